@@ -1,0 +1,292 @@
+"""The nouns of nextword: value types and the small protocols that say what a model's mathematics allows.
+
+Read this file first. It imports no torch at run time, so that the command line can speak of these things quickly.
+
+    text --Tokenizer--> Encoding --batching--> Batch --Network--> hidden --Readout--> nats
+                                                 \\--Objective--/
+    LanguageModel: the same things on plain strings, which is all that commands, evaluation and server see
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    Ids = Tensor  # (B, T) integer
+
+State = Any  # a nest (tuples, lists, dicts) of tensors, batch first, or None: see nest.py
+
+
+class NextwordError(Exception):
+    """A mistake the user can mend. The message says what was given, what was expected and what to do."""
+
+
+class Unsupported(NextwordError):
+    """The model's mathematics does not allow what was asked of it."""
+
+
+# ------------------------------------------------------------------------------------------------ tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Ids of a text, with the part of the text that each id stands for.
+
+    `spans` are byte ranges of the UTF-8 text. For a lossless tokenizer they partition it; for a lossy one they are
+    ordered and the gaps are what was dropped (spaces). An id that stands for no text has an empty span.
+    """
+
+    ids: np.ndarray  # (N,) int64
+    spans: np.ndarray  # (N, 2) int64: start and end byte
+    words: np.ndarray  # (N,) int64: index of the word (run of non-space characters) that each id begins or lies in
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Tokenizer(Protocol):
+    kind: str  # "bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"
+    lossless: bool  # decode(encode(text).ids) == text for every text
+    special: Mapping[str, int]  # the ids that text itself can never produce, by name
+    begin: int  # fed before the first token of a text
+    end: int | None  # appended to every document; None where each line already ends in its own token (words)
+
+    def __len__(self) -> int: ...
+    def encode(self, text: str) -> Encoding: ...
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]: ...
+    def decode(self, ids: Iterable[int]) -> str: ...
+    def piece(self, id: int) -> bytes: ...  # the bytes that this id writes when it stands inside a text
+    def save(self, path: Path) -> None: ...  # one JSON file
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a network must know of its tokenizer: how many ids there are, which are special, how words are spelled."""
+
+    size: int
+    begin: int
+    special: Mapping[str, int] = field(default_factory=dict)
+    pieces: Sequence[bytes] = ()  # id → bytes; empty unless the network reads spellings
+
+
+# ------------------------------------------------------------------------------------------------ networks
+
+
+@dataclass
+class Inputs:
+    """What a network reads. A paper sets what it needs and leaves the rest None."""
+
+    ids: Ids  # (B, T)
+    padding: Tensor | None = None  # (B, T) True where there is a token
+    segments: Tensor | None = None  # (B, T) BERT
+    positions: Tensor | None = None  # (B, T), or (B, T, 2) for GLM
+    mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM, packing
+    characters: Tensor | None = None  # (B, T, 50) ELMo
+
+
+@runtime_checkable
+class Readout(Protocol):
+    """From hidden vectors to a distribution over the vocabulary."""
+
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,); may sample or fuse in training
+    def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What objectives train."""
+
+    readout: Readout
+    widths: list[int]  # embedding, then each layer
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]: ...  # each (B, T, widths[i])
+
+
+@runtime_checkable
+class Autoregressive(Protocol):
+    """log p(next | all before), one step at a time or many at once. State goes in and comes out."""
+
+    window: int | None  # how many tokens back it looks; None: without bound
+
+    def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]: ...
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]: ...  # (B,) → log p (B, V)
+    def score(self, ids: Ids, lengths: Tensor, state: State) -> tuple[Tensor, State]: ...
+    # log p(x[1:] | x[:1], state) as (B, T-1), zero past the lengths; afterwards the state has read x[:-1]
+
+
+@runtime_checkable
+class Infilling(Protocol):
+    def fill(self, inputs: Inputs, at: Tensor) -> Tensor: ...  # log p at these positions
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model whose training is counting, not descent (phase kind `count`)."""
+
+    def count(self, streams: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Mapping[str, float]]: ...
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+
+@dataclass
+class Batch:
+    inputs: Inputs
+    targets: Tensor  # (B, T); IGNORE where nothing is predicted
+    fresh: bool = False  # the carried state does not belong to this batch: start anew
+    epoch: int = 0
+    scale: float = 1.0  # what to multiply the rate by for this batch (variable-length BPTT)
+
+
+IGNORE = -100
+
+
+@dataclass
+class Loss:
+    value: Tensor  # to differentiate
+    nats: Tensor  # summed, detached
+    count: int  # how many predictions the nats are summed over
+    state: State = None
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # named terms, for the log
+
+
+class Objective(Protocol):
+    def batches(self, stream: Any, seed: int, step: int) -> Iterator[Batch]: ...
+    def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
+
+
+# ------------------------------------------------------------------------------------------------ text level
+
+EXACT, PSEUDO = "exact", "pseudo"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Sums, not means: scores of parts add up to the score of the whole; division happens once, at the end."""
+
+    nats: float
+    tokens: int
+    words: int  # runs of non-space characters, plus one per line end where the model predicts line ends
+    bytes: int
+    kind: str = EXACT
+    lossless: bool = True
+    context: int | None = None  # how many tokens back the model could see; None: without bound
+    stride: int | None = None
+
+    def __add__(self, other: Score) -> Score:
+        if (self.kind, self.lossless) != (other.kind, other.lossless):
+            raise NextwordError(
+                "Scores of different kinds do not add up: an exact likelihood with a pseudo-likelihood, or a lossless "
+                "tokenizer's with a lossy one's. Score both texts with the same model."
+            )
+        return Score(
+            self.nats + other.nats,
+            self.tokens + other.tokens,
+            self.words + other.words,
+            self.bytes + other.bytes,
+            self.kind,
+            self.lossless,
+            self.context,
+            self.stride,
+        )
+
+    def bits_per_byte(self) -> float | None:
+        """None for a lossy tokenizer: what it drops was never paid for, so the number would flatter it."""
+        if not self.lossless or not self.bytes:
+            return None
+        return self.nats / math.log(2) / self.bytes
+
+    def word_perplexity(self) -> float | None:
+        return _exp(self.nats / self.words) if self.words else None
+
+    def token_perplexity(self) -> float | None:
+        return _exp(self.nats / self.tokens) if self.tokens else None
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class Guess:
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One step of generation. `text` is whole characters only: bytes of an unfinished one wait for the next piece."""
+
+    text: str
+    ids: tuple[int, ...]
+    log_prob: float
+    reason: str | None = None  # on the last piece: "length", "end", "stop"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    label: str
+    probabilities: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The likeliest token at every step."""
+
+    repetition: float = 1.0  # divide the odds of tokens already written (CTRL); 1: off
+    no_repeat: int = 0  # never write the same n-gram of tokens twice; 0: off
+
+
+@dataclass(frozen=True)
+class Sample:
+    temperature: float = 1.0
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    seed: int | None = None
+    repetition: float = 1.0
+    no_repeat: int = 0
+
+
+@dataclass(frozen=True)
+class Beam:
+    width: int = 4
+    length_penalty: float = 0.0  # 0: sum of log p; 1: mean per token
+    repetition: float = 1.0
+    no_repeat: int = 0
+
+
+Decoding = Greedy | Sample | Beam
+
+
+@dataclass(frozen=True)
+class Stop:
+    length: int = 100  # tokens
+    strings: tuple[str, ...] = ()
+    at_end: bool = True  # stop when the model ends the document
+
+
+class LanguageModel(Protocol):
+    """Plain strings in, plain values out: what commands, server and evaluation see."""
+
+    can: frozenset[str]  # of "score", "next", "generate", "embed", "predict"
+    tokenizer: Tokenizer
+    parameters: int
+
+    def score(self, text: str, given: str = "") -> Score: ...
+    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]: ...
+    def next(self, left: str, right: str = "", k: int = 10) -> list[Guess]: ...
+    def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]: ...
+    def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor: ...
+    def predict(self, examples: Sequence[Any]) -> list[Prediction]: ...

@@ -1,0 +1,68 @@
+"""The only code that opens a State: a nest of tuples, lists and dicts with tensors (batch first, or rank 0) at the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def apply(f: Callable[[Tensor], Tensor], nest: Any) -> Any:
+    """The same nest with `f` applied to every tensor."""
+    if isinstance(nest, Tensor):
+        return f(nest)
+    if isinstance(nest, tuple):
+        return tuple(apply(f, part) for part in nest)
+    if isinstance(nest, list):
+        return [apply(f, part) for part in nest]
+    if isinstance(nest, dict):
+        return {key: apply(f, part) for key, part in nest.items()}
+    return nest
+
+
+def take(nest: Any, rows: Tensor) -> Any:
+    """The state of these rows of the batch, in this order; rows may repeat (beam search)."""
+    return apply(lambda t: t.index_select(0, rows) if t.dim() else t, nest)
+
+
+def detach(nest: Any) -> Any:
+    return apply(Tensor.detach, nest)
+
+
+def move(nest: Any, device: torch.device | str) -> Any:
+    return apply(lambda t: t.to(device), nest)
+
+
+def clone(nest: Any) -> Any:
+    """A call consumes the state that it is given; a clone is how to keep one."""
+    return apply(Tensor.clone, nest)
+
+
+def flatten(nest: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
+    """Named tensors, and a JSON-able shape from which `unflatten` builds the nest again."""
+    if isinstance(nest, Tensor):
+        return {prefix: nest}, {"tensor": prefix}
+    if isinstance(nest, (tuple, list)):
+        parts = [flatten(part, f"{prefix}.{i}") for i, part in enumerate(nest)]
+        tensors = {name: t for found, _ in parts for name, t in found.items()}
+        return tensors, {"tuple" if isinstance(nest, tuple) else "list": [shape for _, shape in parts]}
+    if isinstance(nest, dict):
+        named = {key: flatten(part, f"{prefix}.{key}") for key, part in nest.items()}
+        tensors = {name: t for found, _ in named.values() for name, t in found.items()}
+        return tensors, {"dict": {key: shape for key, (_, shape) in named.items()}}
+    return {}, {"value": nest}
+
+
+def unflatten(tensors: dict[str, Tensor], shape: Any) -> Any:
+    ((kind, content),) = shape.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(unflatten(tensors, part) for part in content)
+    if kind == "list":
+        return [unflatten(tensors, part) for part in content]
+    if kind == "dict":
+        return {key: unflatten(tensors, part) for key, part in content.items()}
+    return content
