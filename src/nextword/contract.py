@@ -95,7 +95,8 @@ class Inputs:
 class Readout(Protocol):
     """From hidden vectors to a distribution over the vocabulary."""
 
-    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,); may sample or fuse in training
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,), exact
+    def total(self, h: Tensor, targets: Tensor) -> Tensor: ...  # their sum, for training; may fuse, or sample
     def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
 
 
@@ -135,7 +136,7 @@ class Encoder(Protocol):
 class Counting(Protocol):
     """A model whose training is counting, not descent (phase kind `count`)."""
 
-    def count(self, streams: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Mapping[str, float]]: ...
+    def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -144,7 +145,7 @@ class Counting(Protocol):
 @dataclass
 class Batch:
     inputs: Inputs
-    targets: Tensor  # (B, T); IGNORE where nothing is predicted
+    targets: Tensor  # (B, T), or fewer columns: they belong to the last positions; IGNORE where nothing is predicted
     fresh: bool = False  # the carried state does not belong to this batch: start anew
     epoch: int = 0
     scale: float = 1.0  # what to multiply the rate by for this batch (variable-length BPTT)
@@ -163,7 +164,9 @@ class Loss:
 
 
 class Objective(Protocol):
-    def batches(self, stream: Any, seed: int, step: int) -> Iterator[Batch]: ...
+    def per_epoch(self, ids: np.ndarray) -> int: ...
+    def batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
+    def held_out(self, ids: np.ndarray) -> Iterator[Batch]: ...  # one pass, for validation
     def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
 
 

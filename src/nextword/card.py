@@ -1,0 +1,70 @@
+"""card.md: what a run is, on what it was trained, how good it is and how to use it, for whoever finds the folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nextword.checkpoint import RunFolder
+
+
+def write_card(run: RunFolder) -> None:
+    recipe, manifest = run.recipe, run.manifest
+    paper = recipe.paper
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"A `{recipe.slug}` language model: {paper.get('title', '')} ({paper.get('authors', '')}, {paper.get('year', '')}).",
+        "",
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_settings(recipe.tokenizer)}",
+        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}",
+        "",
+        "## Numbers",
+        "",
+        *_numbers(run),
+        "",
+        "## Use",
+        "",
+        "```",
+        f"nextword generate {run.path} --length 60",
+        f'nextword next {run.path} "the"',
+        f"nextword evaluate {run.path} --data my.txt",
+        "```",
+        "",
+        "```python",
+        "import nextword",
+        f'lm = nextword.load("{run.path}")',
+        'lm.score("some text").bits_per_byte()',
+        "```",
+    ]
+    run.write("card.md", "\n".join(lines) + "\n")
+
+
+def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
+    found = [line for line in run.read_log() if line.get("event") == "evaluation"]
+    return found[-1] if found else None
+
+
+def _numbers(run: RunFolder) -> list[str]:
+    result = last_evaluation(run)
+    if result is None:
+        return ["Not evaluated yet: `nextword evaluate`."]
+    context = "all text before" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
+    return [
+        "| on | bits/byte | word perplexity | token perplexity | context |",
+        "| --- | --- | --- | --- | --- |",
+        f"| {result['data']} {result['split']} | {_number(result['bits_per_byte'], 4)} | "
+        f"{_number(result['word_perplexity'], 2)} | {_number(result['token_perplexity'], 2)} | {context} |",
+        "",
+        *(f"- {note}" for note in result["notes"]),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _settings(table: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in table.items()) or "defaults"

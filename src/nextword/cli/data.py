@@ -1,0 +1,208 @@
+"""`nextword data`: which data sets there are, what is here, and how to bring one in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.options import Json, Quiet
+
+LICENCES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
+
+
+def data(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="One data set, or the path of a text.", show_default=False)
+    ] = "",
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="PATH", help="Bring it in from a folder, a file or an archive.")
+    ] = None,
+    get: Annotated[bool, typer.Option("--get", help="Download it from its owner. Nothing else downloads.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Named data sets: what each is, its licence and splits, whether it is here; bring one in.
+
+    [dim]Examples[/]
+      nextword data
+      nextword data wikitext-2
+      nextword data ptb --from Downloads/simple-examples.tgz
+      nextword data tinyshakespeare --get
+    """
+    from nextword.contract import NextwordError
+    from nextword.corpora.catalog import find
+    from nextword.corpora.install import fetch, install
+    from nextword.corpora.opening import unknown
+
+    if source and get:
+        raise NextwordError("--from takes what you have and --get what its owner offers: give one of them.")
+    if not name and (source or get):
+        raise NextwordError("--from and --get need the name of a data set: nextword data NAME --from PATH.")
+    if not name:
+        _list(json)
+        return
+    if source or get:
+        entry = find(name)
+        if entry is None:
+            raise unknown(name)
+        with progress_bar(f"{'fetching' if get else 'copying'} {entry.name}", quiet=quiet) as update:
+            install(entry, source, update) if source else fetch(entry, update)
+    about = _describe(name, quiet)
+    if json:
+        emit_json(about)
+    else:
+        _show(about)
+
+
+def _list(json: bool) -> None:
+    from nextword.corpora.builtin import BUILT_IN, installed
+    from nextword.corpora.catalog import catalog
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "title": title,
+            "kind": "text",
+            "licence": LICENCES[name],
+            "home": "",
+            "unit": "",
+            "splits": {},
+            "place": "built in" if installed(name) else None,
+        }
+        for name, (title, _) in BUILT_IN.items()
+    ]
+    for entry in catalog().values():
+        place = entry.place()
+        rows.append(
+            {
+                "name": entry.name,
+                "title": entry.title,
+                "kind": entry.kind,
+                "licence": entry.licence,
+                "home": entry.home,
+                "unit": entry.unit,
+                "splits": dict(entry.splits),
+                "place": str(place) if place else None,
+            }
+        )
+    if json:
+        emit_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "kind", "licence", "train / valid / test", "here"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "kind"))
+    for row in rows:
+        counts = " / ".join(f"{row['splits'][s]:,}" if s in row["splits"] else "–" for s in ("train", "valid", "test"))
+        table.add_row(
+            f"[bold]{row['name']}[/]",
+            row["kind"],
+            row["licence"],
+            f"{counts} {row['unit']}" if row["splits"] else "",
+            f"[green]{row['place'] if console.width > 120 else '✓'}[/]" if row["place"] else "",
+        )
+    console.print(table)
+    console.print("[dim]One of them: nextword data NAME · bring one in: nextword data NAME --from PATH (or --get)[/]")
+
+
+def _describe(name: str, quiet: bool) -> dict[str, Any]:
+    """Everything about one data set or text; counts where it is here."""
+    from nextword.corpora import open_corpus
+    from nextword.corpora.builtin import BUILT_IN
+    from nextword.corpora.catalog import find
+    from nextword.corpora.opening import open_entry
+
+    if name in BUILT_IN:
+        corpus = open_corpus(name)
+        known = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "licence": LICENCES[name]}
+        return {**known, "source": corpus.source, **_count(corpus, quiet)}
+    entry = find(name)
+    if entry is None:
+        corpus = open_corpus(name)
+        return {"name": corpus.name, "kind": "text", "source": corpus.source, **_count(corpus, quiet)}
+    place = entry.place()
+    about: dict[str, Any] = {
+        "name": entry.name,
+        "title": entry.title,
+        "kind": entry.kind,
+        "licence": entry.licence,
+        "home": entry.home,
+        "note": entry.note,
+        "published": {**entry.splits, "unit": entry.unit} if entry.splits else {},
+        "layout": {split: list(names) for split, names in entry.layout.items()},
+        "get": [item.url for item in entry.get],
+        "place": str(place) if place else None,
+    }
+    if place is None:
+        return about
+    about["files"] = {split: [str(p.relative_to(place)) for p in paths] for split, paths in entry.locate(place).items()}
+    about["checksums"] = {file: "as known" if ok else "DIFFERENT" for file, ok in entry.verify(place).items()}
+    if entry.is_text:
+        corpus = open_entry(entry, place)
+        about |= {"source": corpus.source, **_count(corpus, quiet)}
+    return about
+
+
+def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
+    from nextword.corpora import leakage
+
+    counts = {}
+    for split in corpus.splits:
+        documents = size = words = 0
+        with progress_bar(f"counting {split}", corpus.bytes(split), quiet) as update:
+            for document in corpus.documents(split):
+                documents += not document.continues
+                size += len(document.text.encode())
+                words += len(document.text.split())
+                update(size)
+        counts[split] = {"documents": documents, "bytes": size, "words": words}
+    return {"splits": counts, "leakage": leakage(corpus)}
+
+
+def _show(about: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console.print(f"[bold]{about['name']}[/]  {escape(about.get('title', ''))}")
+    words = {
+        "kind": about["kind"],
+        "licence": about.get("licence"),
+        "home": about.get("home"),
+        "note": about.get("note"),
+        "published": ", ".join(
+            f"{split} {count:,}" for split, count in about.get("published", {}).items() if split != "unit"
+        )
+        + (f" {about['published']['unit']}" if about.get("published") else ""),
+        "source": about.get("source") or about.get("place"),
+    }
+    for key, value in words.items():
+        if value:
+            console.print(f"  {key:10} {escape(str(value))}", soft_wrap=True)
+    if "place" in about and about["place"] is None:
+        console.print("  [yellow]not on this machine[/]. It is expected as", soft_wrap=True)
+        for split, names in about["layout"].items():
+            console.print(f"    {split:6} {escape(' or '.join(names))}", soft_wrap=True)
+        console.print(f"  When you have it: nextword data {about['name']} --from PATH", soft_wrap=True)
+        if about["get"]:
+            console.print(f"  Or fetch it from its owner: nextword data {about['name']} --get", soft_wrap=True)
+    for split, files in about.get("files", {}).items():
+        shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        console.print(f"  {split:10} {escape(shown)}", soft_wrap=True)
+    for file, result in about.get("checksums", {}).items():
+        console.print(f"  sha256     {escape(file)}: [{'green' if result == 'as known' else 'red'}]{result}[/]")
+    if "splits" in about:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for heading in ("", "documents", "bytes", "words", "also in train"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for split, counts in about["splits"].items():
+            seen = about["leakage"].get(split)
+            table.add_row(
+                split,
+                *(f"{counts[key]:,}" for key in ("documents", "bytes", "words")),
+                "" if seen is None else f"{seen:,}",
+            )
+        console.print(table)

@@ -1,0 +1,185 @@
+"""`nextword papers`: the canon, with what was reported and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from nextword.cli.console import console, emit_json
+from nextword.cli.options import Json
+
+SHOWN = ("test_perplexity", "valid_perplexity", "bits_per_byte", "word_perplexity", "token_perplexity", "accuracy", "error")
+
+
+def papers(
+    slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="One paper in detail.", show_default=False)] = "",
+    record: Annotated[
+        str, typer.Option("--record", metavar="RUN", help="Write a run's result into its recipe's [measured].")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """The models that are here: paper, what each can do, its recipes, reported and measured numbers.
+
+    [dim]Examples[/]
+      nextword papers
+      nextword papers lstm
+      nextword papers --record runs/lstm-wikitext2
+    """
+    from nextword.contract import NextwordError
+    from nextword.recipe import suggestion
+
+    if record:
+        _record(record, json)
+        return
+    rows = _canon()
+    if slug:
+        found = next((row for row in rows if row["slug"] == slug), None)
+        if found is None:
+            known = [row["slug"] for row in rows]
+            raise NextwordError(f"No paper has the slug '{slug}'.{suggestion(slug, known)} There are {', '.join(known)}.")
+        if json:
+            emit_json(found)
+        else:
+            _detail(found)
+        return
+    if json:
+        emit_json(rows)
+        return
+    from nextword.cli.results import table
+
+    cells = [
+        [
+            f"[bold]{row['slug']}[/]",
+            f"{row['title']} ({row['year']})",
+            ", ".join(row["can"]),
+            "\n".join(r["name"].split("/")[1] for r in row["recipes"]),
+            "\n".join(_headline(r["reported"]) for r in row["recipes"]),
+            "\n".join(_headline(r["measured"]) for r in row["recipes"]),
+        ]
+        for row in rows
+    ]
+    table(("slug", "paper", "can", "recipes", "reported", "measured"), cells)
+    console.print("[dim]Train one: nextword train SLUG/RECIPE · more on one: nextword papers SLUG[/]")
+
+
+def _canon() -> list[dict[str, Any]]:
+    """One row a slug, from the recipes and from what each class can do."""
+    from nextword.contract import Autoregressive, Encoder, Infilling
+    from nextword.models import MODELS, model_class
+    from nextword.recipe import load_recipe, names
+
+    rows = []
+    for slug in MODELS:
+        recipes = [load_recipe(name) for name in names() if name.startswith(slug + "/")]
+        cls = model_class(slug)
+        can = []
+        if all(hasattr(cls, name) for name in ("start", "step", "score")) or _has(cls, Autoregressive):
+            can += ["score", "next", "generate"]
+        elif _has(cls, Infilling):
+            can += ["score (pseudo)", "next"]
+        if _has(cls, Encoder):
+            can.append("embed")
+        first = next((r for r in recipes if r.name.endswith("/tiny")), recipes[0])
+        rows.append(
+            {
+                "slug": slug,
+                "title": first.paper["title"],
+                "authors": first.paper["authors"],
+                "year": first.paper["year"],
+                "can": can,
+                "recipes": [
+                    {
+                        "name": r.name,
+                        "paper": f"{r.paper['title']} ({r.paper['authors']}, {r.paper['year']})",
+                        "data": r.phases[0].data,
+                        "model": dict(r.model),
+                        "sources": dict(r.paper.get("sources", {})),
+                        "reported": dict(r.reported),
+                        "measured": dict(r.measured),
+                    }
+                    for r in recipes
+                ],
+            }
+        )
+    return rows
+
+
+def _has(cls: Any, protocol: Any) -> bool:
+    methods = [name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name, None))]
+    return all(callable(getattr(cls, name, None)) for name in methods)
+
+
+def _headline(numbers: Mapping[str, Any]) -> str:
+    for key in SHOWN:
+        if isinstance(numbers.get(key), (int, float)):
+            return f"{key.replace('_', ' ').replace('perplexity', 'ppl')} {numbers[key]:,.4g}"
+    return "–"
+
+
+def _detail(row: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    console.print(f"[bold]{row['slug']}[/] · {row['title']} · {row['authors']} ({row['year']})")
+    console.print(f"can {', '.join(row['can'])}")
+    for recipe in row["recipes"]:
+        console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data']}  [dim]{recipe['paper']}[/]")
+        console.print(f"  model     {', '.join(f'{k} {v}' for k, v in recipe['model'].items())}")
+        for title in ("sources", "reported", "measured"):
+            for key, value in recipe[title].items():
+                console.print(f"  {title:<9} {key}: {escape(str(value))}", soft_wrap=True)
+    console.print(f"\nTrain it:  nextword train {row['recipes'][0]['name']}")
+
+
+def _record(run: str, json: bool) -> None:
+    """What was measured, on what, with which code, and the validations that led there."""
+    from nextword import __version__
+    from nextword.card import last_evaluation
+    from nextword.checkpoint import RunFolder
+    from nextword.contract import NextwordError
+    from nextword.recipe import RECIPES, record
+
+    folder = RunFolder.open(run)
+    result = last_evaluation(folder)
+    if result is None:
+        raise NextwordError(f"{run} has not been evaluated: run `nextword evaluate {run}` first.")
+    name = folder.manifest["recipe"]
+    path = RECIPES / f"{name}.toml"
+    if not path.is_file():
+        raise NextwordError(f"{run} was trained from {name}, which is none of the recipes that come along.")
+    log = folder.read_log()
+    ends = [line for line in log if line.get("event") == "end"]
+    begins = [line for line in log if line.get("event") == "begin"]
+    measured = {
+        "data": f"{result['data']} {result['split']}",
+        "parameters": result["parameters"],
+        "test_perplexity" if result["split"] == "test" else "valid_perplexity": round(result["token_perplexity"], 3),
+        "word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
+        "bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
+        "seconds": round(sum(line["seconds"] for line in ends), 1),
+        "device": begins[-1].get("device", "cpu") if begins else "cpu",
+        "nextword": __version__,
+        "commit": _commit(),
+        "command": f"nextword train {name}",
+        "log": f"{path.stem}.log.jsonl",
+    }
+    measured = {key: value for key, value in measured.items() if value is not None}
+    record(path, measured)
+    kept = [line for line in log if line.get("event") in ("begin", "valid", "end", "evaluation")]
+    import json as library
+
+    path.with_name(measured["log"]).write_text("".join(library.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+    if json:
+        emit_json({"recipe": name, "measured": measured})
+    else:
+        console.print(f"[green]✓[/] {name}: {_headline(measured)} → {path.name}, {measured['log']}")
+
+
+def _commit() -> str:
+    import subprocess
+
+    from nextword.recipe import RECIPES
+
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RECIPES, capture_output=True, text=True)
+    return found.stdout.strip() or "none"

@@ -1,0 +1,86 @@
+"""Numbers of a run: measured, kept in its folder, shown in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nextword.cli.console import console, progress_bar
+
+
+def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
+    """Score a freshly trained run on its held-out text, write its card, and say what came out."""
+    from nextword.corpora import open_corpus
+
+    recipe = run.recipe
+    corpus = open_corpus(recipe.phases[-1].data)
+    split = "test" if "test" in corpus.splits else "valid"
+    if split not in corpus.splits:
+        return {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters")}
+    from nextword.language_model import load
+
+    result = measure(load(run.path, device), run, corpus, split, quiet=quiet)
+    from nextword.card import write_card
+
+    write_card(run)
+    return result
+
+
+def measure(
+    lm: Any, run: Any, corpus: Any, split: str, context: int | None = None, stride: int | None = None, quiet: bool = False
+) -> dict[str, Any]:
+    """Evaluate on a split and keep the result in the run's log."""
+    from nextword.batching.prepare import prepare
+    from nextword.evaluation.likelihood import evaluate_stream
+
+    with progress_bar(f"scoring {corpus.name} {split}", quiet=quiet) as update:
+        stream = prepare(corpus, split, lm.tokenizer)
+        evaluation = evaluate_stream(lm, stream, context, stride, update)
+    result = {
+        "slug": run.recipe.slug,
+        "run": str(run.path),
+        "data": corpus.name,
+        "split": split,
+        "parameters": lm.parameters,
+        **evaluation.as_dict(),
+    }
+    run.log({"event": "evaluation", **{k: v for k, v in result.items() if k != "run"}})
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    if "nats" not in result:
+        return
+    console.print(f"\non [bold]{result['data']}[/] ({result['split']}: {result['words']:,} words, {result['bytes']:,} bytes)")
+    table(("bits/byte", "word perplexity", "token perplexity", "context", "parameters"), [_cells(result)])
+    for note in result["notes"]:
+        console.print(f"[dim]· {note}[/]")
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    bits = number(result["bits_per_byte"], 4)
+    if result.get("bits_per_byte_low") is not None:
+        bits += f" [dim]({result['bits_per_byte_low']:.3f}–{result['bits_per_byte_high']:.3f})[/]"
+    return [
+        bits,
+        number(result["word_perplexity"], 2),
+        number(result["token_perplexity"], 2),
+        "all before" if result["context"] is None else f"{result['context']} (stride {result['stride']})",
+        f"{result['parameters']:,}",
+    ]
+
+
+def number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for i, column in enumerate(columns):
+        shown.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)

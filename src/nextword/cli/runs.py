@@ -1,0 +1,80 @@
+"""`nextword runs`: what is trained here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nextword.cli.console import console, emit_json
+from nextword.cli.options import Json
+
+
+def runs(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="One run in detail.", show_default=False)] = "",
+    where: Annotated[Path, typer.Option("--in", help="Where to look for run folders.")] = Path("runs"),
+    json: Json = False,
+) -> None:
+    """What is trained here: model, data, numbers, size, and how to use each.
+
+    [dim]Examples[/]
+      nextword runs
+      nextword runs runs/lstm-tiny
+    """
+    from nextword.cli.results import number, table
+
+    if run:
+        facts = _facts(Path(run))
+        if json:
+            emit_json(facts)
+        else:
+            card = Path(run) / "card.md"
+            from rich.markdown import Markdown
+
+            console.print(Markdown(card.read_text() if card.is_file() else f"# {run}\n\nNot finished: {facts['status']}"))
+        return
+    found = [_facts(path.parent) for path in sorted(where.glob("**/manifest.json"))] if where.is_dir() else []
+    if json:
+        emit_json(found)
+        return
+    if not found:
+        console.print(f"No runs under {where}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/].")
+        return
+    rows = [
+        [
+            f["run"],
+            f["slug"],
+            f["data"] or "–",
+            number(f["bits_per_byte"], 3),
+            number(f["word_perplexity"], 1),
+            f"{f['parameters']:,}" if f["parameters"] else "–",
+            f"{f['size'] / 1e6:.1f} MB",
+            f["status"],
+        ]
+        for f in found
+    ]
+    table(("run", "model", "data", "bits/byte", "word ppl", "parameters", "size", "status"), rows)
+    console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · runs RUN[/]")
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    from nextword.card import last_evaluation
+    from nextword.checkpoint import RunFolder
+
+    run = RunFolder.open(path)
+    manifest, result = run.manifest, last_evaluation(run) or {}
+    files = set(manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
+    return {
+        "run": str(path),
+        "slug": manifest.get("slug"),
+        "recipe": manifest.get("recipe"),
+        "data": result.get("data"),
+        "split": result.get("split"),
+        "bits_per_byte": result.get("bits_per_byte"),
+        "word_perplexity": result.get("word_perplexity"),
+        "token_perplexity": result.get("token_perplexity"),
+        "parameters": manifest.get("parameters"),
+        "size": sum((path / name).stat().st_size for name in files if (path / name).is_file()),
+        "status": "finished" if manifest.get("finished") else "unfinished",
+    }

@@ -1,0 +1,157 @@
+"""`nextword train`: a recipe into a run folder."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from nextword.cli.console import console, emit_json, err
+from nextword.cli.options import Device, Json, Quiet
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="slug/name (see `nextword papers`) or a TOML file.", show_default=False)
+    ] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="Text to train on: a path or a name; NAME=X for the phase of that name."),
+    ] = None,
+    out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<name>.")] = "",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every phase.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a recipe into a run folder.
+
+    [dim]Examples[/]
+      nextword train lstm/tiny
+      nextword train lstm/wikitext2 --data path/to/wikitext-2
+      nextword train gru/small --data my.txt --set phase.0.minutes=10 --out runs/mine
+      nextword train --resume --out runs/mine
+    """
+    from nextword import training
+    from nextword.checkpoint import RunFolder
+    from nextword.contract import NextwordError
+    from nextword.recipe import load_recipe
+
+    wanted = list(changes or [])
+    if not recipe and not resume:
+        raise NextwordError("Say which recipe to train, for example `nextword train lstm/tiny`; `nextword papers` lists them.")
+    chosen = load_recipe(recipe, wanted) if recipe else None
+    if chosen and seed is not None:
+        wanted += [f"phase.{i}.seed={seed}" for i in range(len(chosen.phases))]
+        chosen = load_recipe(recipe, wanted)
+    if chosen:
+        chosen = chosen.with_data(data or [])
+    folder = out or (f"runs/{chosen.slug}-{chosen.name.rsplit('/', 1)[-1].removesuffix('.toml')}" if chosen else "")
+    if not folder:
+        raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
+    with _interruptible() as stopped, _Watch(quiet or json) as watch:
+        events = training.train(
+            chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing
+        )
+        last: Any = None
+        for event in events:
+            watch(event)
+            last = event
+    if last is not None and last.values.get("reason") == "interrupted":
+        err.print(f"[yellow]interrupted[/]: all is saved. Go on with [bold]nextword train --resume --out {folder}[/]")
+        raise typer.Exit(130)
+    from nextword.cli.results import finish
+
+    result = finish(RunFolder.open(folder), device=device, quiet=quiet or json)
+    if json:
+        emit_json(result)
+    else:
+        console.print(f"[green]✓[/] trained [bold]{folder}[/] in {last.seconds:,.0f} s")
+        from nextword.cli.results import show
+
+        show(result)
+        console.print(f"\nTry it:  nextword generate {folder} --length 60 --temperature 0.8")
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks training to stop between two steps; the second one means it."""
+    asked = False
+
+    def on_signal(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        err.print("[yellow]stopping after this step; Ctrl-C again to stop at once[/]")
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Watch:
+    """Training as a person sees it: one bar with the latest numbers, and a line for every validation."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.progress: Any = None
+        self.task: Any = None
+        self.label = ""
+
+    def __enter__(self) -> _Watch:
+        if not self.quiet and err.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
+            self.progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.progress:
+            self.progress.stop()
+
+    def preparing(self, label: str, done: float, total: float | None) -> None:
+        if self.progress:
+            self._update(label, done, total, "")
+
+    def _update(self, label: str, done: float, total: float | None, note: str) -> None:
+        if label != self.label:
+            if self.task is not None:
+                self.progress.remove_task(self.task)
+            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
+        self.progress.update(self.task, completed=done, total=total, note=note)
+
+    def __call__(self, event: Any) -> None:
+        if self.quiet:
+            return
+        values = event.values
+        if event.kind == "begin":
+            self.total = values.get("steps") or None
+            facts = [f"{values['tokens']:,} tokens"]
+            if "parameters" in values:
+                facts = [f"{values['parameters']:,} parameters", *facts]
+                facts += [f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)", values["device"]]
+            err.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
+        elif event.kind == "step" and self.progress:
+            note = ""
+            if "loss" in values:
+                note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
+            self._update(event.phase, event.step, self.total, note)
+        elif event.kind == "valid":
+            bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
+            mark = " [green]best[/]" if values["best"] else ""
+            err.print(
+                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid perplexity {values['perplexity']:,.2f}{bits} · "
+                f"{event.seconds:,.0f} s{mark}"
+            )

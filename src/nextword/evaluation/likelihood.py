@@ -1,0 +1,121 @@
+"""Likelihood of a text under a model: bits per byte, word and token perplexity together, and how sure they are.
+
+Every token of the stream is scored exactly once. Document ends, and line ends where the model predicts them, are paid
+for like any other token. Sums are kept and divided once. The interval is a block bootstrap: the stream is cut into
+contiguous blocks, and whole blocks are drawn with replacement, since neighbouring tokens are not independent.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nextword.contract import Score
+
+UNSPACED = 25  # bytes a "word" from which on the script must be one that writes no spaces
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    score: Score
+    low: float | None  # bits per byte, 95 % interval
+    high: float | None
+    seconds: float
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        s = self.score
+        spaced = s.words and s.bytes / s.words < UNSPACED
+        return {
+            "kind": s.kind,
+            "bits_per_byte": s.bits_per_byte(),
+            "bits_per_byte_low": self.low,
+            "bits_per_byte_high": self.high,
+            "word_perplexity": s.word_perplexity() if spaced else None,
+            "token_perplexity": s.token_perplexity(),
+            "nats": s.nats,
+            "tokens": s.tokens,
+            "words": s.words,
+            "bytes": s.bytes,
+            "context": s.context,
+            "stride": s.stride,
+            "seconds": self.seconds,
+            "tokens_per_second": s.tokens / self.seconds if self.seconds else None,
+            "notes": list(self.notes),
+            **self.facts,
+        }
+
+
+def evaluate_stream(
+    lm: Any,
+    stream: Any,
+    context: int | None = None,
+    stride: int | None = None,
+    progress: Callable[[float, float | None], None] | None = None,
+) -> Evaluation:
+    """The whole stream under a model; `context` and `stride` bound what it may look back at."""
+    began = time.perf_counter()
+    if context:
+        stride = stride or max(1, context // 2)
+        nats = lm.windowed_nats(stream.ids, context, stride, progress)
+    else:
+        nats = lm.stream_nats(stream.ids, progress)
+    seconds = time.perf_counter() - began
+    lines = stream.lines if lm.tokenizer.end is None else 0
+    score = Score(
+        float(nats.sum()),
+        len(nats),
+        stream.words + lines,
+        stream.bytes,
+        lm.kind,
+        lm.tokenizer.lossless,
+        context or lm.context,
+        stride if context else lm.stride,
+    )
+    low, high = (None, None)
+    if score.bits_per_byte() is not None:
+        low, high = bootstrap(nats, id_bytes(lm.tokenizer)[stream.ids], total=stream.bytes)
+    return Evaluation(score, low, high, seconds, _conventions(lm.tokenizer, stream))
+
+
+def id_bytes(tokenizer: Any) -> np.ndarray:
+    """How many bytes of text each id stands for, for a lossless tokenizer."""
+    special = set(tokenizer.special.values())
+    return np.array([0 if id in special else len(tokenizer.piece(id)) for id in range(len(tokenizer))])
+
+
+def bootstrap(
+    nats: np.ndarray, weights: np.ndarray, total: int, draws: int = 1000, blocks: int = 200, seed: int = 0
+) -> tuple[float, float]:
+    """95 % interval of bits per byte over contiguous blocks; `total` bytes scale it to the text's own count."""
+    blocks = max(1, min(blocks, len(nats) // 20))
+    edges = np.linspace(0, len(nats), blocks + 1).astype(np.int64)[:-1]
+    cost = np.add.reduceat(nats, edges)
+    size = np.add.reduceat(weights, edges).astype(np.float64)
+    size *= total / max(size.sum(), 1)
+    drawn = np.random.default_rng(seed).integers(0, blocks, (draws, blocks))
+    bits = cost[drawn].sum(1) / np.maximum(size[drawn].sum(1), 1) / math.log(2)
+    low, high = np.quantile(bits, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _conventions(tokenizer: Any, stream: Any) -> tuple[str, ...]:
+    """What the number counts, in words: the literature mixes these."""
+    notes = []
+    if tokenizer.end is None:
+        notes.append("each line end is predicted and counts as a word (<eos>)")
+    else:
+        notes.append("the end of each document is predicted and paid for")
+    unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
+    if unknown is not None and len(stream.ids):
+        share = float((np.asarray(stream.ids) == unknown).mean())
+        notes.append(f"words outside the vocabulary are scored as <unk> ({100 * share:.1f} % of the tokens)")
+    if not tokenizer.lossless:
+        notes.append("no bits per byte: this tokenizer does not keep the whole text")
+    return tuple(notes)

@@ -1,0 +1,173 @@
+"""Beam search, once, for every model that can step.
+
+At each step every open hypothesis is continued by every token, and the best `width` continuations stay. One that
+writes `end` is complete and keeps its place, so the beam narrows as hypotheses complete (Graves 2012; Bahdanau et al.
+2015). Hence a beam of one is greedy, whatever the length penalty.
+
+    width 2        a .5            a b .175
+             <                <
+                   b .4            b end .36    complete: one place is left
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nextword import nest
+from nextword.contract import Autoregressive, Beam, State
+from nextword.generation.rules import Rules, ensure_numbers, validate
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    ids: tuple[int, ...]  # with `end` as the last, where it was reached
+    log_probs: tuple[float, ...]  # of each id, the model's own, untouched by the rules
+    score: float  # sum of log p under the rules, divided by the number of ids to the length penalty
+    complete: bool  # False: cut at the length, or the rules left nothing to write
+
+    @property
+    def log_prob(self) -> float:
+        return math.fsum(self.log_probs)
+
+
+@torch.no_grad()
+def search(
+    model: Autoregressive,
+    last: Tensor,
+    state: State,
+    how: Beam,
+    length: int,
+    end: int | None = None,
+    *,
+    n: int | None = None,
+    written: Sequence[Sequence[int]] | None = None,
+    banned: Iterable[int] = (),
+) -> list[list[Hypothesis]]:
+    """For each of the rows `last` (B,), the best `n` continuations (all `width` if None), best first.
+
+    A continuation is complete with `end`, or cut at `length` tokens; these compete, since together they are all that
+    the model can write. Asking for fewer than `width` lets the search stop as soon as those are certain. Consumes the
+    state.
+    """
+    validate(how)
+    searches = [_Search(how, length, end, n or how.width) for _ in last]
+    rules = Rules(how, written or [()] * len(last), banned)
+    for _ in range(length):
+        log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
+        scores = rules.scores(log_probs)
+        rows: list[int] = []
+        chosen: list[int] = []
+        first = 0
+        for one in searches:
+            own = slice(first, first + len(one.open))
+            for row, id in one.extend(log_probs[own], scores[own]):
+                rows.append(first + row)
+                chosen.append(id)
+            first = own.stop
+        if not rows:
+            break
+        taken = torch.tensor(rows, device=last.device)
+        last = torch.tensor(chosen, dtype=last.dtype, device=last.device)
+        state = nest.take(state, taken)
+        rules.take(taken)
+        rules.wrote(last.long())
+    return [one.best() for one in searches]
+
+
+@dataclass(slots=True)
+class _Path:
+    """A hypothesis as a chain back to its first token, so that growing it by one costs one."""
+
+    before: _Path | None = None
+    id: int = -1
+    log_prob: float = 0.0
+    total: float = 0.0  # sum of log p under the rules
+    length: int = 0
+    complete: bool = False
+
+
+class _Search:
+    """The search from one row."""
+
+    def __init__(self, how: Beam, length: int, end: int | None, n: int):
+        self.how, self.length, self.end, self.n = how, length, end, n
+        self.open = [_Path()]
+        self.closed: list[_Path] = []
+
+    def extend(self, log_probs: Tensor, scores: Tensor) -> list[tuple[int, int]]:
+        """One step of the beam; returns (row of the hypothesis continued, id) for every one still open."""
+        if not self.open:
+            return []
+        paths, self.open = self.open, []
+        totals = scores.double() + torch.tensor([[path.total] for path in paths], device=scores.device).double()
+        best = totals.max(dim=-1).values
+        ensure_numbers(best)
+        self.closed += [path for path, top in zip(paths, best.tolist(), strict=True) if top == -math.inf]
+
+        steps = []
+        found, at = top(totals.flatten(), self.how.width - len(self.closed))
+        own = log_probs.flatten()[at].tolist()
+        for total, index, log_prob in zip(found.tolist(), at.tolist(), own, strict=True):
+            if total == -math.inf:
+                break
+            row, id = divmod(index, totals.shape[1])
+            path = _Path(paths[row], id, log_prob, total, paths[row].length + 1, id == self.end)
+            if path.complete:
+                self.closed.append(path)
+            else:
+                self.open.append(path)
+                steps.append((row, id))
+        if self._certain():
+            self.open = []
+            return []
+        return steps
+
+    def best(self) -> list[Hypothesis]:
+        ranked = sorted(self.closed + self.open, key=self._score, reverse=True)
+        return [self._hypothesis(path) for path in ranked[: self.n]]
+
+    def _certain(self) -> bool:
+        """Whether no open hypothesis can still come before the n-th complete one."""
+        if len(self.closed) < self.n or not self.open:
+            return False
+        if self.how.repetition < 1:
+            return False  # a reward for repeating can make a total grow, so nothing bounds it
+        # log p ≤ 0: a total never grows. Divided by a power of the length it is greatest at the longest (penalty > 0)
+        # or at the next (penalty < 0), if there is a next.
+        kindest = self.length if self.how.length_penalty > 0 else min(self.open[0].length + 1, self.length)
+        bound = max(path.total for path in self.open) / kindest**self.how.length_penalty
+        return sorted(map(self._score, self.closed), reverse=True)[self.n - 1] >= bound
+
+    def _score(self, path: _Path) -> float:
+        return path.total / max(path.length, 1) ** self.how.length_penalty
+
+    def _hypothesis(self, path: _Path) -> Hypothesis:
+        ids: list[int] = []
+        log_probs: list[float] = []
+        step = path
+        while step.before is not None:
+            ids.append(step.id)
+            log_probs.append(step.log_prob)
+            step = step.before
+        return Hypothesis(tuple(ids[::-1]), tuple(log_probs[::-1]), self._score(path), path.complete)
+
+
+def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest of (N,) and where they stand, greatest first, the first of equals first.
+
+    `topk` breaks ties as it likes, and then a beam of one would not be greedy.
+    """
+    k = min(k, len(values))
+    if k < 1:
+        return values[:0], values[:0].long()
+    least = values.topk(k).values[-1]
+    above = (values > least).nonzero().squeeze(1)
+    equal = (values == least).nonzero().squeeze(1)[: k - len(above)]
+    at = torch.cat([above, equal])
+    ordered = values[at].sort(descending=True, stable=True)
+    return ordered.values, at[ordered.indices]

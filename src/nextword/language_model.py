@@ -1,0 +1,292 @@
+"""Text-level models: plain strings in, plain values out, over any network and any tokenizer. `load` opens a run folder.
+
+Which of them a network gets is decided by the protocols that it fulfils, never by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword.checkpoint import RunFolder
+from nextword.contract import (
+    EXACT,
+    Autoregressive,
+    Beam,
+    Decoding,
+    Encoder,
+    Encoding,
+    Greedy,
+    Guess,
+    Inputs,
+    NextwordError,
+    Piece,
+    Prediction,
+    Score,
+    State,
+    Stop,
+    Tokenizer,
+    Unsupported,
+)
+from nextword.generation.beam import search
+from nextword.generation.rules import validate
+from nextword.generation.sampling import tokens
+from nextword.generation.stopping import Stopper
+from nextword.generation.words import Spelling, next_words
+from nextword.models import model_class
+from nextword.tokens import Decoder, load_tokenizer, vocabulary
+from nextword.training.scale import choose_device
+
+CHUNK = 512  # tokens of a row read at once; the state is carried from chunk to chunk
+TOGETHER = 8192  # tokens in one batch of texts
+
+
+def load(folder: str | Path, device: str = "auto") -> Causal:
+    """Open a run folder: its files are checked, its weights loaded, and it is ready to use."""
+    run = RunFolder.open(folder)
+    manifest = run.manifest
+    recipe = run.recipe
+    cls = model_class(recipe.slug)
+    if not manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+        raise NextwordError(
+            f"{folder} has no trained weights yet. Go on training with `nextword train --resume --out {folder}`."
+        )
+    run.verify()
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer))
+    return of_network(network.to(choose_device(device)), tokenizer, name=str(folder))
+
+
+def of_network(network: Any, tokenizer: Tokenizer, name: str = "") -> Causal:
+    if isinstance(network, Autoregressive):
+        return Causal(network, tokenizer, name)
+    raise Unsupported(f"{type(network).__name__} models no plain text by itself, so it cannot be used this way.")
+
+
+class Causal:
+    """A model that reads from left to right: exact scores, next words, generation, contextual vectors."""
+
+    kind = EXACT
+
+    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+        self.network, self.tokenizer, self.name = network, tokenizer, name
+        self.can = frozenset({"score", "next", "generate"} | ({"embed"} if isinstance(network, Encoder) else set()))
+        self.parameters = sum(p.numel() for p in network.parameters())
+        self.context: int | None = network.window
+        self.stride: int | None = 1 if network.window else None  # a fixed window moves one token at a time
+        self._spelling: Spelling | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.start(1)[0].device
+
+    # -------------------------------------------------------------------------------------------- likelihood
+
+    def score(self, text: str, given: str = "") -> Score:
+        return self.score_many([text], [given])[0]
+
+    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
+        """One score a text; `given` is what stands before it, read but not paid for."""
+        before = given or [""] * len(texts)
+        encodings = self.tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
+        nats = self.token_nats([encoding.ids for encoding in encodings])
+        return [
+            self._score(text, len(g.encode()), encoding, costs)
+            for text, g, encoding, costs in zip(texts, before, encodings, nats, strict=True)
+        ]
+
+    def _score(self, text: str, start: int, encoding: Encoding, nats: np.ndarray) -> Score:
+        mine = encoding.spans[:, 1] > start  # a token across the seam belongs to the text
+        words = len(text.split()) + (text.count("\n") if self.tokenizer.end is None else 0)
+        return Score(
+            float(nats[mine].sum()),
+            int(mine.sum()),
+            words,
+            len(text.encode()),
+            self.kind,
+            self.tokenizer.lossless,
+            self.context,
+            self.stride,
+        )
+
+    @torch.no_grad()
+    def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """−log p of every token, each text from a fresh start; texts of like length go together."""
+        out: list[np.ndarray] = [np.zeros(0)] * len(texts)
+        order = sorted((i for i in range(len(texts)) if len(texts[i])), key=lambda i: -len(texts[i]))
+        while order:
+            rows = max(1, TOGETHER // min(len(texts[order[0]]) + 1, CHUNK))
+            together, order = order[:rows], order[rows:]
+            first, state = self.network.start(len(together))
+            length = len(texts[together[0]])
+            padded = np.zeros((len(together), length), dtype=np.int64)
+            for row, i in enumerate(together):
+                padded[row, : len(texts[i])] = texts[i]
+            costs = -self._read(first, torch.from_numpy(padded).to(first.device), state)[0].double().cpu().numpy()
+            for row, i in enumerate(together):
+                out[i] = costs[row, : len(texts[i])]
+        return out
+
+    def _read(self, last: Tensor, ids: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """log p of `ids` (B, T) after `last` (B,), chunk by chunk; then the last ids, not yet read, and the state."""
+        parts = []
+        for at in range(0, ids.shape[1], CHUNK):
+            chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + CHUNK]], 1)
+            lengths = torch.full((len(ids),), chunk.shape[1], device=ids.device)
+            log_p, state = self.network.score(chunk, lengths, state)
+            parts.append(log_p)
+            last = chunk[:, -1]
+        return torch.cat(parts, 1) if parts else ids.new_zeros(ids.shape, dtype=torch.float), last, state
+
+    @torch.no_grad()
+    def stream_nats(self, ids: np.ndarray, progress: Any = None) -> np.ndarray:
+        """−log p of every token of one long stream, each scored exactly once, with the state carried all along."""
+        last, state = self.network.start(1)
+        parts = []
+        block = 64 * CHUNK
+        for at in range(0, len(ids), block):
+            part = torch.from_numpy(ids[at : at + block].astype(np.int64)).unsqueeze(0).to(last.device)
+            log_p, last, state = self._read(last, part, state)
+            parts.append(-log_p[0].double().cpu().numpy())
+            if progress:
+                progress(min(at + block, len(ids)), len(ids))
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @torch.no_grad()
+    def windowed_nats(self, ids: np.ndarray, context: int, stride: int, progress: Any = None) -> np.ndarray:
+        """−log p of every token, once, seeing at most `context` tokens back and at least `context` − `stride`.
+
+            context 4, stride 2     [a b c d]         a b c d are scored
+                                       [c d e f]      e f
+                                           [e f g h]  g h
+        """
+        if not 1 <= stride <= context:
+            raise NextwordError(f"The stride must lie between 1 and the context; got context {context}, stride {stride}.")
+        begin = int(self.network.start(1)[0][0])
+        padded = np.concatenate([[begin], ids.astype(np.int64)])  # token t of the text is padded[t + 1]
+        starts = [0, *range(context, len(ids), stride)]
+        out = np.zeros(len(ids))
+        rows = max(1, TOGETHER // context)
+        for at in range(0, len(starts), rows):
+            for first, last in _windows(starts[at : at + rows], context, stride, len(ids)):
+                windows = np.stack([padded[max(0, e - context) : e + 1] for e in last])
+                tensor = torch.from_numpy(windows).to(self.device)
+                lengths = torch.full((len(windows),), windows.shape[1], device=tensor.device)
+                _, state = self.network.start(len(windows))
+                costs = -self.network.score(tensor, lengths, state)[0].double().cpu().numpy()
+                for row, (f, e) in enumerate(zip(first, last, strict=True)):
+                    out[f:e] = costs[row, -(e - f) :]
+            if progress:
+                progress(min(starts[min(at + rows, len(starts)) - 1] + stride, len(ids)), len(ids))
+        return out
+
+    # -------------------------------------------------------------------------------------------- next, generate
+
+    @torch.no_grad()
+    def _after(self, text: str) -> tuple[Tensor, State, list[int]]:
+        """The token to feed next, the state before it, and the ids of the text."""
+        last, state = self.network.start(1)
+        ids = self.tokenizer.encode(text).ids
+        if len(ids):
+            row = torch.from_numpy(ids.astype(np.int64)).unsqueeze(0).to(last.device)
+            _, last, state = self._read(last, row, state)
+        return last, state, ids.tolist()
+
+    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
+        """The likeliest next words, with the pieces that spell the same word added up; `tokens`: raw tokens instead."""
+        if right:
+            raise Unsupported(
+                "This model reads from left to right and cannot see what follows the blank. Leave the text after ___ "
+                "away, or use a model that sees both sides."
+            )
+        if k < 1:
+            raise NextwordError(f"k = {k}: ask for at least one guess.")
+        last, state, _ = self._after(left)
+        if tokens or self.tokenizer.kind == "words":
+            return self._next_tokens(last, state, k, raw=tokens)
+        if self._spelling is None:
+            pieces = [self.tokenizer.piece(id) for id in range(len(self.tokenizer))]
+            self._spelling = Spelling(pieces, self.tokenizer.special.values())
+        found = next_words(self.network, last, state, self._spelling, k, left=left.encode()[-4:])
+        return [Guess(word.decode("utf-8", "replace").strip() or "⏎", p) for word, p in found]
+
+    @torch.no_grad()
+    def _next_tokens(self, last: Tensor, state: State, k: int, raw: bool) -> list[Guess]:
+        log_p = self.network.step(last, state)[0][0]
+        best = log_p.topk(min(k, len(log_p)))
+        names = {id: name for name, id in self.tokenizer.special.items()}
+        guesses = []
+        for value, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True):
+            text = self.tokenizer.piece(id).decode("utf-8", "replace")
+            guesses.append(Guess(names.get(id) or (text if raw else text.strip()), value))
+        return guesses
+
+    def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]:
+        """Pieces of text as they are written; beam search writes all of it at the end. The prompt is not repeated."""
+        validate(how)
+        stopper = Stopper(stop)
+        return self._pieces(prompt, how, stopper)
+
+    def _pieces(self, prompt: str, how: Decoding, stopper: Stopper) -> Iterator[Piece]:
+        last, state, written = self._after(prompt)
+        end = self.tokenizer.end
+        banned = [id for name, id in self.tokenizer.special.items() if id != end and not self.tokenizer.piece(id)]
+        banned += [id for name, id in self.tokenizer.special.items() if "unk" in name.lower()]
+        made: Iterator[tuple[int, float]]
+        if isinstance(how, Beam):
+            stopping = end if stopper.stop.at_end else None
+            (best, *_), = search(
+                self.network, last, state, how, stopper.stop.length, stopping, n=1, written=[written], banned=banned
+            )
+            made = zip(best.ids, best.log_probs, strict=True)
+        else:
+            made = tokens(self.network, last, state, how, written=written, banned=banned)
+        decoder = Decoder(self.tokenizer, after=written)
+        while not stopper.reason:
+            made_one = next(made, None)
+            if made_one is None:
+                yield Piece(stopper.close() + decoder.flush(), (), 0.0, stopper.reason)
+                return
+            id, log_prob = made_one
+            text = stopper.feed(decoder.push(id) if id != end else "", ended=id == end)
+            yield Piece(text, (id,), log_prob, stopper.reason)
+
+    # -------------------------------------------------------------------------------------------- vectors
+
+    @torch.no_grad()
+    def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor:
+        """(texts, width): the mean of a layer's vectors over each text's tokens. Layer 0 is the embedding."""
+        depth = len(self.network.widths)
+        if not -depth <= layer < depth:
+            raise NextwordError(f"Layer {layer} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1.")
+        out = []
+        for encoding in self.tokenizer.encode_batch(list(texts)):
+            first, state = self.network.start(1)
+            ids = torch.from_numpy(encoding.ids.astype(np.int64)).unsqueeze(0).to(first.device)
+            total = torch.zeros(self.network.widths[layer], device=first.device)
+            if not ids.shape[1]:  # nothing to read: the vector after the start
+                ids = first.unsqueeze(1)
+            for at in range(0, ids.shape[1], CHUNK):
+                layers, state = self.network.encode(Inputs(ids[:, at : at + CHUNK]), state)
+                total += layers[layer][0].float().sum(0)
+            out.append((total / ids.shape[1]).cpu())
+        return torch.stack(out) if out else torch.zeros(0, self.network.widths[layer])
+
+    def predict(self, examples: Sequence[Any]) -> list[Prediction]:
+        raise Unsupported("This run carries no task head, so it predicts no labels. Transfer it to a task first.")
+
+
+def _windows(starts: Sequence[int], context: int, stride: int, total: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Where scoring begins and ends in windows that begin here, those of equal length together."""
+    groups: dict[int, tuple[list[int], list[int]]] = {}
+    for start in starts:
+        end = min(start + (stride if start else context), total)
+        first, last = groups.setdefault(end - max(0, end - context), ([], []))
+        first.append(start)
+        last.append(end)
+    yield from groups.values()

@@ -1,0 +1,116 @@
+"""Recurrent layers: the readable cell is the definition, torch's fused kernel is the fast path, tested equal to it.
+
+A cell is a function (x, state, weights) → state, one time step. `Layer` runs one over time, either step by step with
+the cell or at once with the fused kernel; both read the same four tensors, named as torch names them:
+
+    weight_ih (G·D, I)   weight_hh (G·D, D)   bias_ih (G·D,)   bias_hh (G·D,)      G gates: 1 tanh, 3 GRU, 4 LSTM
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+Memory = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
+
+
+def tanh_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+    """Elman 1990: h' = tanh(W x + U h + b)."""
+    (h,) = memory
+    return (torch.tanh(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
+
+
+def relu_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+    (h,) = memory
+    return (torch.relu(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
+
+
+def gru_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+    """Cho et al. 2014, in the form torch and cuDNN compute: the reset gate acts after the product with U."""
+    (h,) = memory
+    rx, zx, nx = F.linear(x, w[0], w[2]).chunk(3, -1)
+    rh, zh, nh = F.linear(h, w[1], w[3]).chunk(3, -1)
+    reset, update = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
+    candidate = torch.tanh(nx + reset * nh)
+    return ((1 - update) * candidate + update * h,)
+
+
+def lstm_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+    """Hochreiter & Schmidhuber 1997 with the forget gate of Gers 2000. The cell state is changed by addition alone."""
+    h, c = memory
+    i, f, g, o = (F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+@dataclass(frozen=True)
+class Kind:
+    cell: Callable[[Tensor, Memory, Weights], Memory]
+    gates: int
+    memories: int  # tensors in its memory
+    fused: str  # torch's kernel
+
+
+KINDS = {
+    "tanh": Kind(tanh_cell, 1, 1, "rnn_tanh"),
+    "relu": Kind(relu_cell, 1, 1, "rnn_relu"),
+    "gru": Kind(gru_cell, 3, 1, "gru"),
+    "lstm": Kind(lstm_cell, 4, 2, "lstm"),
+}
+
+
+class Layer(nn.Module):
+    """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h')."""
+
+    def __init__(self, kind: str, inputs: int, width: int, leak: float = 0.0) -> None:
+        super().__init__()
+        self.kind, self.width, self.leak = KINDS[kind], width, leak
+        rows = self.kind.gates * width
+        self.weight_ih = nn.Parameter(torch.empty(rows, inputs))
+        self.weight_hh = nn.Parameter(torch.empty(rows, width))
+        self.bias_ih = nn.Parameter(torch.zeros(rows))
+        self.bias_hh = nn.Parameter(torch.zeros(rows))
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
+
+    @property
+    def weights(self) -> Weights:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+    def start(self, batch: int) -> Memory:
+        return tuple(self.weight_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
+
+    def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """(T, B, I), memory → (T, B, D), memory after the last step."""
+        return self.stepwise(x, memory) if self.leak else self.fused(x, memory)
+
+    def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """The definition, one step after the other."""
+        outputs = []
+        for x_t in x:
+            new = self.kind.cell(x_t, memory, self.weights)
+            if self.leak:
+                new = tuple(self.leak * old + (1 - self.leak) * now for old, now in zip(memory, new, strict=True))
+            memory = new
+            outputs.append(memory[0])
+        return torch.stack(outputs), memory
+
+    def fused(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        kernel = getattr(torch, self.kind.fused)
+        past = [m.unsqueeze(0).to(x.dtype) for m in memory]
+        weights = _contiguous(self.weights, x)
+        # arguments: has biases, layers, dropout, training, bidirectional, batch first
+        y, *after = kernel(x, past if len(past) == 2 else past[0], weights, True, 1, 0.0, self.training, False, False)
+        return y, tuple(m.squeeze(0) for m in after)
+
+
+def _contiguous(weights: Weights, x: Tensor) -> list[Tensor]:
+    """cuDNN wants weights of the input's type; under autocast it makes the copy itself."""
+    if x.is_cuda and x.dtype != weights[0].dtype:
+        return [w.to(x.dtype) for w in weights]
+    return list(weights)

@@ -1,0 +1,289 @@
+"""Readouts: from hidden vectors to a distribution over the vocabulary.
+
+    z = W h + b        p(w) = exp z_w / Σ_v exp z_v        nll = log Σ_v exp z_v − z_w
+
+With many words this is most of a language model's work, and the naive way, which writes all (N, V) logits out and walks
+over them again and again, spends half its time on memory. Here the logits live in one buffer of a few hundred rows that
+is used over and over, and the gradient is taken while they are there:
+
+    rows of h ──▶ logits ──▶ probabilities p, in place ──▶ dL/dh = (p − 1_w) W      dL/dW += (p − 1_w)ᵀ h
+                     └──────────── the same (rows, V) buffer, chunk after chunk ────────────┘
+
+`Full` has an output matrix of its own, `Tied` uses the embedding's (Press & Wolf 2017; Inan et al. 2017).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nextword.contract import IGNORE
+
+# Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
+# leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache.
+HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
+
+Bias = Tensor | None
+
+
+def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
+    """−log softmax(h Wᵀ + b)[target] of each row, (N, D), (N,) → (N,); 0 where the target is IGNORE.
+
+    Any gradient may flow back into it, so the backward pass computes the logits a second time. Where only the sum is
+    wanted, `total_cross_entropy` is a third faster.
+    """
+    narrow = _narrow(h, precision)
+    if _small_on_gpu(h, weight):
+        return _torchs_own(h, weight, bias, targets, narrow, "none")
+    if _learning(h, weight, bias):
+        return _Each.apply(h, weight, bias, targets, narrow)
+    return _sweep(h, weight, bias, targets, narrow)[0]
+
+
+def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
+    """The sum of `linear_cross_entropy`, a scalar whose gradient is computed along with it, in the forward pass."""
+    narrow = _narrow(h, precision)
+    if _small_on_gpu(h, weight):
+        return _torchs_own(h, weight, bias, targets, narrow, "sum")
+    if _learning(h, weight, bias):
+        return _Total.apply(h, weight, bias, targets, narrow)
+    return _sweep(h, weight, bias, targets, narrow)[0].sum()
+
+
+class Linear(nn.Module):
+    """What `Full` and `Tied` share: z = matrix · lead(h) + bias. Its products are computed in "fp32" or "bf16"."""
+
+    bias: nn.Parameter | None
+    precision: str
+
+    @property
+    def matrix(self) -> Tensor:  # (V, D)
+        raise NotImplementedError
+
+    def lead(self, h: Tensor) -> Tensor:
+        return h
+
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
+        return linear_cross_entropy(self.lead(h), self.matrix, self.bias, targets, self.precision)
+
+    def total(self, h: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, faster to train on."""
+        return total_cross_entropy(self.lead(h), self.matrix, self.bias, targets, self.precision)
+
+    def logits(self, h: Tensor) -> Tensor:
+        return _logits(self.lead(h), self.matrix, self.bias)
+
+    def log_probs(self, h: Tensor) -> Tensor:
+        return F.log_softmax(self.logits(h), -1)
+
+
+class Full(Linear):
+    """An output matrix of its own."""
+
+    def __init__(self, width: int, size: int, bias: bool = True, precision: str = "fp32") -> None:
+        super().__init__()
+        self.precision = precision
+        self.weight = nn.Parameter(torch.empty(size, width))
+        self.bias = nn.Parameter(torch.empty(size)) if bias else None
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)  # as nn.Linear
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.weight
+
+
+class Tied(Linear):
+    """The embedding's matrix, read the other way. Where widths differ, `projection` leads from h to the embedding's.
+
+    Good: `Tied(nn.Embedding(V, 400))` over layers that end at width 400;
+          `Tied(nn.Embedding(V, 128), projection=nn.Linear(768, 128))`.
+    Bad:  `readout.weight = embedding.weight`, which registers one tensor under two names, and saving refuses it.
+    """
+
+    def __init__(
+        self, embedding: nn.Embedding, bias: bool = True, projection: nn.Linear | None = None, precision: str = "fp32"
+    ) -> None:
+        super().__init__()
+        self.precision = precision
+        self.tied = (embedding,)  # in a tuple, so that the embedding belongs to the network alone
+        self.projection = projection
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings)) if bias else None
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.tied[0].weight
+
+    def lead(self, h: Tensor) -> Tensor:
+        return h if self.projection is None else self.projection(h)
+
+
+def _logits(h: Tensor, weight: Tensor, bias: Bias) -> Tensor:
+    if h.dim() == 2 and 3 <= len(h) <= 48 and not h.is_cuda and not _learning(h, weight, bias):
+        # so few rows against so many words: MKL is up to twice as fast when the long side comes first
+        z = torch.mm(weight, h.t()) if bias is None else torch.addmm(bias.unsqueeze(1), weight, h.t())
+        return z.t()
+    return F.linear(h, weight, bias)
+
+
+# ------------------------------------------------------------------------------------------------ chunk by chunk
+
+
+def _sweep(
+    h: Tensor,
+    weight: Tensor,
+    bias: Bias,
+    targets: Tensor,
+    narrow: bool,
+    factor: Tensor | float | None = None,  # (N,), or one for all
+    wanted: tuple[bool, ...] = (False, False, False),
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """nll of each row and, given a factor, the gradients of Σ factor · nll: for h, weight and bias, those wanted."""
+    with torch.no_grad(), torch.autocast(h.device.type, enabled=False):
+        exact = torch.promote_types(weight.dtype, torch.float32)
+        operand = torch.bfloat16 if narrow else exact
+        x, w, b = h.to(operand), weight.to(operand), None if bias is None else bias.to(exact)
+        ignored = targets == IGNORE
+        targets = targets.masked_fill(ignored, 0)  # a word like any other: what it adds is taken out again below
+        nll = h.new_empty(len(h), dtype=exact)
+        new = h.new_empty if len(h) else h.new_zeros
+        grad_h = new(h.shape, dtype=exact) if wanted[0] else None
+        grad_weight = new(weight.shape, dtype=exact) if wanted[1] else None
+        grad_bias = new(len(weight), dtype=exact) if wanted[2] else None
+        if factor is not None:
+            factor = (~ignored * factor).to(exact).unsqueeze(1)
+        for part, z in _chunks(len(h), len(weight), exact, h.device):
+            _product(x[part], w.t(), z)
+            if b is not None:
+                z.add_(b)
+            target = targets[part]
+            chosen = z.gather(1, target.unsqueeze(1))  # (rows, 1)
+            top = z.amax(1, keepdim=True)
+            total = z.sub_(top).exp_().sum(1, keepdim=True)  # from here on z is p · total
+            nll[part] = (total.log() + top - chosen).squeeze(1)
+            if factor is None:
+                continue
+            # dL/dz = factor · (z / total − 1_w). Factor and total are multiplied into the (rows, D) side of each
+            # product, and the 1_w added as rows: on z itself, each would be one more walk over (rows, V).
+            one, share = factor[part], factor[part] / total
+            keep = 0.0 if part.start == 0 else 1.0  # the first chunk finds nothing to add to
+            p = z.to(operand)
+            here = h[part].to(exact)
+            if grad_h is not None:
+                g = grad_h[part]
+                _product(p, w, g)
+                g.mul_(share).addcmul_(F.embedding(target, weight).to(exact), one, value=-1)
+            if grad_weight is not None:
+                _product(p.t(), (here * share).to(operand), grad_weight, keep)
+                grad_weight.index_add_(0, target, here * one, alpha=-1)
+            if grad_bias is not None:
+                grad_bias.addmv_(z.t(), share.squeeze(1), beta=keep)
+                grad_bias.index_add_(0, target, one.squeeze(1), alpha=-1)
+        return nll.masked_fill_(ignored, 0), grad_h, grad_weight, grad_bias
+
+
+def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Slices of the rows, nearly equal, each with the same buffer to put its logits in."""
+    most = max(1, HELD.get(device.type, HELD["cuda"]) // size)
+    chunks = -(-rows // most)
+    each = -(-rows // max(chunks, 1))
+    buffer = _buffer(each * size, dtype, device)
+    for first in range(0, rows, max(each, 1)):
+        n = min(each, rows - first)
+        yield slice(first, first + n), buffer[: n * size].view(n, size)
+
+
+_kept = threading.local()
+
+
+def _buffer(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """At least this many numbers. On the CPU the same memory each time: the system would hand fresh pages out one by
+    one, and that takes longer than filling them. (A GPU's allocator does so by itself.)
+    """
+    if device.type != "cpu":
+        return torch.empty(length, dtype=dtype, device=device)
+    name = str(dtype)
+    buffer = getattr(_kept, name, None)
+    if buffer is None or len(buffer) < length:
+        with torch.inference_mode(False):  # such a tensor could not be written to outside that mode
+            buffer = torch.empty(length, dtype=dtype)
+        setattr(_kept, name, buffer)
+    return buffer
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor, keep: float = 0.0) -> None:
+    """out = keep · out + a b, where a and b may be narrower than out."""
+    if a.dtype == out.dtype:
+        torch.addmm(out, a, b, beta=keep, out=out) if keep else torch.mm(a, b, out=out)
+    elif keep:
+        out.mul_(keep).add_(torch.mm(a, b))
+    else:
+        out.copy_(torch.mm(a, b))
+
+
+class _Total(torch.autograd.Function):
+    """One number: its gradient is known but for a factor, so it is computed at once and multiplied in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool) -> Tensor:
+        nll, *grads = _sweep(h, weight, bias, targets, narrow, 1.0, ctx.needs_input_grad[:3])
+        ctx.grads = _like(grads, (h, weight, bias))
+        return nll.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        grads, ctx.grads = ctx.grads, None
+        if grads is None:
+            raise RuntimeError(
+                "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
+            )
+        return *(None if g is None else g.mul_(grad) for g in grads), None, None
+
+
+class _Each(torch.autograd.Function):
+    """Many numbers, each with a gradient of its own to come: nothing is kept, and the backward computes logits anew."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool) -> Tensor:
+        ctx.save_for_backward(h, weight, bias, targets)
+        ctx.narrow = narrow
+        return _sweep(h, weight, bias, targets, narrow)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        h, weight, bias, targets = ctx.saved_tensors
+        _, *grads = _sweep(h, weight, bias, targets, ctx.narrow, grad, ctx.needs_input_grad[:3])
+        return *_like(grads, (h, weight, bias)), None, None
+
+
+def _like(grads: list[Bias], inputs: tuple[Bias, ...]) -> list[Bias]:
+    return [g if g is None or x is None else g.to(x.dtype) for g, x in zip(grads, inputs, strict=True)]
+
+
+def _learning(*tensors: Bias) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _narrow(h: Tensor, precision: str) -> bool:
+    """Whether the products' operands are bf16."""
+    return precision == "bf16" or torch.is_autocast_enabled(h.device.type)
+
+
+def _small_on_gpu(h: Tensor, weight: Tensor) -> bool:
+    """A GPU walks over memory it has just allocated at full speed: chunks save it memory, not time."""
+    return h.is_cuda and len(h) * len(weight) <= HELD["cuda"]
+
+
+def _torchs_own(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool, reduction: str) -> Tensor:
+    with torch.autocast(h.device.type, torch.bfloat16, enabled=narrow):
+        z = F.linear(h.to(weight.dtype), weight, bias)
+    exact = torch.promote_types(z.dtype, torch.float32)
+    return F.cross_entropy(z.to(exact), targets, ignore_index=IGNORE, reduction=reduction)

@@ -1,0 +1,27 @@
+"""Networks: one paper, one file. The table is explicit, so a reader finds a paper's code by its slug."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from nextword.contract import NextwordError
+
+MODELS = {
+    "nplm": "nextword.models.nplm:NPLM",
+    "rnn": "nextword.models.rnn:RNN",
+    "gru": "nextword.models.rnn:GRU",
+    "lstm": "nextword.models.rnn:LSTM",
+}
+
+
+def model_class(slug: str) -> Any:
+    """The class behind a slug. It has a `Config`, is built as `Class(config, vocabulary)` and saves and loads itself."""
+    if slug not in MODELS:
+        import difflib
+
+        near = difflib.get_close_matches(slug, MODELS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise NextwordError(f"No model is called '{slug}'.{hint} There are: {', '.join(MODELS)}.")
+    module, name = MODELS[slug].split(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,83 @@
+"""What every left-to-right network has in common once it can compute `hidden` and has a `readout`.
+
+The mixin turns those two into the Autoregressive contract, into an Encoder, and into a file. It holds no weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from nextword.contract import Inputs, NextwordError, Readout, State, Vocabulary
+
+FILE = "model.safetensors"
+
+
+class Saved(nn.Module):
+    """Weights as safetensors: the way every network is saved that has no file format of its own."""
+
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+
+    def save(self, folder: Path) -> list[str]:
+        """Write this network's files into the folder and name them."""
+        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, str(folder / FILE))
+        return [FILE]
+
+    @classmethod
+    def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Any:
+        network = cls(config, vocabulary)
+        found = load_file(str(folder / FILE))
+        wanted = network.state_dict()
+        wrong = [n for n in wanted if n not in found or found[n].shape != wanted[n].shape] + [
+            n for n in found if n not in wanted
+        ]
+        if wrong:
+            raise NextwordError(
+                f"{folder / FILE} does not fit its recipe: {', '.join(sorted(wrong)[:5])}. "
+                "The recipe or the weights were changed after training; restore either from where it came."
+            )
+        network.load_state_dict(found)
+        return network.eval()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+class CausalNetwork(Saved):
+    """start, step, score and encode from `hidden(inputs, state)` and `readout`. A state of None is the beginning."""
+
+    readout: Readout
+    widths: list[int]
+    window: int | None = None
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        raise NotImplementedError  # each paper's file
+
+    def initial(self, batch: int) -> State:
+        return None
+
+    def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
+        first = torch.full((batch,), self.vocabulary.begin, dtype=torch.long, device=self.device)
+        return first, self.initial(batch)
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        layers, state = self.hidden(Inputs(last.unsqueeze(1)), state)
+        return self.readout.log_probs(layers[-1][:, -1]), state
+
+    def score(self, ids: Tensor, lengths: Tensor, state: State) -> tuple[Tensor, State]:
+        """Rows shorter than T are scored right; their returned state has read past their end and must not be used."""
+        layers, state = self.hidden(Inputs(ids[:, :-1]), state)
+        h, targets = layers[-1], ids[:, 1:]
+        log_p = -self.readout.nll(h.reshape(-1, h.shape[-1]), targets.reshape(-1)).view(targets.shape)
+        inside = torch.arange(targets.shape[1], device=ids.device) < (lengths - 1).unsqueeze(1)
+        return log_p.masked_fill(~inside, 0.0), state
+
+    def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
+        return self.hidden(inputs, state)

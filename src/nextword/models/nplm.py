@@ -1,0 +1,62 @@
+"""The neural probabilistic language model: a fixed window of words, one shared embedding, one tanh layer.
+
+Bengio, Ducharme, Vincent & Jauvin, "A Neural Probabilistic Language Model", JMLR 3 (2003), section 2:
+
+    x = (C(w_{t-1}), …, C(w_{t-n+1}))                      the context's embeddings, side by side
+    y = b + W x + U tanh(d + H x)                          eq. (1); W is optional
+    P(w_t | w_{t-1}, …, w_{t-n+1}) = softmax(y)
+
+Against the n-gram: words that behave alike get embeddings that lie alike, so an unseen context is near a seen one;
+and the table grows with |V|·m and not with |V|^n. Here W and U are one matrix over [tanh(d + H x); x], which is the
+same sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.layers.softmax import Full
+from nextword.models.causal import CausalNetwork
+
+
+@dataclass(frozen=True)
+class Config:
+    context: int = 4  # n − 1
+    embedding: int = 64  # m
+    width: int = 128  # h
+    direct: bool = False  # W
+    dropout: float = 0.0  # not in the paper, which had early stopping and weight decay
+
+
+class NPLM(CausalNetwork):
+    Config = Config
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.window = config.context
+        joined = config.context * config.embedding
+        self.embedding = nn.Embedding(vocabulary.size, config.embedding)  # C
+        self.inner = nn.Linear(joined, config.width)  # H and d
+        features = config.width + (joined if config.direct else 0)
+        self.readout = Full(features, vocabulary.size)  # U, W and b
+        self.widths = [joined, features]
+
+    def initial(self, batch: int) -> State:
+        """The context before the first token: all `begin`."""
+        past = self.config.context - 1  # `step` brings the last one itself
+        return torch.full((batch, past), self.vocabulary.begin, dtype=torch.long, device=self.device)
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        past = self.initial(len(inputs.ids)) if state is None else state
+        ids = torch.cat([past, inputs.ids], 1)  # (B, context − 1 + T)
+        m = self.embedding(ids).unfold(1, self.config.context, 1)  # (B, T, m, context)
+        x = m.transpose(2, 3).flatten(2)  # (B, T, context·m)
+        h = torch.tanh(self.inner(x))  # tanh(d + H x)
+        features = torch.cat([h, x], -1) if self.config.direct else h
+        features = F.dropout(features, self.config.dropout, self.training)
+        return [x, features], ids[:, ids.shape[1] - past.shape[1] :]

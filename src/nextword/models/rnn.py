@@ -1,0 +1,98 @@
+"""Recurrent language models: the Elman net of Mikolov 2010 (`rnn`), the GRU (`gru`) and the LSTM (`lstm`).
+
+    x_t = E[w_t]                       embedding
+    h_t = cell(x_t, h_{t−1})           one or more layers, each reading the one below
+    p(w_{t+1}) = softmax(V h_t + b)
+
+Elman, "Finding Structure in Time" (1990); Mikolov et al., "Recurrent neural network based language model" (2010);
+Cho et al. (2014); Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997). Dropout as Zaremba, Sutskever & Vinyals,
+"Recurrent Neural Network Regularization" (2014): on what goes up, never on what goes through time. The `leak` of the
+plain net is the leaky integration h = α h' + (1 − α) f(x, h').
+
+Against NPLM: no window. All of the past goes through one vector, so a step costs the same at any length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.layers.recurrent import Layer
+from nextword.layers.softmax import Full, Tied
+from nextword.models.causal import CausalNetwork
+
+
+@dataclass(frozen=True)
+class Config:
+    width: int = 200
+    layers: int = 1
+    embedding: int = 0  # 0: the same as width
+    dropout: float = 0.0
+    tied: bool = False  # output matrix = embedding (Press & Wolf 2017)
+
+
+@dataclass(frozen=True)
+class ElmanConfig(Config):
+    activation: str = "tanh"  # or "relu"
+    leak: float = 0.0  # α
+
+
+class Recurrent(CausalNetwork):
+    Config: ClassVar[type[Config]] = Config
+    kind: ClassVar[str]
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        embedding = config.embedding or config.width
+        if config.tied and embedding != config.width:
+            raise NextwordError(
+                f"A tied output needs embedding = width, but the recipe says {embedding} and {config.width}. "
+                "Set both alike, or tied = false."
+            )
+        self.embedding = nn.Embedding(vocabulary.size, embedding)
+        inputs = [embedding] + [config.width] * (config.layers - 1)
+        self.layers = nn.ModuleList(self.layer(width) for width in inputs)
+        self.readout = Tied(self.embedding) if config.tied else Full(config.width, vocabulary.size)
+        self.widths = [embedding] + [config.width] * config.layers
+
+    def layer(self, inputs: int) -> Layer:
+        return Layer(self.kind, inputs, self.config.width)
+
+    def initial(self, batch: int) -> State:
+        return tuple(layer.start(batch) for layer in self.layers)
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        drop = self.config.dropout
+        memories = self.initial(len(inputs.ids)) if state is None else state
+        x = F.dropout(self.embedding(inputs.ids.t()), drop, self.training)  # (T, B, D): time first, as the kernels like
+        outputs, after = [x.transpose(0, 1)], []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            x, memory = layer(x, memory)
+            x = F.dropout(x, drop, self.training)
+            outputs.append(x.transpose(0, 1))  # (B, T, D)
+            after.append(memory)
+        return outputs, tuple(after)
+
+
+class RNN(Recurrent):
+    Config = ElmanConfig
+
+    def layer(self, inputs: int) -> Layer:
+        config = self.config
+        if config.activation not in ("tanh", "relu"):
+            raise NextwordError(f"activation = '{config.activation}' is unknown. Use 'tanh' or 'relu'.")
+        if not 0 <= config.leak < 1:
+            raise NextwordError(f"leak = {config.leak} is not a share of the old state. Use 0 (none) up to below 1.")
+        return Layer(config.activation, inputs, config.width, config.leak)
+
+
+class GRU(Recurrent):
+    kind = "gru"
+
+
+class LSTM(Recurrent):
+    kind = "lstm"

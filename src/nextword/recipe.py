@@ -1,0 +1,240 @@
+"""Recipes: what to train, on what, how; as TOML, with the source of each number and the results beside it.
+
+    [paper] [reported] [measured] [tokenizer] [model] and one or more [[phase]]
+
+Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's tables whole. From the command line
+a number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nextword.contract import NextwordError
+
+TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "extends")
+BUDGETS = ("epochs", "steps", "minutes")
+RECIPES = Path(str(resources.files("nextword"))) / "recipes"
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str = "train"
+    kind: str = "gradient"  # or "count"
+    data: str = ""  # a path or a name; empty: --data must say
+    objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
+    batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
+    optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})
+    schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
+    initial: Mapping[str, Any] = field(default_factory=dict)  # weights; empty: each layer's own
+    estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
+    init: str = ""  # a run folder whose weights to begin with
+    clip: float = 0.0  # norm of the gradient; 0: no clipping
+    accumulate: int = 1  # batches per step
+    precision: str = "fp32"  # or "tf32", "bf16"
+    epochs: float = 0
+    steps: int = 0
+    minutes: float = 0
+    validate: int = 0  # steps between validations; 0: once an epoch
+    patience: int = 0  # validations without a better one before stopping; 0: never
+    keep: str = "best"  # weights at the end: those of the best validation, or the "last"
+    save: float = 60  # seconds between saved states
+    log: int = 20  # steps between log lines
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind == "gradient" and sum(bool(getattr(self, b)) for b in BUDGETS) != 1:
+            raise NextwordError(
+                f"Phase '{self.name}' needs exactly one budget: epochs, steps or minutes; it has epochs = {self.epochs}, "
+                f"steps = {self.steps}, minutes = {self.minutes}."
+            )
+        for key, allowed in (("keep", ("best", "last")), ("precision", ("fp32", "tf32", "bf16"))):
+            if getattr(self, key) not in allowed:
+                raise NextwordError(f"Phase '{self.name}': {key} = '{getattr(self, key)}' is not one of {allowed}.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str  # "lstm/tiny", or the file's path
+    paper: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+    model: Mapping[str, Any]
+    phases: tuple[Phase, ...]
+    reported: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def slug(self) -> str:
+        return self.paper["slug"]
+
+    def with_data(self, given: Iterable[str]) -> Recipe:
+        """`X` replaces the data of the first phase, `NAME=X` that of the phase named."""
+        phases = list(self.phases)
+        for item in given:
+            name, _, rest = item.partition("=")
+            at = next((i for i, phase in enumerate(phases) if rest and phase.name == name), None)
+            value = rest if at is not None else item
+            phases[at or 0] = replace(phases[at or 0], data=value)
+        return replace(self, phases=tuple(phases))
+
+
+def names() -> list[str]:
+    return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/*.toml"))
+
+
+def load_recipe(given: str | Path, changes: Iterable[str] = ()) -> Recipe:
+    """A recipe by `slug/name`, by `slug` alone where that has but one, or by the path of a TOML file."""
+    path = _find(str(given))
+    tables = _read(path)
+    for change in changes:
+        _set(tables, change)
+    name = f"{path.parent.name}/{path.stem}" if path.is_relative_to(RECIPES) else str(path)
+    return _checked(tables, name, path)
+
+
+def from_tables(tables: Mapping[str, Any], name: str, changes: Iterable[str] = ()) -> Recipe:
+    tables = dict(tables)
+    for change in changes:
+        _set(tables, change)
+    return _checked(tables, name, None)
+
+
+def to_tables(recipe: Recipe) -> dict[str, Any]:
+    """Every table with every key: a run can be repeated from this alone."""
+    return {
+        "paper": dict(recipe.paper),
+        "reported": dict(recipe.reported),
+        "tokenizer": dict(recipe.tokenizer),
+        "model": dict(recipe.model),
+        "phase": [{f.name: _plain(getattr(phase, f.name)) for f in fields(Phase)} for phase in recipe.phases],
+    }
+
+
+def dump(recipe: Recipe) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(to_tables(recipe))
+
+
+def record(path: Path, measured: Mapping[str, Any]) -> None:
+    """Write `[measured]` at the end of a recipe file, in place of what stood there, and leave the rest as it is."""
+    import tomli_w
+
+    lines, keep = [], True
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            keep = not line.startswith(("[measured]", "[measured."))
+        if keep:
+            lines.append(line)
+    text = "\n".join(lines).rstrip() + "\n\n" + tomli_w.dumps({"measured": dict(measured)})
+    tomllib.loads(text)
+    path.write_text(text)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def _find(given: str) -> Path:
+    if given.endswith(".toml"):
+        if not Path(given).is_file():
+            raise NextwordError(f"There is no recipe file {given}. Recipes that come along: `nextword papers`.")
+        return Path(given)
+    known = names()
+    if given in known:
+        return RECIPES / f"{given}.toml"
+    of_slug = [name for name in known if name.startswith(given + "/")]
+    if len(of_slug) == 1:
+        return RECIPES / f"{of_slug[0]}.toml"
+    if of_slug:
+        raise NextwordError(f"'{given}' has several recipes: {', '.join(of_slug)}. Name one of them.")
+    raise NextwordError(f"No recipe is called '{given}'.{suggestion(given, known)} `nextword papers` lists them all.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise NextwordError(f"{path} is not TOML: {problem}.") from None
+    if "extends" in tables:
+        parent = _read(_find(str(tables.pop("extends"))))
+        parent.pop("measured", None)  # results belong to the recipe that was run
+        tables = {**parent, **tables}
+    return tables
+
+
+def _set(tables: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals:
+        raise NextwordError(f"--set {change}: expected a.b=c, for example --set phase.0.epochs=3.")
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *path, last = key.strip().split(".")
+    here: Any = tables
+    for i, part in enumerate(path):
+        if isinstance(here, list):
+            here = _phase(here, part, change)
+        else:
+            if i == 0 and part not in TABLES:
+                raise NextwordError(f"--set {change}: there is no table '{part}'.{suggestion(part, TABLES)}")
+            here = here.setdefault(part, {})
+    if isinstance(here, list):
+        raise NextwordError(f"--set {change}: name the phase, as in phase.0.{last}=…")
+    if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one
+        for other in BUDGETS:
+            here.pop(other, None)
+    here[last] = value
+
+
+def _phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[str, Any]:
+    for i, phase in enumerate(phases):
+        if part in (str(i), phase.get("name")):
+            return phase
+    known = [str(phase.get("name", i)) for i, phase in enumerate(phases)]
+    raise NextwordError(f"--set {change}: there is no phase '{part}'; there are {', '.join(known)}.")
+
+
+def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
+    for table in tables:
+        if table not in TABLES:
+            raise NextwordError(f"{name}: unknown table [{table}].{suggestion(table, TABLES)}")
+    for table in ("paper", "tokenizer", "model", "phase"):
+        if table not in tables:
+            raise NextwordError(f"{name}: the table [{table}] is missing.")
+    if "slug" not in tables["paper"]:
+        raise NextwordError(f"{name}: [paper] must say its slug, for example slug = 'lstm'.")
+    known = [f.name for f in fields(Phase)]
+    phases = []
+    for given in tables["phase"]:
+        given = {k: {"kind": v} if k in ("objective", "schedule") and isinstance(v, str) else v for k, v in given.items()}
+        for key in given:
+            if key not in known:
+                raise NextwordError(f"{name}: a phase has no key '{key}'.{suggestion(key, known)}")
+        try:
+            phases.append(Phase(**given))
+        except TypeError as problem:
+            raise NextwordError(f"{name}: {problem}.") from None
+    return Recipe(
+        name=name,
+        paper=tables["paper"],
+        tokenizer=tables["tokenizer"],
+        model=tables["model"],
+        phases=tuple(phases),
+        reported=tables.get("reported", {}),
+        measured=tables.get("measured", {}),
+        path=path,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,28 @@
+"""CLAIMS: one file per claim of the literature. `nextword look NAME` runs it: numbers, a figure, a verdict.
+
+Adding a study is a file with CLAIM, measure, judge and draw (the contract is in study.py) and a line in this table.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from nextword.contract import NextwordError
+from nextword.recipe import suggestion
+from nextword.studies.study import Study
+
+STUDIES = {
+    "parameter-growth": "nextword.studies.parameter_growth",
+    "initialisation": "nextword.studies.initialisation",
+}
+
+
+def find_study(name: str) -> Study:
+    """The module behind a name."""
+    if name not in STUDIES:
+        raise NextwordError(
+            f"No study is called '{name}'.{suggestion(name, STUDIES)} There are: {', '.join(STUDIES)}. "
+            "`nextword look` lists them with their claims."
+        )
+    return cast(Study, importlib.import_module(STUDIES[name]))

@@ -1,0 +1,53 @@
+"""Sums that studies share: what to say of several seeds, how fast something grows, and how to write a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nextword.studies.study import Cell
+
+
+@dataclass(frozen=True)
+class Growth:
+    """y ∝ x^exponent, fitted on logarithms."""
+
+    exponent: float
+    r2: float
+
+
+def growth(x: Sequence[float], y: Sequence[float]) -> Growth:
+    """Least squares on log-log; an R² of 1 is a power law, and a flat y counts as one with exponent 0."""
+    a, b = np.log(np.asarray(x, dtype=float)), np.log(np.asarray(y, dtype=float))
+    slope, offset = np.polyfit(a, b, 1)
+    total = ((b - b.mean()) ** 2).sum()
+    left = ((b - offset - slope * a) ** 2).sum()
+    return Growth(float(slope), float(1 - left / total) if total > 1e-12 else 1.0)
+
+
+def marginal(x: Sequence[float], y: Sequence[float]) -> list[float]:
+    """What one more x costs, between neighbours: all equal exactly where y = a + b·x."""
+    return [float(d) for d in np.diff(np.asarray(y, dtype=float)) / np.diff(np.asarray(x, dtype=float))]
+
+
+def over_seeds(values: Sequence[float]) -> list[float]:
+    """[median, smallest, largest]: with a handful of seeds the range says more than a standard error."""
+    return [float(np.median(values)), float(min(values)), float(max(values))]
+
+
+def written(value: Cell) -> str:
+    """A cell for a reader: counts grouped in thousands, long ones as powers of ten, seeds as median and range."""
+    if value is None:
+        return "–"
+    if isinstance(value, (list, tuple)):
+        middle, low, high = map(written, value)
+        return middle if low == high else f"{middle} ({low}–{high})"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**9 else f"{value:.1e}"
+    if isinstance(value, float):
+        if value == 0 or 0.01 <= abs(value) < 1000:
+            return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+        return f"{value:.1e}" if abs(value) < 0.01 or abs(value) >= 10**9 else f"{value:,.0f}"
+    return str(value)

@@ -1,0 +1,39 @@
+"""TEXT → IDS, with the bytes and the word that each id stands for.
+
+| kind          | learnt                        | lossless | special                                       |
+| ------------- | ----------------------------- | -------- | --------------------------------------------- |
+| `bytes`       | nothing                       | yes      | `<|endoftext|>`                               |
+| `characters`  | the characters that occur     | yes      | `<|endoftext|>`                               |
+| `words`       | the commonest words           | no       | `<unk>`, `<eos>` at every line end            |
+| `bpe`         | byte-level merges (GPT-2)     | yes      | `<|endoftext|>`                               |
+| `classic-bpe` | merges with `</w>` (GPT-1)    | no       | `<unk>`, `<|endoftext|>`                      |
+| `wordpiece`   | pieces with `##` (BERT)       | no       | `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`  |
+| `unigram`     | pieces with `▁` (T5)          | no       | `<pad>`, `</s>`, `<unk>`, sentinels           |
+
+    tokenizer = train_tokenizer({"kind": "bpe", "size": 8000}, texts)
+    tokenizer.save("tokenizer.json")
+    tokenizer = load_tokenizer("tokenizer.json")  # or GPT-2's, BERT's, T5's files
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nextword.contract import Tokenizer, Vocabulary
+from nextword.tokens import storage
+from nextword.tokens.decoder import Decoder
+from nextword.tokens.loading import load_tokenizer
+from nextword.tokens.train import train_tokenizer
+
+__all__ = ["Decoder", "fingerprint", "load_tokenizer", "train_tokenizer", "vocabulary"]
+
+
+def vocabulary(tokenizer: Tokenizer, spellings: bool = False) -> Vocabulary:
+    """What a network is told of its tokenizer; `spellings` for the networks that read the letters of a word (ELMo)."""
+    pieces = [tokenizer.piece(id) for id in range(len(tokenizer))] if spellings else ()
+    return Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, pieces)
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """16 hexadecimal digits that are equal for equal tokenizers, on every machine and after saving and loading."""
+    return storage.fingerprint(tokenizer.content())

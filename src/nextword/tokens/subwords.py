@@ -1,0 +1,236 @@
+"""Sub-words of every sort, applied by the `tokenizers` library; this keeps byte spans, words and what each id writes.
+
+    bpe           byte-level (GPT-2): pieces are bytes, so nothing is lost
+    classic-bpe   characters, a word's last piece marked </w> (Sennrich 2016, GPT-1)
+    wordpiece     characters, a word's later pieces marked ## (BERT)
+    unigram       characters, a word's first piece marked ▁ (SentencePiece, T5)
+
+A special token's name in the text is plain text: nobody can end a document by writing "<|endoftext|>" in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as Library
+
+from nextword.contract import Encoding, NextwordError
+from nextword.tokens import storage
+from nextword.tokens.decoder import join
+from nextword.tokens.spans import character_bytes, in_order, partition, utf8, words_at
+
+# GPT-2's rule always cuts between a letter and " letter", so cutting there first changes no id; long texts then need
+# little memory and keep every core busy.
+_SEAM = re.compile(r"[A-Za-z](?= [A-Za-z])")
+_PORTION = 1 << 16  # characters
+
+_METASPACE = "▁"
+
+
+class Subwords:
+    """A tokenizer over the library's own JSON (`content`), which also says what kind it is."""
+
+    def __init__(self, content: Mapping[str, Any], special: Mapping[str, int], begin: int, end: int | None) -> None:
+        self.library = {**content, "model": {k: v for k, v in content["model"].items() if k != "nextword"}}
+        self.kind = kind_of(content)
+        self.lossless = self.kind == "bpe" and _keeps_everything(content)
+        self.special: Mapping[str, int] = dict(special)
+        self.begin, self.end = begin, end
+        self.pieces = _pieces(content, self.kind, self.special)
+        self._lengths = np.array([len(piece) for piece in self.pieces], dtype=np.int64)
+        self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
+        self._seams = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def encode(self, text: str) -> Encoding:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        raws = [utf8(text) for text in texts]
+        if not self.lossless:
+            found = self._encoder.encode_batch(list(texts), add_special_tokens=False)
+            return [_with_offsets(raw, encoding) for raw, encoding in zip(raws, found, strict=True)]
+        return [self._by_lengths(raw, ids) for raw, ids in zip(raws, self._ids(texts), strict=True)]
+
+    def _ids(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
+        portions = [_portions(text) if self._seams else [text] for text in texts]
+        found = iter(self._encoder.encode_batch_fast(list(chain.from_iterable(portions)), add_special_tokens=False))
+        for own in portions:
+            parts = [np.array(next(found).ids, dtype=np.int64) for _ in own]
+            yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _by_lengths(self, raw: bytes, ids: np.ndarray) -> Encoding:
+        spans = partition(self._lengths[ids])
+        return Encoding(ids, spans, words_at(raw, spans[:, 0]))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        if self.lossless:
+            return b"".join([self.pieces[id] for id in ids]).decode(errors="replace")
+        return join(self, ids)
+
+    def piece(self, id: int) -> bytes:
+        return self.pieces[id]
+
+    def content(self) -> dict[str, Any]:
+        header = {"version": storage.VERSION, "kind": self.kind, "lossless": self.lossless}
+        header |= {"special": self.special, "begin": self.begin, "end": self.end}
+        return {**self.library, "model": {**self.library["model"], "nextword": header}}
+
+    def save(self, path: Path) -> None:
+        storage.write(path, self.content())
+
+
+def _with_offsets(raw: bytes, encoding: Any) -> Encoding:
+    """From the library's character offsets; several ids may share a character that normalisation took apart."""
+    spans = character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)]
+    return Encoding(np.array(encoding.ids, dtype=np.int64), in_order(spans), words_at(raw, spans[:, 0]))
+
+
+def _portions(text: str) -> list[str]:
+    """The text cut at seams every `_PORTION` characters or so."""
+    portions, start = [], 0
+    while len(text) - start > _PORTION:
+        seam = _SEAM.search(text, start + _PORTION)
+        if seam is None:
+            break
+        portions.append(text[start : seam.end()])
+        start = seam.end()
+    return [*portions, text[start:]]
+
+
+# ------------------------------------------------------------------------------------- reading the library's JSON
+
+
+def names_of(content: Mapping[str, Any]) -> dict[str, int]:
+    """Every name with its id: the model's vocabulary and the tokens added to it."""
+    vocabulary = content["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        names = dict(vocabulary)
+    else:
+        names = {entry[0]: id for id, entry in enumerate(vocabulary)}
+    return names | {added["content"]: added["id"] for added in content.get("added_tokens") or []}
+
+
+def unknown_of(content: Mapping[str, Any]) -> str | None:
+    model = content["model"]
+    if model.get("unk_id") is not None:
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
+
+
+def sentinel_names(count: int) -> list[str]:
+    return [f"<extra_id_{i}>" for i in range(count)]
+
+
+def with_sentinels(content: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """T5's blanks behind the vocabulary, the first one last (`<extra_id_0>` is 32099 of 32100)."""
+    first = max(names_of(content).values()) + 1
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    blanks = [
+        {"id": first + i, "content": name, **flags, "special": True}
+        for i, name in enumerate(reversed(sentinel_names(count)))
+    ]
+    return {**content, "added_tokens": [*(content.get("added_tokens") or []), *blanks]}
+
+
+def kind_of(content: Mapping[str, Any]) -> str:
+    model = content["model"]
+    if model["type"] in ("WordPiece", "Unigram"):
+        return str(model["type"]).lower()
+    if model["type"] == "BPE" and any(step["type"] == "ByteLevel" for step in _steps(content["pre_tokenizer"])):
+        return "bpe"
+    if model["type"] == "BPE" and model.get("end_of_word_suffix"):
+        return "classic-bpe"
+    raise NextwordError(
+        f"The tokenizer is a {model['type']} model of a sort nextword does not know. It reads byte-level BPE (GPT-2), "
+        "BPE with an end-of-word mark (GPT-1), WordPiece (BERT) and Unigram (T5)."
+    )
+
+
+_GPT2_RULE = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+def _steps(stage: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if stage is None:
+        return []
+    if stage["type"] != "Sequence":
+        return [stage]
+    return [step for key in ("pretokenizers", "normalizers") for step in stage.get(key, ())]
+
+
+def _keeps_everything(content: Mapping[str, Any]) -> bool:
+    """Whether no stage drops, adds or rewrites a byte."""
+    names = names_of(content)
+    return (
+        not _steps(content["normalizer"])
+        and all(symbol in names for symbol in _byte_symbols())
+        and not any(step.get("add_prefix_space") for step in _steps(content["pre_tokenizer"]))
+        and not any(step.get("behavior") == "Removed" for step in _steps(content["pre_tokenizer"]))
+    )
+
+
+def _byte_symbols() -> dict[str, int]:
+    """GPT-2's printable stand-in for every byte: itself where it is printable, else the next free one from U+0100."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _pieces(content: Mapping[str, Any], kind: str, special: Mapping[str, int]) -> list[bytes]:
+    """What each id writes inside a text. Special tokens write nothing, but the unknown one writes its name."""
+    names = names_of(content)
+    pieces = [b""] * (max(names.values()) + 1)
+    added = {token["content"] for token in content.get("added_tokens") or []}
+    symbols = _byte_symbols()
+    suffix = content["model"].get("end_of_word_suffix") or ""
+    prefix = content["model"].get("continuing_subword_prefix") or ""
+    for name, id in names.items():
+        if name in special:
+            continue
+        if name in added:
+            pieces[id] = utf8(name)
+        elif kind == "bpe":
+            pieces[id] = bytes([symbols[symbol] for symbol in name]) if symbols.keys() >= set(name) else utf8(name)
+        elif kind == "classic-bpe":
+            pieces[id] = utf8(name.removesuffix(suffix)) + (b" " if name.endswith(suffix) else b"")
+        elif kind == "wordpiece":
+            pieces[id] = utf8(name.removeprefix(prefix)) if name.startswith(prefix) else b" " + utf8(name)
+        else:
+            pieces[id] = _spelled_byte(name) or utf8(name.replace(_METASPACE, " "))
+    unknown = unknown_of(content)
+    if unknown is not None and kind != "bpe":
+        pieces[names[unknown]] = utf8(unknown) if kind == "unigram" else utf8(f" {unknown} ")
+    return pieces
+
+
+def _spelled_byte(name: str) -> bytes | None:
+    """SentencePiece writes a byte of an unknown character as <0x0A>."""
+    found = re.fullmatch(r"<0x([0-9A-F]{2})>", name)
+    return bytes.fromhex(found[1]) if found else None
+
+
+def _without_special(content: Mapping[str, Any], special: Mapping[str, int]) -> dict[str, Any]:
+    """The library's JSON with special names that no text can spell, so that their ids only come from the program."""
+    model = dict(content["model"])
+
+    def rename(name: str) -> str:
+        return f"{name} \0" if name in special else name
+
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {rename(name): id for name, id in model["vocab"].items()}
+    else:
+        model["vocab"] = [[rename(name), score] for name, score in model["vocab"]]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = rename(model["unk_token"])
+    if "dropout" in model:
+        model["dropout"] = None  # a regulariser of someone's training: the same text must give the same ids
+    added = [token for token in content.get("added_tokens") or [] if token["content"] not in special]
+    return {**content, "model": model, "added_tokens": added, "post_processor": None}

@@ -1,0 +1,144 @@
+"""Weights: one loop for every model. `train` opens the text, makes the tokenizer, and runs the recipe's phases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword.batching.prepare import prepare
+from nextword.checkpoint import RunFolder
+from nextword.contract import NextwordError, Tokenizer
+from nextword.corpora import Corpus, open_corpus
+from nextword.models import model_class
+from nextword.recipe import Recipe, suggestion
+from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
+from nextword.training.counting import count
+from nextword.training.events import Event, Job
+from nextword.training.loop import descend
+from nextword.training.scale import choose_device
+
+PHASES = {"gradient": descend, "count": count}
+
+
+def train(
+    recipe: Recipe | None,
+    folder: str | Path,
+    resume: bool = False,
+    *,
+    device: str = "auto",
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[str, float, float | None], None] = lambda label, done, total: None,
+) -> Iterator[Event]:
+    """Train into a run folder, yielding events; all of them are in its log too.
+
+    `stop` is asked between steps: true ends training with its state saved. With `resume`, the recipe is the folder's.
+    """
+    chosen = choose_device(device)
+    run: RunFolder | None = None
+    if resume:
+        run = RunFolder.open(folder)
+        if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
+            run.recipe, name="", path=None, measured=recipe.measured
+        ):
+            raise NextwordError(
+                f"{folder} holds a run of another recipe, or of this one with other settings. Resume it as it is "
+                f"(`nextword train --resume --out {folder}`), or choose another --out."
+            )
+        recipe = run.recipe
+    elif recipe is None:
+        raise NextwordError("Training needs a recipe. `nextword papers` lists those that come along.")
+    else:
+        RunFolder.refuse_if_taken(folder)
+    corpora = {phase.data: open_corpus(phase.data) for phase in recipe.phases if _data(phase)}
+    tokenizer = load_tokenizer(run.path / "tokenizer.json") if run else _tokenizer(recipe, corpora, progress)
+    network = build(recipe, tokenizer)
+    streams = [_streams(corpora[phase.data], tokenizer, progress) for phase in recipe.phases]
+    if run is None:
+        run = RunFolder.create(folder, recipe)
+        tokenizer.save(run.path / "tokenizer.json")
+        run.seal("tokenizer.json", data={phase.name: corpora[phase.data].source for phase in recipe.phases})
+    with run.lock():
+        jobs = [
+            Job(network, phase, i, streams[i]["train"], streams[i].get("valid"), tokenizer.lossless, run, chosen, stop)
+            for i, phase in enumerate(recipe.phases)
+        ]
+        yield from _phases(run, jobs)
+
+
+def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
+    state = run.load_state()
+    first = 0
+    if state is not None:
+        first, step = state[1]["phase"], state[1]["step"]
+        run.rewind_log(
+            lambda line: (line.get("index", 0), line.get("step", 0)) <= (first, step)
+            and not (line.get("event") == "end" and line.get("index") == first)
+        )
+    elif (run.path / "log.jsonl").exists():
+        run.rewind_log(lambda line: False)
+    for job in jobs[first:]:
+        if job.phase.init:
+            _begin_with(job.network, job.phase.init)
+        for event in PHASES[job.phase.kind](job):
+            run.log({"index": job.index, **event.as_line()})
+            yield event
+            if event.values.get("reason") == "interrupted":
+                return
+    run.seal(finished=True, parameters=sum(p.numel() for p in jobs[0].network.parameters()))
+
+
+def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
+    """The recipe's network over this tokenizer's ids, with untrained weights."""
+    cls = model_class(recipe.slug)
+    known = [f.name for f in dataclasses.fields(cls.Config)]
+    for key in recipe.model:
+        if key not in known:
+            raise NextwordError(
+                f"{recipe.name}: [model] of '{recipe.slug}' has no key '{key}'.{suggestion(key, known)} "
+                f"It has {', '.join(known)}."
+            )
+    torch.manual_seed(recipe.phases[0].seed)
+    return cls(cls.Config(**recipe.model), vocabulary(tokenizer))
+
+
+def _data(phase: Any) -> bool:
+    if phase.kind not in PHASES:
+        raise NextwordError(f"No phase is of kind '{phase.kind}'. There are {', '.join(PHASES)}.")
+    if not phase.data:
+        raise NextwordError(f"Phase '{phase.name}' names no data. Give it with --data, a path or a name (`nextword data`).")
+    return True
+
+
+def _tokenizer(recipe: Recipe, corpora: dict[str, Corpus], progress: Any) -> Tokenizer:
+    corpus = corpora[recipe.phases[0].data]
+    if "load" in recipe.tokenizer:
+        return train_tokenizer(recipe.tokenizer, ())
+
+    def texts() -> Iterator[str]:
+        done = 0
+        for document in corpus.documents("train"):
+            yield document.text
+            done += len(document.text)
+            progress("learning the vocabulary", done, corpus.bytes("train"))
+
+    return train_tokenizer(recipe.tokenizer, texts())
+
+
+def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:
+    return {
+        split: prepare(corpus, split, tokenizer, progress=lambda done, total, s=split: progress(f"reading {s}", done, total))
+        for split in ("train", "valid")
+        if split in corpus.splits
+    }
+
+
+def _begin_with(network: Any, init: str) -> None:
+    source = RunFolder.open(init)
+    source.verify()
+    other = build(source.recipe, load_tokenizer(source.path / "tokenizer.json"))
+    loaded = type(other).load(source.path, other.config, other.vocabulary)
+    network.load_state_dict(loaded.state_dict())

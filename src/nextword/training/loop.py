@@ -1,0 +1,346 @@
+"""The one training loop: a generator of events. It knows networks and objectives by their contracts alone.
+
+Everything that moves is in `Descent`: weights, optimizer, carried memory, random state, counters and history. `save`
+writes all of it and `restore` reads it back, so that a run that was killed goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nextword import nest
+from nextword.contract import Batch, Inputs, NextwordError, State
+from nextword.layers.initial import INITIALISATIONS, unigram_bias
+from nextword.objectives import objective_class
+from nextword.recipe import suggestion
+from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
+from nextword.training.optimizers import make_optimizer
+from nextword.training.scale import arithmetic, synchronize
+from nextword.training.schedules import Progress, Schedule
+
+VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
+
+
+def descend(job: Job) -> Iterator[Event]:
+    """Phases of kind `gradient`."""
+    descent = Descent(job)
+    if descent.restore():
+        reason = descent.reason
+    else:
+        descent.begin()
+        reason = ""
+    yield descent.event(BEGIN, **descent.facts())
+    batches = descent.batches()
+    while not reason:
+        descent.advance(batches)
+        due = descent.due()
+        if descent.step % job.phase.log == 0 or due:
+            yield descent.event(STEP, **descent.measure())
+        if due:
+            yield descent.event(VALID, **descent.validate())
+        reason = "interrupted" if job.stop() else descent.over()
+        if reason or descent.save_is_due():
+            descent.save(reason)
+    if reason != "interrupted":
+        descent.keep()
+    yield descent.event(END, reason=reason, **descent.summary())
+
+
+class Descent:
+    def __init__(self, job: Job) -> None:
+        network, phase, device = job.network, job.phase, job.device
+        self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
+        self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
+        options = dict(phase.objective)
+        self.objective = objective_class(options.pop("kind", "causal"))(phase.batches, **options)
+        network.to(device)
+        self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
+        self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
+        self.per_epoch = max(1, self.objective.per_epoch(self.train.ids) // phase.accumulate)
+        self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
+        self.step = 0
+        self.carried: State = None
+        self.validations: list[float] = []
+        self.best: dict[str, Any] = {}
+        self.nats: Tensor = torch.zeros((), dtype=torch.float64, device=device)  # since the last log line
+        self.count, self.since = 0, 0  # predictions and steps since then
+        self.norm: Tensor = torch.zeros((), device=device)
+        self.reason = ""
+        self.before = 0.0  # seconds spent before this process
+        self.clock = self.marked = self.saved = time.perf_counter()
+
+    # -------------------------------------------------------------------------------------------- beginning
+
+    def begin(self) -> None:
+        """Weights as the recipe says; then, if the budget is time, learn what a step costs and turn it into steps."""
+        torch.manual_seed(self.phase.seed)
+        options = dict(self.phase.initial)
+        if options:
+            self._initialise(options)
+        if self.phase.minutes:
+            self._steps_from_minutes()
+        self.clock = self.marked = self.saved = time.perf_counter()
+
+    def _initialise(self, options: dict[str, Any]) -> None:
+        kind, scale = options.pop("kind", ""), options.pop("scale", 0.1)
+        bias = options.pop("bias", "")
+        if options or bias not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
+            known = ", ".join(INITIALISATIONS)
+            raise NextwordError(
+                f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
+                f"{dict(self.phase.initial)}.{suggestion(str(kind), INITIALISATIONS)}"
+            )
+        if kind:
+            INITIALISATIONS[kind](self.network, scale)
+        if bias:
+            readout: Any = self.network.readout
+            counts = torch.bincount(torch.as_tensor(self.train.ids[:50_000_000].astype("int64")), minlength=len(readout.bias))
+            unigram_bias(readout.bias, counts)
+
+    def _steps_from_minutes(self) -> None:
+        """Time real steps and a validation, undo them, and fix the number of steps: from here on time decides nothing."""
+        budget = self.phase.minutes * 60
+        kept = nest.clone(self._tensors()), torch.get_rng_state()
+        batches = self.batches()
+        for _ in range(2):  # warm up
+            self.advance(batches)
+        done, began = 0, self._now()
+        while done < 3 or (self._now() - began < min(2.0, 0.04 * budget) and done < 200):
+            self.advance(batches)
+            done += 1
+        each = (self._now() - began) / done
+        began = self._now()
+        if self.valid is not None:
+            self._held_out()
+        validations = VALIDATIONS * (self._now() - began)
+        self._restore_tensors(kept[0])
+        torch.set_rng_state(kept[1])
+        self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
+        self.step, self.count, self.since, self.carried = 0, 0, 0, None
+        self.nats.zero_()
+        self.total = max(VALIDATIONS, int((budget - validations) / each))
+        self.save("")  # so that a kill before the first state does not time the machine anew
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "parameters": sum(p.numel() for p in self.network.parameters()),
+            "tokens": len(self.train.ids),
+            "steps": self.total,
+            "per_epoch": self.per_epoch,
+            "device": str(self.device),
+            "threads": torch.get_num_threads(),
+        }
+
+    # -------------------------------------------------------------------------------------------- going on
+
+    def batches(self) -> Iterator[Batch]:
+        return self.objective.batches(self.train.ids, self.phase.seed, self.step * self.phase.accumulate)
+
+    def advance(self, batches: Iterator[Batch]) -> None:
+        """One step of the optimizer, over `accumulate` batches."""
+        self.network.train()
+        share = 1 / self.phase.accumulate
+        for _ in range(self.phase.accumulate):
+            batch = self._here(next(batches))
+            with arithmetic(self.phase.precision, self.device):
+                loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
+            (loss.value * share).backward()
+            self.carried = nest.detach(loss.state)
+            self.nats += loss.nats
+            self.count += loss.count
+        if self.phase.clip:
+            self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.phase.clip)
+        rate = self.schedule(self.progress()) * batch.scale
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self.since += 1
+
+    def _here(self, batch: Batch) -> Batch:
+        if self.device.type == "cpu":
+            return batch
+        inputs = Inputs(**{k: nest.move(v, self.device) for k, v in vars(batch.inputs).items()})
+        return Batch(inputs, batch.targets.to(self.device), batch.fresh, batch.epoch, batch.scale)
+
+    def progress(self) -> Progress:
+        return Progress(self.step, self.step // self.per_epoch, self.step / max(self.total, 1), self.validations)
+
+    def due(self) -> bool:
+        """Is it time to validate?"""
+        every = self.phase.validate or (self.per_epoch if self.phase.epochs else max(1, self.total // VALIDATIONS))
+        return self.valid is not None and (self.step % every == 0 or self.step == self.total)
+
+    def over(self) -> str:
+        """Why training is over, or nothing."""
+        if self.phase.patience and self.best and len(self.validations) - self.best["at"] > self.phase.patience:
+            return "patience"
+        if self.step >= self.total:
+            return next(name for name in ("epochs", "steps", "minutes") if getattr(self.phase, name))
+        if self.phase.minutes and self.seconds() > 1.2 * 60 * self.phase.minutes:
+            return "minutes"  # the machine has become slower than it was when it was timed
+        return ""
+
+    # -------------------------------------------------------------------------------------------- measuring
+
+    def measure(self) -> dict[str, Any]:
+        """Loss, gradient norm, rate and speed since the last line; a loss that is no number ends training here."""
+        nats = self.nats.item() / max(self.count, 1)
+        ceiling = 3 * math.log(self.network.vocabulary.size) + 10
+        if not nats < ceiling:  # NaN is never smaller
+            self._diverged(nats)
+        now = self._now()
+        line = {
+            "loss": nats,
+            **self._bits(nats, self.train, "train"),
+            "rate": self.optimizer.param_groups[0]["lr"],
+            "tokens_per_second": round(self.count / max(now - self.marked, 1e-9)),
+            "seen": self.step * self.count // max(self.since, 1),
+        }
+        if self.phase.clip:
+            line["norm"] = float(self.norm)
+        self.nats.zero_()
+        self.count, self.since, self.marked = 0, 0, now
+        return line
+
+    def _diverged(self, nats: float) -> None:
+        state = self.run.load_state()
+        kept = f"the last good state, of step {state[1]['step']}, is kept" if state else "no state had been saved yet"
+        raise NextwordError(
+            f"Training diverged: the loss is {nats:.4g} nats a token at step {self.step} (rate "
+            f"{self.optimizer.param_groups[0]['lr']:g}, gradient norm {float(self.norm):.3g}). In {self.run.path} {kept}. "
+            f"Train anew with a lower rate (--set phase.{self.index}.optimizer.rate=…) or clipping "
+            f"(--set phase.{self.index}.clip=0.25)."
+        )
+
+    def _bits(self, nats: float, stream: Any, name: str) -> dict[str, float]:
+        if not self.lossless or not stream.bytes:
+            return {}
+        return {f"{name}_bits_per_byte": nats / math.log(2) * len(stream.ids) / stream.bytes}
+
+    def validate(self) -> dict[str, Any]:
+        """Nats a token on held-out text; better than ever before means these weights are kept."""
+        began = self._now()
+        nats = self._held_out()
+        self.validations.append(nats)
+        better = not self.best or nats < self.best["valid"]
+        if better:
+            self.best = {"valid": nats, "best_step": self.step, "at": len(self.validations)}
+            if self.phase.keep == "best":
+                self.run.save_model(self.network.save)
+        self.marked += self._now() - began  # not training time
+        perplexity = math.exp(min(nats, 700))
+        return {"valid": nats, "perplexity": perplexity, **self._bits(nats, self.valid, "valid"), "best": better}
+
+    @torch.no_grad()
+    def _held_out(self) -> float:
+        self.network.eval()
+        nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
+        carried: State = None
+        for batch in self.objective.held_out(self.valid.ids):
+            batch = self._here(batch)
+            with arithmetic(self.phase.precision, self.device):
+                loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
+            carried = loss.state
+            nats += loss.nats
+            count += loss.count
+        return nats.item() / count
+
+    def summary(self) -> dict[str, Any]:
+        return {"parameters": self.facts()["parameters"], "tokens": len(self.train.ids), **self.best}
+
+    def event(self, kind: str, **values: Any) -> Event:
+        return Event(kind, self.phase.name, self.step, self.step / self.per_epoch, self.seconds(), values)
+
+    def seconds(self) -> float:
+        return self.before + self._now() - self.clock
+
+    def _now(self) -> float:
+        synchronize(self.device)
+        return time.perf_counter()
+
+    # -------------------------------------------------------------------------------------------- saving
+
+    def save_is_due(self) -> bool:
+        if self.since and self.phase.log > 1:  # only right after a measured, finite loss
+            return False
+        return time.perf_counter() - self.saved >= self.phase.save
+
+    def save(self, reason: str) -> None:
+        if not torch.isfinite(self.nats):
+            return  # the last good state stays
+        optimizer, groups = _optimizer_tensors(self.optimizer)
+        carried, shape = nest.flatten(self.carried, "carried")
+        tensors = {**self._tensors(), **optimizer, **carried, "random": torch.get_rng_state(), "nats": self.nats}
+        if self.device.type == "cuda":
+            tensors["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        values = {
+            "phase": self.index,
+            "step": self.step,
+            "total": self.total,
+            "reason": "" if reason == "interrupted" else reason,
+            "validations": self.validations,
+            "best": self.best,
+            "count": self.count,
+            "since": self.since,
+            "seconds": self.seconds(),
+            "carried": shape,
+            "groups": groups,
+        }
+        self.run.save_state(nest.move(tensors, "cpu"), values)
+        self.saved = time.perf_counter()
+
+    def restore(self) -> bool:
+        """Take up the state saved for this phase, if there is one."""
+        state = self.run.load_state()
+        if state is None or state[1]["phase"] != self.index:
+            return False
+        tensors, values = state
+        self._restore_tensors(tensors)
+        _restore_optimizer(self.optimizer, tensors, values["groups"])
+        self.carried = nest.move(nest.unflatten(tensors, values["carried"]), self.device)
+        torch.set_rng_state(tensors["random"])
+        if self.device.type == "cuda" and "random_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
+        self.nats = tensors["nats"].to(self.device)
+        for name in ("step", "total", "validations", "best", "count", "since", "reason"):
+            setattr(self, name, values[name])
+        self.before = values["seconds"]
+        return True
+
+    def keep(self) -> None:
+        """The weights that the run is to be used with: the best on held-out text, or the last."""
+        if self.best and self.phase.keep == "best":
+            cls: Any = type(self.network)
+            kept = cls.load(self.run.path, self.network.config, self.network.vocabulary)
+            self.network.load_state_dict(kept.state_dict())
+        else:
+            self.run.save_model(self.network.save)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {f"network.{name}": t for name, t in self.network.state_dict().items()}
+
+    def _restore_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        prefix = "network."
+        self.network.load_state_dict({k[len(prefix) :]: t for k, t in tensors.items() if k.startswith(prefix)})
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:
+    """The optimizer's tensors by name, and the rest of its state as JSON."""
+    state = optimizer.state_dict()
+    tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
+    return tensors, {"state": shape, "groups": state["param_groups"]}
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: Any) -> None:
+    state = nest.unflatten(dict(tensors), groups["state"])
+    optimizer.load_state_dict(
+        {"state": {int(key): part for key, part in state.items()}, "param_groups": groups["groups"]}
+    )

@@ -1,0 +1,41 @@
+"""Optimizers that recipes name, as torch has them, and the two ways to shrink weights: L2 in the loss, decoupled decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from nextword.contract import NextwordError
+from nextword.recipe import suggestion
+
+# name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first five (the gradient
+# gets λθ) and decoupled for the last two (the weights shrink by rate·λ, whatever the gradient's scale)
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
+    "adagrad": (torch.optim.Adagrad, ("eps", "initial_accumulator_value"), {}),
+    "rmsprop": (torch.optim.RMSprop, ("alpha", "eps", "momentum"), {}),
+    "adam": (torch.optim.Adam, ("betas", "eps"), {}),
+    "nadam": (torch.optim.NAdam, ("betas", "eps"), {}),
+    "adamw": (torch.optim.AdamW, ("betas", "eps"), {}),
+    "nadamw": (torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
+}
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names."""
+    options = dict(options)
+    kind = str(options.pop("kind", "adam")).lower()
+    if kind not in OPTIMIZERS:
+        raise NextwordError(f"No optimizer is called '{kind}'.{suggestion(kind, OPTIMIZERS)} There are {', '.join(OPTIMIZERS)}.")
+    cls, keys, fixed = OPTIMIZERS[kind]
+    rate, decay = options.pop("rate", 0.001), options.pop("decay", 0.0)
+    for key in options:
+        if key not in keys:
+            known = ("rate", "decay", *keys)
+            raise NextwordError(f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}.")
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
+        raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
+    return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]

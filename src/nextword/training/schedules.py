@@ -1,0 +1,81 @@
+"""Rates over time: pure functions of what has happened so far, so that a resumed run needs no state of theirs.
+
+Each takes the base rate, a `Progress` and its own options, and returns the rate for the coming step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nextword.contract import NextwordError
+from nextword.recipe import suggestion
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int
+    epoch: int  # whole epochs done
+    fraction: float  # of the whole budget, 0 to 1
+    validations: Sequence[float]  # nats per token, oldest first
+
+
+def constant(rate: float, at: Progress) -> float:
+    return rate
+
+
+def halve(rate: float, at: Progress, every: int = 1, after: int = 0, factor: float = 0.5) -> float:
+    """Full rate for `after` epochs, then times `factor` every `every` epochs (Zaremba: 0.5 each epoch after 4)."""
+    late = at.epoch - after + 1 if after else at.epoch
+    return rate * factor ** (max(late, 0) // every)
+
+
+def plateau(rate: float, at: Progress, factor: float = 0.5, patience: int = 0) -> float:
+    """Times `factor` whenever more than `patience` validations in a row were no better than the best before them."""
+    best, waited = math.inf, 0
+    for value in at.validations:
+        if value < best:
+            best, waited = value, 0
+        else:
+            waited += 1
+            if waited > patience:
+                rate, waited = rate * factor, 0
+    return rate
+
+
+def cosine(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
+    """Up in a line over the share `warmup` of the budget, then down half a cosine to `floor` times the rate."""
+    if at.fraction < warmup:
+        return rate * max(at.fraction, 1e-3) / warmup
+    x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
+    return rate * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(x, 1.0))))
+
+
+def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
+    if at.fraction < warmup:
+        return rate * max(at.fraction, 1e-3) / warmup
+    x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
+    return rate * (floor + (1 - floor) * (1 - min(x, 1.0)))
+
+
+SCHEDULES = {"constant": constant, "halve": halve, "plateau": plateau, "cosine": cosine, "linear": linear}
+
+
+class Schedule:
+    def __init__(self, rate: float, options: Mapping[str, Any]) -> None:
+        options = dict(options)
+        kind = options.pop("kind", "constant")
+        if kind not in SCHEDULES:
+            known = ", ".join(SCHEDULES)
+            raise NextwordError(f"No schedule is called '{kind}'.{suggestion(kind, SCHEDULES)} There are {known}.")
+        self.rate, self.function, self.options = rate, SCHEDULES[kind], options
+        try:
+            self(Progress(0, 0, 0.0, ()))
+        except TypeError:
+            given = ", ".join(options)
+            raise NextwordError(f"Schedule '{kind}' was given {given}; some of these it does not know.") from None
+
+    def __call__(self, at: Progress) -> float:
+        return self.function(self.rate, at, **self.options)  # type: ignore[operator]

@@ -1,0 +1,141 @@
+"""What must hold of rules, beams and stopping for every distribution, model and text."""
+
+import math
+from itertools import islice, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.contract import Beam, Greedy, Sample, Stop
+from nextword.generation import Stopper, search, tokens
+from nextword.generation.rules import normalise, temperature, top_k, top_p
+
+seeds = st.integers(0, 10_000)
+END = 0
+
+
+class Trigram:
+    """log p(next | the one before last, last); the state is the id before last, so that rows must be taken rightly."""
+
+    window = 2
+
+    def __init__(self, size, seed, ties=False):
+        logits = torch.randn(size, size, size, generator=torch.Generator().manual_seed(seed)).mul(2)
+        self.table = (logits.round() if ties else logits).log_softmax(-1)
+
+    def start(self, batch, source=None):
+        return torch.ones(batch, dtype=torch.long), {"before": torch.zeros(batch, dtype=torch.long)}
+
+    def step(self, last, state):
+        return self.table[state["before"], last], {"before": last}
+
+    def score(self, ids, lengths, state):
+        before = torch.cat([state["before"][:, None], ids[:, :-2]], 1)
+        return self.table[before, ids[:, :-1], ids[:, 1:]], {"before": ids[:, -2]}
+
+
+def log_prob(model, ids):
+    """The model's own score of a continuation."""
+    last, state = model.start(1)
+    whole = torch.cat([last, torch.tensor(ids, dtype=torch.long)])[None]
+    return float(model.score(whole, torch.tensor([whole.shape[1]]), state)[0].double().sum())
+
+
+def continuations(size, length):
+    """All that can be written: up to the first end, or to the length."""
+    for ids in product(range(size), repeat=length):
+        yield ids[: ids.index(END) + 1] if END in ids else ids
+
+
+@given(seeds, st.floats(0, 10), st.integers(0, 12), st.floats(0.001, 1))
+@settings(max_examples=80, deadline=None)
+def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, p):
+    scores = torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).mul(5)
+    for result in (normalise(scores), temperature(scores, warmth), top_k(scores, k), top_p(scores, p)):
+        torch.testing.assert_close(result.exp().sum(1), torch.ones(3))
+        assert result.argmax(1).tolist() == scores.argmax(1).tolist()
+
+
+@given(seeds, st.floats(0.001, 0.999))
+@settings(max_examples=80, deadline=None)
+def test_the_nucleus_is_the_smallest_set_that_reaches_p(seed, p):
+    probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
+    kept = probs[top_p(probs.log(), p) > -math.inf]
+    assert float(kept.sum()) >= p - 1e-6
+    assert float(kept.sum() - kept.min()) < p + 1e-9
+    assert float(kept.min()) >= float(probs[top_p(probs.log(), p) == -math.inf].max()) if len(kept) < 12 else True
+
+
+@given(seeds, st.booleans(), st.floats(-1, 2), st.sampled_from([1.0, 1.5]), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_a_beam_of_one_is_greedy(seed, ties, penalty, repetition, no_repeat):
+    model = Trigram(5, seed, ties)
+    greedy = []
+    for id, _ in islice(tokens(model, *model.start(1), Greedy(repetition, no_repeat)), 8):
+        greedy.append(id)
+        if id == END:
+            break
+    (only,) = search(model, *model.start(1), Beam(1, penalty, repetition, no_repeat), 8, END)[0]
+    assert list(only.ids) == greedy
+
+
+@given(seeds, st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0]))
+@settings(max_examples=30, deadline=None)
+def test_a_wide_beam_finds_the_true_best(seed, penalty):
+    model, length = Trigram(4, seed), 4
+    scores = {ids: log_prob(model, ids) / len(ids) ** penalty for ids in continuations(4, length)}
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    found = search(model, *model.start(1), Beam(4**length, penalty), length, END, n=5)[0]
+    assert [one.score for one in found] == pytest.approx([scores[ids] for ids in ranked[:5]], abs=1e-5)
+    assert scores[found[0].ids] == pytest.approx(scores[ranked[0]], abs=1e-5)
+
+
+@given(seeds, st.integers(1, 6), st.floats(-1, 2))
+@settings(max_examples=60, deadline=None)
+def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
+    model = Trigram(5, seed)
+    found = search(model, *model.start(1), Beam(width, penalty), 6, END)[0]
+    assert len(found) == len({one.ids for one in found}) == width
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    for one in found:
+        assert one.log_prob == pytest.approx(log_prob(model, one.ids), abs=1e-5)
+        assert one.score == pytest.approx(one.log_prob / len(one.ids) ** penalty, abs=1e-5)
+        assert one.complete == (one.ids[-1] == END)
+        assert one.complete or len(one.ids) == 6
+
+
+@given(seeds, st.integers(2, 6), st.floats(-1, 2), st.integers(1, 3), st.sampled_from([0.5, 1.0, 1.5]))
+@settings(max_examples=60, deadline=None)
+def test_stopping_a_beam_early_changes_nothing(seed, width, penalty, n, repetition):
+    model, n = Trigram(5, seed), min(n, width)
+    early = search(model, *model.start(1), Beam(width, penalty, repetition), 8, END, n=n)[0]
+    late = search(model, *model.start(1), Beam(width, penalty, repetition), 8, END)[0]
+    assert [one.score for one in early] == pytest.approx([one.score for one in late[:n]])
+
+
+@given(seeds, st.integers(2, 4))
+@settings(max_examples=40, deadline=None)
+def test_no_ngram_is_ever_written_twice(seed, n):
+    model = Trigram(4, seed)
+    ids = [
+        1,
+        *(id for id, _ in islice(tokens(model, *model.start(1), Sample(seed=seed, no_repeat=n), written=[1]), 40)),
+    ]
+    grams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    assert len(grams) == len(set(grams))
+
+
+@given(st.text("ab\n", max_size=12), st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3), st.data())
+@settings(max_examples=300, deadline=None)
+def test_what_comes_out_does_not_depend_on_the_pieces(text, strings, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    stopper, out = Stopper(Stop(strings=tuple(strings))), ""
+    for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        out += stopper.feed(text[start:stop])
+        assert text.startswith(out)
+    ends = [(text.find(s) + len(s), text.find(s)) for s in strings if s in text]
+    assert stopper.reason == ("stop" if ends else None)
+    assert out + stopper.close() == (text[: min(ends)[1]] if ends else text)
+    assert not any(s in out for s in strings)

@@ -1,0 +1,171 @@
+"""Sampling from a table: what a model says of two tokens back decides the next."""
+
+import math
+from itertools import islice, pairwise
+
+import pytest
+import torch
+
+from nextword.contract import Greedy, NextwordError, Sample
+from nextword.generation.sampling import choose, draw, seeded, tokens, tokens_batch
+
+
+class Trigram:
+    """log p(next | the one before last, last); the state is the id before last, so rows that are mixed up show."""
+
+    window = 2
+
+    def __init__(self, size=6, seed=0):
+        random = torch.Generator().manual_seed(seed)
+        self.table = torch.randn(size, size, size, generator=random).mul(2).log_softmax(-1)
+        self.steps = 0
+
+    def start(self, batch, source=None):
+        return torch.zeros(batch, dtype=torch.long), (torch.zeros(batch, dtype=torch.long), {"rank 0": torch.tensor(1)})
+
+    def step(self, last, state):
+        self.steps += 1
+        return self.table[state[0], last], (last, state[1])
+
+    def score(self, ids, lengths, state):
+        before = torch.cat([state[0][:, None], ids[:, :-2]], 1)
+        return self.table[before, ids[:, :-1], ids[:, 1:]], (ids[:, -2], state[1])
+
+
+def write(model, how, count=30, **options):
+    return list(islice(tokens(model, *model.start(1), how, **options), count))
+
+
+def test_greedy_takes_the_likeliest_and_log_probs_are_the_models_own():
+    model = Trigram()
+    before = last = 0
+    for id, log_prob in write(model, Greedy()):
+        assert id == int(model.table[before, last].argmax())
+        assert log_prob == pytest.approx(float(model.table[before, last, id]))
+        before, last = last, id
+
+
+def test_log_probs_add_up_to_the_models_score_whatever_the_rules():
+    model = Trigram()
+    how = Sample(temperature=2.0, top_k=4, top_p=0.9, repetition=1.3, no_repeat=4, seed=3)
+    written = write(model, how)
+    last, state = model.start(1)
+    ids = torch.cat([last, torch.tensor([id for id, _ in written])])[None]
+    scored, _ = model.score(ids, torch.tensor([ids.shape[1]]), state)
+    torch.testing.assert_close(torch.tensor([p for _, p in written]), scored[0])
+
+
+def test_cold_narrow_and_greedy_are_one():
+    greedy = write(Trigram(), Greedy())
+    assert write(Trigram(), Sample(temperature=0.0)) == greedy
+    assert write(Trigram(), Sample(top_k=1)) == greedy
+    assert write(Trigram(), Sample(top_p=1e-6)) == greedy
+    assert write(Trigram(), Sample(temperature=1e-4)) == greedy
+
+
+def test_a_seed_writes_the_same_text_again_and_none_does_not():
+    assert write(Trigram(), Sample(seed=5)) == write(Trigram(), Sample(seed=5))
+    assert write(Trigram(), Sample(seed=5)) != write(Trigram(), Sample(seed=6))
+    assert write(Trigram(), Sample()) != write(Trigram(), Sample())
+    own = write(Trigram(), Sample(seed=6), generator=torch.Generator().manual_seed(5))
+    assert own == write(Trigram(), Sample(seed=5))
+
+
+def test_each_token_costs_one_step_made_when_asked_for():
+    model = Trigram()
+    stream = tokens(model, *model.start(1), Sample(seed=0))
+    assert model.steps == 0
+    for count in range(1, 5):
+        next(stream)
+        assert model.steps == count
+
+
+def test_frequencies_are_the_models():
+    p = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0])
+    drawn = draw(p.log().expand(20_000, 5), torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=5) / 20_000
+    assert share[1] == share[4] == 0  # also the last id, where a sloppy cumulative sum would end up
+    torch.testing.assert_close(share, p, atol=0.015, rtol=0)
+
+
+def test_the_smallest_and_the_greatest_number_draw_ids_that_are_possible(monkeypatch):
+    log_probs = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log()
+    for number, id in ((0.0, 1), (1 - 2**-53, 2)):
+        monkeypatch.setattr(torch, "rand", lambda *shape, n=number, **_: torch.full(shape, n, dtype=torch.float64))
+        assert draw(log_probs, torch.Generator()).tolist() == [id]
+
+
+def test_no_repeat_holds_and_counts_the_prompt():
+    ids = [2, 3, *(id for id, _ in write(Trigram(), Greedy(no_repeat=2), 20, written=[2, 3]))]
+    pairs = list(pairwise(ids))
+    assert len(pairs) == len(set(pairs))
+
+
+def test_repetition_penalty_breaks_a_loop():
+    model = Trigram()
+    stay, go = torch.eye(6), torch.eye(6).roll(1, 1)
+    model.table = (0.6 * stay + 0.3 * go + 0.1 / 6).log().expand(6, 6, 6)
+    assert [id for id, _ in write(model, Greedy(), 6)] == [0, 0, 0, 0, 0, 0]
+    assert [id for id, _ in write(model, Greedy(repetition=5.0), 6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_banned_and_allowed_hold():
+    ids = {id for id, _ in write(Trigram(), Sample(seed=0), 100, banned=[1, 2])}
+    assert ids == {0, 3, 4, 5}
+    assert {id for id, _ in write(Trigram(), Sample(seed=0), 100, allowed=[1, 2])} == {1, 2}
+
+
+def test_the_stream_ends_when_nothing_may_be_written():
+    assert sorted(id for id, _ in write(Trigram(), Greedy(no_repeat=1), 99)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_wrong_choice_is_refused_before_the_first_token():
+    with pytest.raises(NextwordError):
+        tokens(Trigram(), *Trigram().start(1), Sample(temperature=-1.0))
+
+
+def test_nan_is_an_error_and_not_a_text():
+    for how in (Greedy(), Sample(seed=0)):
+        with pytest.raises(NextwordError, match="NaN"):
+            choose(torch.tensor([[0.0, math.nan]]), how, seeded(how))
+
+
+def test_a_batch_of_greedy_rows_equals_single_rows():
+    model = Trigram()
+    last, (_, other) = model.start(3)
+    state = (torch.tensor([1, 2, 3]), other)
+    how = Greedy(repetition=1.4, no_repeat=3)
+    batch = tokens_batch(model, last, state, how, 12)
+    assert batch.ids.shape == batch.log_probs.shape == (3, 12)
+    assert batch.lengths.tolist() == [12, 12, 12]
+    for row, before in enumerate([1, 2, 3]):
+        alone = list(islice(tokens(model, last[:1], (torch.tensor([before]), other), how), 12))
+        assert batch.ids[row].tolist() == [id for id, _ in alone]
+        assert batch.log_probs[row].tolist() == pytest.approx([p for _, p in alone])
+
+
+def test_rows_of_a_batch_end_each_in_its_time():
+    model = Trigram()
+    batch = tokens_batch(model, *model.start(16), Sample(seed=1), 50, end=2)
+    assert batch.ids.shape[1] == int(batch.lengths.max()) == model.steps
+    assert len(set(batch.lengths.tolist())) > 1
+    for ids, log_probs, length in zip(
+        batch.ids.tolist(), batch.log_probs.tolist(), batch.lengths.tolist(), strict=True
+    ):
+        assert ids.index(2) == length - 1
+        assert set(ids[length:]) <= {2}
+        assert all(p == 0 for p in log_probs[length:])
+        assert all(p < 0 for p in log_probs[:length])
+
+
+def test_a_batch_stops_where_nothing_may_be_written():
+    batch = tokens_batch(Trigram(), *Trigram().start(2), Greedy(no_repeat=1), 50)
+    assert batch.lengths.tolist() == [6, 6]
+    assert batch.ids.shape == (2, 6)
+    assert tokens_batch(Trigram(), *Trigram().start(2), Greedy(), 0).ids.shape == (2, 0)
+
+
+def test_half_precision_models_are_sampled_in_single():
+    model = Trigram()
+    model.table = model.table.bfloat16()
+    assert all(math.isfinite(p) for _, p in write(model, Sample(seed=0, top_p=0.9)))

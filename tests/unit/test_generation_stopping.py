@@ -1,0 +1,61 @@
+"""Text comes out as soon as it may, and a stop string never does."""
+
+import pytest
+
+from nextword.contract import NextwordError, Stop
+from nextword.generation.stopping import Stopper
+
+
+def feed(stop, *pieces):
+    stopper = Stopper(stop)
+    return [stopper.feed(piece) for piece in pieces], stopper.reason
+
+
+def test_without_stop_strings_text_passes_straight_through():
+    assert feed(Stop(), "one ", "two") == (["one ", "two"], None)
+
+
+def test_a_stop_string_that_straddles_pieces_is_held_back_and_never_shown():
+    assert feed(Stop(strings=("\n\n",)), "one\n", "\ntwo", "more") == (["one", "", ""], "stop")
+
+
+def test_what_was_held_comes_out_when_it_was_not_the_stop_string():
+    assert feed(Stop(strings=("\n\n",)), "one\n", "two") == (["one", "\ntwo"], None)
+    assert feed(Stop(strings=("aab",)), "a", "a", "a", "b") == (["", "", "a", ""], "stop")
+
+
+def test_the_stop_string_that_is_complete_first_counts():
+    assert feed(Stop(strings=("abcd", "bc")), "xabcd") == (["xa"], "stop")
+    assert feed(Stop(strings=("abcd", "bc")), *"xabcd") == (["x", "", "", "a", ""], "stop")
+    assert feed(Stop(strings=("c", "abc")), "xabc") == (["x"], "stop")
+
+
+def test_length_counts_tokens_and_lets_out_what_was_held():
+    assert feed(Stop(length=2, strings=("xyz",)), "a", "bx", "c") == (["a", "bx", ""], "length")
+    assert feed(Stop(length=0), "a") == ([""], "length")
+    assert feed(Stop(length=1, strings=("a",)), "a") == ([""], "stop")
+
+
+def test_the_end_of_the_document():
+    stopper = Stopper(Stop(strings=("ab",)))
+    assert stopper.feed("xa") == "x"
+    assert stopper.feed("", ended=True) == "a"
+    assert stopper.reason == "end"
+    onward = Stopper(Stop(at_end=False))
+    assert onward.feed("", ended=True) == ""
+    assert onward.reason is None
+
+
+def test_close_gives_what_is_held():
+    stopper = Stopper(Stop(strings=("ab",)))
+    stopper.feed("xa")
+    assert stopper.close() == "a"
+    assert stopper.close() == ""
+    assert stopper.reason == "end"
+
+
+def test_errors():
+    with pytest.raises(NextwordError, match="empty"):
+        Stopper(Stop(strings=("",)))
+    with pytest.raises(NextwordError, match="length"):
+        Stopper(Stop(length=-1))

@@ -1,0 +1,365 @@
+"""The report of a comparison: one page, whatever the comparison holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from nextword.compare import charts
+from nextword.compare.report import render
+
+WORDS = "In the beginning, God created the heavens and the earth. The earth was formless and empty."
+
+
+def curve(seconds: float, end: float, start: float = 5.0) -> list[dict[str, Any]]:
+    """A falling curve; validation is measured at every other event."""
+    out = []
+    for i in range(1, 31):
+        bits = end + (start - end) * math.exp(-i / 6)
+        valid = round(bits + 0.02, 4) if i % 2 == 0 else None
+        at = {"seconds": seconds * i / 30, "step": 30 * i, "tokens": 21000 * i}
+        out.append({**at, "train_bits_per_byte": bits, "valid_bits_per_byte": valid})
+    return out
+
+
+def model(name: str, bits: float, **more: Any) -> dict[str, Any]:
+    full = {
+        "slug": name, "name": name, "title": f"{name.upper()} (Someone 1997)", "run": f"runs/compare/{name}",
+        "kind": "exact", "status": "done", "error": None, "stopped": "minutes", "context": None, "stride": None,
+        "bits_per_byte": bits, "bits_per_byte_low": bits - 0.03, "bits_per_byte_high": bits + 0.03,
+        "word_perplexity": 2 ** (bits * 5.3), "token_perplexity": 2 ** (bits * 3.6),
+        "nats": 571234.5, "tokens": 105000, "words": 71300, "bytes": 411072,
+        "parameters": 1234567, "size": 5012345, "seconds": 61.2, "tokens_per_second": 15000.0,
+        "epochs": 3.2, "steps": 900, "config": {"width": 256, "layers": 2}, "curve": curve(61.2, bits),
+        "sample": f"And the king said to {name}, Behold, I will give thee the land.\n\nSo they went up to the city.",
+    }  # fmt: skip
+    return full | more
+
+
+def comparison(*models: dict[str, Any], **more: Any) -> dict[str, Any]:
+    tokens = re.findall(r"\s?[\w]+|[,.]", WORDS)
+    size = {"bytes": 3312345, "words": 604321, "tokens": 890123, "documents": 934}
+    full = {
+        "version": "0.1.0",
+        "created": "2026-11-15T10:00:00",
+        "data": {
+            "name": "web",
+            "source": "World English Bible",
+            "splits": {"train": size, "valid": size, "test": size},
+        },
+        "tokenizer": {"kind": "bpe", "size": 4096, "lossless": True, "bytes_per_token": 3.9},
+        "budget": {"minutes": 5.0, "device": "cpu", "threads": 2, "machine": "a small machine"},
+        "models": list(models),
+        "passage": {
+            "text": WORDS,
+            "tokens": tokens,
+            "surprisal": {
+                m.get("name"): [(7 * i + 3 * j) % 17 + 0.25 for i in range(len(tokens))] for j, m in enumerate(models)
+            },
+        },
+        "notes": ["The n-gram counts every document once."],
+    }
+    return full | more
+
+
+FOUR = [
+    model("gru", 2.05, parameters=1100000, seconds=58.0),
+    model("lstm", 2.01, title="LSTM (Hochreiter & Schmidhuber 1997; Zaremba et al. 2014)"),
+    model("nplm", 2.482, context=5, parameters=812345, seconds=40.5),
+    model("rnn", 2.31, parameters=640000, tokens_per_second=21000.4),
+]
+
+
+class Page(HTMLParser):
+    """Checks that every tag is closed in order; keeps text, ids and what is referred to."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] not in (["style"], ["script"]):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def rows(html: str) -> list[list[str]]:
+    """The text of every table cell, row by row."""
+    return [
+        [re.sub(r"<[^>]*>", " ", cell).strip() for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)]
+        for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ the page
+
+
+def test_the_headline_says_the_result_in_words():
+    text = Page(render(comparison(*FOUR))).text
+    assert "On web , the LSTM predicts best: 2.01 bits per byte (1.98–2.04)." in text
+    assert "It would compress the text to 25 % of its size." in text  # 2.01 of 8 bits
+    assert "4 models: trained on 604,321 words, scored on 3.31 MB of held-out text, at most 5 min each on cpu." in text
+
+
+def test_the_leaderboard_shows_the_numbers_given_from_best_to_worst():
+    table = rows(render(comparison(*FOUR)))
+    ranked = table[1:5]
+    assert [row[0].split()[0] for row in ranked] == ["1", "2", "3", "4"]
+    assert [row[1].split()[0] for row in ranked] == ["lstm", "gru", "rnn", "nplm"]
+    assert ranked[0][2:] == ["2.010", "1.980–2.040", "1,610", "150.7", "1,234,567", "5.01 MB", "1 min 1 s", "15,000"]
+    assert ranked[2][-1] == "21,000"
+
+
+def test_models_whose_intervals_overlap_the_best_are_marked():
+    html = render(comparison(*FOUR))  # lstm up to 2.04, gru from 2.02, rnn from 2.28
+    assert "gru is not clearly different from lstm: intervals overlap." in Page(html).text
+    assert [row[0].replace(" ", "") for row in rows(html)[1:5]] == ["1", "2≈", "3", "4"]
+    both = Page(render(comparison(*FOUR, model("gpt1", 2.06)))).text
+    assert "gru and gpt1 are not clearly different from lstm" in both
+    apart = Page(render(comparison(FOUR[1], FOUR[2]))).text
+    assert "not clearly different" not in apart
+    assert "No interval overlaps that of lstm" in apart
+
+
+def test_without_intervals_nothing_is_said_of_them():
+    none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
+    text = Page(render(comparison(model("lstm", 2.01, **none), model("gru", 2.02, **none)))).text
+    assert "overlap" not in text.replace("overlaps that", "")
+    assert "2.01 bits per byte." in text
+
+
+def test_the_page_loads_nothing():
+    html = render(comparison(*FOUR))
+    links = [
+        value or "" for name, value in Page(html).attributes if name in {"src", "href", "srcset", "action", "data"}
+    ]
+    assert links
+    assert all(link.startswith("#") or link == "data:," for link in links)
+    assert not re.search(r"https?://|url\(|@import|<img|<iframe", html)
+    assert "default-src 'none'" in html
+
+
+def test_pages_parts_are_linked_and_labelled():
+    page = Page(render(comparison(*FOUR)))
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    refers = [
+        (value or "").lstrip("#") for name, value in page.attributes if name in {"href", "for", "aria-labelledby"}
+    ]
+    assert {link for link in refers if link != "data:,"} <= set(ids)
+    assert {"header", "nav", "main", "footer", "h1"} <= set(page.tags)
+    html = render(comparison(*FOUR))
+    assert all("aria-label=" in svg or "aria-hidden" in svg for svg in re.findall(r"<svg[^>]*>", html))
+    assert "lstm ends at" in html  # a chart is also told in words
+
+
+def test_text_is_escaped_everywhere():
+    evil = "<script>alert('x')</script>&\"\x00\ud800"
+    bad = model(evil, 2.0, title=evil, run=evil, sample=evil, config={evil: evil}, stopped=evil)
+    failed = model(evil, 2.0, status="failed", error=evil)
+    given = comparison(bad, failed, notes=[evil], created=evil, version=evil)
+    given["data"] |= {"name": evil, "source": evil}
+    given["budget"] |= {"machine": evil, "device": evil}
+    given["tokenizer"]["kind"] = evil
+    given["passage"] = {"text": evil, "tokens": [evil, " b"], "surprisal": {evil: [3.0, 1.0]}}
+    html = render(given)
+    page = Page(html)
+    assert page.tags.count("script") == 1  # its own
+    assert "<script>alert" not in html
+    assert "<script>alert('x')</script>" in page.text  # the reader sees what was written
+    html.encode("utf-8")
+    assert "\x00" not in html
+
+
+# ------------------------------------------------------------------------------------------------ what may be missing
+
+
+def test_an_empty_comparison_is_a_page():
+    assert "no model could be ranked" in Page(render({})).text
+    assert "no model could be ranked" in Page(render({"models": [], "data": None, "passage": None, "notes": None})).text
+
+
+def test_a_model_of_which_little_is_known():
+    text = Page(render({"models": [{"slug": "ngram", "bits_per_byte": 2.5}]})).text
+    assert "On this text , the ngram predicts best: 2.50 bits per byte." in text
+
+
+@pytest.mark.parametrize("field", sorted(set(FOUR[0]) - {"slug"}))
+def test_any_field_of_a_model_may_be_null(field):
+    Page(render(comparison(FOUR[0], FOUR[1] | {field: None})))
+    Page(render(comparison({k: v for k, v in FOUR[1].items() if k != field})))
+
+
+@pytest.mark.parametrize("field", sorted(comparison()))
+def test_any_field_of_the_comparison_may_be_null(field):
+    Page(render(comparison(*FOUR, **{field: None})))
+
+
+def test_numbers_without_end_are_shown_as_such():
+    text = Page(render(comparison(*FOUR, model("rnn2", math.inf, word_perplexity=math.inf, parameters=math.nan)))).text
+    assert "∞" in text
+    assert "nan" not in text
+
+
+def test_a_failed_model_is_shown_with_its_error_and_not_ranked():
+    html = render(comparison(*FOUR, model("elmo", 0.5, status="failed", error="the loss became NaN at step 120")))
+    assert "the LSTM predicts best" in re.sub("<.*?>", "", html)
+    shown = next(row for row in rows(html) if row[1:2] == ["failed"])
+    assert shown[0].startswith("elmo")
+    assert shown[2] == "the loss became NaN at step 120"
+    assert "nextword generate runs/compare/elmo" not in html
+
+
+def test_pseudo_likelihoods_are_never_ranked():
+    html = render(comparison(*FOUR, model("bert", 0.61, kind="pseudo")))
+    assert "the LSTM predicts best" in re.sub("<.*?>", "", html)
+    assert len([row for row in rows(html) if row[0][:1].isdigit()]) == 4
+    assert "Pseudo bits per byte" in html
+    assert "0.610" in html
+    assert "bert ends at" not in html
+    assert "bert: 0.61" not in html  # nor in a chart
+    assert "nextword next runs/compare/bert &#x27;In the ___ God&#x27;" in html
+    assert "nextword generate runs/compare/bert" not in html
+    alone = Page(render(comparison(model("bert", 0.61, kind="pseudo")))).text
+    assert "No model here has an exact likelihood" in alone
+
+
+def test_a_lossy_model_among_lossless_ones_is_not_ranked():
+    html = render(comparison(*FOUR, model("words", 1.0, bits_per_byte=None, word_perplexity=98.7)))
+    assert "Not ranked: no bits per byte" in html
+    assert "98.7" in html
+    assert len([row for row in rows(html) if row[0][:1].isdigit()]) == 4
+
+
+def test_where_all_are_lossy_word_perplexity_ranks():
+    lossy = [m | {"bits_per_byte": None, "curve": []} for m in FOUR]
+    text = Page(render(comparison(*lossy, tokenizer={"kind": "words", "size": 10000, "lossless": False}))).text
+    assert "the LSTM predicts best: 1,610 word perplexity." in text
+    assert "compress" not in text
+
+
+def test_two_models_of_one_title_are_told_apart_by_name():
+    small, large = model("lstm-small", 2.2, title="LSTM (1997)"), model("lstm-large", 2.0, title="LSTM (1997)")
+    assert "the lstm-large predicts best" in Page(render(comparison(small, large))).text
+
+
+# ------------------------------------------------------------------------------------------------ charts
+
+
+def test_ticks_are_round_and_inside():
+    assert charts.ticks(1.8, 3.1, 4) == [2.0, 2.5, 3.0]
+    assert charts.ticks(0, 100, 5) == [0, 20, 40, 60, 80, 100]
+    assert charts.log_ticks(0.9, 1100) == [1, 10, 100, 1000]
+    assert charts.log_ticks(9, 120) == [10, 20, 50, 100]
+
+
+@pytest.mark.parametrize("low", [1e-6, 0.3, 7.0, 1e9])
+@pytest.mark.parametrize("ratio", [1.001, 1.3, 8.0, 1e7])
+def test_every_scale_has_two_ticks_and_not_many(low, ratio):
+    for found in (charts.ticks(low, low * ratio), charts.log_ticks(low, low * ratio)):
+        assert 2 <= len(found) <= 9
+        assert all(low * (1 - 1e-9) <= t <= low * ratio * (1 + 1e-9) for t in found)
+
+
+def test_numbers_for_people():
+    assert [charts.duration(s) for s in (0.25, 9.0, 59.7, 61.2, 300, 3900)] == [
+        "0.25 s", "9 s", "1 min", "1 min 1 s", "5 min", "1 h 5 min",
+    ]  # fmt: skip
+    assert [charts.count(n) for n in (7, 999, 1000, 1234567, 2.5e9)] == ["7", "999", "1 k", "1.23 M", "2.5 G"]
+    assert [charts.size(n) for n in (12, 5012345)] == ["12 B", "5.01 MB"]
+
+
+def test_a_point_stands_where_its_value_is():
+    points = [charts.Point(1, 2.0), charts.Point(10, 1.5), charts.Point(100, 1.0)]
+    svg = charts.lines([charts.Series("a", points)], charts.Axis("x", log=True), charts.Axis("y"), "t", 400, 300)
+    path = re.search(r'class="line"[^>]*points="([^"]*)"', svg)
+    assert path
+    (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in p.split(",")] for p in path[1].split())
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)  # equal factors, equal distances
+    assert y1 - y0 == pytest.approx(y2 - y1, abs=0.2)
+    assert y0 < y2  # up is more
+
+
+def test_what_a_logarithm_cannot_show_is_left_out():
+    axes = charts.Axis("x", log=True), charts.Axis("y")
+    assert charts.scatter([charts.Series("a", [charts.Point(0, 1)])], *axes, "t") == ""
+    assert charts.lines([charts.Series("a", [charts.Point(3, math.inf)])], *axes, "t") == ""
+    assert "NaN" not in charts.scatter([charts.Series("a", [charts.Point(5, 5, 5, 5)])], *axes, "t")
+
+
+def test_labels_at_the_ends_of_lines_do_not_touch():
+    series = [charts.Series(f"m{i}", [charts.Point(1, 3), charts.Point(9, 2 + i / 1000)], i) for i in range(9)]
+    svg = charts.lines(series, charts.Axis("x"), charts.Axis("y"), "t")
+    heights = sorted(float(y) for y in re.findall(r'class="name"[^>]* y="([\d.]+)"', svg))
+    assert min(b - a for a, b in pairwise(heights)) >= 15
+
+
+def test_models_are_told_apart_by_shape_as_well_as_colour():
+    assert len({charts.marker(i) for i in range(56)}) == 56
+    shapes = {re.sub(r"--c\d", "", charts.marker(i)) for i in range(7)}
+    assert len(shapes) == 7
+
+
+def test_heat_rises_with_the_bits_and_spaces_stay_white():
+    html = charts.heat([" the", "\n", "x", "y"], [0.5, 20.0, None])
+    assert html == (
+        ' <span class="h0" title="0.5 bits, probability 70.71%">the</span>'
+        '<span class="h7" title="20.0 bits, probability 1 in 1.05 M">↵\n</span>xy'
+    )
+
+
+# ------------------------------------------------------------------------------------------------ colours
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out_from_their_ground(theme):
+    css = files("nextword.compare").joinpath("report.css").read_text()
+    colours = dict(re.findall(r"(--\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", css, re.S)[theme]))
+    for ground in ("--paper", "--raised"):
+        for ink in ("--ink", "--soft", "--accent"):
+            assert contrast(colours[ink], colours[ground]) >= 4.5
+        for i in range(charts.COLOURS):
+            assert contrast(colours[f"--c{i}"], colours[ground]) >= 3  # WCAG's bound for graphics
+    for level in range(1, len(charts.LEVELS) + 1):
+        assert contrast(colours["--ink"], colours[f"--h{level}"]) >= 4.5
