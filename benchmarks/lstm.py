@@ -83,7 +83,8 @@ def bare_loop(data: Path, block: int) -> Iterator[tuple[int, float]]:
 
 
 def our_loop(data: Path, block: int, folder: Path) -> Iterator[tuple[int, float]]:
-    changes = [f"phase.0.{change}" for change in (f"steps={NEVER}", f"log={block}", f"save={NEVER}", f"validate={NEVER}")]
+    options = {"steps": NEVER, "log": block, "save": NEVER, "validate": NEVER}
+    changes = [f"phase.0.{key}={value}" for key, value in options.items()]
     recipe = load_recipe("lstm/wikitext2", changes).with_data([str(data)])
     seen = 0
     for event in nextword.train(recipe, folder, device="cpu"):
@@ -156,11 +157,12 @@ def table(results: dict[str, Any]) -> str:
     if "training" in results:
         found = results["training"]
         bare, ours = (found["tokens_per_second"][name] for name in ("bare torch", "nextword"))
+        low, high = found["ratios"][0], found["ratios"][-1]
         lines += [
             "| LSTM training, 200/200/2, batch 20, bptt 35, WikiText-2 words | tokens/s | ratio |",
             "| --- | --- | --- |",
             f"| bare torch loop | {bare:,.0f} | 1.00 |",
-            f"| nextword | {ours:,.0f} | **{found['ratio']:.2f}** ({found['ratios'][0]:.2f}–{found['ratios'][-1]:.2f}) |",
+            f"| nextword | {ours:,.0f} | **{found['ratio']:.2f}** ({low:.2f}–{high:.2f}) |",
             "",
         ]
     if "generation" in results:

@@ -51,7 +51,9 @@ def _numbers(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
     if result is None:
         return ["Not evaluated yet: `nextword evaluate`."]
-    context = "all text before" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
+    context = (
+        "all text before" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
+    )
     return [
         "| on | bits/byte | word perplexity | token perplexity | context |",
         "| --- | --- | --- | --- | --- |",

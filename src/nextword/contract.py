@@ -119,6 +119,7 @@ class Autoregressive(Protocol):
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]: ...
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]: ...  # (B,) → log p (B, V)
     def score(self, ids: Ids, lengths: Tensor, state: State) -> tuple[Tensor, State]: ...
+
     # log p(x[1:] | x[:1], state) as (B, T-1), zero past the lengths; afterwards the state has read x[:-1]
 
 
@@ -165,7 +166,9 @@ class Loss:
 
 class Objective(Protocol):
     def per_epoch(self, ids: np.ndarray) -> int: ...
-    def batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
+    def batches(
+        self, ids: np.ndarray, seed: int, step: int
+    ) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
     def held_out(self, ids: np.ndarray) -> Iterator[Batch]: ...  # one pass, for validation
     def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
 
@@ -248,7 +251,7 @@ class Prediction:
 class Greedy:
     """The likeliest token at every step."""
 
-    repetition: float = 1.0  # divide the odds of tokens already written (CTRL); 1: off
+    repetition: float = 1.0  # lower the scores of tokens already written (CTRL, measured from chance); 1: off
     no_repeat: int = 0  # never write the same n-gram of tokens twice; 0: off
 
 

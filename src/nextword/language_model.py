@@ -161,12 +161,14 @@ class Causal:
     def windowed_nats(self, ids: np.ndarray, context: int, stride: int, progress: Any = None) -> np.ndarray:
         """−log p of every token, once, seeing at most `context` tokens back and at least `context` − `stride`.
 
-            context 4, stride 2     [a b c d]         a b c d are scored
-                                       [c d e f]      e f
-                                           [e f g h]  g h
+        context 4, stride 2     [a b c d]         a b c d are scored
+                                   [c d e f]      e f
+                                       [e f g h]  g h
         """
         if not 1 <= stride <= context:
-            raise NextwordError(f"The stride must lie between 1 and the context; got context {context}, stride {stride}.")
+            raise NextwordError(
+                f"The stride must lie between 1 and the context; got context {context}, stride {stride}."
+            )
         begin = int(self.network.start(1)[0][0])
         padded = np.concatenate([[begin], ids.astype(np.int64)])  # token t of the text is padded[t + 1]
         starts = [0, *range(context, len(ids), stride)]
@@ -240,7 +242,7 @@ class Causal:
         made: Iterator[tuple[int, float]]
         if isinstance(how, Beam):
             stopping = end if stopper.stop.at_end else None
-            (best, *_), = search(
+            ((best, *_),) = search(
                 self.network, last, state, how, stopper.stop.length, stopping, n=1, written=[written], banned=banned
             )
             made = zip(best.ids, best.log_probs, strict=True)
@@ -263,7 +265,9 @@ class Causal:
         """(texts, width): the mean of a layer's vectors over each text's tokens. Layer 0 is the embedding."""
         depth = len(self.network.widths)
         if not -depth <= layer < depth:
-            raise NextwordError(f"Layer {layer} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1.")
+            raise NextwordError(
+                f"Layer {layer} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1."
+            )
         out = []
         for encoding in self.tokenizer.encode_batch(list(texts)):
             first, state = self.network.start(1)

@@ -1,6 +1,6 @@
 """Recipes: what to train, on what, how; as TOML, with the source of each number and the results beside it.
 
-    [paper] [reported] [measured] [tokenizer] [model] and one or more [[phase]]
+    [paper] [reported] [measured] [tokenizer] [model] [compare] and one or more [[phase]]
 
 Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's tables whole. From the command line
 a number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
@@ -18,7 +18,7 @@ from typing import Any
 
 from nextword.contract import NextwordError
 
-TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "extends")
+TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "extends")
 BUDGETS = ("epochs", "steps", "minutes")
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 
@@ -68,6 +68,7 @@ class Recipe:
     phases: tuple[Phase, ...]
     reported: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
+    compare: Mapping[str, Any] = field(default_factory=dict)  # sizes on offer for `nextword compare`
     path: Path | None = None
 
     @property
@@ -216,7 +217,9 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     known = [f.name for f in fields(Phase)]
     phases = []
     for given in tables["phase"]:
-        given = {k: {"kind": v} if k in ("objective", "schedule") and isinstance(v, str) else v for k, v in given.items()}
+        given = {
+            k: {"kind": v} if k in ("objective", "schedule") and isinstance(v, str) else v for k, v in given.items()
+        }
         for key in given:
             if key not in known:
                 raise NextwordError(f"{name}: a phase has no key '{key}'.{suggestion(key, known)}")
@@ -232,6 +235,7 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
         phases=tuple(phases),
         reported=tables.get("reported", {}),
         measured=tables.get("measured", {}),
+        compare=tables.get("compare", {}),
         path=path,
     )
 

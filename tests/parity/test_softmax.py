@@ -18,6 +18,7 @@ WIDTH, SIZE = 16, 101
 @pytest.fixture(autouse=True)
 def few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.HELD, "cpu", 64 * SIZE)  # so that 700 rows are eleven chunks
+    monkeypatch.setitem(softmax.PLAIN, "cpu", -1)
     monkeypatch.setattr(softmax, "_kept", threading.local())
 
 
@@ -55,6 +56,27 @@ def test_values_and_gradients_are_torchs(rows: int, with_bias: bool) -> None:
     for ours in (summed, total_cross_entropy):
         for got, want in zip(gradients(lambda *x, f=ours: f(*x, targets) / 7, h, weight, b), wanted, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_few_logits_go_through_torch_and_many_do_not(
+    device: str, plain: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(softmax.PLAIN, device, 1 << 30 if plain else -1)
+    monkeypatch.setitem(softmax.HELD, device, 64 * SIZE)
+    h, weight, bias, targets = (t.to(device) for t in operands(200))
+    targets[::5] = IGNORE
+    each = torchs(h, weight, bias, targets)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if precision == "fp32" else {"rtol": 0.05, "atol": 0.1}
+    torch.testing.assert_close(linear_cross_entropy(h, weight, bias, targets, precision), each, **tolerance)
+    wanted = gradients(lambda *x: torchs(*x, targets).sum(), h, weight, bias)
+    got = gradients(lambda *x: total_cross_entropy(*x, targets, precision), h, weight, bias)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, **tolerance)
 
 
 def test_each_token_may_have_its_own_gradient() -> None:

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 
 from nextword.tokens import spans, train_tokenizer
-from nextword.tokens.subwords import _PORTION, _portions
 
 
 def test_every_space_there_is():
@@ -50,18 +49,3 @@ def test_lossy_spans_leave_out_what_was_dropped():
     raw = "  The\u00a0cät ".encode()
     assert [raw[start:end].decode() for start, end in encoding.spans] == ["The", "cät"]
     assert encoding.words.tolist() == [0, 1]
-
-
-def test_long_texts_are_cut_where_nothing_changes():
-    sentence = "The cat's naïve, 戦場 of 1,234 words:\n\n  don't  cut\there… "
-    text = sentence * (3 * _PORTION // len(sentence))
-    portions = _portions(text)
-    assert len(portions) > 2
-    assert "".join(portions) == text
-    tokenizer = train_tokenizer({"kind": "bpe", "size": 400}, [sentence] * 9)
-    whole = tokenizer._encoder.encode(text, add_special_tokens=False).ids
-    assert tokenizer.encode(text).ids.tolist() == whole
-
-
-def test_a_text_without_a_seam_stays_whole():
-    assert _portions("戦" * (3 * _PORTION)) == ["戦" * (3 * _PORTION)]

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -112,6 +113,7 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
             shutil.rmtree(folder, ignore_errors=True)  # a damaged cache is made again
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
         part = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=folder.parent))
     except OSError as error:
         raise NextwordError(
@@ -130,6 +132,13 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return open_stream(folder)
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed processes left behind; a day is longer than any preparation takes."""
+    for part in cache.glob("*.part"):
+        if time.time() - part.stat().st_mtime > 86_400:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _publish(part: Path, folder: Path) -> None:
@@ -182,7 +191,8 @@ def _write(
         for file in (ids, marks, rows):
             file.flush()
             os.fsync(file.fileno())
-    if not writer.tokens:
+    ends = 0 if tokenizer.end is None else writer.documents
+    if writer.tokens <= ends:
         raise NextwordError(f"The split {split} of {corpus.name} has no text that the tokenizer keeps. Give more text.")
     about: dict[str, Any] = {
         "version": VERSION,

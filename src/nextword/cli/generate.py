@@ -21,10 +21,14 @@ def generate(
     top_k: Annotated[int, typer.Option("--top-k", help="Draw from the k likeliest; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest that hold this share.")] = 1.0,
     beam: Annotated[int, typer.Option("--beam", help="Beam search of this width instead of drawing.")] = 0,
-    repetition: Annotated[float, typer.Option("--repetition", help="Penalty on tokens already written; 1: none.")] = 1.0,
+    repetition: Annotated[
+        float, typer.Option("--repetition", help="Penalty on tokens already written; 1: none.")
+    ] = 1.0,
     no_repeat: Annotated[int, typer.Option("--no-repeat", help="Never repeat an n-gram of this many tokens.")] = 0,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed writes the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="Stop before this string; may be given often.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help="Stop before this string; may be given often.")
+    ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

@@ -10,7 +10,15 @@ import typer
 from nextword.cli.console import console, emit_json
 from nextword.cli.options import Json
 
-SHOWN = ("test_perplexity", "valid_perplexity", "bits_per_byte", "word_perplexity", "token_perplexity", "accuracy", "error")
+SHOWN = (
+    "test_perplexity",
+    "valid_perplexity",
+    "bits_per_byte",
+    "word_perplexity",
+    "token_perplexity",
+    "accuracy",
+    "error",
+)
 
 
 def papers(
@@ -38,7 +46,9 @@ def papers(
         found = next((row for row in rows if row["slug"] == slug), None)
         if found is None:
             known = [row["slug"] for row in rows]
-            raise NextwordError(f"No paper has the slug '{slug}'.{suggestion(slug, known)} There are {', '.join(known)}.")
+            raise NextwordError(
+                f"No paper has the slug '{slug}'.{suggestion(slug, known)} There are {', '.join(known)}."
+            )
         if json:
             emit_json(found)
         else:

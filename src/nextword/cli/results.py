@@ -27,7 +27,13 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
 
 
 def measure(
-    lm: Any, run: Any, corpus: Any, split: str, context: int | None = None, stride: int | None = None, quiet: bool = False
+    lm: Any,
+    run: Any,
+    corpus: Any,
+    split: str,
+    context: int | None = None,
+    stride: int | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """Evaluate on a split and keep the result in the run's log."""
     from nextword.batching.prepare import prepare
@@ -51,7 +57,9 @@ def measure(
 def show(result: dict[str, Any]) -> None:
     if "nats" not in result:
         return
-    console.print(f"\non [bold]{result['data']}[/] ({result['split']}: {result['words']:,} words, {result['bytes']:,} bytes)")
+    console.print(
+        f"\non [bold]{result['data']}[/] ({result['split']}: {result['words']:,} words, {result['bytes']:,} bytes)"
+    )
     table(("bits/byte", "word perplexity", "token perplexity", "context", "parameters"), [_cells(result)])
     for note in result["notes"]:
         console.print(f"[dim]· {note}[/]")

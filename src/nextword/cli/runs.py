@@ -32,14 +32,18 @@ def runs(
             card = Path(run) / "card.md"
             from rich.markdown import Markdown
 
-            console.print(Markdown(card.read_text() if card.is_file() else f"# {run}\n\nNot finished: {facts['status']}"))
+            console.print(
+                Markdown(card.read_text() if card.is_file() else f"# {run}\n\nNot finished: {facts['status']}")
+            )
         return
     found = [_facts(path.parent) for path in sorted(where.glob("**/manifest.json"))] if where.is_dir() else []
     if json:
         emit_json(found)
         return
     if not found:
-        console.print(f"No runs under {where}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/].")
+        console.print(
+            f"No runs under {where}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/]."
+        )
         return
     rows = [
         [

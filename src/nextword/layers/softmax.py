@@ -29,6 +29,10 @@ from nextword.contract import IGNORE
 # leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache.
 HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
 
+# Up to so many logits torch's own functions do as well: on the CPU few numbers cost less than the calls about them; a
+# GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
+PLAIN = {"cpu": 1 << 17, "cuda": 1 << 28}
+
 Bias = Tensor | None
 
 
@@ -39,7 +43,7 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor,
     wanted, `total_cross_entropy` is a third faster.
     """
     narrow = _narrow(h, precision)
-    if _small_on_gpu(h, weight):
+    if _few(h, weight):
         return _torchs_own(h, weight, bias, targets, narrow, "none")
     if _learning(h, weight, bias):
         return _Each.apply(h, weight, bias, targets, narrow)
@@ -49,7 +53,7 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor,
 def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
     """The sum of `linear_cross_entropy`, a scalar whose gradient is computed along with it, in the forward pass."""
     narrow = _narrow(h, precision)
-    if _small_on_gpu(h, weight):
+    if _few(h, weight):
         return _torchs_own(h, weight, bias, targets, narrow, "sum")
     if _learning(h, weight, bias):
         return _Total.apply(h, weight, bias, targets, narrow)
@@ -277,9 +281,8 @@ def _narrow(h: Tensor, precision: str) -> bool:
     return precision == "bf16" or torch.is_autocast_enabled(h.device.type)
 
 
-def _small_on_gpu(h: Tensor, weight: Tensor) -> bool:
-    """A GPU walks over memory it has just allocated at full speed: chunks save it memory, not time."""
-    return h.is_cuda and len(h) * len(weight) <= HELD["cuda"]
+def _few(h: Tensor, weight: Tensor) -> bool:
+    return len(h) * len(weight) <= PLAIN.get(h.device.type, PLAIN["cuda"])
 
 
 def _torchs_own(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool, reduction: str) -> Tensor:

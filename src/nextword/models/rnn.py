@@ -54,6 +54,7 @@ class Recurrent(CausalNetwork):
                 "Set both alike, or tied = false."
             )
         self.embedding = nn.Embedding(vocabulary.size, embedding)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
         inputs = [embedding] + [config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(self.layer(width) for width in inputs)
         self.readout = Tied(self.embedding) if config.tied else Full(config.width, vocabulary.size)

@@ -30,7 +30,9 @@ class Causal:
             self.layout = BATCHES[kind](**options)
         except TypeError:
             fields = ", ".join(BATCHES[kind].__dataclass_fields__)
-            raise NextwordError(f"Batches of kind '{kind}' take {fields}; the recipe says {', '.join(options)}.") from None
+            raise NextwordError(
+                f"Batches of kind '{kind}' take {fields}; the recipe says {', '.join(options)}."
+            ) from None
         self.reduce = reduce
 
     def per_epoch(self, ids: np.ndarray) -> int:

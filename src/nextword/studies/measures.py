@@ -33,8 +33,10 @@ def marginal(x: Sequence[float], y: Sequence[float]) -> list[float]:
 
 
 def over_seeds(values: Sequence[float]) -> list[float]:
-    """[median, smallest, largest]: with a handful of seeds the range says more than a standard error."""
-    return [float(np.median(values)), float(min(values)), float(max(values))]
+    """[median, smallest, largest]: of a few seeds the range says more than a standard error. Counts stay whole."""
+    found = [float(np.median(values)), float(min(values)), float(max(values))]
+    whole = all(isinstance(value, int) for value in values) and found[0].is_integer()
+    return [int(value) for value in found] if whole else found
 
 
 def written(value: Cell) -> str:
@@ -46,8 +48,8 @@ def written(value: Cell) -> str:
         return middle if low == high else f"{middle} ({low}–{high})"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) < 10**9 else f"{value:.1e}"
-    if isinstance(value, float):
-        if value == 0 or 0.01 <= abs(value) < 1000:
-            return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-        return f"{value:.1e}" if abs(value) < 0.01 or abs(value) >= 10**9 else f"{value:,.0f}"
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if value == 0 or 100 <= abs(value) < 10**6:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}" if 0.01 <= abs(value) < 100 else f"{value:.1e}"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CLAIM = Claim(
     "The table of an n-gram model grows as O(|V|^N), a neural probabilistic language model only as O(|V|·N·m).",
-    "Bengio et al. 2003, section 1 and eq. (1) with its count of free parameters; lecture notes on neural language models, "
-    "table of parameter counts",
+    "Bengio et al. 2003, sections 1 and 2 (the count of free parameters); lecture notes on neural language models: "
+    "parameter counts",
 )
 SIZES = (250, 500, 1000, 2000, 4000, 8000)
 ORDERS = (1, 2, 3, 4, 5)
@@ -139,7 +139,9 @@ def _size_table(sizes: list[int], stored: dict[int, list[int]]) -> Table:
     return Table("Entries of the table and parameters of the network", columns, tuple(rows), detailed=True)
 
 
-def _growth_table(sizes: list[int], stored: dict[int, list[int]], halves: list[list[float]], lengths: list[Any]) -> Table:
+def _growth_table(
+    sizes: list[int], stored: dict[int, list[int]], halves: list[list[float]], lengths: list[Any]
+) -> Table:
     rows = []
     for i, n in enumerate(ORDERS):
         nets = [sum(network_parameters(size, n, direct=True).values()) if n > 1 else 0 for size in sizes]
@@ -219,10 +221,10 @@ def _sparse(sizes: Table, exponents: Table, largest: int, top: int) -> Part:
     return Part(
         "What an n-gram model stores, the n-grams that occur, grows as |V|^N too.",
         judged(holds),
-        f"Yet a text fills only {share:.0e} of the {top}-gram table, and the trigrams stored grow as |V|^{whole:.2f}; they grow "
-        f"with the text instead ({top}-grams as its length^{in_text:.2f}). A {top}-gram model of this text, all orders "
-        f"together, stores {written(kept)} entries, {compared} the network's {written(network)} parameters.",
-        f"trigram exponent over random halves of the text: median {middle:.2f}, range {low:.2f} to {high:.2f}",
+        f"Yet a text fills only {share:.0e} of the {top}-gram table, and the trigrams stored grow as |V|^{whole:.2f}; "
+        f"they grow with the text instead ({top}-grams as its length^{in_text:.2f}). A {top}-gram model of this text, "
+        f"all orders together, stores {written(kept)} entries, {compared} the network's {written(network)} parameters.",
+        f"trigram exponent over random halves of the text: median {middle:.3f}, range {low:.3f} to {high:.3f}",
         decides=False,
     )
 

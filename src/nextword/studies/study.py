@@ -10,6 +10,7 @@ that say the contrary turn it round. A study is a module with CLAIM, measure, ju
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -143,8 +144,16 @@ def run(name: str, study: Study, settings: Settings, progress: Progress = lambda
     start = time.perf_counter()
     tables, conditions = study.measure(settings, progress)
     conditions = {**conditions, "seeds": list(settings.seeds), "quick": settings.quick}
+    conditions["command"] = command(name, settings)
     conditions["seconds"] = round(time.perf_counter() - start, 1)
     return Finding(name, study.CLAIM, tables, tuple(study.judge(tables)), conditions)
+
+
+def command(name: str, settings: Settings) -> str:
+    """What to type to measure the same again."""
+    words = ["nextword look", name, f"--seeds {len(settings.seeds)} --seed {settings.seeds[0]}"]
+    words += ["--quick"] * settings.quick + [f"--data {shlex.quote(settings.data)}"] * bool(settings.data)
+    return " ".join(words)
 
 
 def finite(value: Any) -> Any:

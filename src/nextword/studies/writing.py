@@ -11,7 +11,7 @@ from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.studies.measures import written
-from nextword.studies.study import Finding, Study, Table
+from nextword.studies.study import Finding, Part, Study, Table
 
 DOTS = 160  # per inch in the PNG
 
@@ -23,18 +23,28 @@ def write(finding: Finding, study: Study, folder: Path) -> list[Path]:
         "numbers.json": (json.dumps(finding.as_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode(),
         "study.md": page(finding).encode(),
     }
+    for name, content in files.items():
+        _replace(folder / name, content)
+    return [folder / name for name in files]
+
+
+def ready(folder: Path) -> None:
+    """Make the folder and try it, so that a study is not run for nothing."""
+    _replace(folder / "try", b"")
+    (folder / "try").unlink()
+
+
+def _replace(file: Path, content: bytes) -> None:
+    part = file.with_name(f".{file.name}.part")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            part = folder / f".{name}.part"
-            part.write_bytes(content)
-            os.replace(part, folder / name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        os.replace(part, file)
     except OSError as problem:
         raise NextwordError(
-            f"The study cannot be written to {folder}: {problem.strerror or problem}. "
+            f"The study cannot be written to {file.parent}: {problem.strerror or problem}. "
             "Give a folder that can be written to: --out FOLDER."
         ) from problem
-    return [folder / name for name in files]
 
 
 def pictures(finding: Finding, study: Study) -> dict[str, bytes]:
@@ -51,7 +61,7 @@ def pictures(finding: Finding, study: Study) -> dict[str, bytes]:
         found = {}
         for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": DOTS})):
             buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, **options)  # type: ignore[arg-type]
+            figure.savefig(buffer, format=kind, **options)
             found[f"figure.{kind}"] = buffer.getvalue()
     return found
 
@@ -65,17 +75,18 @@ def page(finding: Finding) -> str:
         f"Uncertainty: {finding.uncertainty}.",
         f"![{finding.claim.sentence}](figure.svg)",
         "## Part by part",
-        "\n".join(
-            f"- **{part.verdict}**{'' if part.decides else ' (qualifies)'}: {part.says} {part.found} _{part.uncertainty}._"
-            for part in finding.parts
-        ),
+        "\n".join(_point(part) for part in finding.parts),
         "## Numbers",
     ]
     for table in finding.tables.values():
         lines += [f"### {table.title}", _markdown(table)]
     lines += ["## Conditions", "\n".join(f"- {key}: {_plain(value)}" for key, value in finding.conditions.items())]
-    lines.append(f"Again: `nextword look {finding.name}`")
     return "\n\n".join(lines) + "\n"
+
+
+def _point(part: Part) -> str:
+    beside = "" if part.decides else " (beside the claim)"
+    return f"- {part.says} **{part.verdict}**{beside}. {part.found} _{part.uncertainty}._"
 
 
 def _markdown(table: Table) -> str:

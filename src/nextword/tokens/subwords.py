@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,10 @@ from tokenizers import Tokenizer as Library
 from nextword.contract import Encoding, NextwordError
 from nextword.tokens import storage
 from nextword.tokens.decoder import join
+from nextword.tokens.gpt2_rule import Memory, portions
 from nextword.tokens.spans import character_bytes, in_order, partition, utf8, words_at
 
-# GPT-2's rule always cuts between a letter and " letter", so cutting there first changes no id; long texts then need
-# little memory and keep every core busy.
-_SEAM = re.compile(r"[A-Za-z](?= [A-Za-z])")
-_PORTION = 1 << 16  # characters
+_GROUP = 1 << 20  # characters to work on at a time, so that a long text needs little memory besides itself
 
 _METASPACE = "▁"
 
@@ -45,7 +43,12 @@ class Subwords:
         self.pieces = _pieces(content, self.kind, self.special)
         self._lengths = np.array([len(piece) for piece in self.pieces], dtype=np.int64)
         self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
-        self._seams = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
+        by_rule = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
+        self._memory = Memory(self._compute) if by_rule and not self._added(content) else None
+
+    def _added(self, content: Mapping[str, Any]) -> bool:
+        """Whether the library looks for tokens in the text before any rule cuts it."""
+        return any(token["content"] not in self.special for token in content.get("added_tokens") or [])
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -60,12 +63,18 @@ class Subwords:
             return [_with_offsets(raw, encoding) for raw, encoding in zip(raws, found, strict=True)]
         return [self._by_lengths(raw, ids) for raw, ids in zip(raws, self._ids(texts), strict=True)]
 
-    def _ids(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
-        portions = [_portions(text) if self._seams else [text] for text in texts]
-        found = iter(self._encoder.encode_batch_fast(list(chain.from_iterable(portions)), add_special_tokens=False))
-        for own in portions:
-            parts = [np.array(next(found).ids, dtype=np.int64) for _ in own]
+    def _ids(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        cut = [portions(text) if self._memory else [text] for text in texts]
+        found = chain.from_iterable(map(self._memory.ids if self._memory else self._plain, _groups(chain(*cut))))
+        for own in cut:
+            parts = [next(found) for _ in own]
             yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _plain(self, texts: list[str]) -> list[np.ndarray]:
+        return [np.array(ids, dtype=np.int64) for ids in self._compute(texts)]
+
+    def _compute(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _by_lengths(self, raw: bytes, ids: np.ndarray) -> Encoding:
         spans = partition(self._lengths[ids])
@@ -94,16 +103,16 @@ def _with_offsets(raw: bytes, encoding: Any) -> Encoding:
     return Encoding(np.array(encoding.ids, dtype=np.int64), in_order(spans), words_at(raw, spans[:, 0]))
 
 
-def _portions(text: str) -> list[str]:
-    """The text cut at seams every `_PORTION` characters or so."""
-    portions, start = [], 0
-    while len(text) - start > _PORTION:
-        seam = _SEAM.search(text, start + _PORTION)
-        if seam is None:
-            break
-        portions.append(text[start : seam.end()])
-        start = seam.end()
-    return [*portions, text[start:]]
+def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    group, size = [], 0
+    for text in texts:
+        group.append(text)
+        size += len(text)
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 # ------------------------------------------------------------------------------------- reading the library's JSON
@@ -174,6 +183,7 @@ def _keeps_everything(content: Mapping[str, Any]) -> bool:
         and all(symbol in names for symbol in _byte_symbols())
         and not any(step.get("add_prefix_space") for step in _steps(content["pre_tokenizer"]))
         and not any(step.get("behavior") == "Removed" for step in _steps(content["pre_tokenizer"]))
+        and not any(t["lstrip"] or t["rstrip"] for t in content.get("added_tokens") or [] if not t["special"])
     )
 
 

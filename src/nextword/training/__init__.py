@@ -29,12 +29,14 @@ def train(
     folder: str | Path,
     resume: bool = False,
     *,
+    tokenizer: Tokenizer | None = None,
     device: str = "auto",
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[str, float, float | None], None] = lambda label, done, total: None,
 ) -> Iterator[Event]:
     """Train into a run folder, yielding events; all of them are in its log too.
 
+    A `tokenizer` already learnt from the recipe's table on the same text saves learning it again.
     `stop` is asked between steps: true ends training with its state saved. With `resume`, the recipe is the folder's.
     """
     chosen = choose_device(device)
@@ -42,7 +44,7 @@ def train(
     if resume:
         run = RunFolder.open(folder)
         if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
-            run.recipe, name="", path=None, measured=recipe.measured
+            run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
         ):
             raise NextwordError(
                 f"{folder} holds a run of another recipe, or of this one with other settings. Resume it as it is "
@@ -54,7 +56,10 @@ def train(
     else:
         RunFolder.refuse_if_taken(folder)
     corpora = {phase.data: open_corpus(phase.data) for phase in recipe.phases if _data(phase)}
-    tokenizer = load_tokenizer(run.path / "tokenizer.json") if run else _tokenizer(recipe, corpora, progress)
+    if run:
+        tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    elif tokenizer is None:
+        tokenizer = learn_tokenizer(recipe, corpora[recipe.phases[0].data], progress)
     network = build(recipe, tokenizer)
     streams = [_streams(corpora[phase.data], tokenizer, progress) for phase in recipe.phases]
     if run is None:
@@ -75,8 +80,10 @@ def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
     if state is not None:
         first, step = state[1]["phase"], state[1]["step"]
         run.rewind_log(
-            lambda line: (line.get("index", 0), line.get("step", 0)) <= (first, step)
-            and not (line.get("event") == "end" and line.get("index") == first)
+            lambda line: (
+                (line.get("index", 0), line.get("step", 0)) <= (first, step)
+                and not (line.get("event") == "end" and line.get("index") == first)
+            )
         )
     elif (run.path / "log.jsonl").exists():
         run.rewind_log(lambda line: False)
@@ -109,12 +116,14 @@ def _data(phase: Any) -> bool:
     if phase.kind not in PHASES:
         raise NextwordError(f"No phase is of kind '{phase.kind}'. There are {', '.join(PHASES)}.")
     if not phase.data:
-        raise NextwordError(f"Phase '{phase.name}' names no data. Give it with --data, a path or a name (`nextword data`).")
+        raise NextwordError(
+            f"Phase '{phase.name}' names no data. Give it with --data, a path or a name (`nextword data`)."
+        )
     return True
 
 
-def _tokenizer(recipe: Recipe, corpora: dict[str, Corpus], progress: Any) -> Tokenizer:
-    corpus = corpora[recipe.phases[0].data]
+def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label, done, total: None) -> Tokenizer:
+    """The recipe's tokenizer, learnt on the training split alone."""
     if "load" in recipe.tokenizer:
         return train_tokenizer(recipe.tokenizer, ())
 
@@ -130,7 +139,9 @@ def _tokenizer(recipe: Recipe, corpora: dict[str, Corpus], progress: Any) -> Tok
 
 def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:
     return {
-        split: prepare(corpus, split, tokenizer, progress=lambda done, total, s=split: progress(f"reading {s}", done, total))
+        split: prepare(
+            corpus, split, tokenizer, progress=lambda done, total, s=split: progress(f"reading {s}", done, total)
+        )
         for split in ("train", "valid")
         if split in corpus.splits
     }

@@ -13,7 +13,9 @@ def count(job: Job) -> Iterator[Event]:
     """Counting begins anew when it is resumed: it is one pass, and the same pass gives the same model."""
     network, phase = job.network, job.phase
     if not isinstance(network, Counting):
-        raise NextwordError(f"Phase '{phase.name}' is of kind 'count', but {type(network).__name__} learns by gradient.")
+        raise NextwordError(
+            f"Phase '{phase.name}' is of kind 'count', but {type(network).__name__} learns by gradient."
+        )
     began = time.perf_counter()
     tokens = len(job.train.ids)
     yield Event(BEGIN, phase.name, 0, 0.0, 0.0, {"tokens": tokens})

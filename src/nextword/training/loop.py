@@ -100,7 +100,9 @@ class Descent:
             INITIALISATIONS[kind](self.network, scale)
         if bias:
             readout: Any = self.network.readout
-            counts = torch.bincount(torch.as_tensor(self.train.ids[:50_000_000].astype("int64")), minlength=len(readout.bias))
+            counts = torch.bincount(
+                torch.as_tensor(self.train.ids[:50_000_000].astype("int64")), minlength=len(readout.bias)
+            )
             unigram_bias(readout.bias, counts)
 
     def _steps_from_minutes(self) -> None:

@@ -29,13 +29,17 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
     options = dict(options)
     kind = str(options.pop("kind", "adam")).lower()
     if kind not in OPTIMIZERS:
-        raise NextwordError(f"No optimizer is called '{kind}'.{suggestion(kind, OPTIMIZERS)} There are {', '.join(OPTIMIZERS)}.")
+        raise NextwordError(
+            f"No optimizer is called '{kind}'.{suggestion(kind, OPTIMIZERS)} There are {', '.join(OPTIMIZERS)}."
+        )
     cls, keys, fixed = OPTIMIZERS[kind]
     rate, decay = options.pop("rate", 0.001), options.pop("decay", 0.0)
     for key in options:
         if key not in keys:
             known = ("rate", "decay", *keys)
-            raise NextwordError(f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}.")
+            raise NextwordError(
+                f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}."
+            )
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
         raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
     return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]

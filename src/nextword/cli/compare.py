@@ -1,0 +1,106 @@
+"""`nextword compare`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nextword.cli.console import console, emit_json, err
+from nextword.cli.options import Device, Json, Quiet
+
+
+def compare(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN or RECIPE]…", help="What to compare. Default: a ladder of models.", show_default=False
+        ),
+    ] = None,
+    data: Annotated[str, typer.Option("--data", help="Text: a path or a name. Default: the built-in corpus.")] = "",
+    minutes: Annotated[float, typer.Option("--minutes", help="Time to train all models in.")] = 4.0,
+    out: Annotated[str, typer.Option("--out", help="Folder for models and report. Default: runs/compare-<data>.")] = "",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of every recipe.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a comparison that was interrupted.")] = False,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a ladder of models on one text under one budget, and see which predicts it best.
+
+    [dim]Examples[/]
+      nextword compare
+      nextword compare --data my.txt --minutes 20
+      nextword compare lstm/small gru/small --data my.txt --set tokenizer.size=8000
+      nextword compare runs/a runs/b --data my.txt
+    """
+    from nextword.compare.plan import Plan
+    from nextword.compare.report import render
+    from nextword.compare.run import compare as run_comparison
+    from nextword.compare.run import make_plan
+    from nextword.corpora import default_name
+
+    text = data or default_name()
+    folder = Path(out or f"runs/compare-{Path(text).stem or 'stdin'}")
+    plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
+    interrupted = _watch(plan, run_comparison, device, quiet or json)
+    comparison = plan.result(device)
+    done = [m for m in comparison["models"] if m["status"] == "done"]
+    report = folder / "report.html"
+    if done:
+        report.write_text(render(comparison), encoding="utf-8")
+    if json:
+        emit_json(comparison)
+    elif done:
+        from nextword.compare.table import leaderboard
+
+        console.print(leaderboard(comparison))
+        console.print(f"report: [bold]{report}[/]")
+    if interrupted:
+        err.print(
+            f"[yellow]interrupted[/]: {len(done)} of {len(plan.entries)} models are done and kept. "
+            f"Go on with [bold]nextword compare --resume --out {folder}[/]"
+        )
+        raise typer.Exit(130)
+    if not done:
+        raise typer.Exit(1)
+    if not json and not quiet:
+        _try_them(done, comparison)
+
+
+def _watch(plan: Any, run_comparison: Any, device: str, quiet: bool) -> bool:
+    """Run it with a live table for people, plain lines for pipes, or nothing; true when it was interrupted."""
+    from contextlib import nullcontext
+
+    from rich.live import Live as Screen
+
+    from nextword.cli.train import interruptible
+    from nextword.compare.table import Live
+
+    names = [entry["name"] for entry in plan.entries]
+    table = Live(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")
+    alive = err.is_terminal and not quiet
+    screen: Any = Screen(table, console=err, refresh_per_second=4, transient=True) if alive else nullcontext()
+    done = set()
+    with interruptible() as stopped, screen:
+        for update in run_comparison(plan, device, stopped, table.preparing):
+            table(update)
+            if update.status in ("done", "failed"):
+                done.add(update.name)
+            if not alive and not quiet and update.event is None:
+                bits = update.values.get("bits_per_byte")
+                err.print(f"{update.name}: {update.status}" + (f", {bits:.3f} bits/byte" if bits else ""))
+    return len(done) < len(names)
+
+
+def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
+    best = done[0]["run"]
+    prompt = " ".join(((comparison["passage"] or {}).get("text") or "the").split()[:4]).replace('"', "")
+    console.print(
+        f'\nThe models are yours to use:\n  nextword generate {best} "{prompt}" --length 80\n'
+        f'  nextword next {best} "{prompt}"\n  nextword evaluate {best} --data README.md',
+        highlight=False,
+    )

@@ -1,0 +1,61 @@
+"""The ladder: which models compare trains when none is named, and how large each may be in the time it has.
+
+A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these the
+largest is taken that this machine can still train well: it must see each of its parameters' worth of text often enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nextword.contract import Tokenizer
+from nextword.models import MODELS
+from nextword.recipe import Recipe, load_recipe, names
+from nextword.training import build
+from nextword.training.events import Job
+from nextword.training.loop import Descent
+
+PATIENCE = 0.6  # passes over the text that the chosen size must at least manage, unless it is the smallest
+TIMED = 4  # steps
+
+
+def default_ladder() -> list[Recipe]:
+    """Every recipe that offers itself, in the order of the canon."""
+    found = [recipe for recipe in map(load_recipe, names()) if recipe.compare]
+    return sorted(found, key=lambda recipe: list(MODELS).index(recipe.slug))
+
+
+def fitted(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
+    """The recipe at the largest of its sizes that can pass over the text often enough in the time given."""
+    sizes = recipe.compare.get("sizes", [])
+    passes = float(recipe.compare.get("passes", PATIENCE))
+    chosen = recipe
+    for size in sizes:
+        candidate = with_model(recipe, size)
+        if size is not sizes[0] and seen(candidate, seconds, tokenizer, train, device) < passes * len(train.ids):
+            break
+        chosen = candidate
+    return chosen
+
+
+def with_model(recipe: Recipe, size: Mapping[str, Any]) -> Recipe:
+    return replace(recipe, model={**recipe.model, **size})
+
+
+def seen(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> float:
+    """How many tokens training would get to see in this time, from a few timed steps."""
+    job = Job(build(recipe, tokenizer), recipe.phases[0], 0, train, None, tokenizer.lossless, None, device)
+    descent = Descent(job)
+    descent.total = 1_000_000  # far from the end of any schedule
+    batches = descent.batches()
+    descent.advance(batches)
+    before, began = descent.count, time.perf_counter()
+    for _ in range(TIMED):
+        descent.advance(batches)
+    descent.nats.item()  # wait for the device
+    return (descent.count - before) / (time.perf_counter() - began) * seconds

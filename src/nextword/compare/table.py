@@ -1,0 +1,122 @@
+"""The comparison in the terminal: a live table while it works, and the leaderboard at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from nextword.compare.charts import count, duration, size
+from nextword.compare.run import Update
+
+WAITING = "[dim]waiting[/]"
+
+
+class Live:
+    """What each model is doing now, as one table that is drawn again with every update."""
+
+    def __init__(self, names: list[str], title: str) -> None:
+        self.rows: dict[str, dict[str, Any]] = {name: {"status": WAITING} for name in names}
+        self.title = title
+        self.note = ""
+
+    def __call__(self, update: Update) -> None:
+        row = self.rows[update.name]
+        self.note = ""
+        if update.status == "training":
+            row.update(_training(update.event, row))
+        elif update.status == "done":
+            row.update(update.values, status="[green]done[/]")
+        elif update.status == "failed":
+            row.update(status="[red]failed[/]")
+        else:
+            row["status"] = {"sizing": "choosing a size", "scoring": "scoring the test text"}[update.status]
+
+    def preparing(self, label: str, done: float, total: float | None) -> None:
+        self.note = f"{label} … {100 * done / total:.0f} %" if total else f"{label} …"
+
+    def __rich__(self) -> Group:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("model", style="bold")
+        table.add_column("now", min_width=24)
+        for name in ("parameters", "time", "valid bits/byte", "test bits/byte"):
+            table.add_column(name, justify="right")
+        for name, row in self.rows.items():
+            seconds = row.get("seconds")
+            test = row.get("bits_per_byte")
+            table.add_row(
+                escape(name),
+                row["status"],
+                count(row["parameters"]) if row.get("parameters") else "",
+                duration(seconds) if seconds else "",
+                f"{row['valid']:.3f}" if row.get("valid") else "",
+                f"[bold]{test:.3f}[/]" if test else "",
+            )
+        return Group(Text(self.title, style="bold"), table, Text(self.note, style="dim"))
+
+
+def _training(event: Any, row: dict[str, Any]) -> dict[str, Any]:
+    values = event.values
+    new: dict[str, Any] = {"seconds": event.seconds}
+    if event.kind == "begin":
+        new |= {"parameters": values.get("parameters"), "total": values.get("steps")}
+    if event.kind == "valid" and "valid_bits_per_byte" in values:
+        new["valid"] = values["valid_bits_per_byte"]
+    total = new.get("total") or row.get("total")
+    share = min(event.step / total, 1.0) if total else 0.0
+    filled = round(14 * share)
+    new["status"] = f"[cyan]{'━' * filled}[/][dim]{'━' * (14 - filled)}[/] {100 * share:3.0f} %"
+    return new
+
+
+def leaderboard(comparison: dict[str, Any]) -> Group:
+    """Best first; exact likelihoods only are ranked, and what is not clearly different is said."""
+    models = [m for m in comparison["models"] if m["status"] == "done"]
+    exact = [m for m in models if m["kind"] == "exact"]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", justify="right")
+    table.add_column("model", style="bold")
+    for name in ("bits/byte", "95 % interval", "word ppl", "token ppl", "parameters", "on disk", "training", "scoring"):
+        table.add_column(name, justify="right")
+    for rank, m in enumerate(exact, 1):
+        table.add_row(*_row(rank, m))
+    parts: list[Any] = [table]
+    for m in models:
+        if m["kind"] != "exact":
+            parts.append(Text(f"{m['name']}: pseudo-likelihood, not ranked with the others", style="dim"))
+    for m in comparison["models"]:
+        if m["status"] == "failed":
+            parts.append(Text(f"{m['name']} failed: {m['error']}", style="red"))
+    parts.append(Text(verdict(exact), style="green"))
+    return Group(*parts)
+
+
+def _row(rank: int, m: dict[str, Any]) -> list[str]:
+    low, high = m.get("bits_per_byte_low"), m.get("bits_per_byte_high")
+    return [
+        str(rank),
+        escape(m["name"]),
+        "–" if m["bits_per_byte"] is None else f"[bold]{m['bits_per_byte']:.3f}[/]",
+        "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
+        "–" if m["word_perplexity"] is None else f"{m['word_perplexity']:,.1f}",
+        "–" if m["token_perplexity"] is None else f"{m['token_perplexity']:,.1f}",
+        count(m["parameters"]),
+        size(m["size"]),
+        duration(m["seconds"]) if m.get("seconds") else "–",
+        f"{count(m['tokens_per_second'])}/s" if m.get("tokens_per_second") else "–",
+    ]
+
+
+def verdict(exact: list[dict[str, Any]]) -> str:
+    """The result in one sentence."""
+    ranked = [m for m in exact if m["bits_per_byte"] is not None]
+    if not ranked:
+        return ""
+    best = ranked[0]
+    sentence = f"{best['name']} predicts this text best: {best['bits_per_byte']:.3f} bits a byte, {best['bits_per_byte'] / 8:.0%} of its size."
+    close = [m["name"] for m in ranked[1:] if m["bits_per_byte_low"] <= best["bits_per_byte_high"]]
+    return sentence + (f" Not clearly different: {', '.join(close)}." if close else "")

@@ -1,0 +1,1 @@
+"""Looking in: what a model does with a text, token by token."""

@@ -1,0 +1,74 @@
+"""`nextword data`, as a function: what it prints and what it brings in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nextword.cli.console import guarded
+from nextword.cli.data import data
+from nextword.corpora.catalog import catalog, data_home
+
+app = typer.Typer()
+app.command()(guarded(data))
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_list_has_every_entry() -> None:
+    rows = json.loads(run("--json"))
+    assert [row["name"] for row in rows] == ["web", "kjv", "python", *catalog()]
+    assert all(row["licence"] for row in rows)
+    shown = run()
+    assert "wikitext-103" in shown
+    assert "CC BY-SA" in shown
+
+
+def test_details_of_an_absent_one_say_what_to_do() -> None:
+    shown = run("snli")
+    assert "not on this machine" in shown
+    assert "nextword data snli --from PATH" in shown
+    assert json.loads(run("snli", "--json"))["place"] is None
+
+
+def test_bring_in_and_count(tmp_path: Path) -> None:
+    texts = {"wiki.train.raw": "a b\n", "wiki.valid.raw": "a b\n", "wiki.test.raw": "c d e\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    about = json.loads(run("wikitext-2-raw", "--from", str(tmp_path), "--json"))
+    assert about["place"] == str(data_home() / "wikitext-2-raw")
+    assert about["splits"]["test"] == {"documents": 1, "bytes": 6, "words": 3}
+    assert about["leakage"] == {"valid": 1, "test": 0}
+    assert "also in train" in run("wikitext-2-raw")
+
+
+def test_a_text_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("".join(f"This is sentence number {i}.\n" for i in range(1000)))
+    about = json.loads(run(str(tmp_path / "my.txt"), "--json"))
+    assert about["source"].endswith("split by hash")
+    assert set(about["splits"]) == {"train", "valid", "test"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["nothing-like-it"], "no data set 'nothing-like-it'"),
+        (["wikitxt-2"], "Did you mean wikitext-2"),
+        (["ptb", "--from", "absent"], "There is no file or folder absent"),
+        (["decanlp", "--get"], "has no --get"),
+        (["--get"], "need the name of a data set"),
+        (["ptb", "--get", "--from", "."], "give one of them"),
+    ],
+)
+def test_mistakes(words: list[str], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert problem in result.stderr.replace("\n", " ")

@@ -1,0 +1,43 @@
+"""Sentence and word boundaries on cases a person can check."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextword.corpora.sentences import sentences, word_starts
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["The cat sat. ", "The dog ran."],
+        ["Mr. Smith met Dr. Jones in St. Louis. ", "They talked."],
+        ["J. R. R. Tolkien wrote it. ", "Others read it."],
+        ["It rose 3.5 percent to 1,000.25 points. ", "Then it fell."],
+        ['He said "Stop!" and left. ', "She stayed."],
+        ['"Really?" ', "She asked twice."],
+        ["(See Fig. 3.) ", "It is there."],
+        ["Wait... ", "What was that?! ", "Nothing."],
+        ["Well... perhaps not."],
+        ["A heading\n\n", "A paragraph\nof two lines. ", "And more.\n \n", "Another"],
+        ["今天很好。", "我们去公园！", "「好。」", "他说。"],
+        ["3. Results are here. ", "We won."],
+        ["It happened in 1999. ", "Nobody saw it."],
+        ["the cat sat . ", "The dog ran ."],
+        ["No stop at all"],
+    ],
+    ids=lambda parts: parts[0][:20],
+)
+def test_sentences(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert [text[a:b] for a, b in sentences(text)] == parts
+
+
+def test_empty_text_has_no_sentence() -> None:
+    assert sentences("") == []
+
+
+def test_words_are_runs_of_non_space() -> None:
+    text = " two\u3000words,\u00a0and\tmore\n"
+    starts = word_starts(text)
+    assert [text[s:].split()[0] for s in starts] == text.split()

@@ -1,0 +1,179 @@
+"""From text to ids on disk: exact counts and marks, one pass, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nextword.batching import prepare as module
+from nextword.batching.prepare import (
+    DOCUMENT,
+    SENTENCE,
+    WORD,
+    Stream,
+    cache_folder,
+    id_type,
+    open_stream,
+    prepare,
+)
+from nextword.contract import NextwordError
+from nextword.corpora import Corpus, open_corpus
+from nextword.tokens import train_tokenizer
+
+BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "prepared"
+
+
+def corpus(folder: Path, *texts: str) -> Corpus:
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return open_corpus(folder)
+
+
+def test_ids_marks_and_documents(tmp_path: Path) -> None:
+    stream = prepare(corpus(tmp_path / "c", "Ab c. De\n", "é"), "train", BYTES)
+    end = BYTES.end
+    assert stream.ids.tolist() == [*b"Ab c. De\n", end, *"é".encode(), end]
+    #                                       A  b  ␣  c  .  ␣  D  e  ⏎  end é·   end
+    assert (stream.marks & WORD).tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0]
+    assert np.flatnonzero(stream.marks & SENTENCE).tolist() == [0, 6, 10]
+    assert np.flatnonzero(stream.marks & DOCUMENT).tolist() == [0, 10]
+    assert stream.documents.tolist() == [(0, 9, 3, 1), (10, 2, 1, 0)]
+    assert (stream.tokens, stream.bytes, stream.words, stream.lines) == (13, 11, 4, 1)
+    assert len(stream) == 13
+    assert stream.ids.dtype == np.uint16  # 257 ids: one too many for a byte
+
+
+def test_a_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -> None:
+    texts = ["In the beginning. The end.\nNow the end. The beginning.\n"] * 50
+    tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, texts)
+    stream = prepare(corpus(tmp_path / "c", texts[0]), "train", tokenizer)
+    starts = [tokenizer.piece(int(id)) for id in stream.ids[(stream.marks & SENTENCE) > 0]]
+    assert [piece.strip()[:1] for piece in starts] == [b"I", b"T", b"N", b"T"]
+    assert ((stream.marks & WORD) > 0).sum() == stream.words == len(texts[0].split())
+
+
+def test_words_have_no_end_of_their_own(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer({"kind": "words", "size": 10}, ["a b\n"])
+    stream = prepare(corpus(tmp_path / "c", "a b\n", "b zz\n"), "train", tokenizer)
+    assert stream.tokens == 6
+    assert stream.documents["start"].tolist() == [0, 3]
+    assert stream.ids.dtype == np.uint8
+
+
+def test_a_long_document_in_passages_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 3000)
+    text = "".join(f"Line {i} of a long text.\n" for i in range(30_000))
+    (tmp_path / "c").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "c" / f"{split}.txt").write_text(text)
+    stream = prepare(open_corpus(tmp_path / "c"), "train", BYTES)
+    assert bytes(stream.ids[:-1].astype(np.uint8)) == text.encode()
+    assert stream.documents.tolist() == [(0, len(text), len(text.split()), 30_000)]
+    assert ((stream.marks & DOCUMENT) > 0).sum() == 1
+
+
+def test_second_time_comes_from_the_cache(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = corpus(tmp_path / "c", "some text")
+    heard: list[tuple[int, int | None]] = []
+    first = prepare(text, "train", BYTES, progress=lambda *heard_: heard.append(heard_))
+    assert heard == [(9, None)]
+    monkeypatch.setattr(module, "_write", lambda *_: pytest.fail("prepared again"))
+    again = prepare(open_corpus(tmp_path / "c"), "train", BYTES)
+    assert again.ids.tolist() == first.ids.tolist()
+    assert again.folder == first.folder
+    assert first.folder is not None
+    assert first.folder.parent == cache == cache_folder()
+    assert open_stream(first.folder).tokenizer_hash == first.tokenizer_hash
+
+
+def test_text_split_and_tokenizer_are_all_part_of_the_key(tmp_path: Path, cache: Path) -> None:
+    text = corpus(tmp_path / "c", "some text")
+    prepare(text, "train", BYTES)
+    prepare(text, "valid", BYTES)
+    prepare(text, "train", train_tokenizer({"kind": "characters"}, ["some text"]))
+    prepare(corpus(tmp_path / "c", "another"), "train", BYTES)
+    assert len(os.listdir(cache)) == 4
+
+
+def test_a_damaged_cache_is_made_again_and_a_damaged_folder_refused(tmp_path: Path) -> None:
+    text = corpus(tmp_path / "c", "some text")
+    stream = prepare(text, "train", BYTES)
+    assert stream.folder is not None
+    with open(stream.folder / "ids.bin", "r+b") as file:
+        file.truncate(3)
+    with pytest.raises(NextwordError, match=r"ids.bin is damaged: expected 20 bytes"):
+        open_stream(stream.folder)
+    assert prepare(text, "train", BYTES).tokens == 10
+    with pytest.raises(NextwordError, match="not a prepared text"):
+        open_stream(tmp_path)
+
+
+def test_full_disk_is_said_and_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module._Writer, "add", full)
+    with pytest.raises(NextwordError, match=r"disk is full.*NEXTWORD_CACHE"):
+        prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
+    assert os.listdir(cache) == []
+
+
+def test_a_tokenizer_that_fails_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module._Writer, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
+    assert os.listdir(cache) == []
+
+
+def test_leavings_of_a_killed_process_are_swept_up(tmp_path: Path, cache: Path) -> None:
+    for name in ("old.part", "new.part"):
+        (cache / name).mkdir(parents=True)
+    os.utime(cache / "old.part", (0, 0))
+    prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
+    assert len(os.listdir(cache)) == 2
+    assert (cache / "new.part").exists()
+
+
+def test_two_at_once_agree(tmp_path: Path, cache: Path) -> None:
+    text = corpus(tmp_path / "c", *(f"text number {i}" for i in range(200)))
+    found: list[Stream] = []
+    threads = [threading.Thread(target=lambda: found.append(prepare(text, "train", BYTES))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({stream.ids.tobytes() for stream in found}) == 1
+    assert len(found) == 4
+    assert len(os.listdir(cache)) == 1
+
+
+def test_a_split_without_text_is_an_error(tmp_path: Path, cache: Path) -> None:
+    words = train_tokenizer({"kind": "wordpiece", "size": 60}, ["abc " * 50])
+    with pytest.raises(NextwordError, match="has no text that the tokenizer keeps"):
+        prepare(corpus(tmp_path / "c", "\u200b\u200b"), "train", words)
+    assert os.listdir(cache) == []
+
+
+def test_in_memory() -> None:
+    stream = Stream.from_ids([3, 1, 300], bytes=9, words=2)
+    assert stream.ids.dtype == np.uint16
+    assert (stream.tokens, stream.bytes, stream.words, stream.lines) == (3, 9, 2, 0)
+    assert stream.marks.tolist() == [WORD | SENTENCE | DOCUMENT, WORD, WORD]
+
+
+@pytest.mark.parametrize(("size", "kind"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)])
+def test_smallest_type(size: int, kind: type) -> None:
+    assert id_type(size) is kind
