@@ -25,7 +25,8 @@ LEVELS = [
     {"language_model"},
     {"evaluation", "transfer", "lens"},
     {"compare", "studies"},
-    {"cli", "server", "__main__"},
+    {"cli", "server"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 # A paper's file may import one ancestor that the paper names

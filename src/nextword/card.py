@@ -13,7 +13,7 @@ def write_card(run: RunFolder) -> None:
     lines = [
         f"# {run.path.name}",
         "",
-        f"A `{recipe.slug}` language model: {paper.get('title', '')} ({paper.get('authors', '')}, {paper.get('year', '')}).",
+        f"A `{recipe.slug}` language model: {paper['title']} ({paper.get('authors', '')}, {paper.get('year', '')}).",
         "",
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",

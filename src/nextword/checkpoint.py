@@ -66,8 +66,8 @@ class RunFolder:
         manifest = run.manifest
         if manifest.get("format", 0) > FORMAT:
             raise NextwordError(
-                f"{run.path} was written by nextword {manifest.get('nextword')} in format {manifest.get('format')}; this "
-                f"is {__version__}, which reads up to format {FORMAT}. Upgrade nextword to open it."
+                f"{run.path} was written by nextword {manifest.get('nextword')} in format {manifest.get('format')}; "
+                f"this is {__version__}, which reads up to format {FORMAT}. Upgrade nextword to open it."
             )
         return run
 
@@ -121,7 +121,7 @@ class RunFolder:
                 raise NextwordError(f"{self.path} lacks {name}, which its manifest names. Restore it, or train again.")
             if checksum(path) not in sums:
                 raise NextwordError(
-                    f"{path} is not the file that training wrote: its checksum differs, so it was cut short or changed. "
+                    f"{path} is not the file that training wrote: its checksum differs, so it was cut or changed. "
                     "Restore it from where it came, or train again."
                 )
 

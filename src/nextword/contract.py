@@ -138,6 +138,7 @@ class Counting(Protocol):
     """A model whose training is counting, not descent (phase kind `count`)."""
 
     def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
+    def save(self, folder: Path) -> list[str]: ...
 
 
 # ------------------------------------------------------------------------------------------------ training

@@ -1,4 +1,4 @@
-"""The only code that opens a State: a nest of tuples, lists and dicts with tensors (batch first, or rank 0) at the leaves."""
+"""The only code that opens a State: tuples, lists and dicts with tensors (batch first, or rank 0) at the leaves."""
 
 from __future__ import annotations
 

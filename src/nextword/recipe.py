@@ -2,8 +2,8 @@
 
     [paper] [reported] [measured] [tokenizer] [model] [compare] and one or more [[phase]]
 
-Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's tables whole. From the command line
-a number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
+Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's whole. From the command line a
+number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Phase:
     def __post_init__(self) -> None:
         if self.kind == "gradient" and sum(bool(getattr(self, b)) for b in BUDGETS) != 1:
             raise NextwordError(
-                f"Phase '{self.name}' needs exactly one budget: epochs, steps or minutes; it has epochs = {self.epochs}, "
-                f"steps = {self.steps}, minutes = {self.minutes}."
+                f"Phase '{self.name}' needs exactly one budget: epochs, steps or minutes; it has epochs = {self.epochs}"
+                f", steps = {self.steps}, minutes = {self.minutes}."
             )
         for key, allowed in (("keep", ("best", "last")), ("precision", ("fp32", "tf32", "bf16"))):
             if getattr(self, key) not in allowed:

@@ -40,7 +40,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def lm(run: Path, monkeypatch: pytest.MonkeyPatch) -> language_model.Causal:
     monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
     return nextword.load(run, device="cpu")
@@ -56,7 +56,7 @@ def test_the_folder_holds_what_is_promised_and_no_pickle(run: Path) -> None:
     assert any(name.startswith("model.") for name in files)
     for path in run.rglob("*"):
         if path.is_file():
-            assert not path.read_bytes()[:2] in (b"\x80\x02", b"\x80\x04", b"PK"), path  # pickles; torch's zip of them
+            assert path.read_bytes()[:2] not in (b"\x80\x02", b"\x80\x04", b"PK"), path  # pickles; torch's zip of them
     for line in (run / "log.jsonl").read_text().splitlines():
         assert {"event", "phase", "step", "seconds"} <= json.loads(line).keys()
 
@@ -221,7 +221,8 @@ def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
     assert events[-1].values["reason"] == "interrupted"
     list(train(None, tmp_path / "broken", resume=True, device="cpu"))
     a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "broken").load_state()
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     assert a[0].keys() == b[0].keys()
     for name in a[0]:
         assert torch.equal(a[0][name], b[0][name]), name

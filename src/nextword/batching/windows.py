@@ -30,7 +30,7 @@ class Windows:
         examples = len(ids) - self.context
         if examples < self.rows:
             raise NextwordError(
-                f"The text has {max(examples, 0)} windows of {self.context} tokens and a next one, fewer than one batch "
+                f"The text has {max(examples, 0)} windows of {self.context} tokens and a next one, fewer than a batch "
                 f"of {self.rows}. Give more text, or fewer rows (--set phase.0.batches.rows=…)."
             )
         return examples // self.rows
@@ -48,29 +48,30 @@ class Windows:
 
 
 def permuted(index: np.ndarray, size: int, key: int) -> np.ndarray:
-    """Where a keyed permutation of range(size) sends these indices: a four-round Feistel network, cycle-walked.
+    """Where a keyed permutation of range(size) sends these indices.
 
-    The network permutes the next power of four; an image outside the range is sent through again until it lies inside.
+    Odd products, sums and right-shifted xors are each a bijection of b-bit numbers, so their composition permutes the
+    next power of two; an image outside the range is sent through again until it lies inside.
     """
-    half = max(1, (int(size - 1).bit_length() + 1) // 2)
-    mask = np.uint64((1 << half) - 1)
-    shift = np.uint64(half)
+    bits = max(2, int(size - 1).bit_length())
+    mask, shift = np.uint64((1 << bits) - 1), np.uint64(bits // 2)
+    keys = [_mixed(key * 8 + i) for i in range(6)]
     image = index.astype(np.uint64)
     outside = np.ones(len(image), dtype=bool)
-    while outside.any():
-        x = image[outside]
-        left, right = x >> shift, x & mask
-        for i in range(4):
-            left, right = right, left ^ (_mixed(right, key * 4 + i) & mask)
-        image[outside] = (left << shift) | right
-        outside = image >= size
+    with np.errstate(over="ignore"):  # products wrap around on purpose
+        while outside.any():
+            x = image[outside]
+            for times, plus in zip(keys[::2], keys[1::2], strict=True):
+                x = (x * np.uint64(times | 1) + np.uint64(plus)) & mask
+                x ^= x >> shift
+            image[outside] = x
+            outside = image >= size
     return image.astype(np.int64)
 
 
-def _mixed(x: np.ndarray, key: int) -> np.ndarray:
-    """A 64-bit finaliser (splitmix64); products wrap around on purpose."""
-    with np.errstate(over="ignore"):
-        x = x + np.uint64((key * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+def _mixed(key: int) -> int:
+    """64 well-mixed bits of a number (splitmix64)."""
+    x = (key * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)

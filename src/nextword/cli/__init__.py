@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -42,7 +44,7 @@ def _main(
     pass
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare,
     "train": train,
     "runs": runs,

@@ -1,4 +1,4 @@
-"""What every command shares: two consoles, JSON out, progress bars that stay silent when nobody watches, and exit codes."""
+"""What every command shares: two consoles, JSON, progress bars that are silent when nobody watches, and exit codes."""
 
 from __future__ import annotations
 

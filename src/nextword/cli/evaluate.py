@@ -15,7 +15,9 @@ from nextword.cli.options import Device, Json, Quiet, Run
 def evaluate(
     run: Run,
     data: Annotated[str, typer.Option("--data", help="Another text: a path or a name. Default: the run's own.")] = "",
-    split: Annotated[str, typer.Option("--split", help="train, valid, test, or all.")] = "",
+    split: Annotated[
+        str, typer.Option("--split", help="train, valid or test. Default: test; a text without splits is scored whole.")
+    ] = "",
     context: Annotated[int, typer.Option("--context", help="Look back at most this many tokens.")] = 0,
     stride: Annotated[int, typer.Option("--stride", help="Move on by this many. Default: half the context.")] = 0,
     lines: Annotated[bool, typer.Option("--lines", help="One score a line, to rank sentences.")] = False,
@@ -34,7 +36,7 @@ def evaluate(
     from nextword.checkpoint import RunFolder
     from nextword.cli.results import measure, show
     from nextword.contract import NextwordError
-    from nextword.corpora import open_corpus
+    from nextword.corpora import open_corpus, open_whole
     from nextword.language_model import load
 
     if stride and not context:
@@ -45,11 +47,11 @@ def evaluate(
         return
     lm = load(run, device)
     own = folder.recipe.phases[-1].data
-    corpus = open_corpus(data or own)
+    corpus = open_corpus(own) if not data or data == own else open_whole(data)
     if not split:
-        split = "all" if data and data != own and not corpus.given else "test" if "test" in corpus.splits else "valid"
-    if split != "all" and split not in corpus.splits:
-        raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}, and all.")
+        split = next(name for name in ("test", "valid", "train") if name in corpus.splits)
+    if split not in corpus.splits:
+        raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
     result = measure(lm, folder, corpus, split, context or None, stride or None, quiet=quiet or json)
     if json:
         emit_json(result)

@@ -57,21 +57,22 @@ def papers(
     if json:
         emit_json(rows)
         return
-    from nextword.cli.results import table
-
-    cells = [
-        [
-            f"[bold]{row['slug']}[/]",
-            f"{row['title']} ({row['year']})",
-            ", ".join(row["can"]),
-            "\n".join(r["name"].split("/")[1] for r in row["recipes"]),
-            "\n".join(_headline(r["reported"]) for r in row["recipes"]),
-            "\n".join(_headline(r["measured"]) for r in row["recipes"]),
-        ]
-        for row in rows
-    ]
-    table(("slug", "paper", "can", "recipes", "reported", "measured"), cells)
+    for row in rows:
+        console.print(f"[bold]{row['slug']}[/]  {row['title']} · {_short(row['authors'])} {row['year']}")
+        console.print(f"[dim]can {', '.join(row['can'])}[/]")
+        for recipe in row["recipes"]:
+            console.print(
+                f"  {recipe['name']:<22} {recipe['data']:<12} reported {_headline(recipe['reported']):<20} "
+                f"measured [bold]{_headline(recipe['measured'])}[/]",
+                soft_wrap=True,
+            )
+        console.print()
     console.print("[dim]Train one: nextword train SLUG/RECIPE · more on one: nextword papers SLUG[/]")
+
+
+def _short(authors: str) -> str:
+    first, *others = authors.split(", ")
+    return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
 
 
 def _canon() -> list[dict[str, Any]]:
@@ -164,7 +165,7 @@ def _record(run: str, json: bool) -> None:
     measured = {
         "data": f"{result['data']} {result['split']}",
         "parameters": result["parameters"],
-        "test_perplexity" if result["split"] == "test" else "valid_perplexity": round(result["token_perplexity"], 3),
+        _named(result): round(result["token_perplexity"], 3),
         "word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
         "bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
         "seconds": round(sum(line["seconds"] for line in ends), 1),
@@ -184,6 +185,11 @@ def _record(run: str, json: bool) -> None:
         emit_json({"recipe": name, "measured": measured})
     else:
         console.print(f"[green]✓[/] {name}: {_headline(measured)} → {path.name}, {measured['log']}")
+
+
+def _named(result: Mapping[str, Any]) -> str:
+    """A perplexity per token is the literature's number only where tokens are the corpus's own words."""
+    return "token_perplexity" if result["bits_per_byte"] is not None else f"{result['split']}_perplexity"
 
 
 def _commit() -> str:

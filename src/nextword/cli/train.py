@@ -156,6 +156,6 @@ class _Watch:
             bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
             mark = " [green]best[/]" if values["best"] else ""
             err.print(
-                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid perplexity {values['perplexity']:,.2f}{bits} · "
-                f"{event.seconds:,.0f} s{mark}"
+                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid perplexity {values['perplexity']:,.2f}{bits}"
+                f" · {event.seconds:,.0f} s{mark}"
             )

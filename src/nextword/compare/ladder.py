@@ -1,7 +1,7 @@
 """The ladder: which models compare trains when none is named, and how large each may be in the time it has.
 
-A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these the
-largest is taken that this machine can still train well: it must see each of its parameters' worth of text often enough.
+A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these
+the largest is taken that this machine can still train well: one that can pass over the text often enough.
 """
 
 from __future__ import annotations

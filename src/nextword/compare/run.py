@@ -6,8 +6,9 @@ Models already trained are kept however it ends; `resume` takes up where it stop
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def compare(
     corpus = open_corpus(plan.data)
     split = "test" if "test" in corpus.splits else "valid"
     to_train = [entry for entry in plan.entries if "recipe" in entry]
-    tokenizer, streams = None, {}
+    tokenizer: Any = None
+    streams: dict[str, Any] = {}
     if to_train:
         tokenizer, streams = _shared_text(plan, corpus, to_train[0], progress)
     if "passage" not in plan.facts:
@@ -104,7 +106,7 @@ def compare(
 
 
 def _shared_text(plan: Plan, corpus: Any, entry: dict[str, Any], progress: Any) -> tuple[Any, dict[str, Any]]:
-    """One tokenizer, learnt on the training text, for all models; so that all have bits per byte and the same tokens."""
+    """One tokenizer, learnt on the training text, for all: so all have bits per byte over the same tokens."""
     path = plan.folder / "tokenizer.json"
     if path.is_file():
         tokenizer = load_tokenizer(path)
@@ -113,14 +115,13 @@ def _shared_text(plan: Plan, corpus: Any, entry: dict[str, Any], progress: Any) 
         plan.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path)
     return tokenizer, {
-        s: prepare(corpus, s, tokenizer, progress=lambda done, total, s=s: progress(f"reading {s}", done, total))
-        for s in corpus.splits
+        s: prepare(corpus, s, tokenizer, progress=partial(progress, f"reading {s}")) for s in corpus.splits
     }
 
 
 def _train(
     plan: Plan, entry: dict[str, Any], tokenizer: Any, streams: Any, chosen: Any, device: str, stop: Any
-) -> Iterator[Update]:
+) -> Generator[Update, None, bool]:
     """Train one model, or go on with it; returns whether it was interrupted."""
     name, folder = entry["name"], plan.folder / entry["name"]
     resume = (folder / "manifest.json").is_file()
@@ -137,7 +138,7 @@ def _train(
     for event in train(recipe, folder, resume, tokenizer=tokenizer, device=device, stop=stop):
         yield Update(name, "training", event=event)
         if event.values.get("reason") == "interrupted":
-            return True  # noqa: B901 (the value of `yield from`)
+            return True
     return False
 
 

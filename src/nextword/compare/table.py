@@ -117,6 +117,7 @@ def verdict(exact: list[dict[str, Any]]) -> str:
     if not ranked:
         return ""
     best = ranked[0]
-    sentence = f"{best['name']} predicts this text best: {best['bits_per_byte']:.3f} bits a byte, {best['bits_per_byte'] / 8:.0%} of its size."
+    bits = best["bits_per_byte"]
+    sentence = f"{best['name']} predicts this text best: {bits:.3f} bits a byte, {bits / 8:.0%} of its size."
     close = [m["name"] for m in ranked[1:] if m["bits_per_byte_low"] <= best["bits_per_byte_high"]]
     return sentence + (f" Not clearly different: {', '.join(close)}." if close else "")

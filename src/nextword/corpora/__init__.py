@@ -7,7 +7,7 @@ from nextword.corpora.builtin import default_name
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document
 from nextword.corpora.leakage import leakage
-from nextword.corpora.opening import open_corpus
+from nextword.corpora.opening import open_corpus, open_whole
 from nextword.corpora.readers import read
 
-__all__ = ["Corpus", "Document", "default_name", "leakage", "open_corpus", "read"]
+__all__ = ["Corpus", "Document", "default_name", "leakage", "open_corpus", "open_whole", "read"]

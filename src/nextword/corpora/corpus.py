@@ -217,13 +217,18 @@ def with_given(
 
 
 def from_stdin(*, text_column: str | None = None) -> Corpus:
+    """The corpus on standard input, split by hash."""
+    scratch, text = keep_stdin(text_column)
+    return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
+
+
+def keep_stdin(text_column: str | None) -> tuple[Any, Files]:
     """Standard input can be read only once, so it is kept in a temporary file as long as the corpus lives."""
     scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
     with open_bytes(STDIN) as stream:
         shutil.copyfileobj(stream, scratch)
     scratch.flush()
-    text = Files((Path(scratch.name),), text_column)
-    return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
+    return scratch, Files((Path(scratch.name),), text_column)
 
 
 def _shard_splits(found: Sequence[Path]) -> dict[str, list[Path]]:

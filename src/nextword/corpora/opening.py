@@ -9,7 +9,7 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.builtin import BUILT_IN, open_built_in
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
-from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, with_given
+from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, keep_stdin, with_given
 from nextword.corpora.decoding import STDIN
 from nextword.corpora.splits import HELD_OUT
 
@@ -31,6 +31,24 @@ def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
             raise unknown(spec)
         return from_path(path, text_column=text_column)
     return from_path(spec, text_column=text_column)
+
+
+def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
+    """The corpus as `open_corpus` gives it if its splits are given; else all of the text, as the one split `test`.
+
+    For scoring a text that was not trained on: there is nothing to hold out of it, and it may be short.
+    """
+    path = Path(spec).expanduser()
+    known = isinstance(spec, str) and (spec in BUILT_IN or find(spec) is not None)
+    if str(spec) != STDIN and not known and path.is_file():
+        return Corpus(path.name, f"{path}, all of it", {"test": Files((path,), text_column)})
+    if str(spec) == STDIN:
+        scratch, text = keep_stdin(text_column)
+        return Corpus("stdin", "standard input, all of it", {"test": text}, scratch=scratch)
+    corpus = open_corpus(spec, text_column=text_column)
+    if set(corpus.held_out) == set(HELD_OUT):  # no split was given
+        return Corpus(corpus.name, f"{corpus.name}, all of it", {"test": corpus.texts["train"]})
+    return corpus
 
 
 def open_entry(entry: Entry, folder: Path | None = None) -> Corpus:

@@ -1,4 +1,4 @@
-"""Initialisations that recipes name. Each fills a network in place; randomness is torch's generator, seeded by the loop."""
+"""Initialisations that recipes name. Each fills a network in place; randomness is torch's, seeded by the loop."""
 
 from __future__ import annotations
 

@@ -33,6 +33,8 @@ HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
 # GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
 PLAIN = {"cpu": 1 << 17, "cuda": 1 << 28}
 
+TINY = 1e-30  # below it the logarithm of a float32 probability loses digits, and at last becomes infinite
+
 Bias = Tensor | None
 
 
@@ -163,33 +165,46 @@ def _sweep(
         if factor is not None:
             factor = (~ignored * factor).to(exact).unsqueeze(1)
         for part, z in _chunks(len(h), len(weight), exact, h.device):
+            target = targets[part].unsqueeze(1)  # (rows, 1)
             _product(x[part], w.t(), z)
             if b is not None:
                 z.add_(b)
-            target = targets[part]
-            chosen = z.gather(1, target.unsqueeze(1))  # (rows, 1)
-            top = z.amax(1, keepdim=True)
-            total = z.sub_(top).exp_().sum(1, keepdim=True)  # from here on z is p · total
-            nll[part] = (total.log() + top - chosen).squeeze(1)
+            torch.softmax(z, 1, out=z)
+            nll[part] = _nll(z, x[part], w, b, target).squeeze(1)
             if factor is None:
                 continue
-            # dL/dz = factor · (z / total − 1_w). Factor and total are multiplied into the (rows, D) side of each
-            # product, and the 1_w added as rows: on z itself, each would be one more walk over (rows, V).
-            one, share = factor[part], factor[part] / total
+            z.scatter_add_(1, target, z.new_full(target.shape, -1))  # dL/dz = factor · (p − 1_w)
+            p, f = z.to(operand), factor[part]  # the factor goes to the other, (rows, D), side of each product
             keep = 0.0 if part.start == 0 else 1.0  # the first chunk finds nothing to add to
-            p = z.to(operand)
-            here = h[part].to(exact)
             if grad_h is not None:
-                g = grad_h[part]
-                _product(p, w, g)
-                g.mul_(share).addcmul_(F.embedding(target, weight).to(exact), one, value=-1)
+                _product(p, w, grad_h[part])
+                grad_h[part] *= f
             if grad_weight is not None:
-                _product(p.t(), (here * share).to(operand), grad_weight, keep)
-                grad_weight.index_add_(0, target, here * one, alpha=-1)
+                _product(p.t(), (h[part] * f).to(operand), grad_weight, keep)
             if grad_bias is not None:
-                grad_bias.addmv_(z.t(), share.squeeze(1), beta=keep)
-                grad_bias.index_add_(0, target, one.squeeze(1), alpha=-1)
+                grad_bias.addmv_(z.t(), f.squeeze(1), beta=keep)
         return nll.masked_fill_(ignored, 0), grad_h, grad_weight, grad_bias
+
+
+def _nll(p: Tensor, x: Tensor, w: Tensor, b: Bias, target: Tensor) -> Tensor:
+    """−log p[target], (rows, 1), also where p is too small for a float: then from the likeliest word, which is not.
+
+    log p_t = log p_top − (z_top − z_t), where the two logits are computed anew: one pass over p instead of two over z.
+    """
+    chosen = p.gather(1, target)
+    nll = -chosen.log()
+    if p.is_cuda:
+        rows = torch.arange(len(p), device=p.device)  # all: to look which ones need it would stall the GPU
+    else:
+        rows = (chosen < TINY).squeeze(1).nonzero().squeeze(1)
+    if len(rows):
+        likeliest, top = p[rows].max(1, keepdim=True)
+        z_top, z_t = (
+            (F.embedding(at.squeeze(1), w).to(p.dtype) * x[rows]).sum(1, keepdim=True) + (0 if b is None else b[at])
+            for at in (top, target[rows])
+        )
+        nll[rows] = z_top - z_t - likeliest.log()
+    return nll
 
 
 def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:

@@ -16,7 +16,7 @@ MODELS = {
 
 
 def model_class(slug: str) -> Any:
-    """The class behind a slug. It has a `Config`, is built as `Class(config, vocabulary)` and saves and loads itself."""
+    """The class behind a slug. It has a `Config`, is built as `Class(config, vocabulary)`, saves and loads itself."""
     if slug not in MODELS:
         import difflib
 

@@ -25,7 +25,7 @@ from nextword.models.causal import CausalNetwork
 
 
 @dataclass(frozen=True)
-class Config:
+class NPLMConfig:
     context: int = 4  # n − 1
     embedding: int = 64  # m
     width: int = 128  # h
@@ -34,9 +34,9 @@ class Config:
 
 
 class NPLM(CausalNetwork):
-    Config = Config
+    Config = NPLMConfig
 
-    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: NPLMConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.window = config.context
         joined = config.context * config.embedding

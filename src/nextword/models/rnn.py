@@ -15,7 +15,7 @@ Against NPLM: no window. All of the past goes through one vector, so a step cost
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from nextword.models.causal import CausalNetwork
 
 
 @dataclass(frozen=True)
-class Config:
+class RecurrentConfig:
     width: int = 200
     layers: int = 1
     embedding: int = 0  # 0: the same as width
@@ -36,16 +36,16 @@ class Config:
 
 
 @dataclass(frozen=True)
-class ElmanConfig(Config):
+class ElmanConfig(RecurrentConfig):
     activation: str = "tanh"  # or "relu"
     leak: float = 0.0  # α
 
 
 class Recurrent(CausalNetwork):
-    Config: ClassVar[type[Config]] = Config
+    Config: ClassVar[type[RecurrentConfig]] = RecurrentConfig
     kind: ClassVar[str]
 
-    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: RecurrentConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         embedding = config.embedding or config.width
         if config.tied and embedding != config.width:
@@ -57,14 +57,14 @@ class Recurrent(CausalNetwork):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
         inputs = [embedding] + [config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(self.layer(width) for width in inputs)
-        self.readout = Tied(self.embedding) if config.tied else Full(config.width, vocabulary.size)
+        self.readout: Full | Tied = Tied(self.embedding) if config.tied else Full(config.width, vocabulary.size)
         self.widths = [embedding] + [config.width] * config.layers
 
     def layer(self, inputs: int) -> Layer:
         return Layer(self.kind, inputs, self.config.width)
 
     def initial(self, batch: int) -> State:
-        return tuple(layer.start(batch) for layer in self.layers)
+        return tuple(cast(Layer, layer).start(batch) for layer in self.layers)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         drop = self.config.dropout

@@ -1,4 +1,4 @@
-"""Predict the next token from all before it, fed the true history (teacher forcing): J = −Σ_t log p(x_{t+1} | x_{≤t})."""
+"""Predict the next token from all before it, fed the true past (teacher forcing): J = −Σ_t log p(x_{t+1} | x_{≤t})."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nextword.batching.rows import Rows
 from nextword.batching.windows import Windows
 from nextword.contract import Batch, Loss, NextwordError, State
 
-BATCHES = {"rows": Rows, "windows": Windows}
+BATCHES: dict[str, Any] = {"rows": Rows, "windows": Windows}
 REDUCE = ("token", "sequence")
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from nextword.corpora import Corpus
 from nextword.layers import initial
-from nextword.models.nplm import NPLM, Config
+from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.objectives.causal import Causal
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, beside
 from nextword.studies.measures import over_seeds, written
@@ -158,7 +158,7 @@ def _apart() -> Iterator[None]:
 def trained(fill: Fill, learnt: np.ndarray, held: np.ndarray, steps: int, seed: int) -> tuple[float, float, float]:
     """Different units, features, and bits per byte on the held-out text."""
     torch.manual_seed(seed)
-    network = NPLM(Config(CONTEXT, EMBEDDING, UNITS), vocabulary(train_tokenizer({"kind": "bytes"}, ())))
+    network = NPLM(NPLMConfig(CONTEXT, EMBEDDING, UNITS), vocabulary(train_tokenizer({"kind": "bytes"}, ())))
     fill(network)
     # From the unigram on, all that is learnt is learnt through the hidden layer.
     counts = torch.from_numpy(np.bincount(learnt, minlength=network.vocabulary.size))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from nextword.contract import Vocabulary
-from nextword.models.nplm import NPLM, Config
+from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, VERMILION, beside
 from nextword.studies.measures import growth, marginal, over_seeds, written
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
@@ -32,7 +32,7 @@ CLAIM = Claim(
 )
 SIZES = (250, 500, 1000, 2000, 4000, 8000)
 ORDERS = (1, 2, 3, 4, 5)
-NETWORK = Config(embedding=64, width=128)  # m and h of the lecture notes' WikiText-2 network
+NETWORK = NPLMConfig(embedding=64, width=128)  # m and h of the lecture notes' WikiText-2 network
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the documents: how the list of filled entries grows with the text
 STEADY = 0.01  # a price that moves less than this over all sizes is one price
 
@@ -119,7 +119,7 @@ def sample(documents: list[np.ndarray], share: float, seed: int) -> list[np.ndar
 
 def network_parameters(size: int, order: int, direct: bool) -> dict[str, int]:
     """Counted in the real network, by part: embedding C, inner H and d, readout U, W and b."""
-    config = Config(order - 1, NETWORK.embedding, NETWORK.width, direct)
+    config = NPLMConfig(order - 1, NETWORK.embedding, NETWORK.width, direct)
     with torch.device("meta"):
         network = NPLM(config, Vocabulary(size, begin=0))
     return {name: sum(p.numel() for p in part.parameters()) for name, part in network.named_children()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,7 @@ def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label
 
 def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:
     return {
-        split: prepare(
-            corpus, split, tokenizer, progress=lambda done, total, s=split: progress(f"reading {s}", done, total)
-        )
+        split: prepare(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
         for split in ("train", "valid")
         if split in corpus.splits
     }

@@ -1,4 +1,4 @@
-"""What a phase is given and what it yields. The terminal, the log, tests, compare and the page consume the same events."""
+"""What a phase is given and what it yields. Terminal, log, tests, compare and page consume the same events."""
 
 from __future__ import annotations
 

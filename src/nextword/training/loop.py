@@ -106,7 +106,7 @@ class Descent:
             unigram_bias(readout.bias, counts)
 
     def _steps_from_minutes(self) -> None:
-        """Time real steps and a validation, undo them, and fix the number of steps: from here on time decides nothing."""
+        """Time real steps and a validation, undo them, and fix the number of steps: from here on, no clock decides."""
         budget = self.phase.minutes * 60
         kept = nest.clone(self._tensors()), torch.get_rng_state()
         batches = self.batches()
@@ -215,11 +215,11 @@ class Descent:
     def _diverged(self, nats: float) -> None:
         state = self.run.load_state()
         kept = f"the last good state, of step {state[1]['step']}, is kept" if state else "no state had been saved yet"
+        rate = self.optimizer.param_groups[0]["lr"]
         raise NextwordError(
-            f"Training diverged: the loss is {nats:.4g} nats a token at step {self.step} (rate "
-            f"{self.optimizer.param_groups[0]['lr']:g}, gradient norm {float(self.norm):.3g}). In {self.run.path} {kept}. "
-            f"Train anew with a lower rate (--set phase.{self.index}.optimizer.rate=…) or clipping "
-            f"(--set phase.{self.index}.clip=0.25)."
+            f"Training diverged: the loss is {nats:.4g} nats a token at step {self.step} (rate {rate:g}, gradient norm "
+            f"{float(self.norm):.3g}). In {self.run.path} {kept}. Train anew with a lower rate "
+            f"(--set phase.{self.index}.optimizer.rate=…) or clipping (--set phase.{self.index}.clip=0.25)."
         )
 
     def _bits(self, nats: float, stream: Any, name: str) -> dict[str, float]:

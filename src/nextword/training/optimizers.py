@@ -1,4 +1,4 @@
-"""Optimizers that recipes name, as torch has them, and the two ways to shrink weights: L2 in the loss, decoupled decay."""
+"""Optimizers that recipes name, as torch has them, and two ways to shrink weights: L2 in the loss, decoupled decay."""
 
 from __future__ import annotations
 

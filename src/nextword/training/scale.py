@@ -20,8 +20,8 @@ def choose_device(name: str = "auto") -> torch.device:
         raise NextwordError(f"--device {name} is no device. Use cpu, cuda, cuda:1 or auto.") from None
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise NextwordError(
-            f"--device {name} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices "
-            "here. Use --device cpu, or install a CUDA build of torch."
+            f"--device {name} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
+            "devices here. Use --device cpu, or install a CUDA build of torch."
         )
     return device
 

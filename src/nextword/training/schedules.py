@@ -78,4 +78,4 @@ class Schedule:
             raise NextwordError(f"Schedule '{kind}' was given {given}; some of these it does not know.") from None
 
     def __call__(self, at: Progress) -> float:
-        return self.function(self.rate, at, **self.options)  # type: ignore[operator]
+        return self.function(self.rate, at, **self.options)
