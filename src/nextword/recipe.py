@@ -20,6 +20,13 @@ from nextword.contract import NextwordError
 
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "extends")
 BUDGETS = ("epochs", "steps", "minutes")
+TYPES: dict[str, tuple[Any, str]] = {  # as dataclasses of settings write them → what is accepted, in words
+    "str": (str, "a string"),
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number, not negative"),
+    "float": ((int, float), "a number, not negative"),
+    "Mapping[str, Any]": (Mapping, "a table, as in { kind = … }"),
+}
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 
 
@@ -54,6 +61,9 @@ class Phase:
                 f"Phase '{self.name}' needs exactly one budget: epochs, steps or minutes; it has epochs = {self.epochs}"
                 f", steps = {self.steps}, minutes = {self.minutes}."
             )
+        for key in ("accumulate", "log"):
+            if getattr(self, key) < 1:
+                raise NextwordError(f"Phase '{self.name}': {key} = {getattr(self, key)} must be at least 1.")
         for key, allowed in (("keep", ("best", "last")), ("precision", ("fp32", "tf32", "bf16"))):
             if getattr(self, key) not in allowed:
                 raise NextwordError(f"Phase '{self.name}': {key} = '{getattr(self, key)}' is not one of {allowed}.")
@@ -189,8 +199,10 @@ def _set(tables: dict[str, Any], change: str) -> None:
             if i == 0 and part not in TABLES:
                 raise NextwordError(f"--set {change}: there is no table '{part}'.{suggestion(part, TABLES)}")
             here = here.setdefault(part, {})
+        if not isinstance(here, (dict, list)):
+            raise NextwordError(f"--set {change}: '{'.'.join(path[: i + 1])}' is {here!r} and has no '{last}' in it.")
     if isinstance(here, list):
-        raise NextwordError(f"--set {change}: name the phase, as in phase.0.{last}=…")
+        raise NextwordError(f"--set {change}: name the phase and its key, as in phase.0.epochs=3.")
     if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one
         for other in BUDGETS:
             here.pop(other, None)
@@ -199,10 +211,10 @@ def _set(tables: dict[str, Any], change: str) -> None:
 
 def _phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[str, Any]:
     for i, phase in enumerate(phases):
-        if part in (str(i), phase.get("name")):
+        if part in (str(i), phase.get("name", Phase.name)):
             return phase
-    known = [str(phase.get("name", i)) for i, phase in enumerate(phases)]
-    raise NextwordError(f"--set {change}: there is no phase '{part}'; there are {', '.join(known)}.")
+    known = [f"{i} ({phase.get('name', Phase.name)})" for i, phase in enumerate(phases)]
+    raise NextwordError(f"--set {change}: there is no phase '{part}'. The recipe has {', '.join(known)}.")
 
 
 def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
@@ -212,6 +224,12 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     for table in ("paper", "tokenizer", "model", "phase"):
         if table not in tables:
             raise NextwordError(f"{name}: the table [{table}] is missing.")
+    for table, value in tables.items():
+        if table == "phase":
+            if not isinstance(value, list) or not value or not all(isinstance(phase, Mapping) for phase in value):
+                raise NextwordError(f"{name}: phases are written as tables under [[phase]], at least one.")
+        elif not isinstance(value, Mapping):
+            raise NextwordError(f"{name}: {table} = {value!r} must be a table, as in --set {table}.key=value.")
     if "slug" not in tables["paper"]:
         raise NextwordError(f"{name}: [paper] must say its slug, for example slug = 'lstm'.")
     known = [f.name for f in fields(Phase)]
@@ -223,10 +241,8 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
         for key in given:
             if key not in known:
                 raise NextwordError(f"{name}: a phase has no key '{key}'.{suggestion(key, known)}")
-        try:
-            phases.append(Phase(**given))
-        except TypeError as problem:
-            raise NextwordError(f"{name}: {problem}.") from None
+        check_types(given, Phase, f"{name}: in a phase,")
+        phases.append(Phase(**given))
     return Recipe(
         name=name,
         paper=tables["paper"],
@@ -238,6 +254,17 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
         compare=tables.get("compare", {}),
         path=path,
     )
+
+
+def check_types(values: Mapping[str, Any], settings: type, where: str) -> None:
+    """The values are of the types that a dataclass of settings declares, and no number is below zero."""
+    for f in fields(settings):
+        if f.name not in values or str(f.type) not in TYPES:
+            continue
+        value, (accepted, words) = values[f.name], TYPES[str(f.type)]
+        wrong = not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool)
+        if wrong or (isinstance(value, (int, float)) and not value >= 0):
+            raise NextwordError(f"{where} {f.name} = {value!r} must be {words}.")
 
 
 def _plain(value: Any) -> Any:

@@ -25,6 +25,7 @@ from nextword.training.scale import arithmetic, synchronize
 from nextword.training.schedules import Progress, Schedule
 
 VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
+VALIDATING = 0.1  # the share of a budget in minutes that validations may take, unless that leaves fewer than two
 
 
 def descend(job: Job) -> Iterator[Event]:
@@ -64,6 +65,7 @@ class Descent:
         self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
         self.per_epoch = max(1, self.objective.per_epoch(self.train.ids) // phase.accumulate)
         self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
+        self.every = phase.validate or (self.per_epoch if phase.epochs else max(1, self.total // VALIDATIONS))
         self.step = 0
         self.carried: State = None
         self.validations: list[float] = []
@@ -120,13 +122,15 @@ class Descent:
         began = self._now()
         if self.valid is not None:
             self._held_out()
-        validations = VALIDATIONS * (self._now() - began)
+        once = max(self._now() - began, 1e-6)
+        validations = max(2, min(VALIDATIONS, int(VALIDATING * budget / once)))
         self._restore_tensors(kept[0])
         torch.set_rng_state(kept[1])
         self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
         self.step, self.count, self.since, self.carried = 0, 0, 0, None
         self.nats.zero_()
-        self.total = max(VALIDATIONS, int((budget - validations) / each))
+        self.total = max(VALIDATIONS, int((budget - validations * once) / each))
+        self.every = self.phase.validate or -(-self.total // validations)
         self.save("")  # so that a kill before the first state does not time the machine anew
 
     def facts(self) -> dict[str, Any]:
@@ -177,8 +181,7 @@ class Descent:
 
     def due(self) -> bool:
         """Is it time to validate?"""
-        every = self.phase.validate or (self.per_epoch if self.phase.epochs else max(1, self.total // VALIDATIONS))
-        return self.valid is not None and (self.step % every == 0 or self.step == self.total)
+        return self.valid is not None and (self.step % self.every == 0 or self.step == self.total)
 
     def over(self) -> str:
         """Why training is over, or nothing."""
@@ -287,6 +290,7 @@ class Descent:
             "phase": self.index,
             "step": self.step,
             "total": self.total,
+            "every": self.every,
             "reason": "" if reason == "interrupted" else reason,
             "validations": self.validations,
             "best": self.best,
@@ -312,7 +316,7 @@ class Descent:
         if self.device.type == "cuda" and "random_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
         self.nats = tensors["nats"].to(self.device)
-        for name in ("step", "total", "validations", "best", "count", "since", "reason"):
+        for name in ("step", "total", "every", "validations", "best", "count", "since", "reason"):
             setattr(self, name, values[name])
         self.before = values["seconds"]
         return True

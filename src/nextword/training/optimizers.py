@@ -42,4 +42,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
             )
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
         raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
-    return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
+    try:
+        return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
+    except (TypeError, ValueError) as problem:  # torch checks its own numbers
+        raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
