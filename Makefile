@@ -40,7 +40,6 @@ format: setup-dev
 # Side by side with the peers, in one run each; tables to paste into docs/benchmarks.md.
 bench: setup-dev
 	$(BIN)/python benchmarks/lstm.py
-	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/tokens.py
 	$(BIN)/python benchmarks/prepare.py
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nextword import __version__
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, Tokenizer
 from nextword.recipe import Recipe, dump, load_recipe
 
 FORMAT = 1
@@ -39,14 +39,29 @@ class RunFolder:
     # -------------------------------------------------------------------------------------------- making and opening
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
-        run = cls(path)
+    def create(cls, path: str | Path, recipe: Recipe, tokenizer: Tokenizer, **facts: Any) -> RunFolder:
+        """A run that can be resumed from its first moment on: made under a hidden name, it appears whole."""
         cls.refuse_if_taken(path)
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.write("recipe.toml", dump(recipe))
-        run._write_manifest({"format": FORMAT, "nextword": __version__, "slug": recipe.slug, "recipe": recipe.name})
-        run.seal("recipe.toml")
-        return run
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        empty = path.is_dir()  # it may be where someone stands, or another disk: then it is filled, not replaced
+        run = cls(tempfile.mkdtemp(dir=path if empty else path.parent, prefix=".new-"))
+        try:
+            with full_disk_is_no_loss(path):
+                run.path.chmod(0o755)
+                run.write("recipe.toml", dump(recipe))
+                tokenizer.save(run.path / "tokenizer.json")
+                known = {"format": FORMAT, "nextword": __version__, "slug": recipe.slug, "recipe": recipe.name}
+                run._write_manifest({**known, **facts})
+                run.seal("recipe.toml", "tokenizer.json")
+                if empty:
+                    for name in ("recipe.toml", "tokenizer.json", "manifest.json"):
+                        os.rename(run.path / name, path / name)
+                else:
+                    os.rename(run.path, path)
+        finally:
+            shutil.rmtree(run.path, ignore_errors=True)
+        return cls(path)
 
     @staticmethod
     def refuse_if_taken(path: str | Path) -> None:
@@ -64,7 +79,7 @@ class RunFolder:
         if not run.path.is_dir():
             raise NextwordError(f"There is no run folder {run.path}. `nextword runs` lists those that are here.")
         manifest = run.manifest
-        if manifest.get("format", 0) > FORMAT:
+        if manifest["format"] > FORMAT:
             raise NextwordError(
                 f"{run.path} was written by nextword {manifest.get('nextword')} in format {manifest.get('format')}; "
                 f"this is {__version__}, which reads up to format {FORMAT}. Upgrade nextword to open it."
@@ -79,9 +94,12 @@ class RunFolder:
                 f"{self.path} is no run folder: it has no manifest.json. `nextword runs` lists those that are here."
             )
         try:
-            return json.loads(path.read_text())
+            found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise NextwordError(f"{path} is damaged: it is not JSON. Restore it, or train again.") from None
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("format"), int):
+            raise NextwordError(f"{path} is damaged: it is no manifest in JSON. Restore it, or train again.")
+        return found
 
     @property
     def recipe(self) -> Recipe:
@@ -110,6 +128,7 @@ class RunFolder:
             sums = {name: checksum(Path(temporary) / name) for name in names}
             self._write_manifest({**manifest, "files": files | {n: [*files.get(n, []), s] for n, s in sums.items()}})
             for name in names:
+                os.chmod(Path(temporary) / name, 0o644)  # safetensors writes for the owner alone
                 replace_file(Path(temporary) / name, self.path / name)
             self._write_manifest({**manifest, **facts, "files": files | {n: [s] for n, s in sums.items()}})
 
@@ -168,7 +187,7 @@ class RunFolder:
     # -------------------------------------------------------------------------------------------- log
 
     def log(self, event: Mapping[str, Any]) -> None:
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+        with full_disk_is_no_loss(self.path), (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(event, ensure_ascii=False) + "\n")
 
     def read_log(self) -> list[dict[str, Any]]:
@@ -192,7 +211,16 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise NextwordError(f"{self.path} is being trained by another process. Wait for it to end.") from None
+            self._sweep()
             yield
+
+    def _sweep(self) -> None:
+        """Remove what writes that were killed left behind."""
+        for left in (*self.path.glob(".model-*"), *self.path.glob(".new-*"), *self.path.glob("state/.new-*")):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def checksum(path: Path) -> str:

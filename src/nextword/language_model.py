@@ -49,14 +49,13 @@ TOGETHER = 8192  # tokens in one batch of texts
 def load(folder: str | Path, device: str = "auto") -> Causal:
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use."""
     run = RunFolder.open(folder)
-    manifest = run.manifest
-    recipe = run.recipe
-    cls = model_class(recipe.slug)
-    if not manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+    if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
         raise NextwordError(
             f"{folder} has no trained weights yet. Go on training with `nextword train --resume --out {folder}`."
         )
     run.verify()
+    recipe = run.recipe
+    cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer))
     return of_network(network.to(choose_device(device)), tokenizer, name=str(folder))

@@ -49,7 +49,8 @@ def flatten(nest: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
         tensors = {name: t for found, _ in parts for name, t in found.items()}
         return tensors, {"tuple" if isinstance(nest, tuple) else "list": [shape for _, shape in parts]}
     if isinstance(nest, dict):
-        named = {key: flatten(part, f"{prefix}.{key}") for key, part in nest.items()}
+        # dots in a key are escaped as JSON pointers escape slashes, so that no two leaves have one name
+        named = {k: flatten(part, f"{prefix}.{k.replace('~', '~0').replace('.', '~1')}") for k, part in nest.items()}
         tensors = {name: t for found, _ in named.values() for name, t in found.items()}
         return tensors, {"dict": {key: shape for key, (_, shape) in named.items()}}
     return {}, {"value": nest}

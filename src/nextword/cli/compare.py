@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err
+from nextword.cli.console import console, emit_json, err, keep_stdin
 from nextword.cli.options import Device, Json, Quiet
 
 
@@ -43,8 +44,8 @@ def compare(
     from nextword.compare.run import make_plan
     from nextword.corpora import default_name
 
-    text = data or default_name()
-    folder = Path(out or f"runs/compare-{Path(text).stem or 'stdin'}")
+    text = keep_stdin(data or default_name())
+    folder = Path(out or f"runs/compare-{Path(text).stem}")
     plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
     interrupted = _watch(plan, run_comparison, device, quiet or json)
     comparison = plan.result(device)
@@ -66,6 +67,8 @@ def compare(
         )
         raise typer.Exit(130)
     if not done:
+        for model in comparison["models"]:
+            err.print(f"[bold red]error[/]: {escape(model['name'])}: {escape(model['error'])}", soft_wrap=True)
         raise typer.Exit(1)
     if not json and not quiet:
         _try_them(done, comparison)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from nextword.contract import NextwordError
 
@@ -24,6 +27,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 def emit_json(value: Any) -> None:
     """One JSON value on standard output; infinities become null, since JSON has none."""
     sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.flush()  # here a closed pipe can still be caught
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a UTF-8 file that are not blank, or of standard input (`-`); a bad byte is an error that says where."""
+    from nextword.corpora.decoding import lines
+
+    return [line.rstrip("\n") for line in lines(path) if line.strip()]
 
 
 def _finite(value: Any) -> Any:
@@ -34,6 +45,22 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(part) for part in value]
     return value
+
+
+def keep_stdin(data: str) -> str:
+    """A text that can be read more than once: what comes by standard input (`-`) is kept in the cache, by checksum."""
+    name, equals, path = data.rpartition("=")
+    if path != "-":
+        return data
+    from hashlib import blake2b
+
+    from nextword.batching.prepare import cache_folder
+
+    given = sys.stdin.buffer.read()
+    kept = cache_folder().parent / "stdin" / f"stdin-{blake2b(given, digest_size=6).hexdigest()}.txt"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(given)
+    return f"{name}{equals}{kept}"
 
 
 @contextmanager
@@ -58,15 +85,16 @@ def guarded(command: F) -> F:
         try:
             return command(*args, **kwargs)
         except NextwordError as problem:
-            from rich.markup import escape
-
             err.print(f"[bold red]error[/]: {escape(str(problem))}", soft_wrap=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             err.print("[yellow]interrupted[/]")
             raise typer.Exit(130) from None
         except BrokenPipeError:  # `nextword generate … | head`
-            sys.stderr.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
             raise typer.Exit(0) from None
+        except OSError as problem:  # no room, no permission, a file where a folder should be
+            err.print(f"[bold red]error[/]: {escape(str(problem))}", soft_wrap=True, highlight=False)
+            raise typer.Exit(1) from None
 
     return run  # type: ignore[return-value]

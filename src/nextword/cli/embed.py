@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nextword.cli.console import console, emit_json
+from nextword.cli.console import console, emit_json, read_lines
 from nextword.cli.options import Device, Json, Run
 
 
@@ -17,7 +17,7 @@ def embed(
     layer: Annotated[int, typer.Option("--layer", help="0: the embedding; -1: the last.")] = -1,
     out: Annotated[Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy.")] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
-    k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.")] = 10,
+    k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.", min=1)] = 10,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -35,12 +35,14 @@ def embed(
 
     if not file.is_file():
         raise NextwordError(f"There is no file {file}.")
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_lines(file)
     if not lines:
         raise NextwordError(f"{file} has no line to embed.")
     target = out or file.with_suffix(".npy")
     if not query and target.suffix not in (".npy", ".safetensors"):
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
+    if not query and not target.parent.is_dir():
+        raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
     lm = load(run, device)
     vectors = lm.embed(lines, layer)
     if query:

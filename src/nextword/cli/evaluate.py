@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nextword.cli.console import console, emit_json
+from nextword.cli.console import console, emit_json, read_lines
 from nextword.cli.options import Device, Json, Quiet, Run
 
 
@@ -67,8 +66,7 @@ def _rank(run: str, data: str, device: str, json: bool) -> None:
         raise NextwordError("--lines needs --data: a file with one sentence a line, or - for standard input.")
     if data != "-" and not Path(data).is_file():
         raise NextwordError(f"There is no file {data}.")
-    text = sys.stdin.read() if data == "-" else Path(data).read_text(encoding="utf-8")
-    sentences = [line for line in text.splitlines() if line.strip()]
+    sentences = read_lines(data)
     if not sentences:
         raise NextwordError(f"{data} has no line to score.")
     scores = load(run, device).score_many(sentences)

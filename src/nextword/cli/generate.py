@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nextword.cli.console import emit_json
+from nextword.cli.console import emit_json, read_lines
 from nextword.cli.options import Device, Json, Run
 
 
@@ -51,8 +51,10 @@ def generate(
         how = Sample(temperature, top_k, top_p, seed, repetition, no_repeat)
     if file is not None and not file.is_file():
         raise NextwordError(f"There is no file of prompts {file}.")
-    prompts = file.read_text(encoding="utf-8").splitlines() if file else [prompt]
-    ending = Stop(length, tuple(s.encode().decode("unicode_escape") if "\\" in s else s for s in stop or ()))
+    prompts = read_lines(file) if file else [prompt]
+    if not prompts:
+        raise NextwordError(f"{file} has no prompt in it.")
+    ending = Stop(length, tuple(s.replace("\\n", "\n").replace("\\t", "\t") for s in stop or ()))
     lm = load(run, device)
     results = []
     for one in prompts:

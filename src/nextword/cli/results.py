@@ -88,7 +88,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
 
     shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for i, column in enumerate(columns):
-        shown.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+        # the first column is what one copies from: a name
+        shown.add_column(column, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i == 0)
     for row in rows:
         shown.add_row(*row)
     console.print(shown)

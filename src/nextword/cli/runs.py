@@ -36,7 +36,7 @@ def runs(
                 Markdown(card.read_text() if card.is_file() else f"# {run}\n\nNot finished: {facts['status']}")
             )
         return
-    found = [_facts(path.parent) for path in sorted(where.glob("**/manifest.json"))] if where.is_dir() else []
+    found = [_facts_or_trouble(path.parent) for path in sorted(where.glob("**/manifest.json"))]
     if json:
         emit_json(found)
         return
@@ -48,7 +48,7 @@ def runs(
     rows = [
         [
             f["run"],
-            f["slug"],
+            f["slug"] or "–",
             f["data"] or "–",
             number(f["bits_per_byte"], 3),
             number(f["word_perplexity"], 1),
@@ -60,6 +60,18 @@ def runs(
     ]
     table(("run", "model", "data", "bits/byte", "word ppl", "parameters", "size", "status"), rows)
     console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · runs RUN[/]")
+
+
+def _facts_or_trouble(path: Path) -> dict[str, Any]:
+    """One folder that cannot be read is no reason not to list the others."""
+    from nextword.contract import NextwordError
+
+    try:
+        return _facts(path)
+    except NextwordError as problem:
+        unknown = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplexity", "token_perplexity")
+        trouble = {"size": 0, "parameters": None, "status": f"unreadable: {problem}"}
+        return {"run": str(path), **dict.fromkeys(unknown), **trouble}
 
 
 def _facts(path: Path) -> dict[str, Any]:

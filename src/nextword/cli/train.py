@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, err
+from nextword.cli.console import console, emit_json, err, keep_stdin
 from nextword.cli.options import Device, Json, Quiet
 
 
@@ -55,10 +55,12 @@ def train(
         wanted += [f"phase.{i}.seed={seed}" for i in range(len(chosen.phases))]
         chosen = load_recipe(recipe, wanted)
     if chosen:
-        chosen = chosen.with_data(data or [])
+        chosen = chosen.with_data([keep_stdin(item) for item in data or []])
     folder = out or (f"runs/{chosen.slug}-{chosen.name.rsplit('/', 1)[-1].removesuffix('.toml')}" if chosen else "")
     if not folder:
         raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
+    if resume and not quiet and not json and RunFolder.open(folder).manifest.get("finished"):
+        err.print(f"[dim]{folder} is finished: there is nothing left to train.[/]")
     with interruptible() as stopped, _Watch(quiet or json) as watch:
         events = training.train(chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing)
         last: Any = None

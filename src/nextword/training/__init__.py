@@ -15,11 +15,11 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import Corpus, open_corpus
 from nextword.models import model_class
-from nextword.recipe import Recipe, suggestion
+from nextword.recipe import Recipe, check_types, suggestion
 from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
 from nextword.training.events import Event, Job
-from nextword.training.loop import descend
+from nextword.training.loop import Descent, descend
 from nextword.training.scale import choose_device
 
 PHASES = {"gradient": descend, "count": count}
@@ -44,6 +44,7 @@ def train(
     run: RunFolder | None = None
     if resume:
         run = RunFolder.open(folder)
+        run.verify()
         if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
             run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
         ):
@@ -63,16 +64,31 @@ def train(
         tokenizer = learn_tokenizer(recipe, corpora[recipe.phases[0].data], progress)
     network = build(recipe, tokenizer)
     streams = [_streams(corpora[phase.data], tokenizer, progress) for phase in recipe.phases]
+    jobs = [
+        Job(network, phase, i, streams[i]["train"], streams[i].get("valid"), tokenizer.lossless, run, chosen, stop)
+        for i, phase in enumerate(recipe.phases)
+    ]
+    texts = {phase.name: corpora[phase.data].fingerprint for phase in recipe.phases}
     if run is None:
-        run = RunFolder.create(folder, recipe)
-        tokenizer.save(run.path / "tokenizer.json")
-        run.seal("tokenizer.json", data={phase.name: corpora[phase.data].source for phase in recipe.phases})
+        _check(jobs)
+        sources = {phase.name: corpora[phase.data].source for phase in recipe.phases}
+        run = RunFolder.create(folder, recipe, tokenizer, data=sources, texts=texts)
+    elif run.manifest.get("texts", texts) != texts:
+        raise NextwordError(
+            f"The text is not the one that {folder} was trained on so far: it or its splits have changed. Restore it to "
+            "resume, or train anew with another --out."
+        )
     with run.lock():
-        jobs = [
-            Job(network, phase, i, streams[i]["train"], streams[i].get("valid"), tokenizer.lossless, run, chosen, stop)
-            for i, phase in enumerate(recipe.phases)
-        ]
-        yield from _phases(run, jobs)
+        yield from _phases(run, [dataclasses.replace(job, run=run) for job in jobs])
+
+
+def _check(jobs: list[Job]) -> None:
+    """What is wrong with a phase shows before there is a folder for it."""
+    for job in jobs:
+        if job.phase.init:
+            RunFolder.open(job.phase.init).verify()
+        if job.phase.kind == "gradient":
+            Descent(job)
 
 
 def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
@@ -109,6 +125,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
                 f"{recipe.name}: [model] of '{recipe.slug}' has no key '{key}'.{suggestion(key, known)} "
                 f"It has {', '.join(known)}."
             )
+    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
     torch.manual_seed(recipe.phases[0].seed)
     return cls(cls.Config(**recipe.model), vocabulary(tokenizer))
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from nextword import nest
 from nextword.contract import Batch, Inputs, NextwordError, State
 from nextword.layers.initial import INITIALISATIONS, unigram_bias
-from nextword.objectives import objective_class
+from nextword.objectives import OBJECTIVES, objective_class
 from nextword.recipe import suggestion
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
 from nextword.training.optimizers import make_optimizer
@@ -58,8 +58,8 @@ class Descent:
         network, phase, device = job.network, job.phase, job.device
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
         self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
-        options = dict(phase.objective)
-        self.objective = objective_class(options.pop("kind", "causal"))(phase.batches, **options)
+        self.objective = _objective(phase)
+        self._check_initial()
         network.to(device)
         self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
         self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
@@ -87,20 +87,24 @@ class Descent:
             self._initialise(options)
         if self.phase.minutes:
             self._steps_from_minutes()
+        elif self.index:
+            self.save("")  # the phase before ends with model files that this one will overwrite
         self.clock = self.marked = self.saved = time.perf_counter()
 
-    def _initialise(self, options: dict[str, Any]) -> None:
-        kind, scale = options.pop("kind", ""), options.pop("scale", 0.1)
-        bias = options.pop("bias", "")
-        if options or bias not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
-            known = ", ".join(INITIALISATIONS)
+    def _check_initial(self) -> None:
+        given = self.phase.initial
+        kind, known = given.get("kind", ""), ", ".join(INITIALISATIONS)
+        odd = given.keys() - {"kind", "scale", "bias"} or not isinstance(given.get("scale", 0.1), (int, float))
+        if odd or given.get("bias", "") not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
             raise NextwordError(
                 f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
-                f"{dict(self.phase.initial)}.{suggestion(str(kind), INITIALISATIONS)}"
+                f"{dict(given)}.{suggestion(str(kind), INITIALISATIONS)}"
             )
-        if kind:
-            INITIALISATIONS[kind](self.network, scale)
-        if bias:
+
+    def _initialise(self, options: dict[str, Any]) -> None:
+        if options.get("kind"):
+            INITIALISATIONS[options["kind"]](self.network, options.get("scale", 0.1))
+        if options.get("bias"):
             readout: Any = self.network.readout
             counts = torch.bincount(
                 torch.as_tensor(self.train.ids[:50_000_000].astype("int64")), minlength=len(readout.bias)
@@ -234,6 +238,8 @@ class Descent:
         """Nats a token on held-out text; better than ever before means these weights are kept."""
         began = self._now()
         nats = self._held_out()
+        if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
+            self._diverged(nats)
         self.validations.append(nats)
         better = not self.best or nats < self.best["valid"]
         if better:
@@ -336,6 +342,19 @@ class Descent:
     def _restore_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         prefix = "network."
         self.network.load_state_dict({k[len(prefix) :]: t for k, t in tensors.items() if k.startswith(prefix)})
+
+
+def _objective(phase: Any) -> Any:
+    options = dict(phase.objective)
+    kind = options.pop("kind", "causal")
+    if kind not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise NextwordError(f"No objective is called '{kind}'.{suggestion(str(kind), OBJECTIVES)} There are {known}.")
+    try:
+        return objective_class(kind)(phase.batches, **options)
+    except TypeError:
+        given = ", ".join(options)
+        raise NextwordError(f"Objective '{kind}' was given {given}; some of these it does not know.") from None
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:

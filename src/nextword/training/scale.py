@@ -17,7 +17,9 @@ def choose_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise NextwordError(f"--device {name} is no device. Use cpu, cuda, cuda:1 or auto.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise NextwordError(f"--device {name} is no device that nextword uses. Use cpu, cuda, cuda:1 or auto.")
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise NextwordError(
             f"--device {name} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "

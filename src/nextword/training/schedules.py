@@ -28,7 +28,7 @@ def constant(rate: float, at: Progress) -> float:
 
 def halve(rate: float, at: Progress, every: int = 1, after: int = 0, factor: float = 0.5) -> float:
     """Full rate for `after` epochs, then times `factor` every `every` epochs (Zaremba: 0.5 each epoch after 4)."""
-    late = at.epoch - after + 1 if after else at.epoch
+    late = at.epoch - after + every if after else at.epoch
     return rate * factor ** (max(late, 0) // every)
 
 
@@ -48,14 +48,14 @@ def plateau(rate: float, at: Progress, factor: float = 0.5, patience: int = 0) -
 def cosine(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
     """Up in a line over the share `warmup` of the budget, then down half a cosine to `floor` times the rate."""
     if at.fraction < warmup:
-        return rate * max(at.fraction, 1e-3) / warmup
+        return rate * min(max(at.fraction, 1e-3) / warmup, 1.0)
     x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
     return rate * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(x, 1.0))))
 
 
 def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
     if at.fraction < warmup:
-        return rate * max(at.fraction, 1e-3) / warmup
+        return rate * min(max(at.fraction, 1e-3) / warmup, 1.0)
     x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
     return rate * (floor + (1 - floor) * (1 - min(x, 1.0)))
 

@@ -1,0 +1,98 @@
+"""The command line as a user meets it: in this process where that is the same, in a real one for signals and pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from nextword.cli import app
+
+WORDS = (
+    "the king of a land went to see his house and all the people that were in it said to him do not go away from us "
+    "for we have no bread and water is far ångström naïve"
+).split()
+QUICK = ("--set", 'tokenizer={kind="bytes"}', "--set", "model.width=16", "--set", "phase.0.steps=10")
+
+Cli = Callable[..., Result]
+
+
+def sentences(count: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(5, 15))).capitalize() + "." for _ in range(count)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+    """`nextword …` in a process of its own."""
+    command = [sys.executable, "-m", "nextword", *map(str, words)]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, encoding="utf-8", **{"env": environment(), **pipes, **more})
+
+
+@pytest.fixture(scope="session")
+def cli() -> Cli:
+    """Run a command here and demand success; `fails=True` demands a failure told in a line or two, no traceback."""
+
+    def run(*words: str | Path, fails: bool = False, stdin: str | bytes | None = None) -> Result:
+        result = CliRunner().invoke(app, [str(word) for word in words], input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        if fails:
+            assert result.exit_code == 1, result.output
+            assert result.stdout == ""
+            said = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+            assert len(said) == 1, result.stderr
+            assert "Traceback" not in result.stderr
+        else:
+            assert result.exit_code == 0, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def js(cli: Cli) -> Callable[..., Any]:
+    """The same with --json: what was printed, parsed."""
+    return lambda *words, **more: json.loads(cli(*words, "--json", **more).stdout)
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "my.txt"
+    lines = sentences(500)
+    path.write_text("\n\n".join(" ".join(lines[i : i + 5]) for i in range(0, 500, 5)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small finished run, made by the command; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained") / "lstm"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        cli("train", "lstm/tiny", "--data", text, "--out", folder, *QUICK)
+    return folder
+
+
+@pytest.fixture()
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it to do anything with."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,252 @@
+"""From a text to a trained model and everything that can be done with it, command by command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+from nextword import recipe
+from nextword.cli import COMMANDS, app
+
+from .conftest import QUICK, Cli, sentences
+
+Js = Callable[..., Any]
+NUMBERS = (
+    "slug kind bits_per_byte word_perplexity token_perplexity nats tokens words bytes context stride parameters seconds"
+).split()
+
+
+def test_train_says_how_good_it_is_and_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
+    shown = cli("train", "lstm/tiny", "--data", text, "--out", tmp_path / "run", *QUICK).stdout
+    assert "bits/byte" in shown
+    assert "nextword generate" in shown
+    assert "bits/byte" in (tmp_path / "run" / "card.md").read_text(encoding="utf-8")
+
+
+def test_train_prints_the_words_of_every_other_command(js: Js, text: Path, tmp_path: Path) -> None:
+    result = js("train", "gru/tiny", "--data", text, "--out", tmp_path / "run", *QUICK)
+    assert set(NUMBERS) <= result.keys()
+    assert (result["slug"], result["kind"], result["split"]) == ("gru", "exact", "test")
+
+
+def test_a_seed_gives_the_same_model_twice(js: Js, text: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+        js("train", "lstm/tiny", "--data", text, "--out", tmp_path / name, "--seed", seed, *QUICK)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_a_run_can_be_repeated_from_its_own_recipe(cli: Cli, trained: Path, tmp_path: Path) -> None:
+    cli("train", trained / "recipe.toml", "--out", tmp_path / "again")
+    again = (tmp_path / "again" / "model.safetensors").read_bytes()
+    assert again == (trained / "model.safetensors").read_bytes()
+
+
+def test_the_default_folder_is_named_after_the_recipe(
+    cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli("train", "rnn/tiny", "--data", text, *QUICK)
+    assert (tmp_path / "runs" / "rnn-tiny" / "model.safetensors").is_file()
+    assert "runs/rnn-tiny" in cli("runs").stdout
+
+
+def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path) -> None:
+    result = js("train", "lstm/tiny", "--data", "-", "--out", tmp_path / "run", *QUICK, stdin=text.read_bytes())
+    assert result["data"].startswith("stdin")
+    assert js("evaluate", tmp_path / "run")["nats"] == pytest.approx(result["nats"])  # the text is still known
+
+
+def test_runs(cli: Cli, js: Js, run: Path) -> None:
+    (found,) = js("runs", "--in", run.parent)
+    assert found["run"] == str(run)
+    assert (found["slug"], found["recipe"], found["status"]) == ("lstm", "lstm/tiny", "finished")
+    assert found["bits_per_byte"] > 0
+    assert js("runs", run) == found
+    assert "nextword generate" in cli("runs", run).stdout
+    assert js("runs", "--in", run.parent / "nowhere") == []
+    assert "nextword train" in cli("runs", "--in", run.parent / "nowhere").stdout
+
+
+def test_a_damaged_folder_does_not_hide_the_others(js: Js, cli: Cli, run: Path) -> None:
+    broken = run.parent / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    found = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--in", run.parent)}
+    assert found["run"] == "finished"
+    assert found["broken"].startswith("unreadable")
+    assert "broken" in cli("runs", "--in", run.parent).stdout
+
+
+def test_evaluate_repeats_what_training_said(js: Js, run: Path) -> None:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    trained = next(line for line in lines if line["event"] == "evaluation")
+    result = js("evaluate", run)
+    assert set(NUMBERS) <= result.keys()
+    assert result["nats"] == pytest.approx(trained["nats"])
+    assert (result["context"], result["stride"]) == (None, None)
+    assert result["bits_per_byte_low"] <= result["bits_per_byte"] <= result["bits_per_byte_high"]
+
+
+def test_evaluate_on_other_splits_and_texts(js: Js, cli: Cli, run: Path, text: Path, tmp_path: Path) -> None:
+    splits = {split: js("evaluate", run, "--split", split)["bytes"] for split in ("train", "valid", "test")}
+    assert sum(splits.values()) == len(text.read_bytes())
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(sentences(300, seed=9)), encoding="utf-8")
+    whole = js("evaluate", run, "--data", other)
+    assert whole["bytes"] == len(other.read_bytes())
+    piped = js("evaluate", run, "--data", "-", stdin=other.read_bytes())
+    assert piped["nats"] == pytest.approx(whole["nats"])
+    assert "bits/byte" in cli("evaluate", run, "--data", other).stdout
+
+
+def test_less_context_is_stated_and_costs_more(js: Js, run: Path) -> None:
+    long, short = js("evaluate", run), js("evaluate", run, "--context", 8, "--stride", 4)
+    assert (short["context"], short["stride"], short["tokens"]) == (8, 4, long["tokens"])
+    assert js("evaluate", run, "--context", 8)["stride"] == 4
+
+
+def test_lines_from_a_file_and_from_standard_input(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
+    lines = [*sentences(3), "", "zqxj zqxj"]
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    rows = js("evaluate", run, "--lines", "--data", file)
+    assert [row["text"] for row in rows] == [line for line in lines if line]
+    assert all({"nats", "tokens", "bits_per_byte", "token_perplexity"} <= row.keys() for row in rows)
+    piped = js("evaluate", run, "--lines", "--data", "-", stdin=file.read_bytes())
+    assert [row["nats"] for row in piped] == pytest.approx([row["nats"] for row in rows])
+    assert lines[0] in cli("evaluate", run, "--lines", "--data", file).stdout.replace("\n", " ")
+
+
+def test_next(js: Js, cli: Cli, run: Path) -> None:
+    words = js("next", run, "the king of", "-k", 3)["guesses"]
+    tokens = js("next", run, "the king of", "-k", 3, "--tokens")["guesses"]
+    for guesses in (words, tokens):
+        assert len(guesses) == 3
+        chances = [guess["probability"] for guess in guesses]
+        assert chances == sorted(chances, reverse=True)
+        assert all(0 < chance <= 1 for chance in chances)
+    assert all(len(guess["text"]) <= 5 for guess in tokens)  # bytes, or the name of an end
+    assert "%" in cli("next", run, "the king of").stdout
+
+
+def test_generate_repeats_itself_with_a_seed(js: Js, cli: Cli, run: Path) -> None:
+    def write(*more: str | int) -> str:
+        return cli("generate", run, "The king", "--length", 30, *more).stdout
+
+    assert write("--seed", 3) == write("--seed", 3) != write("--seed", 4)
+    assert write("--temperature", 0) == write("--temperature", 0)
+    assert write("--beam", 3) == write("--beam", 3)
+    for how in (("--seed", 3), ("--temperature", 0), ("--beam", 3), ("--top-k", 5, "--top-p", 0.9, "--seed", 1)):
+        result = js("generate", run, "The king", "--length", 30, *how)
+        assert result["prompt"] == "The king"
+        assert result["tokens"] <= 30
+        assert result["nats"] > 0
+        assert "The king" + result["text"] + "\n" == write(*how)
+
+
+def test_generate_stops_before_a_string(js: Js, run: Path) -> None:
+    free = js("generate", run, "--length", 60, "--seed", 5)
+    mark = free["text"][20:22]
+    stopped = js("generate", run, "--length", 60, "--seed", 5, "--stop", mark)
+    assert stopped["text"] == free["text"][: free["text"].index(mark)]
+    assert stopped["reason"] == "stop"
+    assert free["reason"] in ("length", "end")
+
+
+@pytest.mark.parametrize("given", ["é\\n", "\\x", "\\"])
+def test_a_backslash_in_a_stop_string_is_no_trouble(cli: Cli, run: Path, given: str) -> None:
+    cli("generate", run, "--length", 4, "--stop", given)
+
+
+def test_generate_from_a_file_of_prompts(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("The king\nÅngström\n", encoding="utf-8")
+    results = js("generate", run, "--file", file, "--length", 5, "--temperature", 0)
+    assert [result["prompt"] for result in results] == ["The king", "Ångström"]
+    shown = cli("generate", run, "--file", file, "--length", 5, "--temperature", 0).stdout
+    assert shown == "".join(result["prompt"] + result["text"] + "\n" for result in results)
+
+
+def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(sentences(5)), encoding="utf-8")
+    facts = js("embed", run, file)
+    vectors = np.load(tmp_path / "lines.npy")
+    assert (facts["file"], facts["texts"], facts["width"]) == (str(tmp_path / "lines.npy"), 5, 16)
+    assert vectors.shape == (5, 16)
+    cli("embed", run, file, "--out", tmp_path / "v.safetensors")
+    np.testing.assert_array_equal(load_file(tmp_path / "v.safetensors")["vectors"], vectors)
+    cli("embed", run, file, "--out", tmp_path / "first.npy", "--layer", 0)
+    assert not np.array_equal(np.load(tmp_path / "first.npy"), vectors)
+    found = js("embed", run, file, "--query", sentences(5)[3], "-k", 2)
+    assert found["lines"][0]["line"] == 4
+    assert found["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
+    assert sentences(5)[3] in cli("embed", run, file, "--query", sentences(5)[3]).stdout.replace("\n", " ")
+
+
+def test_papers(js: Js, cli: Cli) -> None:
+    rows = js("papers")
+    assert {"lstm", "gru", "rnn", "nplm"} <= {row["slug"] for row in rows}
+    lstm = js("papers", "lstm")
+    assert lstm == next(row for row in rows if row["slug"] == "lstm")
+    assert {"title", "authors", "year", "can", "recipes"} <= lstm.keys()
+    assert "lstm/tiny" in [entry["name"] for entry in lstm["recipes"]]
+    assert "Hochreiter" in cli("papers", "lstm").stdout
+    assert "lstm/tiny" in cli("papers").stdout
+
+
+def test_a_result_is_recorded_beside_its_recipe(
+    js: Js, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = Path(shutil.copytree(recipe.RECIPES, tmp_path / "recipes"))
+    monkeypatch.setattr(recipe, "RECIPES", recipes)
+    before = (recipes / "lstm" / "tiny.toml").read_text(encoding="utf-8")
+    measured = js("papers", "--record", run)["measured"]
+    text = (recipes / "lstm" / "tiny.toml").read_text(encoding="utf-8")
+    assert text.startswith(before.rstrip())
+    loaded = recipe.load_recipe("lstm/tiny")
+    assert loaded.measured == measured
+    assert measured["bits_per_byte"] > 0
+    assert (recipes / "lstm" / measured["log"]).is_file()
+    js("papers", "--record", run)  # again: in place of the first, not beside it
+    assert (recipes / "lstm" / "tiny.toml").read_text(encoding="utf-8").count("[measured]") == 1
+
+
+def test_look_lists_studies(js: Js, cli: Cli) -> None:
+    rows = js("look")
+    assert rows
+    assert all({"study", "claim", "source"} <= row.keys() for row in rows)
+    assert rows[0]["study"] in cli("look").stdout
+
+
+def test_version_and_help(cli: Cli) -> None:
+    from nextword import __version__
+
+    assert cli("--version").stdout == f"nextword {__version__}\n"
+    shown = cli("--help").stdout
+    assert all(name in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(cli: Cli, command: str) -> None:
+    shown = cli(command, "--help").stdout
+    assert "Example" in shown
+    assert f" nextword {command}" in shown.split("Example", 1)[1]
+    assert "--json" in shown
+
+
+def test_a_slip_of_the_fingers_is_a_usage_error() -> None:
+    for words in (["trian"], ["train", "--sed", "3"], ["next"], ["generate", "run", "--length", "many"]):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2
+        assert "Try 'nextword" in result.stderr

@@ -1,0 +1,77 @@
+"""How text becomes batches, drawn out: the pictures of `Rows` and `Windows`, and which tokens a windowed score sees."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword.batching.rows import Rows
+from nextword.batching.windows import Windows
+from nextword.language_model import Causal
+from tests.small_job import BYTES
+
+
+def test_rows_are_as_they_are_drawn() -> None:
+    """The drawing at the head of batching/rows.py."""
+    ids = np.arange(12)
+    found = [
+        (b.inputs.ids.tolist(), b.targets.tolist(), b.fresh, b.epoch) for b in islice(Rows(2, 2).batches(ids, 1, 0), 4)
+    ]
+    assert found == [
+        ([[0, 1], [6, 7]], [[1, 2], [7, 8]], True, 0),
+        ([[2, 3], [8, 9]], [[3, 4], [9, 10]], False, 0),
+        ([[4], [10]], [[5], [11]], False, 0),
+        ([[0, 1], [6, 7]], [[1, 2], [7, 8]], True, 1),
+    ]
+    assert Rows(2, 2).per_epoch(ids) == 3
+
+
+def test_rows_leave_the_remainder_out() -> None:
+    """13 and 14 tokens in 3 rows of 4: the last one and two are not read."""
+    for length in (13, 14):
+        (batch,) = islice(Rows(3, 3).batches(np.arange(length), 1, 0), 1)
+        assert batch.inputs.ids.tolist() == [[0, 1, 2], [4, 5, 6], [8, 9, 10]]
+        assert batch.targets.tolist() == [[1, 2, 3], [5, 6, 7], [9, 10, 11]]
+
+
+def test_windows_are_as_they_are_drawn() -> None:
+    """The drawing at the head of batching/windows.py: three windows, in some order."""
+    (batch,) = islice(Windows(3, 3).batches(np.arange(6), 1, 0), 1)
+    found = sorted((*row, *target) for row, target in zip(batch.inputs.ids.tolist(), batch.targets.tolist()))
+    assert found == [(0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5)]
+    assert batch.fresh
+
+
+class Spy:
+    """A network that notes what it is shown and finds every token equally likely."""
+
+    window = None
+
+    def __init__(self) -> None:
+        self.shown: list[list[int]] = []
+
+    def start(self, batch: int, source: Any = None) -> tuple[Tensor, None]:
+        return torch.full((batch,), 99), None
+
+    def step(self, last: Tensor, state: Any) -> Any: ...
+
+    def score(self, ids: Tensor, lengths: Tensor, state: Any) -> tuple[Tensor, None]:
+        self.shown += ids.tolist()
+        return torch.log(1 / (1 + ids[:, 1:].float())), None  # token i costs log(1 + i)
+
+    def parameters(self) -> list[Tensor]:
+        return []
+
+
+def test_a_windowed_score_sees_what_is_drawn() -> None:
+    """Context 4, stride 2 over a b c d e f g: [a b c d], then e f after b c d, then g after d e f."""
+    spy = Spy()
+    nats = Causal(spy, BYTES).windowed_nats(np.arange(7), context=4, stride=2)
+    begin = 99
+    #                           predicts      1  2  3  4         and the last
+    assert sorted(spy.shown) == [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [begin, 0, 1, 2, 3]]
+    np.testing.assert_allclose(nats, np.log1p(np.arange(7)), rtol=1e-6)

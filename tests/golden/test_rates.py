@@ -1,0 +1,79 @@
+"""Rates over time that a person can check by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextword.recipe import load_recipe
+from nextword.training.schedules import Progress, Schedule
+
+
+def by_epoch(schedule: Schedule, epochs: int) -> list[float]:
+    return [schedule(Progress(epoch, epoch, epoch / epochs, ())) for epoch in range(epochs)]
+
+
+def by_share(schedule: Schedule, shares: list[float]) -> list[float]:
+    return [schedule(Progress(0, 0, share, ())) for share in shares]
+
+
+def test_zarembas_small_model() -> None:
+    """Four epochs at 1, then half as much each epoch, 13 in all (the paper, section 4.1)."""
+    (phase,) = load_recipe("lstm/zaremba-small").phases
+    schedule = Schedule(phase.optimizer["rate"], phase.schedule)
+    rates = by_epoch(schedule, int(phase.epochs))
+    assert rates[:7] == [1, 1, 1, 1, 0.5, 0.25, 0.125]
+    assert len(rates) == 13
+    assert rates[-1] == 2**-9
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [8, 4, 2, 1, 0.5, 0.25]),
+        ({"every": 2}, [8, 8, 4, 4, 2, 2]),
+        ({"every": 2, "factor": 0.25}, [8, 8, 2, 2, 0.5, 0.5]),
+        ({"after": 3}, [8, 8, 8, 4, 2, 1]),
+        ({"after": 1, "every": 2}, [8, 4, 4, 2, 2, 1]),
+        ({"after": 2, "every": 2}, [8, 8, 4, 4, 2, 2]),
+    ],
+)
+def test_halving_by_epochs(options: dict[str, float], expected: list[float]) -> None:
+    assert by_epoch(Schedule(8.0, {"kind": "halve", **options}), 6) == expected
+
+
+@pytest.mark.parametrize(
+    ("patience", "validations", "expected"),
+    [
+        (0, [], 8),
+        (0, [5, 4, 3], 8),
+        (0, [5, 4, 4], 4),  # no better is not better
+        (0, [5, 4, 6, 3, 7], 2),
+        (0, [5, 6, 7], 2),
+        (1, [5, 6], 8),
+        (1, [5, 6, 7], 4),
+        (1, [5, 6, 7, 8], 4),  # the wait begins anew
+        (1, [5, 6, 7, 8, 9], 2),
+        (1, [5, 6, 4, 6], 8),
+    ],
+)
+def test_halving_on_a_plateau(patience: int, validations: list[float], expected: float) -> None:
+    schedule = Schedule(8.0, {"kind": "plateau", "patience": patience})
+    assert schedule(Progress(0, 0, 0, validations)) == expected
+
+
+def test_a_cosine_begins_at_the_rate_and_ends_at_the_floor() -> None:
+    assert by_share(Schedule(8.0, {"kind": "cosine"}), [0, 0.5, 1]) == pytest.approx([8, 4, 0])
+    assert by_share(Schedule(8.0, {"kind": "cosine", "floor": 0.25}), [0, 0.5, 1, 1.5]) == pytest.approx([8, 5, 2, 2])
+    warm = Schedule(8.0, {"kind": "cosine", "warmup": 0.2})
+    assert by_share(warm, [0.05, 0.1, 0.2, 0.6, 1]) == pytest.approx([2, 4, 8, 4, 0])
+    assert 0 < warm(Progress(0, 0, 0.0, ())) < 0.1  # the first step is not wasted
+
+
+def test_a_line_goes_straight_down() -> None:
+    assert by_share(Schedule(8.0, {"kind": "linear"}), [0, 0.25, 0.5, 1]) == pytest.approx([8, 6, 4, 0])
+    warm = Schedule(8.0, {"kind": "linear", "warmup": 0.5, "floor": 0.5})
+    assert by_share(warm, [0.25, 0.5, 0.75, 1]) == pytest.approx([4, 8, 6, 4])
+
+
+def test_a_constant_rate_is_constant() -> None:
+    assert by_share(Schedule(8.0, {}), [0, 0.3, 1]) == [8, 8, 8]

@@ -1,0 +1,60 @@
+"""A training job on ids made for it: the real loop, objective and run folder, without a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nextword.batching.prepare import Stream
+from nextword.checkpoint import RunFolder
+from nextword.contract import Vocabulary
+from nextword.models import model_class
+from nextword.recipe import from_tables
+from nextword.tokens import train_tokenizer
+from nextword.training.events import Event, Job
+from nextword.training.loop import descend
+
+BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
+
+
+def small_job(
+    folder: Path,
+    slug: str,
+    model: dict[str, Any],
+    size: int,
+    train: np.ndarray,
+    valid: np.ndarray | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    **phase: Any,
+) -> Job:
+    """`folder` is made, or opened again to resume; `size` ids, of which the last is `begin`; the rest is the phase."""
+    tables = {"paper": {"slug": slug}, "tokenizer": {"kind": "bytes"}, "model": model, "phase": [phase]}
+    recipe = from_tables(tables, "small")
+    run = RunFolder(folder) if folder.exists() else RunFolder.create(folder, recipe, BYTES)
+    cls = model_class(slug)
+    torch.manual_seed(recipe.phases[0].seed)
+    network = cls(cls.Config(**model), Vocabulary(size, size - 1))
+    streams = [None if ids is None else Stream.from_ids(ids) for ids in (train, valid)]
+    return Job(network, recipe.phases[0], 0, streams[0], streams[1], True, run, torch.device("cpu"), stop)
+
+
+def trained(folder: Path, *args: Any, **phase: Any) -> tuple[Any, list[Event]]:
+    """The network, as it is kept, and the events."""
+    job = small_job(folder, *args, **phase)
+    events = list(descend(job))
+    return job.network.eval(), events
+
+
+def walk(size: int, length: int, seed: int = 0) -> np.ndarray:
+    """Ids that can be learnt a little: each is likely the one before, plus one."""
+    rng = np.random.default_rng(seed)
+    steps = rng.choice([1, 1, 1, 2, 3], length)
+    return (np.cumsum(steps) % size).astype(np.uint8)
+
+
+def events_of(found: Iterator[Event] | list[Event], kind: str) -> list[Event]:
+    return [event for event in found if event.kind == kind]

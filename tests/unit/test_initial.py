@@ -1,0 +1,103 @@
+"""What each initialisation fills a network with, measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nextword.contract import Vocabulary
+from nextword.layers.initial import INITIALISATIONS, unigram_bias
+from nextword.models.rnn import LSTM
+
+WIDTH, SIZE, SCALE = 64, 300, 0.07
+
+
+def network(kind: str, seed: int = 0) -> LSTM:
+    net = LSTM(LSTM.Config(width=WIDTH, embedding=80), Vocabulary(SIZE, 0))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(9)  # so that what is left untouched shows
+    torch.manual_seed(seed)
+    INITIALISATIONS[kind](net, SCALE)
+    return net
+
+
+def matrices(net: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in net.named_parameters() if p.dim() > 1}
+
+
+def vectors(net: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in net.named_parameters() if p.dim() == 1}
+
+
+def test_normal() -> None:
+    net = network("normal")
+    for name, w in matrices(net).items():
+        assert w.std().item() == pytest.approx(SCALE, rel=0.05), name
+        assert abs(w.mean().item()) < 4 * SCALE / math.sqrt(w.numel())
+        assert w.abs().max() > 3 * SCALE  # it has tails
+    assert all((b == 0).all() for b in vectors(net).values())
+
+
+def test_uniform() -> None:
+    net = network("uniform")
+    for name, w in {**matrices(net), **vectors(net)}.items():
+        assert w.abs().max() <= SCALE, name
+        assert w.std().item() == pytest.approx(SCALE / math.sqrt(3), rel=0.15), name
+    assert len(vectors(net)) == 3  # two of the layer, one of the readout
+
+
+def test_xavier() -> None:
+    net = network("xavier")
+    for name, w in matrices(net).items():
+        expected = SCALE if name == "embedding.weight" else math.sqrt(2 / sum(w.shape))
+        assert w.std().item() == pytest.approx(expected, rel=0.05), name
+    assert all((b == 0).all() for b in vectors(net).values())
+
+
+def test_xavier_keeps_the_variance_of_a_square_layer() -> None:
+    layer = nn.Linear(400, 400)
+    torch.manual_seed(0)
+    INITIALISATIONS["xavier"](layer, SCALE)
+    x = torch.randn(200, 400)
+    assert layer(x).var().item() == pytest.approx(1.0, rel=0.1)
+
+
+def test_orthogonal() -> None:
+    net = network("orthogonal")
+    gates = net.layers[0].weight_hh.detach().split(WIDTH)
+    assert len(gates) == 4
+    for gate in gates:
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(WIDTH), atol=1e-5, rtol=0)
+    assert not torch.allclose(gates[0], gates[1])
+    same = network("xavier")
+    assert torch.equal(net.readout.weight, same.readout.weight)  # the rest is Xavier's
+
+
+def test_zeros() -> None:
+    assert all((p == 0).all() for p in network("zeros").parameters())
+
+
+@pytest.mark.parametrize("kind", INITIALISATIONS)
+def test_the_same_seed_gives_the_same_weights(kind: str) -> None:
+    a, b, c = network(kind).state_dict(), network(kind).state_dict(), network(kind, seed=1).state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    if kind != "zeros":
+        assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+def test_a_tied_embedding_is_an_embedding() -> None:
+    net = LSTM(LSTM.Config(width=WIDTH, tied=True), Vocabulary(SIZE, 0))
+    INITIALISATIONS["xavier"](net, SCALE)
+    assert net.embedding.weight.std().item() == pytest.approx(SCALE, rel=0.05)
+
+
+def test_the_unigram_bias_is_the_log_of_shares() -> None:
+    """Counts 6, 1, 0 and one more of each: 7/10, 2/10, 1/10."""
+    bias = torch.zeros(3)
+    unigram_bias(bias, [6, 1, 0])
+    torch.testing.assert_close(bias.exp(), torch.tensor([0.7, 0.2, 0.1]))
+    torch.testing.assert_close(bias.softmax(0), torch.tensor([0.7, 0.2, 0.1]))

@@ -1,0 +1,93 @@
+"""Each optimizer is torch's class of that name, step for step; decay is L2 where it should be and decoupled where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nextword.contract import NextwordError
+from nextword.training.optimizers import OPTIMIZERS, make_optimizer
+
+SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "sgd": ({"momentum": 0.9}, torch.optim.SGD, {"momentum": 0.9}),
+    "adagrad": ({"eps": 1e-8}, torch.optim.Adagrad, {"eps": 1e-8}),
+    "rmsprop": ({"alpha": 0.9}, torch.optim.RMSprop, {"alpha": 0.9}),
+    "adam": ({"betas": [0.8, 0.99]}, torch.optim.Adam, {"betas": (0.8, 0.99)}),
+    "nadam": ({}, torch.optim.NAdam, {}),
+    "adamw": ({"eps": 1e-6}, torch.optim.AdamW, {"eps": 1e-6}),
+    "nadamw": ({}, torch.optim.NAdam, {"decoupled_weight_decay": True}),
+}
+
+
+def walked(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
+    """Where some steps lead from a fixed beginning, on a fixed bowl (or with a gradient given)."""
+    weight = nn.Parameter(torch.linspace(-2, 2, 7, dtype=torch.float64))
+    optimizer = make([weight])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        if gradient is None:
+            ((weight - 1) ** 2 * torch.arange(1.0, 8)).sum().backward()
+        else:
+            weight.grad = gradient(weight).detach().clone()
+        optimizer.step()
+    return weight.detach()
+
+
+def test_every_optimizer_is_tried_here() -> None:
+    assert SAME.keys() == OPTIMIZERS.keys()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_it_is_torchs(kind: str, decay: float) -> None:
+    given, cls, theirs = SAME[kind]
+    ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "decay": decay, **given}))
+    expected = walked(lambda p: cls(p, lr=0.05, weight_decay=decay, **theirs))  # type: ignore[call-arg]
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) -> None:
+    """L2 of λ is the same as adding λθ to every gradient. Decoupled decay is not: without a gradient it shrinks the
+    weights by (1 − rate·λ) each step and does nothing else."""
+    rate, decay = 0.1, 0.5
+    by_decay = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0 + 0.3)
+    by_hand = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate}), lambda w: 0.3 + decay * w)
+    decoupled = kind in ("adamw", "nadamw")
+    assert torch.allclose(by_decay, by_hand, rtol=1e-9) is not decoupled
+    if decoupled:
+        still = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0)
+        start = torch.linspace(-2, 2, 7, dtype=torch.float64)
+        torch.testing.assert_close(still, start * (1 - rate * decay) ** 6)
+
+
+def test_adam_and_sgd_are_not_each_other() -> None:
+    found = {kind: tuple(walked(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist()) for kind in SAME}
+    assert found["adam"] == found["adamw"]  # without decay they are one
+    assert found["nadam"] == found["nadamw"]
+    assert len(set(found.values())) == len(found) - 2
+
+
+def test_the_default_is_adam() -> None:
+    optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], {})
+    assert type(optimizer) is torch.optim.Adam
+    assert optimizer.defaults["lr"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kind": "adm"}, "Did you mean 'adam'"),
+        ({"kind": "adam", "rte": 0.1}, "Did you mean 'rate'"),
+        ({"kind": "sgd", "betas": [0.9, 0.99]}, "has no key 'betas'"),
+        ({"kind": "adam", "rate": 0}, "above zero"),
+        ({"kind": "adam", "rate": "fast"}, "above zero"),
+        ({"kind": "adam", "rate": True}, "above zero"),
+    ],
+)
+def test_keys_are_strict(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(NextwordError, match=says):
+        make_optimizer([nn.Parameter(torch.zeros(1))], options)

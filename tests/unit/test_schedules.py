@@ -1,0 +1,54 @@
+"""Schedules are pure functions of progress, and strict about their options; golden/test_rates.py has the numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextword.contract import NextwordError
+from nextword.training.schedules import SCHEDULES, Progress, Schedule
+
+OPTIONS = [
+    {"kind": "constant"},
+    {"kind": "halve", "after": 3, "every": 2},
+    {"kind": "plateau", "patience": 1},
+    {"kind": "cosine", "warmup": 0.1, "floor": 0.05},
+    {"kind": "linear", "warmup": 0.1},
+]
+
+
+def test_every_schedule_is_tried_here() -> None:
+    assert {options["kind"] for options in OPTIONS} == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@given(
+    epoch=st.integers(0, 40), fraction=st.floats(0, 1.2), validations=st.lists(st.floats(0, 10), max_size=8), rate=st.floats(1e-6, 10)
+)
+def test_a_rate_is_never_negative_and_never_above_the_recipes(
+    options: dict[str, object], epoch: int, fraction: float, validations: list[float], rate: float
+) -> None:
+    schedule = Schedule(rate, options)
+    at = Progress(epoch * 10, epoch, fraction, validations)
+    assert 0 <= schedule(at) <= rate * (1 + 1e-9)
+    assert schedule(at) == Schedule(rate, options)(at)  # nothing is remembered
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+@pytest.mark.parametrize("warmup", [0.0, 1e-6, 1e-4, 0.3, 1.0])
+def test_warming_up_never_overshoots(kind: str, warmup: float) -> None:
+    schedule = Schedule(1.0, {"kind": kind, "warmup": warmup})
+    rates = [schedule(Progress(0, 0, i / 1000, ())) for i in range(1001)]
+    assert max(rates) <= 1
+    assert rates[0] > 0
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+
+
+def test_unknown_schedules_and_options_are_refused_with_advice() -> None:
+    with pytest.raises(NextwordError, match="Did you mean 'cosine'"):
+        Schedule(1.0, {"kind": "cosin"})
+    with pytest.raises(NextwordError, match="was given warm"):
+        Schedule(1.0, {"kind": "cosine", "warm": 0.1})
