@@ -176,9 +176,8 @@ def main() -> None:
     given = parser.parse_args()
     if not given.data.exists():
         sys.exit(f"There is no {given.data}. Give WikiText-2 (the folder with train.txt) with --data.")
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, fp32, load {os.getloadavg()[0]:.1f} at the start"
-    )
+    load = os.getloadavg()[0]
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, fp32; load of the machine {load:.1f}")
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"

@@ -9,11 +9,11 @@ from nextword.checkpoint import RunFolder
 
 def write_card(run: RunFolder) -> None:
     recipe, manifest = run.recipe, run.manifest
-    paper = recipe.paper
+    named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
         f"# {run.path.name}",
         "",
-        f"A `{recipe.slug}` language model: {paper['title']} ({paper.get('authors', '')}, {paper.get('year', '')}).",
+        f"A `{recipe.slug}` language model: {', '.join(named)}." if named else f"A `{recipe.slug}` language model.",
         "",
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",

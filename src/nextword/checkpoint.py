@@ -132,9 +132,11 @@ class RunFolder:
                 replace_file(Path(temporary) / name, self.path / name)
             self._write_manifest({**manifest, **facts, "files": files | {n: [s] for n, s in sums.items()}})
 
-    def verify(self) -> None:
-        """Every file that loading reads is there and is the one that training wrote."""
+    def verify(self, *names: str) -> None:
+        """Every file that loading reads, or these of them, is there and is the one that training wrote."""
         for name, sums in self.manifest.get("files", {}).items():
+            if names and name not in names:
+                continue
             path = self.path / name
             if not path.is_file():
                 raise NextwordError(f"{self.path} lacks {name}, which its manifest names. Restore it, or train again.")

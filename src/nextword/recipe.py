@@ -8,6 +8,7 @@ number is changed in one way only, `--set a.b=c`; phases are addressed by number
 
 from __future__ import annotations
 
+import copy
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -111,10 +112,10 @@ def load_recipe(given: str | Path, changes: Iterable[str] = ()) -> Recipe:
 
 
 def from_tables(tables: Mapping[str, Any], name: str, changes: Iterable[str] = ()) -> Recipe:
-    tables = dict(tables)
+    own = copy.deepcopy(dict(tables))  # the caller's stay as they are
     for change in changes:
-        _set(tables, change)
-    return _checked(tables, name, None)
+        _set(own, change)
+    return _checked(own, name, None)
 
 
 def to_tables(recipe: Recipe) -> dict[str, Any]:
@@ -139,14 +140,14 @@ def record(path: Path, measured: Mapping[str, Any]) -> None:
     import tomli_w
 
     lines, keep = [], True
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().decode().split("\n"):  # as they are: no line end is translated
         if line.startswith("["):
-            keep = not line.startswith(("[measured]", "[measured."))
+            keep = not line.lstrip("[").startswith(("measured]", "measured."))
         if keep:
             lines.append(line)
     text = "\n".join(lines).rstrip() + "\n\n" + tomli_w.dumps({"measured": dict(measured)})
     tomllib.loads(text)
-    path.write_text(text)
+    path.write_bytes(text.encode())
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

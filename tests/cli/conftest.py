@@ -18,10 +18,8 @@ from typer.testing import CliRunner
 
 from nextword.cli import app
 
-WORDS = (
-    "the king of a land went to see his house and all the people that were in it said to him do not go away from us "
-    "for we have no bread and water is far ångström naïve"
-).split()
+TALE = "the king of a land went to see his house and all the people that were in it said to him do not go away from us"
+WORDS = [*TALE.split(), "for", "we", "have", "no", "bread", "and", "water", "is", "far", "ångström", "naïve"]
 QUICK = ("--set", 'tokenizer={kind="bytes"}', "--set", "model.width=16", "--set", "phase.0.steps=10")
 
 Cli = Callable[..., Result]
@@ -88,7 +86,7 @@ def trained(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of it to do anything with."""
     return Path(shutil.copytree(trained, tmp_path / "run"))

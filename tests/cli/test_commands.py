@@ -19,9 +19,8 @@ from nextword.cli import COMMANDS, app
 from .conftest import QUICK, Cli, sentences
 
 Js = Callable[..., Any]
-NUMBERS = (
-    "slug kind bits_per_byte word_perplexity token_perplexity nats tokens words bytes context stride parameters seconds"
-).split()
+NUMBERS = ("slug", "kind", "bits_per_byte", "word_perplexity", "token_perplexity", "nats", "tokens", "words", "bytes")
+NUMBERS += ("context", "stride", "parameters", "seconds")
 
 
 def test_train_says_how_good_it_is_and_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
@@ -58,6 +57,16 @@ def test_the_default_folder_is_named_after_the_recipe(
     cli("train", "rnn/tiny", "--data", text, *QUICK)
     assert (tmp_path / "runs" / "rnn-tiny" / "model.safetensors").is_file()
     assert "runs/rnn-tiny" in cli("runs").stdout
+
+
+def test_names_in_brackets_are_shown_as_they_are(cli: Cli, text: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "text[b].txt", tmp_path / "run[/b]"
+    shutil.copy(text, data)
+    shown = cli("train", "lstm/tiny", "--data", data, "--out", out, *QUICK).stdout
+    assert f"nextword generate {out} --length" in shown
+    assert "on text[b].txt" in shown
+    assert "run[/b]" in cli("runs", "--in", tmp_path).stdout
+    assert "on text[b].txt" in cli("evaluate", out).stdout
 
 
 def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path) -> None:

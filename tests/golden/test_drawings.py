@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.small_job import BYTES
 from torch import Tensor
 
 from nextword.batching.rows import Rows
 from nextword.batching.windows import Windows
 from nextword.language_model import Causal
-from tests.small_job import BYTES
 
 
 def test_rows_are_as_they_are_drawn() -> None:
@@ -41,7 +41,8 @@ def test_rows_leave_the_remainder_out() -> None:
 def test_windows_are_as_they_are_drawn() -> None:
     """The drawing at the head of batching/windows.py: three windows, in some order."""
     (batch,) = islice(Windows(3, 3).batches(np.arange(6), 1, 0), 1)
-    found = sorted((*row, *target) for row, target in zip(batch.inputs.ids.tolist(), batch.targets.tolist()))
+    rows = zip(batch.inputs.ids.tolist(), batch.targets.tolist(), strict=True)
+    found = sorted((*row, *target) for row, target in rows)
     assert found == [(0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5)]
     assert batch.fresh
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.small_job import BYTES
 
 from nextword.batching.prepare import Stream
 from nextword.contract import PSEUDO, NextwordError, Score, Vocabulary
@@ -16,7 +17,6 @@ from nextword.evaluation.likelihood import bootstrap, evaluate_stream, id_bytes
 from nextword.language_model import Causal
 from nextword.lens.surprisal import surprisal
 from nextword.models.rnn import RNN
-from tests.small_job import BYTES
 
 
 def uniform(size: int = 256) -> Causal:

@@ -1,4 +1,4 @@
-"""Recurrent layers and networks against torch.nn, values and gradients: the readable cell, the fused kernel, torch's own."""
+"""Recurrent layers and networks against torch.nn, values and gradients: the cell, the kernel and torch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of any text: k depends on (seed, k) alone, each token is predicted once an epoch, too little text is refused."""
+"""Batches of any text: k depends on (seed, k) alone, each token is predicted once an epoch, short text is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each optimizer is torch's class of that name, step for step; decay is L2 where it should be and decoupled where not."""
+"""Each optimizer is torch's class of that name, step for step; decay is L2 in some and decoupled in others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) ->
 
 
 def test_adam_and_sgd_are_not_each_other() -> None:
-    found = {kind: tuple(walked(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist()) for kind in SAME}
+    found = {
+        kind: tuple(walked(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist()) for kind in SAME
+    }
     assert found["adam"] == found["adamw"]  # without decay they are one
     assert found["nadam"] == found["nadamw"]
     assert len(set(found.values())) == len(found) - 2

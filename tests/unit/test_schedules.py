@@ -24,7 +24,10 @@ def test_every_schedule_is_tried_here() -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @given(
-    epoch=st.integers(0, 40), fraction=st.floats(0, 1.2), validations=st.lists(st.floats(0, 10), max_size=8), rate=st.floats(1e-6, 10)
+    epoch=st.integers(0, 40),
+    fraction=st.floats(0, 1.2),
+    validations=st.lists(st.floats(0, 10), max_size=8),
+    rate=st.floats(1e-6, 10),
 )
 def test_a_rate_is_never_negative_and_never_above_the_recipes(
     options: dict[str, object], epoch: int, fraction: float, validations: list[float], rate: float

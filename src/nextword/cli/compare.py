@@ -59,11 +59,12 @@ def compare(
         from nextword.compare.table import leaderboard
 
         console.print(leaderboard(comparison))
-        console.print(f"report: [bold]{report}[/]")
+        console.print(f"report: [bold]{escape(str(report))}[/]", soft_wrap=True)
     if interrupted:
         err.print(
             f"[yellow]interrupted[/]: {len(done)} of {len(plan.entries)} models are done and kept. "
-            f"Go on with [bold]nextword compare --resume --out {folder}[/]"
+            f"Go on with [bold]nextword compare --resume --out {escape(str(folder))}[/]",
+            soft_wrap=True,
         )
         raise typer.Exit(130)
     if not done:
@@ -106,4 +107,6 @@ def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
         f'\nThe models are yours to use:\n  nextword generate {best} "{prompt}" --length 80\n'
         f'  nextword next {best} "{prompt}"\n  nextword evaluate {best} --data README.md',
         highlight=False,
+        markup=False,
+        soft_wrap=True,  # each is to be copied whole
     )

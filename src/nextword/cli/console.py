@@ -31,7 +31,7 @@ def emit_json(value: Any) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 file that are not blank, or of standard input (`-`); a bad byte is an error that says where."""
+    """The lines of a UTF-8 file, or of standard input (`-`), that are not blank; the error says where a bad byte is."""
     from nextword.corpora.decoding import lines
 
     return [line.rstrip("\n") for line in lines(path) if line.strip()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.markup import escape
+
 from nextword.cli.console import console, progress_bar
 
 
@@ -57,9 +59,8 @@ def measure(
 def show(result: dict[str, Any]) -> None:
     if "nats" not in result:
         return
-    console.print(
-        f"\non [bold]{result['data']}[/] ({result['split']}: {result['words']:,} words, {result['bytes']:,} bytes)"
-    )
+    counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
+    console.print(f"\non [bold]{escape(result['data'])}[/] ({counts})")
     table(("bits/byte", "word perplexity", "token perplexity", "context", "parameters"), [_cells(result)])
     for note in result["notes"]:
         console.print(f"[dim]· {note}[/]")

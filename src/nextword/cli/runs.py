@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from nextword.cli.console import console, emit_json
 from nextword.cli.options import Json
@@ -47,14 +48,14 @@ def runs(
         return
     rows = [
         [
-            f["run"],
+            escape(f["run"]),
             f["slug"] or "–",
-            f["data"] or "–",
+            escape(f["data"] or "–"),
             number(f["bits_per_byte"], 3),
             number(f["word_perplexity"], 1),
             f"{f['parameters']:,}" if f["parameters"] else "–",
             f"{f['size'] / 1e6:.1f} MB",
-            f["status"],
+            escape(f["status"]),
         ]
         for f in found
     ]

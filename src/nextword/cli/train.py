@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, err, keep_stdin
 from nextword.cli.options import Device, Json, Quiet
@@ -60,7 +61,7 @@ def train(
     if not folder:
         raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
     if resume and not quiet and not json and RunFolder.open(folder).manifest.get("finished"):
-        err.print(f"[dim]{folder} is finished: there is nothing left to train.[/]")
+        err.print(f"[dim]{escape(folder)} is finished: there is nothing left to train.[/]")
     with interruptible() as stopped, _Watch(quiet or json) as watch:
         events = training.train(chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing)
         last: Any = None
@@ -68,7 +69,10 @@ def train(
             watch(event)
             last = event
     if last is not None and last.values.get("reason") == "interrupted":
-        err.print(f"[yellow]interrupted[/]: all is saved. Go on with [bold]nextword train --resume --out {folder}[/]")
+        err.print(
+            f"[yellow]interrupted[/]: all is saved. Go on with [bold]nextword train --resume --out {escape(folder)}[/]",
+            soft_wrap=True,
+        )
         raise typer.Exit(130)
     from nextword.cli.results import finish
 
@@ -76,11 +80,11 @@ def train(
     if json:
         emit_json(result)
     else:
-        console.print(f"[green]✓[/] trained [bold]{folder}[/] in {last.seconds:,.0f} s")
+        console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
         from nextword.cli.results import show
 
         show(result)
-        console.print(f"\nTry it:  nextword generate {folder} --length 60 --temperature 0.8")
+        console.print(f"\nTry it:  nextword generate {escape(folder)} --length 60 --temperature 0.8", soft_wrap=True)
 
 
 @contextmanager

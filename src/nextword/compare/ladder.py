@@ -1,7 +1,8 @@
 """The ladder: which models compare trains when none is named, and how large each may be in the time it has.
 
 A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these
-the largest is taken that this machine can still train well: one that can pass over the text often enough.
+the largest is taken that this machine can still train well: one that can pass over the text often enough (`passes`). If
+it will pass over it very often, the keys of `often` (dropout) are set too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from nextword.training import build
 from nextword.training.events import Job
 from nextword.training.loop import Descent
 
-PATIENCE = 0.6  # passes over the text that the chosen size must at least manage, unless it is the smallest
+PASSES = 0.5  # over the text, that a size must at least manage to be taken, unless it is the smallest
+OFTEN = 4.0  # passes from which on a model needs what the recipe's `often` says against learning the text by heart
 TIMED = 4  # steps
 
 
@@ -32,15 +34,14 @@ def default_ladder() -> list[Recipe]:
 
 def fitted(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
     """The recipe at the largest of its sizes that can pass over the text often enough in the time given."""
-    sizes = recipe.compare.get("sizes", [])
-    passes = float(recipe.compare.get("passes", PATIENCE))
-    chosen = recipe
-    for size in sizes:
+    chosen, passes = recipe, 0.0
+    for size in recipe.compare.get("sizes", []):
         candidate = with_model(recipe, size)
-        if size is not sizes[0] and seen(candidate, seconds, tokenizer, train, device) < passes * len(train.ids):
+        possible = seen(candidate, seconds, tokenizer, train, device) / len(train.ids)
+        if chosen is not recipe and possible < float(recipe.compare.get("passes", PASSES)):
             break
-        chosen = candidate
-    return chosen
+        chosen, passes = candidate, possible
+    return with_model(chosen, recipe.compare.get("often", {})) if passes > OFTEN else chosen
 
 
 def with_model(recipe: Recipe, size: Mapping[str, Any]) -> Recipe:

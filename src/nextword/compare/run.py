@@ -166,7 +166,7 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
     return {
         "slug": recipe.slug,
         "name": entry["name"],
-        "title": f"{recipe.slug.upper()} ({recipe.paper['authors'].split(',')[0]} et al. {recipe.paper['year']})",
+        "title": _title(recipe),
         "run": str(run.path),
         **evaluation,
         "parameters": lm.parameters,
@@ -182,6 +182,14 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
         "status": "done",
         "error": None,
     }
+
+
+def _title(recipe: Recipe) -> str:
+    """LSTM (Hochreiter et al. 1997); a recipe of one's own may name no paper."""
+    paper, slug = recipe.paper, recipe.slug.upper()
+    if not {"authors", "year"} <= paper.keys():
+        return slug
+    return f"{slug} ({paper['authors'].split(',')[0]} et al. {paper['year']})"
 
 
 def _disk(run: RunFolder) -> int:

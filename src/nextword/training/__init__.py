@@ -44,7 +44,7 @@ def train(
     run: RunFolder | None = None
     if resume:
         run = RunFolder.open(folder)
-        run.verify()
+        run.verify("recipe.toml", "tokenizer.json")  # a kill may have come before the model it names was there
         if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
             run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
         ):
@@ -75,8 +75,8 @@ def train(
         run = RunFolder.create(folder, recipe, tokenizer, data=sources, texts=texts)
     elif run.manifest.get("texts", texts) != texts:
         raise NextwordError(
-            f"The text is not the one that {folder} was trained on so far: it or its splits have changed. Restore it to "
-            "resume, or train anew with another --out."
+            f"The text is not the one that {folder} was trained on so far: it or its splits have changed. Restore it "
+            "to resume, or train anew with another --out."
         )
     with run.lock():
         yield from _phases(run, [dataclasses.replace(job, run=run) for job in jobs])

@@ -285,8 +285,8 @@ class Descent:
         return time.perf_counter() - self.saved >= self.phase.save
 
     def save(self, reason: str) -> None:
-        if not torch.isfinite(self.nats):
-            return  # the last good state stays
+        if not all(torch.isfinite(t).all() for t in (self.nats, *self.network.parameters())):
+            self._diverged(math.nan)  # the last good state stays
         optimizer, groups = _optimizer_tensors(self.optimizer)
         carried, shape = nest.flatten(self.carried, "carried")
         tensors = {**self._tensors(), **optimizer, **carried, "random": torch.get_rng_state(), "nats": self.nats}
@@ -330,6 +330,7 @@ class Descent:
     def keep(self) -> None:
         """The weights that the run is to be used with: the best on held-out text, or the last."""
         if self.best and self.phase.keep == "best":
+            self.run.verify()
             cls: Any = type(self.network)
             kept = cls.load(self.run.path, self.network.config, self.network.vocabulary)
             self.network.load_state_dict(kept.state_dict())

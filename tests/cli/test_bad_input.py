@@ -1,0 +1,367 @@
+"""What can be wrong is told in a line or two that help, with a non-zero exit, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from nextword import checkpoint
+from nextword.checkpoint import RunFolder
+
+from .conftest import QUICK, Cli, contents, environment
+
+TRAIN = ("train", "lstm/tiny")
+
+
+def bad_files(folder: Path) -> None:
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / "binary.txt").write_bytes(b"some text\n" + bytes(range(256)) * 50)
+    (folder / "latin.txt").write_bytes(b"plain line\n" * 1000 + "un café noir\n".encode("latin-1") * 100)
+    (folder / "utf16.txt").write_bytes("a b c\n".encode("utf-16") * 1000)
+    (folder / "short.txt").write_text("far too short\n")
+    (folder / "folder").mkdir()
+    (folder / "recipe.toml").write_text("[paper\n")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    bad_files(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("shirt.txt", ["no file", "shirt.txt", "Did you mean short.txt"]),
+        ("empty.txt", ["empty.txt is empty"]),
+        ("binary.txt", ["not text", "offset 10"]),
+        ("latin.txt", ["not UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f latin-1 -t utf-8"]),
+        ("utf16.txt", ["UTF-16", "iconv"]),
+        ("short.txt", ["too short to split", "14 characters"]),
+        ("folder", ["no readable file"]),
+        ("wikitxt-2", ["Did you mean wikitext-2"]),
+        ("wikitext-103", ["not on this machine", "https://", "nextword data wikitext-103 --from PATH"]),
+    ],
+)
+def test_text_that_cannot_be_used(cli: Cli, here: Path, data: str, says: list[str]) -> None:
+    for command in (TRAIN, ("compare", "lstm/tiny")):
+        said = cli(*command, "--data", data, "--out", here / "out", *QUICK, fails=True).stderr
+        assert all(words in said for words in says), said
+        assert not (here / "out").exists()
+
+
+def test_less_text_than_one_batch(cli: Cli, here: Path, text: Path) -> None:
+    few = ("--set", "phase.0.batches.rows=50000")
+    said = cli(*TRAIN, "--data", text, "--out", here / "out", *QUICK, *few, fails=True).stderr
+    assert "100000" in said
+    assert "phase.0.batches.rows" in said
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train"], "nextword train lstm/tiny"),
+        (["train", "lstm/tny"], "Did you mean 'lstm/tiny'"),
+        (["train", "lstm"], "lstm/small"),
+        (["train", "absent.toml"], "no recipe file absent.toml"),
+        (["train", "recipe.toml"], "recipe.toml is not TOML"),
+        (["train", "--resume"], "--out"),
+        (["train", "--resume", "--out", "nowhere"], "nextword runs"),
+        (["papers", "lsm"], "Did you mean 'lstm'"),
+        (["look", "initialisatoin"], "Did you mean 'initialisation'"),
+        (["data", "wikitxt-2"], "Did you mean wikitext-2"),
+        (["generate", "folder"], "no run folder"),
+        (["runs", "nowhere"], "no run folder"),
+        (["papers", "--record", "nowhere"], "no run folder"),
+        (["compare", "folder"], "no run folder"),
+        (["compare", "lstm/tny"], "Did you mean 'lstm/tiny'"),
+        (["compare", "--minutes", "0"], "budget"),
+        (["compare", "--resume", "--out", "nowhere"], "no comparison to resume"),
+        (["train", "lstm/tiny", "--out", "short.txt"], "already holds"),
+        (["train", "lstm/tiny", "--out", "short.txt/run", *QUICK], "short.txt"),
+    ],
+)
+def test_names_that_do_not_exist(cli: Cli, here: Path, words: list[str], says: str) -> None:
+    before = contents(here)
+    assert says in cli(*words, fails=True).stderr
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("phase.0.epochs", "expected a.b=c"),
+        ("=3", "unknown table"),
+        ("modle.width=3", "Did you mean 'model'"),
+        ("modle=3", "Did you mean 'model'"),
+        ("model=3", "must be a table"),
+        ("model.widht=3", "Did you mean 'width'"),
+        ("model.width=wide", "must be a whole number"),
+        ("model.width=-3", "not negative"),
+        ("model.width=2.5", "must be a whole number"),
+        ("model.tied=maybe", "true or false"),
+        ("model.width.x=3", "has no 'x'"),
+        ("paper.slug=lsmt", "Did you mean 'lstm'"),
+        ("tokenizer.kind=byte", "did you mean 'bytes'"),
+        ("tokenizer.sizes=3", "unknown key 'sizes'"),
+        ("tokenizer={kind='bpe', siz=300}", "did you mean 'size'"),
+        ("phase=3", "[[phase]]"),
+        ("phase.steps=3", "phase.0"),
+        ("phase.1.steps=3", "0 (train)"),
+        ("phase.0.stpes=3", "Did you mean 'steps'"),
+        ("phase.0.steps=many", "must be a whole number"),
+        ("phase.0.steps=0", "exactly one budget"),
+        ("phase.0.log=0", "at least 1"),
+        ("phase.0.accumulate=0", "at least 1"),
+        ("phase.0.clip=x", "must be a number"),
+        ("phase.0.keep=all", "best"),
+        ("phase.0.kind=gradeint", "gradient"),
+        ("phase.0.kind=count", "learns by gradient"),
+        ("phase.0.optimizer=adam", "must be a table"),
+        ("phase.0.optimizer.kind=adm", "Did you mean 'adam'"),
+        ("phase.0.optimizer.rat=1", "Did you mean 'rate'"),
+        ("phase.0.optimizer.rate=-1", "above zero"),
+        ("phase.0.optimizer.decay=x", "Optimizer 'adam'"),
+        ("phase.0.optimizer.betas=3", "Optimizer 'adam'"),
+        ("phase.0.schedule=cosin", "Did you mean 'cosine'"),
+        ("phase.0.schedule.warmpu=1", "warmpu"),
+        ("phase.0.objective=causla", "Did you mean 'causal'"),
+        ("phase.0.objective.reduec=token", "reduec"),
+        ("phase.0.batches.kind=row", "rows"),
+        ("phase.0.batches.row=3", "rows, length"),
+        ("phase.0.batches.rows=0", "at least 1"),
+        ("phase.0.initial.kind=xavir", "Did you mean 'xavier'"),
+        ("phase.0.init=nowhere", "no run folder nowhere"),
+        ("phase.0.precision=fp8", "bf16"),
+    ],
+)
+def test_settings_that_do_not_exist_are_told_before_there_is_a_folder(
+    cli: Cli, text: Path, tmp_path: Path, change: str, says: str
+) -> None:
+    out = tmp_path / "run"
+    said = cli(*TRAIN, "--data", text, "--out", out, *QUICK, "--set", change, fails=True).stderr
+    assert says in said, said
+    if "kind=count" not in change:
+        assert not out.exists(), "the corrected command must find the place free"
+
+
+def test_phases_are_addressed_by_number_or_name(cli: Cli, text: Path, tmp_path: Path) -> None:
+    cli(*TRAIN, "--data", text, "--out", tmp_path / "run", *QUICK, "--set", "phase.train.steps=2")
+    assert RunFolder(tmp_path / "run").recipe.phases[0].steps == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["evaluate", "RUN", "--stride", "4"], "--context"),
+        (["evaluate", "RUN", "--context", "4", "--stride", "9"], "between 1 and the context"),
+        (["evaluate", "RUN", "--split", "tset"], "train, valid, test"),
+        (["evaluate", "RUN", "--data", "latin.txt"], "offset 11006"),
+        (["evaluate", "RUN", "--lines"], "--data"),
+        (["evaluate", "RUN", "--lines", "--data", "latin.txt"], "offset 11006"),
+        (["evaluate", "RUN", "--lines", "--data", "empty.txt"], "no line"),
+        (["evaluate", "RUN", "--device", "cuda"], "--device cpu"),
+        (["evaluate", "RUN", "--device", "gpu"], "cuda"),
+        (["train", "lstm/tiny", "--device", "cuda"], "--device cpu"),
+        (["compare", "lstm/tiny", "--device", "cuda"], "--device cpu"),
+        (["next", "RUN", "the", "-k", "0"], "at least one"),
+        (["next", "RUN", "the ___ is"], "left to right"),
+        (["generate", "RUN", "--file", "absent.txt"], "absent.txt"),
+        (["generate", "RUN", "--file", "latin.txt"], "offset 11006"),
+        (["generate", "RUN", "--file", "empty.txt"], "no prompt"),
+        (["generate", "RUN", "--temperature", "-1"], "temperature"),
+        (["generate", "RUN", "--top-p", "2"], "top_p"),
+        (["generate", "RUN", "--beam", "-1"], "width"),
+        (["embed", "RUN", "absent.txt"], "absent.txt"),
+        (["embed", "RUN", "empty.txt"], "no line"),
+        (["embed", "RUN", "latin.txt"], "offset 11006"),
+        (["embed", "RUN", "short.txt", "--layer", "9"], "Layer 9"),
+        (["embed", "RUN", "short.txt", "--out", "v.txt"], ".npy or .safetensors"),
+        (["embed", "RUN", "short.txt", "--out", "nowhere/v.safetensors"], "no folder nowhere"),
+    ],
+)
+def test_wrong_use_of_a_run(
+    cli: Cli, trained: Path, here: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    before = contents(trained), contents(here)
+    assert says in cli(*(trained if word == "RUN" else word for word in words), fails=True).stderr
+    assert (contents(trained), contents(here)) == before
+
+
+def test_another_run_is_never_overwritten(cli: Cli, run: Path, text: Path) -> None:
+    before = contents(run)
+    said = cli("train", "gru/tiny", "--data", text, "--out", run, *QUICK, fails=True).stderr
+    assert "--resume" in said
+    said = cli("train", "gru/tiny", "--data", text, "--out", run, "--resume", *QUICK, fails=True).stderr
+    assert "another recipe" in said
+    more = ("--set", "phase.0.steps=11")
+    cli(*TRAIN, "--data", text, "--out", run, "--resume", *QUICK, *more, fails=True)
+    assert contents(run) == before
+
+
+def test_resuming_a_finished_run_changes_nothing_that_is_used(cli: Cli, run: Path) -> None:
+    before = (run / "model.safetensors").read_bytes()
+    result = cli("train", "--resume", "--out", run)
+    assert "finished" in result.stderr
+    assert "bits/byte" in result.stdout
+    assert (run / "model.safetensors").read_bytes() == before
+    ends = [line for line in RunFolder(run).read_log() if line["event"] == "end"]
+    assert len(ends) == 1
+
+
+def test_resuming_on_a_changed_text_is_refused(cli: Cli, text: Path, tmp_path: Path) -> None:
+    mine = Path(shutil.copy(text, tmp_path / "mine.txt"))
+    cli(*TRAIN, "--data", mine, "--out", tmp_path / "run", *QUICK)
+    mine.write_text(mine.read_text(encoding="utf-8") + "One more sentence.\n", encoding="utf-8")
+    assert "text" in cli("train", "--resume", "--out", tmp_path / "run", fails=True).stderr
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda run: os.truncate(run / name, (run / name).stat().st_size // 2)
+
+
+def flip(name: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        data = bytearray((run / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (run / name).write_bytes(data)
+
+    return change
+
+
+def newer(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (cut("model.safetensors"), "model.safetensors"),
+        (cut("tokenizer.json"), "tokenizer.json"),
+        (cut("recipe.toml"), "recipe.toml"),
+        (cut("manifest.json"), "manifest.json is damaged"),
+        (flip("model.safetensors"), "checksum differs"),
+        (flip("tokenizer.json"), "checksum differs"),
+        (flip("recipe.toml"), "checksum differs"),
+        (newer, "Upgrade nextword"),
+        (lambda run: (run / "manifest.json").unlink(), "no manifest.json"),
+        (lambda run: (run / "manifest.json").write_text("[]"), "manifest.json is damaged"),
+        (lambda run: (run / "model.safetensors").unlink(), "lacks model.safetensors"),
+    ],
+)
+def test_a_damaged_run_is_refused_and_left_as_it_is(
+    cli: Cli, run: Path, damage: Callable[[Path], None], says: str
+) -> None:
+    damage(run)
+    before = contents(run)
+    for words in (("generate", run), ("evaluate", run), ("next", run, "the"), ("embed", run, __file__)):
+        assert says in cli(*words, fails=True).stderr
+    assert contents(run) == before
+    assert says in cli("train", "--resume", "--out", run, fails=True).stderr
+    kept = {name: data for name, data in contents(run).items() if name not in ("log.jsonl", ".lock")}
+    assert kept == {name: data for name, data in before.items() if name not in ("log.jsonl", ".lock")}
+
+
+@pytest.mark.parametrize("rate", ["1e6", "1e38"])
+def test_a_loss_that_explodes_stops_with_the_last_good_state_kept(
+    cli: Cli, text: Path, tmp_path: Path, rate: str
+) -> None:
+    run = tmp_path / "run"
+    hot = ("--set", f"phase.0.optimizer={{kind='sgd', rate={rate}}}", "--set", "phase.0.clip=0")
+    every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0", "--set", "phase.0.validate=1")
+    said = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *hot, *every, fails=True).stderr
+    assert "diverged" in said
+    assert "lower rate" in said
+    assert "step 1" in said or "step 2" in said
+    state = RunFolder(run).load_state()
+    if state is not None:
+        assert all(torch.isfinite(t).all() for name, t in state[0].items() if name.startswith("network."))
+    if (run / "model.safetensors").is_file():
+        RunFolder(run).verify()
+        for line in RunFolder(run).read_log():
+            assert math.isfinite(line.get("valid", 0.0))
+
+
+class Full:
+    """A disk that is full from the n-th write of a state on."""
+
+    def __init__(self, save: Callable[..., None], after: int, problem: Exception) -> None:
+        self.save, self.left, self.problem = save, after, problem
+
+    def __call__(self, tensors: object, path: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            Path(path).write_bytes(b"half of i")
+            raise self.problem
+        self.save(tensors, path)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_keeps_the_last_good_state(
+    cli: Cli, text: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    run = tmp_path / "run"
+    every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0")
+    cli(*TRAIN, "--data", text, "--out", tmp_path / "straight", *QUICK, *every)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", Full(checkpoint.save_file, 4, problem))
+        said = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *every, fails=True).stderr
+    assert "disk is full" in said
+    assert "--resume" in said
+    state = RunFolder(run).load_state()
+    assert state is not None
+    assert state[1]["step"] == 4
+    cli("train", "--resume", "--out", run)
+    assert (run / "model.safetensors").read_bytes() == (tmp_path / "straight" / "model.safetensors").read_bytes()
+
+
+def test_a_disk_that_is_really_full(text: Path, tmp_path: Path) -> None:
+    """A megabyte of memory as a disk, seen by these processes alone."""
+    script = f"""
+        set -u; mkdir disk; mount -t tmpfs -o size=1m disk disk || exit 77
+        nextword() {{ {sys.executable} -m nextword "$@"; }}
+        head -c 820000 /dev/zero > disk/filler
+        nextword train lstm/tiny --data {text} --out disk/run --quiet {" ".join(f"'{w}'" for w in QUICK)} \
+            --set phase.0.save=0 --set phase.0.log=1; echo "code $?" >&2
+        rm disk/filler
+        nextword train --resume --out disk/run --json || exit 1
+    """
+    namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    try:
+        done = subprocess.run(
+            [*namespace, "sh", "-c", script],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare on this machine")
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "disk is full" in done.stderr
+    assert "code 1" in done.stderr
+    assert json.loads(done.stdout)["bits_per_byte"] > 0

@@ -1,0 +1,49 @@
+"""The public API on one screen: train, load, score, guess, write, embed, compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nextword
+from nextword.compare.run import compare, make_plan
+from nextword.compare.table import verdict
+from nextword.contract import Sample, Stop
+from nextword.recipe import load_recipe
+
+
+def test_the_tour(tmp_path: Path) -> None:
+    # Train: a recipe, a folder; events as it goes.
+    recipe = load_recipe("gru/tiny", ["phase.0.steps=40"])
+    for event in nextword.train(recipe, tmp_path / "gru"):
+        if event.kind == "valid":
+            assert event.values["perplexity"] > 1
+
+    # Load: plain strings from here on.
+    lm = nextword.load(tmp_path / "gru")
+    assert lm.can == {"score", "next", "generate", "embed"}
+
+    # How likely is a text? Sums, and what follows from them.
+    score = lm.score("the value of the expression")
+    assert score.nats > 0
+    assert 0 < score.bits_per_byte() < 8
+    assert lm.score(" of the expression", given="the value").nats < score.nats
+
+    # What comes next?
+    (best, *_) = lm.next("the value of", k=5)
+    assert best.text
+    assert 0 < best.probability < 1
+
+    # Write on: pieces, as they come.
+    pieces = lm.generate("The value", Sample(temperature=0.8, seed=1), Stop(length=20))
+    text = "".join(piece.text for piece in pieces)
+    assert text == "".join(p.text for p in lm.generate("The value", Sample(temperature=0.8, seed=1), Stop(length=20)))
+
+    # A vector a text, from any layer.
+    assert lm.embed(["one text", "another"], layer=-1).shape == (2, lm.network.widths[-1])
+
+    # Compare: what is trained already, and a recipe, on the same held-out bytes.
+    plan = make_plan(tmp_path / "compare", [str(tmp_path / "gru"), "nplm/tiny"], data="python", minutes=0.05)
+    done = [update.values for update in compare(plan) if update.status == "done"]
+    ranked = sorted(done, key=lambda model: model["bits_per_byte"])
+    assert {model["name"] for model in ranked} == {"gru", "nplm-tiny"}
+    assert verdict(ranked).startswith(f"{ranked[0]['name']} predicts this text best")

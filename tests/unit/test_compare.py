@@ -1,0 +1,201 @@
+"""Compare: sizes that fit the time, a plan that comes back, a verdict in words, each model's trouble its own."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tests.small_job import BYTES
+
+from nextword.batching.prepare import Stream
+from nextword.compare import ladder
+from nextword.compare.ladder import default_ladder, fitted
+from nextword.compare.plan import FILE, Plan
+from nextword.compare.run import compare, make_plan
+from nextword.compare.table import Live, leaderboard, verdict
+from nextword.contract import NextwordError
+from nextword.models import MODELS
+from nextword.recipe import from_tables, load_recipe
+
+SIZES = [{"width": 8}, {"width": 16}, {"width": 32}, {"width": 64}]
+TABLES: dict[str, Any] = {
+    "paper": {"slug": "lstm", "title": "T", "authors": "A, B", "year": 1997},
+    "tokenizer": {"kind": "bytes"},
+    "model": {"layers": 1},
+    "phase": [{"data": "python", "steps": 5}],
+    "compare": {"sizes": SIZES, "passes": 2},
+}
+
+
+# ------------------------------------------------------------------------------------------------ ladder
+
+
+@pytest.mark.parametrize(("seconds", "width"), [(0, 8), (1, 8), (16, 16), (31, 16), (32, 32), (64, 64), (999, 64)])
+def test_the_largest_size_that_fits_the_time(seconds: float, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that trains width w at 200 / w tokens a second; two passes over 100 tokens take w seconds."""
+    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
+    stream = SimpleNamespace(ids=np.arange(100))
+    chosen = fitted(from_tables(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
+    assert chosen.model == {"layers": 1, "width": width}
+
+
+def test_a_recipe_that_offers_no_sizes_stays_as_it_is() -> None:
+    recipe = load_recipe("lstm/tiny")
+    assert fitted(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
+
+
+def test_how_much_is_seen_grows_with_time_alone() -> None:
+    recipe = from_tables({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
+    stream = Stream.from_ids(np.zeros(1000, np.uint8))
+    found = ladder.seen(recipe, 10.0, BYTES, stream, torch.device("cpu"))
+    assert found > 0
+
+
+def test_the_ladder_stands_in_the_order_of_the_canon() -> None:
+    slugs = [recipe.slug for recipe in default_ladder()]
+    assert slugs == [slug for slug in MODELS if slug in slugs]
+    assert len(slugs) == len(set(slugs))
+    assert all(recipe.compare["sizes"] for recipe in default_ladder())
+
+
+# ------------------------------------------------------------------------------------------------ plan
+
+
+def result(name: str, bits: float, low: float, high: float, **more: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "exact", "status": "done", "bits_per_byte": bits, "bits_per_byte_low": low,
+            "bits_per_byte_high": high, "word_perplexity": 9.0, "token_perplexity": 9.0, "parameters": 1000,
+            "size": 4000, "seconds": 3.0, "tokens_per_second": 100.0, **more}  # fmt: skip
+
+
+def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 2.5, ["model.width=8"])
+    plan.models["nplm-tiny"] = result("nplm-tiny", 3.0, 2.9, 3.1, surprisal=[1.0, 2.0])
+    plan.facts["passage"] = {"text": "ä b", "tokens": ["ä", " b"]}
+    plan.save("cpu")
+    again = Plan.open(tmp_path / "here")
+    assert vars(again) == vars(plan)
+    assert [from_tables(e["recipe"], e["recipe_name"]).model["width"] for e in again.entries] == [8, 8]
+    assert again.result("cpu")["passage"]["surprisal"] == {"nplm-tiny": [1.0, 2.0]}
+
+
+def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="no comparison to resume"):
+        Plan.open(tmp_path)
+    make_plan(tmp_path, ["nplm/tiny"], "python", 1).save("cpu")
+    with pytest.raises(NextwordError, match="already holds a comparison"):
+        make_plan(tmp_path, ["nplm/tiny"], "python", 1)
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(NextwordError, match="damaged"):
+        Plan.open(tmp_path)
+
+
+def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
+    names = [entry["name"] for entry in make_plan(tmp_path, ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries]
+    assert names == ["nplm-tiny", "nplm-tiny-2", "lstm-tiny"]
+    for folder in ("a/run", "b/run"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "manifest.json").write_text("{}")
+    plan = make_plan(tmp_path, [str(tmp_path / "a/run"), str(tmp_path / "b/run")], "x", 1)
+    assert [entry["name"] for entry in plan.entries] == ["run", "run-2"]
+    assert all("recipe" not in entry for entry in plan.entries)
+    assert [e["name"] for e in make_plan(tmp_path, [], "x", 1).entries] == [r.slug for r in default_ladder()]
+
+
+def test_a_plan_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="more than nothing"):
+        make_plan(tmp_path, [], "python", 0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(NextwordError, match="no run folder"):
+        make_plan(tmp_path, [str(tmp_path / "folder")], "python", 1)
+    with pytest.raises(NextwordError, match="Did you mean"):
+        make_plan(tmp_path, ["lstm/tinny"], "python", 1)
+
+
+def test_results_are_ranked_exact_and_comparable_first(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, ["nplm/tiny", "rnn/tiny", "gru/tiny", "lstm/tiny"], "python", 1)
+    plan.models = {
+        "nplm-tiny": result("nplm-tiny", 2.0, 1.9, 2.1, kind="pseudo"),
+        "rnn-tiny": {"name": "rnn-tiny", "kind": "exact", "status": "failed", "error": "no"},
+        "gru-tiny": result("gru-tiny", 3.0, 2.9, 3.1),
+        "lstm-tiny": result("lstm-tiny", 2.5, 2.4, 2.6),
+    }
+    ranked = [model["name"] for model in plan.result("cpu")["models"]]
+    assert ranked == ["lstm-tiny", "gru-tiny", "rnn-tiny", "nplm-tiny"]
+
+
+# ------------------------------------------------------------------------------------------------ verdict, table
+
+
+def test_the_verdict_in_a_sentence() -> None:
+    clear = [result("lstm", 2.0, 1.9, 2.1), result("nplm", 3.0, 2.9, 3.1)]
+    assert verdict(clear) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    close = [result("lstm", 2.0, 1.9, 2.1), result("gru", 2.05, 2.0, 2.2), result("nplm", 3.0, 2.9, 3.1)]
+    assert verdict(close).endswith("Not clearly different: gru.")
+    assert verdict([]) == ""
+    lossy = result("words", 0, 0, 0) | {"bits_per_byte": None, "bits_per_byte_low": None, "bits_per_byte_high": None}
+    assert verdict([lossy]) == ""
+    assert verdict([clear[0], lossy]) == verdict(clear[:1])
+
+
+def shown(what: Any) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(what)
+    return console.export_text()
+
+
+def test_the_leaderboard_ranks_exact_models_and_names_the_rest() -> None:
+    models = [
+        result("lstm", 2.0, 1.9, 2.1),
+        result("bert", 1.0, 0.9, 1.1, kind="pseudo"),
+        {"name": "gru", "kind": "exact", "status": "failed", "error": "it broke"},
+    ]
+    text = shown(leaderboard({"models": models}))
+    assert "lstm" in text
+    assert "1.900–2.100" in text
+    assert "bert: pseudo-likelihood, not ranked" in text
+    assert "gru failed: it broke" in text
+    assert "lstm predicts this text best" in text
+
+
+# ------------------------------------------------------------------------------------------------ end to end
+
+
+def test_two_models_one_of_which_fails_and_what_is_done_stays_done(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "out", ["lstm/tiny", "gru/tiny"], "python", 0.04)
+    for entry in plan.entries:
+        entry["recipe"]["tokenizer"] = {"kind": "bytes"}
+        entry["recipe"]["model"] = {"width": 8}
+    plan.entries[1]["recipe"]["phase"][0]["batches"] = {"kind": "rows", "rows": 10**7, "length": 5}
+    live = Live([entry["name"] for entry in plan.entries], "here")
+    for update in compare(plan, "cpu"):
+        live(update)
+    assert "done" in shown(live)
+    found = Plan.open(tmp_path / "out").result("cpu")
+    done, failed = found["models"]
+    assert (done["name"], done["status"]) == ("lstm-tiny", "done")
+    assert done["bits_per_byte_low"] <= done["bits_per_byte"] <= done["bits_per_byte_high"]
+    assert done["bits_per_byte"] < 8
+    assert len(done["surprisal"]) == len(found["passage"]["tokens"])
+    assert (failed["status"], failed["slug"]) == ("failed", "gru")
+    assert "rows need" in failed["error"]
+    weights = (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns
+    again = list(compare(Plan.open(tmp_path / "out"), "cpu"))
+    assert [u.status for u in again if u.name == "lstm-tiny"] == ["done"]
+    assert (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns == weights
+    assert verdict([done]) in shown(leaderboard(found)).replace("\n", " ")
+
+
+def test_a_recipe_need_not_name_authors(tmp_path: Path) -> None:
+    """A recipe of one's own has a slug; the rest of [paper] is for papers."""
+    path = tmp_path / "mine.toml"
+    path.write_text('[paper]\nslug = "rnn"\n[tokenizer]\nkind = "bytes"\n[model]\nwidth = 4\n[[phase]]\nsteps = 3\n')
+    plan = make_plan(tmp_path / "out", [str(path)], "python", 0.02)
+    *_, last = compare(plan, "cpu")
+    assert last.status == "done"
+    assert last.values["title"].startswith("RNN")

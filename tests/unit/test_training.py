@@ -1,0 +1,370 @@
+"""The loop: steps, budgets, stopping, keeping and resuming, on ids made for it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.small_job import events_of, small_job, trained, walk
+from torch import Tensor, nn
+
+from nextword.checkpoint import RunFolder
+from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.models import model_class
+from nextword.models.causal import FILE
+from nextword.models.nplm import NPLM
+from nextword.objectives.causal import Causal
+from nextword.training import loop
+from nextword.training.events import BEGIN, END, STEP, VALID, Event
+from nextword.training.loop import Descent, descend
+
+SIZE = 12
+MODEL = {"width": 8}
+ROWS = {"kind": "rows", "rows": 4, "length": 5}
+WINDOWS = {"kind": "windows", "rows": 8, "context": 3}
+TRAIN, VALIDATION = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
+PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
+
+
+def weights(network: nn.Module) -> dict[str, Tensor]:
+    return {name: t.detach().clone() for name, t in network.state_dict().items()}
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def job(folder: Path, **phase: Any) -> Any:
+    options: dict[str, Any] = {"batches": ROWS, "valid": VALIDATION, "train": TRAIN, "save": 1e9, "log": 5}
+    options |= phase
+    return small_job(folder, options.pop("slug", "lstm"), options.pop("model", MODEL), SIZE, **options)
+
+
+def run(folder: Path, **phase: Any) -> tuple[Any, list[Event]]:
+    made = job(folder, **phase)
+    events = list(descend(made))
+    return made.network, events
+
+
+# ------------------------------------------------------------------------------------------------ one step
+
+
+def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> None:
+    """Three steps of the loop against a plain torch loop: carried state, clipping, rate."""
+    made = job(tmp_path / "run", steps=3, clip=0.5, optimizer={"kind": "sgd", "rate": 0.7}, valid=None)
+    cls = model_class("lstm")
+    plain = cls(cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
+    plain.load_state_dict(weights(made.network))
+    list(descend(made))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.7)
+    table = torch.from_numpy(TRAIN[:404].reshape(4, 101).astype(np.int64))
+    state = None
+    for step in range(3):
+        part = table[:, step * 5 : step * 5 + 6]
+        layers, state = plain.hidden(Inputs(part[:, :-1]), state)
+        state = tuple(tuple(t.detach() for t in memory) for memory in state)
+        loss = nn.functional.cross_entropy(plain.readout.logits(layers[-1]).flatten(0, 1), part[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        optimizer.step()
+    for name, t in weights(made.network).items():
+        torch.testing.assert_close(t, weights(plain)[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_state_is_carried_and_dropped_at_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    plain = Causal.loss
+
+    def loss(self: Causal, network: Any, batch: Batch, state: Any) -> Any:
+        given.append(state is None)
+        return plain(self, network, batch, state)
+
+    monkeypatch.setattr(Causal, "loss", loss)
+    run(tmp_path / "run", epochs=2, valid=None)
+    assert given == ([True] + [False] * (PER_EPOCH - 1)) * 2
+
+
+def test_accumulating_two_halves_is_one_whole(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"slug": "nplm", "model": {"context": 3, "embedding": 4, "width": 6}, "valid": None}
+    options |= {"optimizer": {"kind": "sgd", "rate": 0.5}, "steps": 4}
+    whole, _ = run(tmp_path / "whole", batches=WINDOWS, **options)
+    halves, _ = run(tmp_path / "halves", batches={**WINDOWS, "rows": 4}, accumulate=2, **options)
+    for name, t in weights(whole).items():
+        torch.testing.assert_close(t, weights(halves)[name], rtol=1e-5, atol=1e-7)
+
+
+def test_clipping_bounds_the_step(tmp_path: Path) -> None:
+    """With plain SGD a step is rate × gradient, so its length is at most rate × clip, and just that when clipped."""
+    for clip, clipped in ((0.01, True), (1e6, False)):
+        made = job(tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log=1, valid=None)
+        before = weights(made.network)
+        (line,) = events_of(list(descend(made)), STEP)
+        moved = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(made.network).items()))
+        assert moved == pytest.approx(clip if clipped else line.values["norm"], rel=1e-3)
+        assert line.values["norm"] > 0.01  # the norm that is logged is the one before clipping
+
+
+def test_a_sum_over_time_is_length_times_the_mean() -> None:
+    torch.manual_seed(0)
+    network = NPLM(NPLM.Config(2, 3, 4), Vocabulary(SIZE, 0)).double()
+    ids = torch.randint(SIZE, (4, 7))
+    grads = []
+    for reduce in ("token", "sequence"):
+        loss = Causal({"kind": "rows"}, reduce).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
+        assert loss.count == 24
+        grads.append(torch.autograd.grad(loss.value, list(network.parameters())))
+    for token, sequence in zip(*grads, strict=True):
+        torch.testing.assert_close(sequence, 6 * token)
+
+
+def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
+    ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
+    np.random.default_rng(0).shuffle(ids)
+    made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
+    descent = Descent(made)
+    descent.begin()
+    loss = descent.objective.loss(made.network, next(descent.batches()), None)
+    shares = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
+    targets = next(descent.batches()).targets.numpy()
+    assert loss.value.item() == pytest.approx(-np.log(shares[targets]).mean(), rel=1e-5)
+
+
+def test_a_wrong_initial_table_is_refused(tmp_path: Path) -> None:
+    for i, initial in enumerate(({"kind": "xavierr"}, {"bias": "trigram"}, {"scael": 1.0})):
+        with pytest.raises(NextwordError, match="initial takes kind"):
+            run(tmp_path / str(i), steps=1, initial=initial)
+
+
+# ------------------------------------------------------------------------------------------------ budgets
+
+
+def test_epochs_and_steps(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "epochs", epochs=1.5)
+    assert (events[-1].step, events[-1].epoch, events[-1].values["reason"]) == (30, 1.5, "epochs")
+    assert [e.step for e in events_of(events, VALID)] == [20, 30]  # once an epoch, and at the end
+    _, events = run(tmp_path / "steps", steps=17)
+    assert (events[-1].step, events[-1].values["reason"]) == (17, "steps")
+    assert [e.step for e in events_of(events, VALID)] == list(range(1, 18))  # ten times or more
+    _, events = run(tmp_path / "every", steps=17, validate=6)
+    assert [e.step for e in events_of(events, VALID)] == [6, 12, 17]
+    assert events[0].values["steps"] == 17
+    assert events[0].values["per_epoch"] == PER_EPOCH
+    assert events[0].values["tokens"] == 405
+
+
+def test_accumulation_counts_epochs_in_text_read(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "run", epochs=1, accumulate=4, valid=None)
+    assert events[-1].step == PER_EPOCH // 4
+
+
+def test_the_log_says_the_mean_since_the_last_line(tmp_path: Path) -> None:
+    _, each = run(tmp_path / "each", steps=10, log=1, valid=None)
+    _, both = run(tmp_path / "both", steps=10, log=5, valid=None)
+    losses = [e.values["loss"] for e in events_of(each, STEP)]
+    assert len(losses) == 10
+    found = [e.values["loss"] for e in events_of(both, STEP)]
+    assert found == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
+    assert [e.values["seen"] for e in events_of(both, STEP)] == [100, 200]
+
+
+def test_minutes_become_steps_before_the_first_and_timing_leaves_no_trace(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "timed", minutes=0.003, model={"width": 8, "dropout": 0.3})
+    total = events[0].values["steps"]
+    assert events[0].kind == BEGIN
+    assert total >= 10
+    assert events[-1].values["reason"] == "minutes"
+    if events[-1].step == total:  # a machine that became much slower stops early
+        run(tmp_path / "counted", steps=total, model={"width": 8, "dropout": 0.3}, keep="last")
+        a = RunFolder(tmp_path / "timed").load_state()
+        b = RunFolder(tmp_path / "counted").load_state()
+        assert a is not None
+        assert b is not None
+        assert all(torch.equal(a[0][name], b[0][name]) for name in a[0])
+
+
+def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 3
+
+    _, events = run(tmp_path / "run", minutes=0.2, stop=stop)
+    total = events[0].values["steps"]
+    assert events[-1].values["reason"] == "interrupted"
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert (state[1]["total"], state[1]["step"]) == (total, 3)
+    monkeypatch.setattr(Descent, "_steps_from_minutes", lambda self: pytest.fail("the machine was timed again"))
+    again = descend(job(tmp_path / "run", minutes=0.2))
+    assert next(again).values["steps"] == total
+    again.close()
+
+
+def test_a_kill_right_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
+    events = descend(job(tmp_path / "run", minutes=0.003))
+    total = next(events).values["steps"]
+    events.close()  # as a kill would: before the first step
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert (state[1]["step"], state[1]["total"]) == (0, total)
+
+
+# ------------------------------------------------------------------------------------------------ validation
+
+
+def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
+    model = {"width": 8, "dropout": 0.4}
+    often, _ = run(tmp_path / "often", steps=12, validate=1, keep="last", model=model)
+    never, _ = run(tmp_path / "never", steps=12, valid=None, model=model)
+    assert equal(weights(often), weights(never))
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
+    """Validations as the test wants them."""
+    found = iter(values)
+    monkeypatch.setattr(Descent, "_held_out", lambda self: next(found))
+
+
+def test_patience_stops_after_more_than_so_many_without_a_better_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
+    _, events = run(tmp_path / "run", steps=8, validate=1, patience=2)
+    assert (events[-1].step, events[-1].values["reason"]) == (7, "patience")
+    assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, False, True, False, False, False]
+    assert (events[-1].values["best_step"], events[-1].values["valid"]) == (4, 1)
+
+
+@pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])
+def test_the_weights_kept_are_the_best_or_the_last(
+    keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [3, 2, 1, 2, 3, 4])
+    network, _ = run(tmp_path / "run", steps=6, validate=1, keep=keep)
+    monkeypatch.undo()
+    straight, _ = run(tmp_path / "straight", steps=step, valid=None)
+    saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)
+    assert equal(weights(network), weights(straight))
+    assert equal(weights(saved), weights(straight))
+
+
+def test_without_a_validation_text_the_last_weights_are_kept(tmp_path: Path) -> None:
+    network, _ = run(tmp_path / "run", steps=6, valid=None)
+    saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)
+    assert equal(weights(network), weights(saved))
+
+
+def test_validation_is_the_mean_over_the_held_out_text(tmp_path: Path) -> None:
+    network, events = run(tmp_path / "run", steps=3, validate=3)
+    ids = torch.from_numpy(VALIDATION.astype(np.int64))[None]
+    network.eval()
+    log_p, _ = network.score(ids, torch.tensor([ids.shape[1]]), None)
+    (found,) = events_of(events, VALID)
+    assert found.values["valid"] == pytest.approx(-log_p.double().mean().item(), rel=1e-5)
+    assert found.values["perplexity"] == pytest.approx(math.exp(found.values["valid"]))
+
+
+# ------------------------------------------------------------------------------------------------ resuming, breaking
+
+
+@pytest.mark.parametrize("slug", ["nplm", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize(
+    "optimizer", [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "nadamw", "rate": 0.01}, {"kind": "adagrad"}]
+)
+def test_a_broken_run_goes_on_to_the_same_bits(slug: str, optimizer: dict[str, Any], tmp_path: Path) -> None:
+    """Carried state, dropout's randomness, optimizer, schedule by validations and accumulation, all at once."""
+    options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate": 2, "accumulate": 3}
+    options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log": 4}
+    options["model"] = {"width": 8, "dropout": 0.3} | ({"context": 1} if slug == "nplm" else {"layers": 2})
+    run(tmp_path / "straight", **options)
+    for breaks in (1, 5, 6):  # interrupted three times
+        count = iter(range(1, 99))
+        run(tmp_path / "broken", stop=lambda c=count, b=breaks: next(c) == b, **options)
+    run(tmp_path / "broken", **options)
+    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "broken").load_state()
+    assert a is not None
+    assert b is not None
+    assert equal(a[0], b[0])
+    assert {k: v for k, v in a[1].items() if k != "seconds"} == {k: v for k, v in b[1].items() if k != "seconds"}
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
+
+
+def test_a_finished_run_that_is_resumed_only_says_so(tmp_path: Path) -> None:
+    network, _ = run(tmp_path / "run", steps=6, validate=3)
+    again, events = run(tmp_path / "run", steps=6, validate=3)
+    assert [e.kind for e in events] == [BEGIN, END]
+    assert events[-1].values["reason"] == "steps"
+    assert equal(weights(network), weights(again))
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The gradient of this step is no number, though its loss still is: the weights break after it."""
+    plain = Descent.advance
+
+    def advance(self: Descent, batches: Any) -> None:
+        plain(self, batches)
+        if self.step == at:
+            with torch.no_grad():
+                next(self.network.parameters()).fill_(math.nan)
+
+    monkeypatch.setattr(Descent, "advance", advance)
+
+
+@pytest.mark.parametrize("log", [1, 4])
+@pytest.mark.parametrize("valid", [None, VALIDATION])
+@pytest.mark.parametrize("at", [6, 7, 8, 9])
+def test_a_loss_that_is_no_number_stops_with_the_last_good_state_kept(
+    at: int, valid: Any, log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, at)
+    with pytest.raises(NextwordError, match=r"(?s)Training diverged.*lower rate.*clipping"):
+        run(tmp_path / "run", steps=9, log=log, save=0, validate=4, valid=valid)
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert 4 <= state[1]["step"] < at
+    assert all(torch.isfinite(t).all() for name, t in state[0].items())
+    if (tmp_path / "run" / FILE).exists():
+        cls = model_class("lstm")
+        kept = cls.load(tmp_path / "run", cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
+        assert all(torch.isfinite(t).all() for t in kept.state_dict().values())
+
+
+def test_a_loss_that_explodes_stops_too(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="Training diverged"):
+        run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log=1,
+            optimizer={"kind": "sgd", "rate": 1e4})  # fmt: skip
+
+
+def test_an_interruption_says_so_and_keeps_all(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "run", steps=9, stop=lambda: True)
+    assert (events[-1].step, events[-1].values["reason"]) == (1, "interrupted")
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert state[1]["step"] == 1
+    json.dumps([e.as_line() for e in events])
+
+
+def test_the_saved_state_is_small_json_and_tensors(tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=3)
+    (folder,) = [p for p in (tmp_path / "run" / "state").iterdir() if p.is_dir()]
+    assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json"}
+    assert folder.name == (tmp_path / "run" / "state" / "current").read_text()
+
+
+def test_the_loop_learns(tmp_path: Path) -> None:
+    network, events = trained(
+        tmp_path / "run", "gru", {"width": 16}, SIZE, TRAIN, VALIDATION,
+        batches=ROWS, optimizer={"kind": "adam", "rate": 0.03}, clip=1.0, epochs=6,
+    )  # fmt: skip
+    values = [e.values["valid"] for e in events_of(events, VALID)]
+    assert values[-1] < 0.75 * math.log(SIZE - 1)
+    assert not network.training
+    assert loop.VALIDATIONS == 10
