@@ -12,11 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from nextword.contract import Batch, Inputs, NextwordError
+
+
+def check_counts(layout: Any) -> None:
+    """Every size of a layout is a whole number of at least 1."""
+    for name, value in vars(layout).items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least 1.")
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,7 @@ class Rows:
     length: int = 35
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.length < 1:
-            raise NextwordError(f"batches: rows = {self.rows} and length = {self.length} must both be at least 1.")
+        check_counts(self)
 
     def per_epoch(self, ids: np.ndarray) -> int:
         columns = len(ids) // self.rows

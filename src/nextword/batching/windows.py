@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nextword.batching.rows import check_counts
 from nextword.contract import Batch, Inputs, NextwordError
 
 
@@ -23,8 +24,7 @@ class Windows:
     context: int = 4
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.context < 1:
-            raise NextwordError(f"batches: rows = {self.rows} and context = {self.context} must both be at least 1.")
+        check_counts(self)
 
     def per_epoch(self, ids: np.ndarray) -> int:
         examples = len(ids) - self.context

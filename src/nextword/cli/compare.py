@@ -42,8 +42,11 @@ def compare(
     from nextword.compare.report import render
     from nextword.compare.run import compare as run_comparison
     from nextword.compare.run import make_plan
+    from nextword.contract import NextwordError
     from nextword.corpora import default_name
 
+    if resume and (what or changes):
+        raise NextwordError("--resume goes on with a comparison as planned: name no models, change no numbers.")
     text = keep_stdin(data or default_name())
     folder = Path(out or f"runs/compare-{Path(text).stem}")
     plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
@@ -58,7 +61,7 @@ def compare(
     elif done:
         from nextword.compare.table import leaderboard
 
-        console.print(leaderboard(comparison))
+        console.print(leaderboard(comparison, console.width))
         console.print(f"report: [bold]{escape(str(report))}[/]", soft_wrap=True)
     if interrupted:
         err.print(
@@ -105,7 +108,7 @@ def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
     prompt = " ".join(((comparison["passage"] or {}).get("text") or "the").split()[:4]).replace('"', "")
     console.print(
         f'\nThe models are yours to use:\n  nextword generate {best} "{prompt}" --length 80\n'
-        f'  nextword next {best} "{prompt}"\n  nextword evaluate {best} --data README.md',
+        f'  nextword next {best} "{prompt}"\n  nextword evaluate {best} --data my.txt',
         highlight=False,
         markup=False,
         soft_wrap=True,  # each is to be copied whole

@@ -45,6 +45,8 @@ class Plan:
             raise NextwordError(
                 f"{folder} already holds a comparison. Go on with it (--resume), or choose another --out."
             )
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise NextwordError(f"{folder} already holds other files. Choose another --out.")
 
     def save(self, device: str) -> dict[str, Any]:
         """Write all that is known so far, and return it as `compare --json` prints it."""

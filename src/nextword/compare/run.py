@@ -76,6 +76,7 @@ def compare(
     chosen = choose_device(device)
     corpus = open_corpus(plan.data)
     split = "test" if "test" in corpus.splits else "valid"
+    plan.save(str(chosen))  # before anything else is written: a kill from here on can be resumed
     to_train = [entry for entry in plan.entries if "recipe" in entry]
     tokenizer: Any = None
     streams: dict[str, Any] = {}

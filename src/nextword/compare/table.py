@@ -73,17 +73,19 @@ def _training(event: Any, row: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-def leaderboard(comparison: dict[str, Any]) -> Group:
+def leaderboard(comparison: dict[str, Any], width: int = 120) -> Group:
     """Best first; exact likelihoods only are ranked, and what is not clearly different is said."""
     models = [m for m in comparison["models"] if m["status"] == "done"]
     exact = [m for m in models if m["kind"] == "exact"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
-    table.add_column("model", style="bold")
-    for name in ("bits/byte", "95 % interval", "word ppl", "token ppl", "parameters", "on disk", "training", "scoring"):
-        table.add_column(name, justify="right")
+    table.add_column("model", style="bold", no_wrap=True)
+    columns = [name for name in COLUMNS if width >= WIDE or name in NARROW]
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     for rank, m in enumerate(exact, 1):
-        table.add_row(*_row(rank, m))
+        cells = _cells(m)
+        table.add_row(str(rank), escape(m["name"]), *(cells[name] for name in columns))
     parts: list[Any] = [table]
     for m in models:
         if m["kind"] != "exact":
@@ -95,20 +97,23 @@ def leaderboard(comparison: dict[str, Any]) -> Group:
     return Group(*parts)
 
 
-def _row(rank: int, m: dict[str, Any]) -> list[str]:
+COLUMNS = ("bits/byte", "95 % interval", "word ppl", "token ppl", "parameters", "on disk", "training", "scoring")
+NARROW = ("bits/byte", "95 % interval", "word ppl", "parameters", "training", "scoring")  # what a terminal of 80 shows
+WIDE = 100
+
+
+def _cells(m: dict[str, Any]) -> dict[str, str]:
     low, high = m.get("bits_per_byte_low"), m.get("bits_per_byte_high")
-    return [
-        str(rank),
-        escape(m["name"]),
-        "–" if m["bits_per_byte"] is None else f"[bold]{m['bits_per_byte']:.3f}[/]",
-        "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
-        "–" if m["word_perplexity"] is None else f"{m['word_perplexity']:,.1f}",
-        "–" if m["token_perplexity"] is None else f"{m['token_perplexity']:,.1f}",
-        count(m["parameters"]),
-        size(m["size"]),
-        duration(m["seconds"]) if m.get("seconds") else "–",
-        f"{count(m['tokens_per_second'])}/s" if m.get("tokens_per_second") else "–",
-    ]
+    return {
+        "bits/byte": "–" if m["bits_per_byte"] is None else f"[bold]{m['bits_per_byte']:.3f}[/]",
+        "95 % interval": "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
+        "word ppl": "–" if m["word_perplexity"] is None else f"{m['word_perplexity']:,.1f}",
+        "token ppl": "–" if m["token_perplexity"] is None else f"{m['token_perplexity']:,.1f}",
+        "parameters": count(m["parameters"]),
+        "on disk": size(m["size"]),
+        "training": duration(m["seconds"]) if m.get("seconds") else "–",
+        "scoring": f"{count(m['tokens_per_second'])}/s" if m.get("tokens_per_second") else "–",
+    }
 
 
 def verdict(exact: list[dict[str, Any]]) -> str:

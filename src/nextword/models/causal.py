@@ -5,6 +5,7 @@ The mixin turns those two into the Autoregressive contract, into an Encoder, and
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ from torch import Tensor, nn
 from nextword.contract import Inputs, NextwordError, Readout, State, Vocabulary
 
 FILE = "model.safetensors"
+
+
+def check_sizes(config: Any) -> None:
+    """Sizes count something, and dropout is a share; called by a Config when it is made."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        least = 0 if field.default == 0 else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise NextwordError(f"[model] {field.name} = {value}: it must be at least {least}.")
+        if field.name == "dropout" and not 0 <= value < 1:
+            raise NextwordError(f"[model] dropout = {value}: it is the share that is dropped, from 0 up to below 1.")
 
 
 class Saved(nn.Module):

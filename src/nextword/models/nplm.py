@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Inputs, State, Vocabulary
 from nextword.layers.softmax import Full
-from nextword.models.causal import CausalNetwork
+from nextword.models.causal import CausalNetwork, check_sizes
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class NPLMConfig:
     width: int = 128  # h
     direct: bool = False  # W
     dropout: float = 0.0  # not in the paper, which had early stopping and weight decay
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
 
 
 class NPLM(CausalNetwork):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers.recurrent import Layer
 from nextword.layers.softmax import Full, Tied
-from nextword.models.causal import CausalNetwork
+from nextword.models.causal import CausalNetwork, check_sizes
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class RecurrentConfig:
     embedding: int = 0  # 0: the same as width
     dropout: float = 0.0
     tied: bool = False  # output matrix = embedding (Press & Wolf 2017)
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
 
 
 @dataclass(frozen=True)
