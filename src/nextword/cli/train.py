@@ -157,7 +157,7 @@ class _Watch:
             note = ""
             if "loss" in values:
                 note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
-            self._update(event.phase, event.step, self.total, note)
+            self._update(event.phase, event.step, values.get("of") or self.total, note)
         elif event.kind == "valid":
             bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
             mark = " [green]best[/]" if values["best"] else ""

@@ -66,7 +66,7 @@ def _training(event: Any, row: dict[str, Any]) -> dict[str, Any]:
         new |= {"parameters": values.get("parameters"), "total": values.get("steps")}
     if event.kind == "valid" and "valid_bits_per_byte" in values:
         new["valid"] = values["valid_bits_per_byte"]
-    total = new.get("total") or row.get("total")
+    total = new["total"] = values.get("of") or new.get("total") or row.get("total")
     share = min(event.step / total, 1.0) if total else 0.0
     filled = round(14 * share)
     new["status"] = f"[cyan]{'━' * filled}[/][dim]{'━' * (14 - filled)}[/] {100 * share:3.0f} %"
@@ -97,8 +97,8 @@ def leaderboard(comparison: dict[str, Any], width: int = 120) -> Group:
     return Group(*parts)
 
 
-COLUMNS = ("bits/byte", "95 % interval", "word ppl", "token ppl", "parameters", "on disk", "training", "scoring")
-NARROW = ("bits/byte", "95 % interval", "word ppl", "parameters", "training", "scoring")  # what a terminal of 80 shows
+COLUMNS = ("bits/byte", "95 %", "word ppl", "token ppl", "params", "on disk", "training", "scoring")
+NARROW = ("bits/byte", "95 %", "word ppl", "params", "training", "scoring")  # what a terminal of 80 shows
 WIDE = 100
 
 
@@ -106,10 +106,10 @@ def _cells(m: dict[str, Any]) -> dict[str, str]:
     low, high = m.get("bits_per_byte_low"), m.get("bits_per_byte_high")
     return {
         "bits/byte": "–" if m["bits_per_byte"] is None else f"[bold]{m['bits_per_byte']:.3f}[/]",
-        "95 % interval": "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
+        "95 %": "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
         "word ppl": "–" if m["word_perplexity"] is None else f"{m['word_perplexity']:,.1f}",
         "token ppl": "–" if m["token_perplexity"] is None else f"{m['token_perplexity']:,.1f}",
-        "parameters": count(m["parameters"]),
+        "params": count(m["parameters"]),
         "on disk": size(m["size"]),
         "training": duration(m["seconds"]) if m.get("seconds") else "–",
         "scoring": f"{count(m['tokens_per_second'])}/s" if m.get("tokens_per_second") else "–",

@@ -25,6 +25,7 @@ from nextword.training.scale import arithmetic, synchronize
 from nextword.training.schedules import Progress, Schedule
 
 VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
+RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more
 VALIDATING = 0.1  # the share of a budget in minutes that validations may take, unless that leaves fewer than two
 
 
@@ -45,6 +46,7 @@ def descend(job: Job) -> Iterator[Event]:
             yield descent.event(STEP, **descent.measure())
         if due:
             yield descent.event(VALID, **descent.validate())
+        descent.retime()
         reason = "interrupted" if job.stop() else descent.over()
         if reason or descent.save_is_due():
             descent.save(reason)
@@ -67,6 +69,7 @@ class Descent:
         self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
         self.every = phase.validate or (self.per_epoch if phase.epochs else max(1, self.total // VALIDATIONS))
         self.step = 0
+        self.retimed = not phase.minutes
         self.carried: State = None
         self.validations: list[float] = []
         self.best: dict[str, Any] = {}
@@ -112,7 +115,7 @@ class Descent:
             unigram_bias(readout.bias, counts)
 
     def _steps_from_minutes(self) -> None:
-        """Time real steps and a validation, undo them, and fix the number of steps: from here on, no clock decides."""
+        """Time real steps and a validation, undo them, and turn the time into a number of steps."""
         budget = self.phase.minutes * 60
         kept = nest.clone(self._tensors()), torch.get_rng_state()
         batches = self.batches()
@@ -136,6 +139,17 @@ class Descent:
         self.total = max(VALIDATIONS, int((budget - validations * once) / each))
         self.every = self.phase.validate or -(-self.total // validations)
         self.save("")  # so that a kill before the first state does not time the machine anew
+
+    def retime(self) -> None:
+        """Once, early on: the machine's pace is known better than from a few steps, so set their number anew; and save,
+        so that from here on no clock decides."""
+        if self.retimed or self.step < max(RETIMED * self.total, 5):
+            return
+        self.retimed = True
+        validations = max(1, round(self.total / self.every))
+        self.total = max(self.step + 1, int(60 * self.phase.minutes * self.step / self.seconds()))
+        self.every = self.phase.validate or -(-self.total // validations)
+        self.save("")
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -208,6 +222,7 @@ class Descent:
         now = self._now()
         line = {
             "loss": nats,
+            "of": self.total,
             **self._bits(nats, self.train, "train"),
             "rate": self.optimizer.param_groups[0]["lr"],
             "tokens_per_second": round(self.count / max(now - self.marked, 1e-9)),
@@ -297,6 +312,7 @@ class Descent:
             "step": self.step,
             "total": self.total,
             "every": self.every,
+            "retimed": self.retimed,
             "reason": "" if reason == "interrupted" else reason,
             "validations": self.validations,
             "best": self.best,
@@ -322,7 +338,7 @@ class Descent:
         if self.device.type == "cuda" and "random_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
         self.nats = tensors["nats"].to(self.device)
-        for name in ("step", "total", "every", "validations", "best", "count", "since", "reason"):
+        for name in ("step", "total", "every", "retimed", "validations", "best", "count", "since", "reason"):
             setattr(self, name, values[name])
         self.before = values["seconds"]
         return True
