@@ -96,25 +96,25 @@ def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
 
 
 def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
-    names = [entry["name"] for entry in make_plan(tmp_path, ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries]
+    names = [entry["name"] for entry in make_plan(tmp_path / "out", ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries]
     assert names == ["nplm-tiny", "nplm-tiny-2", "lstm-tiny"]
     for folder in ("a/run", "b/run"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "manifest.json").write_text("{}")
-    plan = make_plan(tmp_path, [str(tmp_path / "a/run"), str(tmp_path / "b/run")], "x", 1)
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "a/run"), str(tmp_path / "b/run")], "x", 1)
     assert [entry["name"] for entry in plan.entries] == ["run", "run-2"]
     assert all("recipe" not in entry for entry in plan.entries)
-    assert [e["name"] for e in make_plan(tmp_path, [], "x", 1).entries] == [r.slug for r in default_ladder()]
+    assert [e["name"] for e in make_plan(tmp_path / "out", [], "x", 1).entries] == [r.slug for r in default_ladder()]
 
 
 def test_a_plan_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="more than nothing"):
-        make_plan(tmp_path, [], "python", 0)
+        make_plan(tmp_path / "out", [], "python", 0)
     (tmp_path / "folder").mkdir()
     with pytest.raises(NextwordError, match="no run folder"):
-        make_plan(tmp_path, [str(tmp_path / "folder")], "python", 1)
+        make_plan(tmp_path / "out", [str(tmp_path / "folder")], "python", 1)
     with pytest.raises(NextwordError, match="Did you mean"):
-        make_plan(tmp_path, ["lstm/tinny"], "python", 1)
+        make_plan(tmp_path / "out", ["lstm/tinny"], "python", 1)
 
 
 def test_results_are_ranked_exact_and_comparable_first(tmp_path: Path) -> None:

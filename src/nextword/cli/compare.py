@@ -44,6 +44,7 @@ def compare(
     from nextword.compare.run import make_plan
     from nextword.contract import NextwordError
     from nextword.corpora import default_name
+    from nextword.training.scale import choose_device
 
     if resume and (what or changes):
         raise NextwordError("--resume goes on with a comparison as planned: name no models, change no numbers.")
@@ -51,7 +52,7 @@ def compare(
     folder = Path(out or f"runs/compare-{Path(text).stem}")
     plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
     interrupted = _watch(plan, run_comparison, device, quiet or json)
-    comparison = plan.result(device)
+    comparison = plan.result(str(choose_device(device)))
     done = [m for m in comparison["models"] if m["status"] == "done"]
     report = folder / "report.html"
     if done:

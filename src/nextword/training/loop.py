@@ -26,7 +26,10 @@ from nextword.training.schedules import Progress, Schedule
 
 VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
 RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more
-VALIDATING = 0.1  # the share of a budget in minutes that validations may take, unless that leaves fewer than two
+HELD = (
+    200,
+    5_000,
+)  # held-out tokens validated on per second of a budget in minutes, and at the least: enough for a curve
 
 
 def descend(job: Job) -> Iterator[Event]:
@@ -48,6 +51,9 @@ def descend(job: Job) -> Iterator[Event]:
             yield descent.event(VALID, **descent.validate())
         descent.retime()
         reason = "interrupted" if job.stop() else descent.over()
+        if reason == "minutes" and not due and descent.valid is not None:  # cut short: what was learnt since is worth
+            yield descent.event(STEP, **descent.measure())  # a look, and perhaps keeping
+            yield descent.event(VALID, **descent.validate())
         if reason or descent.save_is_due():
             descent.save(reason)
     if reason != "interrupted":
@@ -129,15 +135,14 @@ class Descent:
         began = self._now()
         if self.valid is not None:
             self._held_out()
-        once = max(self._now() - began, 1e-6)
-        validations = max(2, min(VALIDATIONS, int(VALIDATING * budget / once)))
+        validations = VALIDATIONS * (self._now() - began)
         self._restore_tensors(kept[0])
         torch.set_rng_state(kept[1])
         self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
         self.step, self.count, self.since, self.carried = 0, 0, 0, None
         self.nats.zero_()
-        self.total = max(VALIDATIONS, int((budget - validations * once) / each))
-        self.every = self.phase.validate or -(-self.total // validations)
+        self.total = max(VALIDATIONS, int((budget - validations) / each))
+        self.every = self.phase.validate or -(-self.total // VALIDATIONS)
         self.save("")  # so that a kill before the first state does not time the machine anew
 
     def retime(self) -> None:
@@ -146,9 +151,8 @@ class Descent:
         if self.retimed or self.step < max(RETIMED * self.total, 5):
             return
         self.retimed = True
-        validations = max(1, round(self.total / self.every))
         self.total = max(self.step + 1, int(60 * self.phase.minutes * self.step / self.seconds()))
-        self.every = self.phase.validate or -(-self.total // validations)
+        self.every = self.phase.validate or -(-self.total // VALIDATIONS)
         self.save("")
 
     def facts(self) -> dict[str, Any]:
@@ -270,7 +274,8 @@ class Descent:
         self.network.eval()
         nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
         carried: State = None
-        for batch in self.objective.held_out(self.valid.ids):
+        some = max(int(HELD[0] * 60 * self.phase.minutes), HELD[1]) if self.phase.minutes else None
+        for batch in self.objective.held_out(self.valid.ids[:some]):
             batch = self._here(batch)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
