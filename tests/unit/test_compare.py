@@ -45,6 +45,18 @@ def test_the_largest_size_that_fits_the_time(seconds: float, width: int, monkeyp
     assert chosen.model == {"layers": 1, "width": width}
 
 
+@pytest.mark.parametrize(("seconds", "dropout"), [(8, 0.0), (300, 0.5)])
+def test_a_text_that_will_be_read_very_often_gets_what_the_recipe_says(
+    seconds: float, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one size sees seconds / 10 times the text: here 0.8 passes and 30."""
+    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 10 * seconds)
+    compare_table = {"sizes": [{"width": 8}], "often": {"dropout": 0.5}}
+    recipe = from_tables({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
+    chosen = fitted(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
+    assert chosen.model == {"width": 8, "dropout": dropout}
+
+
 def test_a_recipe_that_offers_no_sizes_stays_as_it_is() -> None:
     recipe = load_recipe("lstm/tiny")
     assert fitted(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
@@ -96,7 +108,9 @@ def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
 
 
 def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
-    names = [entry["name"] for entry in make_plan(tmp_path / "out", ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries]
+    names = [
+        entry["name"] for entry in make_plan(tmp_path / "out", ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries
+    ]
     assert names == ["nplm-tiny", "nplm-tiny-2", "lstm-tiny"]
     for folder in ("a/run", "b/run"):
         (tmp_path / folder).mkdir(parents=True)

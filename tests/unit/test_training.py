@@ -178,7 +178,24 @@ def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
     assert events[0].kind == BEGIN
     assert events[0].values["steps"] >= 10
     assert events[-1].values["reason"] == "minutes"
-    assert events[-1].step <= events[0].values["steps"]
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert events[-1].step == state[1]["step"] <= state[1]["total"]  # fewer where the machine became much slower
+
+
+def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
+    descent = Descent(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Descent, "seconds", lambda self: float(self.step))
+    descent.total, descent.every = 1800, 180
+    totals = []
+    for descent.step in (1, 359, 360, 361, 599):
+        descent.retime()
+        totals.append((descent.total, descent.every))
+    assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
+    again = Descent(job(tmp_path / "run", minutes=10))
+    assert again.restore()
+    assert (again.total, again.every, again.retimed) == (600, 60, True)
 
 
 def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
