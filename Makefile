@@ -26,7 +26,7 @@ demo: setup
 	else $(BIN)/nextword compare --minutes 4 --out runs/demo; fi
 
 test: setup-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 lint: setup-dev
 	$(BIN)/ruff check .

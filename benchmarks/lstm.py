@@ -4,8 +4,8 @@
 
 The peer is the word_language_model of pytorch/examples as a user would write it today: nn.Embedding, nn.LSTM,
 nn.Linear, cross_entropy, clip_grad_norm_, and SGD by hand (embedding and hidden 200, 2 layers, batch 20, bptt 35,
-rate 20, clip 0.25, dropout 0.2). Ours is `nextword.train` on the recipe lstm/wikitext2, the same model. The two take
-turns, a block of steps each, so that whatever else the machine does falls on both; the medians are compared.
+rate 20, clip 0.25, dropout 0.2). Ours is `nextword.train` on the recipe lstm/wikitext2, set to the same model. The
+two take turns, a block of steps each, so that whatever else the machine does falls on both; the medians are compared.
 
 Generation: with carried state a token costs the same however many came before it.
 """
@@ -86,6 +86,7 @@ def bare_loop(data: Path, block: int) -> Iterator[tuple[int, float]]:
 def our_loop(data: Path, block: int, folder: Path) -> Iterator[tuple[int, float]]:
     options = {"steps": NEVER, "log": block, "save": NEVER, "validate": NEVER}
     changes = [f"phase.0.{key}={value}" for key, value in options.items()]
+    changes += ["model.tied=false", "phase.0.schedule={kind='constant'}"]  # the peer's model, at the peer's rate
     recipe = load_recipe("lstm/wikitext2", changes).with_data([str(data)])
     seen = 0
     for event in nextword.train(recipe, folder, device="cpu"):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and threads that wait spin
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 

@@ -76,7 +76,7 @@ def test_score_is_the_sum_of_steps(lm: language_model.Causal) -> None:
     total = 0.0
     for id in ids:
         log_p, state = lm.network.step(last, state)
-        total -= float(log_p[0, id])
+        total -= log_p[0, id].item()
         last = id[None]
     assert lm.score(TEXTS[2]).nats == pytest.approx(total, rel=1e-4)
 
@@ -155,7 +155,7 @@ def test_windows_score_every_token_once_with_the_context_stated(
         seen = torch.tensor(padded[max(0, end - context) : t + 2])[None]
         _, state = lm.network.start(1)
         log_p, _ = lm.network.score(seen, torch.tensor([seen.shape[1]]), state)
-        assert nats[t] == pytest.approx(-float(log_p[0, -1]), rel=1e-3, abs=1e-4)
+        assert nats[t] == pytest.approx(-log_p[0, -1].item(), rel=1e-3, abs=1e-4)
 
 
 def test_next_words_are_likely_first_and_no_more_than_all(lm: language_model.Causal) -> None:

@@ -61,7 +61,7 @@ def show(result: dict[str, Any]) -> None:
         return
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
     console.print(f"\non [bold]{escape(result['data'])}[/] ({counts})")
-    table(("bits/byte", "word perplexity", "token perplexity", "context", "parameters"), [_cells(result)])
+    table(("bits/byte", "word ppl", "token ppl", "context", "parameters"), [_cells(result)])
     for note in result["notes"]:
         console.print(f"[dim]· {note}[/]")
 
@@ -85,6 +85,7 @@ def number(value: float | None, digits: int) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     from rich import box
+    from rich.console import Console
     from rich.table import Table
 
     shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
@@ -93,4 +94,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         shown.add_column(column, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i == 0)
     for row in rows:
         shown.add_row(*row)
-    console.print(shown)
+    if console.is_terminal:
+        console.print(shown)
+    else:  # a pipe has no width: nothing that a person greps for may be cut
+        wide = console.measure(shown, options=console.options.update(max_width=1000)).maximum
+        Console(file=console.file, width=wide, highlight=False).print(shown)

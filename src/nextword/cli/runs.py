@@ -24,6 +24,7 @@ def runs(
       nextword runs runs/lstm-tiny
     """
     from nextword.cli.results import number, table
+    from nextword.compare.charts import count, size
 
     if run:
         facts = _facts(Path(run))
@@ -53,13 +54,13 @@ def runs(
             escape(f["data"] or "–"),
             number(f["bits_per_byte"], 3),
             number(f["word_perplexity"], 1),
-            f"{f['parameters']:,}" if f["parameters"] else "–",
-            f"{f['size'] / 1e6:.1f} MB",
+            count(f["parameters"]) if f["parameters"] else "–",
+            size(f["size"]),
             escape(f["status"]),
         ]
         for f in found
     ]
-    table(("run", "model", "data", "bits/byte", "word ppl", "parameters", "size", "status"), rows)
+    table(("run", "model", "data", "bits/byte", "word ppl", "params", "size", "status"), rows)
     console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · runs RUN[/]")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from nextword.contract import Score
 
+FEWEST = 400  # tokens that an interval is worth giving from: below, too few blocks to draw from
 UNSPACED = 25  # bytes a "word" from which on the script must be one that writes no spaces
 
 
@@ -79,7 +80,7 @@ def evaluate_stream(
         stride if context else lm.stride,
     )
     low, high = (None, None)
-    if score.bits_per_byte() is not None:
+    if score.bits_per_byte() is not None and len(nats) >= FEWEST:
         low, high = bootstrap(nats, id_bytes(lm.tokenizer)[stream.ids], total=stream.bytes)
     return Evaluation(score, low, high, seconds, _conventions(lm.tokenizer, stream))
 

@@ -88,7 +88,9 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """(T, B, I), memory → (T, B, D), memory after the last step."""
-        return self.stepwise(x, memory) if self.leak else self.fused(x, memory)
+        # For a single step on the CPU the kernel's set-up costs up to ten times the step
+        single = len(x) == 1 and not x.is_cuda
+        return self.stepwise(x, memory) if self.leak or single else self.fused(x, memory)
 
     def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """The definition, one step after the other."""
