@@ -150,6 +150,12 @@ def record(path: Path, measured: Mapping[str, Any]) -> None:
     path.write_bytes(text.encode())
 
 
+def short_authors(authors: str) -> str:
+    """As a citation names them: one, two, or the first and others."""
+    first, *others = authors.split(", ")
+    return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{near[0]}'?" if near else ""

@@ -128,7 +128,7 @@ def test_the_headline_says_the_result_in_words():
     text = Page(render(comparison(*FOUR))).text
     assert "On web , the LSTM predicts best: 2.01 bits per byte (1.98–2.04)." in text
     assert "It would compress the text to 25 % of its size." in text  # 2.01 of 8 bits
-    assert "4 models: trained on 604,321 words, scored on 3.31 MB of held-out text, at most 5 min each on cpu." in text
+    assert "4 models: trained on 604,321 words, scored on 3.31 MB of held-out text, 5 min for all on cpu." in text
 
 
 def test_the_leaderboard_shows_the_numbers_given_from_best_to_worst():

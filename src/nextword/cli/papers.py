@@ -36,7 +36,7 @@ def papers(
       nextword papers --record runs/lstm-wikitext2
     """
     from nextword.contract import NextwordError
-    from nextword.recipe import suggestion
+    from nextword.recipe import short_authors, suggestion
 
     if record:
         _record(record, json)
@@ -58,7 +58,7 @@ def papers(
         emit_json(rows)
         return
     for row in rows:
-        console.print(f"[bold]{row['slug']}[/]  {row['title']} · {_short(row['authors'])} {row['year']}")
+        console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
         console.print(f"[dim]can {', '.join(row['can'])}[/]")
         for recipe in row["recipes"]:
             console.print(
@@ -68,11 +68,6 @@ def papers(
             )
         console.print()
     console.print("[dim]Train one: nextword train SLUG/RECIPE · more on one: nextword papers SLUG[/]")
-
-
-def _short(authors: str) -> str:
-    first, *others = authors.split(", ")
-    return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
 
 
 def _canon() -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ class _Page:
         says += [f"scored on {size(held)} of held-out text"] if held else []
         if budget.get("minutes"):
             where = f" on {escape(budget['device'])}" if budget.get("device") else ""
-            says.append(f"at most {duration(60 * budget['minutes'])} each{where}")
+            says.append(f"{duration(60 * budget['minutes'])} for all{where}")
         models = len(self.marks)
         return f'<p class="setting">{models} model{"s" * (models != 1)}: {", ".join(says)}.</p>' if says else ""
 
@@ -310,7 +310,7 @@ class _Page:
             "Interval": [INTERVAL],
             "Data": [data.get("name"), data.get("source")],
             "Tokenizer": [tokens.get("kind"), vocabulary, lossless, each],
-            "Budget": [budget.get("minutes") and f"{duration(60 * budget['minutes'])} of training a model"],
+            "Budget": [budget.get("minutes") and f"{duration(60 * budget['minutes'])} for all models"],
             "Machine": [budget.get("machine"), budget.get("device"), threads],
         }
         said = {k: escape(", ".join(str(part) for part in parts if part)) for k, parts in facts.items()}

@@ -21,7 +21,7 @@ from nextword.corpora import open_corpus
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.language_model import load
 from nextword.lens.surprisal import surprisal
-from nextword.recipe import Recipe, from_tables, load_recipe, to_tables
+from nextword.recipe import Recipe, from_tables, load_recipe, short_authors, to_tables
 from nextword.tokens import load_tokenizer
 from nextword.training import learn_tokenizer, train
 from nextword.training.scale import choose_device
@@ -190,7 +190,7 @@ def _title(recipe: Recipe) -> str:
     paper, slug = recipe.paper, recipe.slug.upper()
     if not {"authors", "year"} <= paper.keys():
         return slug
-    return f"{slug} ({paper['authors'].split(',')[0]} et al. {paper['year']})"
+    return f"{slug} ({short_authors(paper['authors'])} {paper['year']})"
 
 
 def _disk(run: RunFolder) -> int:
