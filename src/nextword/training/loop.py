@@ -123,21 +123,21 @@ class Descent:
     def _steps_from_minutes(self) -> None:
         """Time real steps and a validation, undo them, and turn the time into a number of steps."""
         budget = self.phase.minutes * 60
-        kept = nest.clone(self._tensors()), torch.get_rng_state()
-        batches = self.batches()
-        for _ in range(2):  # warm up
-            self.advance(batches)
-        done, began = 0, self._now()
-        while done < 3 or (self._now() - began < min(2.0, 0.04 * budget) and done < 200):
-            self.advance(batches)
-            done += 1
-        each = (self._now() - began) / done
-        began = self._now()
-        if self.valid is not None:
-            self._held_out()
-        validations = VALIDATIONS * (self._now() - began)
-        self._restore_tensors(kept[0])
-        torch.set_rng_state(kept[1])
+        kept = nest.clone(self._tensors())
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            batches = self.batches()
+            for _ in range(2):  # warm up
+                self.advance(batches)
+            done, began = 0, self._now()
+            while done < 3 or (self._now() - began < min(2.0, 0.04 * budget) and done < 200):
+                self.advance(batches)
+                done += 1
+            each = (self._now() - began) / done
+            began = self._now()
+            if self.valid is not None:
+                self._held_out()
+            validations = VALIDATIONS * (self._now() - began)
+        self._restore_tensors(kept)
         self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
         self.step, self.count, self.since, self.carried = 0, 0, 0, None
         self.nats.zero_()
@@ -184,6 +184,8 @@ class Descent:
             self.count += loss.count
         if self.phase.clip:
             self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.phase.clip)
+        elif (self.step + 1) % self.phase.log == 0:  # for the log alone
+            self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         rate = self.schedule(self.progress()) * batch.scale
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -229,11 +231,10 @@ class Descent:
             "of": self.total,
             **self._bits(nats, self.train, "train"),
             "rate": self.optimizer.param_groups[0]["lr"],
+            "norm": float(self.norm),
             "tokens_per_second": round(self.count / max(now - self.marked, 1e-9)),
             "seen": self.step * self.count // max(self.since, 1),
         }
-        if self.phase.clip:
-            line["norm"] = float(self.norm)
         self.nats.zero_()
         self.count, self.since, self.marked = 0, 0, now
         return line
