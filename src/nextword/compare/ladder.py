@@ -21,7 +21,7 @@ from nextword.training import build
 from nextword.training.events import Job
 from nextword.training.loop import Descent
 
-PASSES = 0.5  # over the text, that a size must at least manage to be taken, unless it is the smallest
+PASSES = 0.8  # over the text, that a size must at least manage to be taken, unless it is the smallest
 OFTEN = 4.0  # passes from which on a model needs what the recipe's `often` says against learning the text by heart
 TIMED = 4  # steps
 
