@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -52,6 +53,7 @@ class RunFolder:
                 run.write("recipe.toml", dump(recipe))
                 tokenizer.save(run.path / "tokenizer.json")
                 known = {"format": FORMAT, "nextword": __version__, "slug": recipe.slug, "recipe": recipe.name}
+                known["commit"] = commit()
                 run._write_manifest({**known, **facts})
                 run.seal("recipe.toml", "tokenizer.json")
                 if empty:
@@ -223,6 +225,17 @@ class RunFolder:
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
+
+
+def commit() -> str:
+    """Which code this is: the commit, with a + where files differ from it; "none" outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        asked = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+        found = subprocess.run(asked, cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "none"
+    return found.stdout.strip() or "none"
 
 
 def checksum(path: Path) -> str:

@@ -166,7 +166,7 @@ def _record(run: str, json: bool) -> None:
         "seconds": round(sum(line["seconds"] for line in ends), 1),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
         "nextword": __version__,
-        "commit": _commit(),
+        "commit": folder.manifest.get("commit", "unknown"),  # of the code that trained it
         "command": f"nextword train {name}",
         "log": f"{path.stem}.log.jsonl",
     }
@@ -185,12 +185,3 @@ def _record(run: str, json: bool) -> None:
 def _named(result: Mapping[str, Any]) -> str:
     """A perplexity per token is the literature's number only where tokens are the corpus's own words."""
     return "token_perplexity" if result["bits_per_byte"] is not None else f"{result['split']}_perplexity"
-
-
-def _commit() -> str:
-    import subprocess
-
-    from nextword.recipe import RECIPES
-
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RECIPES, capture_output=True, text=True)
-    return found.stdout.strip() or "none"
