@@ -99,8 +99,8 @@ class Subwords:
 
 def _with_offsets(raw: bytes, encoding: Any) -> Encoding:
     """From the library's character offsets; several ids may share a character that normalisation took apart."""
-    spans = character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)]
-    return Encoding(np.array(encoding.ids, dtype=np.int64), in_order(spans), words_at(raw, spans[:, 0]))
+    spans = in_order(character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)])
+    return Encoding(np.array(encoding.ids, dtype=np.int64), spans, words_at(raw, spans[:, 0]))
 
 
 def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
