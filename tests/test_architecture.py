@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
 LEVELS = [
     {"contract", "nest"},
-    {"corpora", "tokens", "layers", "metrics"},
+    {"corpora", "tokens", "layers", "metrics", "ngrams"},
     {"batching", "models", "heads"},
     {"objectives", "generation"},
     {"recipe"},

@@ -1,0 +1,32 @@
+"""Loops over arrays, compiled when first used and kept on disk, so that the next process finds them ready.
+
+Compiled functions let other threads run: `spread` cuts a range in two or more and gives each part to a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from numba import njit
+
+compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")
+inlined: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+SMALL = 1 << 15  # below, threads cost more than they give
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(total: int, work: Callable[[int, int], Any], least: int = SMALL) -> list[Any]:
+    """`work(begin, end)` over parts of a range, one thread a core; what the parts return, in order."""
+    parts = max(1, min(cores(), total // least))
+    edges = [total * i // parts for i in range(parts + 1)]
+    if parts == 1:
+        return [work(0, total)]
+    with ThreadPoolExecutor(parts) as pool:
+        return list(pool.map(work, edges[:-1], edges[1:]))
