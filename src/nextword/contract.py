@@ -73,6 +73,7 @@ class Vocabulary:
     size: int
     begin: int
     special: Mapping[str, int] = field(default_factory=dict)
+    end: int | None = None  # as the tokenizer's
     pieces: Sequence[bytes] = ()  # id → bytes; empty unless the network reads spellings
 
 

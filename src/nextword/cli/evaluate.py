@@ -26,6 +26,8 @@ def evaluate(
 ) -> None:
     """Bits per byte, word and token perplexity on a text, with the context stated.
 
+    Over a closed vocabulary the token perplexity is given with and without line ends and unknown words, side by side.
+
     [dim]Examples[/]
       nextword evaluate runs/lstm-tiny
       nextword evaluate runs/lstm-tiny --data my.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,13 +63,15 @@ def show(result: dict[str, Any]) -> None:
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
     console.print(f"\non [bold]{escape(result['data'])}[/] ({counts})")
     table(("bits/byte", "word ppl", "token ppl", "context", "parameters"), [_cells(result)])
+    if result["conventions"]:
+        table(("counted", "tokens", "token ppl"), _conventions(result["conventions"]))
     for note in result["notes"]:
-        console.print(f"[dim]· {note}[/]")
+        console.print(f"[dim]· {escape(note)}[/]")
 
 
 def _cells(result: dict[str, Any]) -> list[str]:
     bits = number(result["bits_per_byte"], 4)
-    if result.get("bits_per_byte_low") is not None:
+    if result.get("bits_per_byte_low") not in (None, math.inf):
         bits += f" [dim]({result['bits_per_byte_low']:.3f}–{result['bits_per_byte_high']:.3f})[/]"
     return [
         bits,
@@ -79,8 +82,16 @@ def _cells(result: dict[str, Any]) -> list[str]:
     ]
 
 
+def _conventions(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    names = [escape(row["name"]) for row in rows]
+    names[0] += " [dim](as above)[/]"
+    return [[name, f"{row['tokens']:,}", number(row["perplexity"], 2)] for name, row in zip(names, rows, strict=True)]
+
+
 def number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
+    if value is None:
+        return "–"
+    return "∞" if value == math.inf else f"{value:,.{digits}f}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:

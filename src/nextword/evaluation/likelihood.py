@@ -3,6 +3,9 @@
 Every token of the stream is scored exactly once. Document ends, and line ends where the model predicts them, are paid
 for like any other token. Sums are kept and divided once. The interval is a block bootstrap: the stream is cut into
 contiguous blocks, and whole blocks are drawn with replacement, since neighbouring tokens are not independent.
+
+A token of probability zero (maximum likelihood allows it) makes every perplexity infinite: how many such tokens there
+are is told beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nextword.contract import Score
+from nextword.evaluation.conventions import Convention, conventions, notes
 
 FEWEST = 400  # tokens that an interval is worth giving from: below, too few blocks to draw from
 UNSPACED = 25  # bytes a "word" from which on the script must be one that writes no spaces
@@ -28,6 +32,8 @@ class Evaluation:
     high: float | None
     seconds: float
     notes: tuple[str, ...] = ()
+    conventions: tuple[Convention, ...] = ()  # the same text with and without line ends and unknown words
+    impossible: int = 0  # tokens with probability zero
     facts: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,6 +54,8 @@ class Evaluation:
             "stride": s.stride,
             "seconds": self.seconds,
             "tokens_per_second": s.tokens / self.seconds if self.seconds else None,
+            "impossible": self.impossible,
+            "conventions": [convention.as_dict() for convention in self.conventions],
             "notes": list(self.notes),
             **self.facts,
         }
@@ -82,7 +90,15 @@ def evaluate_stream(
     low, high = (None, None)
     if score.bits_per_byte() is not None and len(nats) >= FEWEST:
         low, high = bootstrap(nats, id_bytes(lm.tokenizer)[stream.ids], total=stream.bytes)
-    return Evaluation(score, low, high, seconds, _conventions(lm.tokenizer, stream))
+    return Evaluation(
+        score,
+        low,
+        high,
+        seconds,
+        notes(lm.tokenizer, stream.ids, nats),
+        conventions(lm.tokenizer, stream.ids, nats),
+        int(np.isinf(nats).sum()),
+    )
 
 
 def id_bytes(tokenizer: Any) -> np.ndarray:
@@ -94,7 +110,12 @@ def id_bytes(tokenizer: Any) -> np.ndarray:
 def bootstrap(
     nats: np.ndarray, weights: np.ndarray, total: int, draws: int = 1000, blocks: int = 200, seed: int = 0
 ) -> tuple[float, float]:
-    """95 % interval of bits per byte over contiguous blocks; `total` bytes scale it to the text's own count."""
+    """95 % interval of bits per byte over contiguous blocks; `total` bytes scale it to the text's own count.
+
+    Where one token is impossible the expected cost is infinite for certain, however rarely a draw would hold it.
+    """
+    if np.isinf(nats).any():
+        return math.inf, math.inf
     blocks = max(1, min(blocks, len(nats) // 20))
     edges = np.linspace(0, len(nats), blocks + 1).astype(np.int64)[:-1]
     cost = np.add.reduceat(nats, edges)
@@ -104,19 +125,3 @@ def bootstrap(
     bits = cost[drawn].sum(1) / np.maximum(size[drawn].sum(1), 1) / math.log(2)
     low, high = np.quantile(bits, [0.025, 0.975])
     return float(low), float(high)
-
-
-def _conventions(tokenizer: Any, stream: Any) -> tuple[str, ...]:
-    """What the number counts, in words: the literature mixes these."""
-    notes = []
-    if tokenizer.end is None:
-        notes.append("each line end is predicted and counts as a word (<eos>)")
-    else:
-        notes.append("the end of each document is predicted and paid for")
-    unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
-    if unknown is not None and len(stream.ids):
-        share = float((np.asarray(stream.ids) == unknown).mean())
-        notes.append(f"words outside the vocabulary are scored as <unk> ({100 * share:.1f} % of the tokens)")
-    if not tokenizer.lossless:
-        notes.append("no bits per byte: this tokenizer does not keep the whole text")
-    return tuple(notes)

@@ -8,6 +8,7 @@ from typing import Any
 from nextword.contract import NextwordError
 
 MODELS = {
+    "ngram": "nextword.models.ngram:NGram",
     "nplm": "nextword.models.nplm:NPLM",
     "rnn": "nextword.models.rnn:RNN",
     "gru": "nextword.models.rnn:GRU",
@@ -25,3 +26,9 @@ def model_class(slug: str) -> Any:
         raise NextwordError(f"No model is called '{slug}'.{hint} There are: {', '.join(MODELS)}.")
     module, name = MODELS[slug].split(":")
     return getattr(importlib.import_module(module), name)
+
+
+def count_parameters(network: Any) -> int:
+    """Numbers that were learnt: weights, or what a model that counts says it has stored."""
+    stored = getattr(network, "stored", None)
+    return int(stored) if stored is not None else sum(p.numel() for p in network.parameters())

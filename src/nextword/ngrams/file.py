@@ -39,12 +39,13 @@ def create(
     header = {"layout": layout, "facts": dict(facts), "arrays": {}, "size": 0}
     places: dict[str, Any] = header["arrays"]  # type: ignore[assignment]
     for name, (kind, length) in shapes.items():
-        places[name] = {"type": np.dtype(kind).str, "length": int(length), "place": 0}
+        described = np.lib.format.dtype_to_descr(np.dtype(kind))
+        places[name] = {"type": described, "length": int(length), "place": 0}
     reserved = len(json.dumps(header)) + 24 * (len(shapes) + 1)  # room for the numbers yet to come
     at = _aligned(len(MAGIC) + 8 + reserved)
     for place in places.values():
         place["place"] = at
-        at = _aligned(at + place["length"] * np.dtype(place["type"]).itemsize)
+        at = _aligned(at + place["length"] * _type(place).itemsize)
     header["size"] = at
     text = json.dumps(header).encode().ljust(reserved)
     with path.open("wb") as file:
@@ -87,13 +88,18 @@ def _mapped(path: Path, places: Mapping[str, Any], mode: Any) -> dict[str, np.nd
     """Mode "c": pages are shared with other processes and writing to them never reaches the file."""
     out = {}
     for name, place in places.items():
-        kind = np.dtype(place["type"])
+        kind = _type(place)
         if place["length"]:
             mapped = np.memmap(path, kind, mode, place["place"], (place["length"],))
-            out[name] = mapped.view(np.ndarray)
+            out[name] = mapped if mode == "r+" else mapped.view(np.ndarray)
         else:
             out[name] = np.zeros(0, kind)
     return out
+
+
+def _type(place: Mapping[str, Any]) -> np.dtype[Any]:
+    described = place["type"]
+    return np.dtype(described if isinstance(described, str) else [tuple(column) for column in described])
 
 
 def _aligned(at: int) -> int:

@@ -31,7 +31,7 @@ __all__ = ["Decoder", "fingerprint", "load_tokenizer", "train_tokenizer", "vocab
 def vocabulary(tokenizer: Tokenizer, spellings: bool = False) -> Vocabulary:
     """What a network is told of its tokenizer; `spellings` for the networks that read the letters of a word (ELMo)."""
     pieces = [tokenizer.piece(id) for id in range(len(tokenizer))] if spellings else ()
-    return Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, pieces)
+    return Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, tokenizer.end, pieces)
 
 
 def fingerprint(tokenizer: Any) -> str:

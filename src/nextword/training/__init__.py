@@ -14,7 +14,7 @@ from nextword.batching.prepare import prepare
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import Corpus, open_corpus
-from nextword.models import model_class
+from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, check_types, suggestion
 from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
@@ -112,7 +112,7 @@ def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
             yield event
             if event.values.get("reason") == "interrupted":
                 return
-    run.seal(finished=True, parameters=sum(p.numel() for p in jobs[0].network.parameters()))
+    run.seal(finished=True, parameters=count_parameters(jobs[0].network))
 
 
 def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")
-inlined: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
 SMALL = 1 << 15  # below, threads cost more than they give
 
@@ -22,11 +22,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(total: int, work: Callable[[int, int], Any], least: int = SMALL) -> list[Any]:
-    """`work(begin, end)` over parts of a range, one thread a core; what the parts return, in order."""
+def spread(total: int, work: Callable[..., Any], *args: Any, least: int = SMALL) -> list[Any]:
+    """`work(begin, end, *args)` over parts of a range, one thread a core; what the parts return, in order."""
     parts = max(1, min(cores(), total // least))
     edges = [total * i // parts for i in range(parts + 1)]
+    plain = [a.view(np.ndarray) if isinstance(a, np.memmap) else a for a in args]  # one type, compiled once
     if parts == 1:
-        return [work(0, total)]
+        return [work(0, total, *plain)]
     with ThreadPoolExecutor(parts) as pool:
-        return list(pool.map(work, edges[:-1], edges[1:]))
+        return list(pool.map(lambda begin, end: work(begin, end, *plain), edges[:-1], edges[1:]))

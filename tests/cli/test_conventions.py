@@ -1,0 +1,95 @@
+"""`nextword evaluate` over a closed vocabulary: every convention side by side, and texts that a model rules out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.models import MODELS
+
+from .conftest import QUICK, Cli
+
+Js = Callable[..., Any]
+
+# a → b or <unk>, each line begins with a: so says this training text, with certainty where there is no choice
+COUNTING = """
+[paper]
+slug = "toy"
+[tokenizer]
+kind = "words"
+[model]
+add = 0.0
+[[phase]]
+kind = "count"
+data = {data}
+"""
+NAMES = [
+    "with <eos>, with <unk>",
+    "without <eos>, with <unk>",
+    "with <eos>, without <unk>",
+    "without <eos>, without <unk>",
+]
+
+
+@pytest.fixture
+def counted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "valid", "test"):
+        (data / f"{split}.txt").write_text("a b\na <unk>\n")
+    (tmp_path / "toy.toml").write_text(COUNTING.format(data=json.dumps(str(data))))
+    cli("train", tmp_path / "toy.toml", "--out", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_conventions_stand_side_by_side(js: Js, cli: Cli, counted: Path) -> None:
+    """Two of six tokens cost one bit, b and <unk>; the rest is certain."""
+    result = js("evaluate", counted)
+    assert [(row["name"], row["tokens"]) for row in result["conventions"]] == list(
+        zip(NAMES, (6, 4, 5, 3), strict=True)
+    )
+    perplexities = [2 ** (2 / 6), 2 ** (2 / 4), 2 ** (1 / 5), 2 ** (1 / 3)]
+    assert [row["perplexity"] for row in result["conventions"]] == pytest.approx(perplexities)
+    assert result["impossible"] == 0
+    logged = json.loads((counted / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert logged["conventions"] == result["conventions"]
+
+    lines = [line.split() for line in cli("evaluate", counted).stdout.splitlines()]
+    first, *others = (line for line in lines if line[:1] in (["with"], ["without"]))
+    assert first == [*NAMES[0].split(), "(as", "above)", "6", "1.26"]
+    numbers = (("4", "1.41"), ("5", "1.15"), ("3", "1.26"))
+    assert others == [[*name.split(), *two] for name, two in zip(NAMES[1:], numbers, strict=True)]
+
+
+def test_a_network_over_words_has_them_too(js: Js, text: Path, tmp_path: Path) -> None:
+    words = ("--set", 'tokenizer={kind="words", size=20}')
+    result = js("train", "lstm/tiny", "--data", text, "--out", tmp_path / "run", *QUICK, *words)
+    assert [row["name"] for row in result["conventions"]] == NAMES
+    first, *others = result["conventions"]
+    assert (first["tokens"], first["perplexity"]) == (result["tokens"], result["token_perplexity"])
+    assert all(row["tokens"] < first["tokens"] for row in others)
+
+
+def test_bytes_leave_nothing_to_choose(js: Js, cli: Cli, run: Path) -> None:
+    assert js("evaluate", run)["conventions"] == []
+    assert "counted" not in cli("evaluate", run).stdout
+
+
+def test_a_text_that_the_model_rules_out(js: Js, cli: Cli, counted: Path, tmp_path: Path) -> None:
+    """No line began with b: one token of probability zero among eight, and two of the rest at one bit."""
+    other = tmp_path / "other.txt"
+    other.write_text("a b\na <unk>\nb\n")
+    printed = cli("evaluate", counted, "--data", other, "--json").stdout
+    result = json.loads(printed, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (result["impossible"], result["tokens"]) == (1, 8)
+    assert result["nats"] is result["token_perplexity"] is None
+    assert [(row["perplexity"], row["impossible"]) for row in result["conventions"]] == [(None, 1)] * 4
+    lines = [line.split() for line in cli("evaluate", counted, "--data", other).stdout.splitlines()]
+    assert [line[-1] for line in lines if line[:1] in (["with"], ["without"])] == ["∞"] * 4
+    said = f"· 1 token has probability 0; without it, token perplexity is {2 ** (2 / 7):.2f}"
+    assert said.split() in lines
