@@ -153,6 +153,11 @@ class _Watch:
                     values["device"],
                 ]
             err.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
+        elif "ngrams" in values:
+            self._counted(values)
+        elif "doing" in values:
+            if self.progress:
+                self._update(values["doing"], values["fraction"], 1.0, "")
         elif event.kind == "step" and self.progress:
             note = ""
             if "loss" in values:
@@ -165,3 +170,11 @@ class _Watch:
                 f"  step {event.step:,} · epoch {event.epoch:.1f} · valid perplexity {values['perplexity']:,.2f}{bits}"
                 f" · {event.seconds:,.0f} s{mark}"
             )
+
+    def _counted(self, values: Any) -> None:
+        """What counting found, by order; and what of the estimate had to be done otherwise, and why."""
+        err.print("  " + " · ".join(f"{n:,} {k}-grams" for k, n in enumerate(values["ngrams"], 1)))
+        if "weights" in values:
+            err.print(f"  weights on the validation text: {', '.join(f'{w:.3f}' for w in values['weights'])}")
+        for note in values.get("notes", ()):
+            err.print(f"  [yellow]·[/] {escape(note)}")

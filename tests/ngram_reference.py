@@ -1,0 +1,73 @@
+"""What a trie says, by its definition and nothing else: slow, and short enough to be seen to be right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nextword.ngrams.trie import Trie
+
+
+def find(trie: Trie, ngram: Sequence[int]) -> int | None:
+    """The node of an n-gram, or None."""
+    at = int(ngram[0])
+    for k, word in enumerate(ngram[1:]):
+        first = trie.levels[k].first
+        assert first is not None
+        children = range(int(first[at]), int(first[at + 1]))
+        at = next((c for c in children if trie.levels[k + 1].words[c] == word), -1)
+        if at < 0:
+            return None
+    return at
+
+
+def log_prob(trie: Trie, context: Sequence[int], word: int) -> float:
+    """ln p(word | context). The context is of any length; what lies before a boundary in it is not seen."""
+    context = list(context)
+    if trie.boundary in context:
+        last = len(context) - 1 - context[::-1].index(trie.boundary)
+        context = context[last:]
+    context = context[max(0, len(context) - trie.order + 1) :]
+    return _log_prob(trie, context, word)
+
+
+def _log_prob(trie: Trie, context: list[int], word: int) -> float:
+    node = find(trie, [*context, word])
+    if node is not None:
+        return float(trie.levels[len(context)].log_probs[node])
+    seen = find(trie, context)
+    level = trie.levels[len(context) - 1]
+    assert level.log_backoffs is not None
+    backoff = 0.0 if seen is None else float(level.log_backoffs[seen])
+    return backoff + _log_prob(trie, context[1:], word)
+
+
+def log_probs(trie: Trie, ids: Sequence[int]) -> list[float]:
+    """Of each id after those before it, from the empty context on."""
+    return [log_prob(trie, ids[:t], ids[t]) for t in range(len(ids))]
+
+
+def assert_sound(trie: Trie) -> None:
+    """The arrays keep the promises of trie.py: sorted, dense at the bottom, links that lead where they should."""
+    assert np.array_equal(trie.levels[0].words, np.arange(trie.size))
+    for k, level in enumerate(trie.levels):
+        last = k == trie.order - 1
+        assert (level.first is None) == (level.log_backoffs is None) == last
+        assert (level.links is None) == (k == 0)
+        assert level.words.dtype == np.uint32
+        assert level.log_probs.dtype == np.float32
+        assert len(level.log_probs) == len(level)
+        if not last:
+            assert level.first is not None
+            assert level.log_backoffs is not None
+            assert level.first.dtype == np.uint32
+            assert len(level.first) == len(level) + 1
+            assert len(level.log_backoffs) == len(level)
+            assert level.first[0] == 0
+            assert level.first[-1] == len(trie.levels[k + 1])
+        if k:
+            rows = trie.spelled(k)
+            assert [*map(tuple, rows.tolist())] == sorted(set(map(tuple, rows.tolist())))
+            assert np.array_equal(rows[:, 1:], trie.spelled(k - 1)[level.links])
+            assert not (rows[:, 1:-1] == trie.boundary).any()

@@ -1,0 +1,65 @@
+"""The cache against counting anew at every token."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.ngrams.cache import NONE, cache_distribution, cache_read
+
+SIZE = 5
+streams = st.lists(st.integers(0, SIZE - 1) | st.just(NONE), max_size=40)
+
+
+def plain(word: int, before: list[int]) -> float:
+    while NONE in before:
+        before = before[before.index(NONE) + 1 :]
+    return before.count(word) / len(before) if before and word != NONE else -1
+
+
+@settings(max_examples=200, deadline=None)
+@given(streams, streams)
+def test_same_as_counting_anew(history, ids):
+    window = len(history)
+    got = cache_read(np.array(ids, np.uint32), np.array(history, np.uint32))
+    everything = history + ids
+    expected = [plain(word, everything[at : at + window]) for at, word in enumerate(ids)]
+    assert got.dtype == np.float32
+    assert got.tolist() == np.array(expected, np.float32).tolist()
+
+
+@settings(deadline=None)
+@given(streams)
+def test_the_distribution_sums_to_one_and_agrees(history):
+    history = np.array(history, np.uint32)
+    all_words = cache_distribution(history, SIZE)
+    each = [cache_read(np.array([word], np.uint32), history)[0] for word in range(SIZE)]
+    assert all_words.dtype == np.float32
+    assert all_words.tolist() == [float(p) for p in each]
+    if not len(history) or history[-1] == NONE:
+        assert (all_words == -1).all()
+    else:
+        assert all_words.sum() == pytest.approx(1, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(streams, streams, st.integers(1, 10))
+def test_reading_in_two_parts_is_reading_at_once(first, second, window):
+    first, second = np.array(first, np.uint32), np.array(second, np.uint32)
+    empty = np.full(window, NONE, np.uint32)
+    state = np.concatenate([empty, first])[-window:]
+    parts = [cache_read(first, empty), cache_read(second, state)]
+    assert np.concatenate(parts).tolist() == cache_read(np.concatenate([first, second]), empty).tolist()
+
+
+def test_by_hand():
+    history = np.array([NONE, NONE, 3, 1], np.uint32)
+    assert cache_read(np.array([3, 1, 1, 2, 1], np.uint32), history).tolist() == [
+        np.float32(share) for share in [1 / 2, 1 / 3, 2 / 4, 0 / 4, 2 / 4]
+    ]
+    assert cache_distribution(history, 4).tolist() == [0, 0.5, 0, 0.5]
+
+
+def test_ids_beyond_the_vocabulary_are_refused():
+    with pytest.raises(ValueError, match="Id 7"):
+        cache_distribution(np.array([1, 7], np.uint32), 7)
