@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+make: Any = njit
+compiled: Callable[..., Any] = make(**OPTIONS)
+# For small functions that only look into arrays: they count no references to them, which takes longer than looking
+leaf: Callable[..., Any] = make(**OPTIONS, _nrt=False)
 
 SMALL = 1 << 15  # below, threads cost more than they give
 

@@ -99,7 +99,7 @@ class NGram(nn.Module):
         yield values
 
     def _closed(self) -> np.ndarray:
-        """Ids that text never holds: no probability is kept for them. Unknown words and the boundary are not of these."""
+        """Ids that no text holds: nothing is kept for them. Unknown words and the boundary are not of these."""
         out = np.zeros(self.vocabulary.size, bool)
         for name, id in self.vocabulary.special.items():
             out[id] = id != self.boundary and "unk" not in name.lower()
@@ -212,10 +212,18 @@ class NGram(nn.Module):
         """The model as plain arrays, to be written in another format."""
         if len(self.weights) > 1:
             raise NextwordError(
-                "A mixture of models, or one with a cache, is no back-off model: no ARPA file or other layout can hold it. "
-                "Convert the runs that it is mixed of."
+                "A mixture of models, or one with a cache, is no back-off model: no ARPA file or other layout can hold "
+                "it. Convert the runs that it is mixed of."
             )
         return self.parts[0].trie()
+
+    @classmethod
+    def of_trie(cls, trie: Trie, config: NGramConfig, vocabulary: Vocabulary, place: Path) -> NGram:
+        """A model that was estimated already, laid out as `config` says, in a file in the folder `place`."""
+        network = cls(config, vocabulary)
+        build(trie, place / FILE, config.layout, config.bits)
+        network._use([place / FILE])
+        return network
 
     def save(self, folder: Path) -> list[str]:
         names = [FILE if i == 0 else f"model.{i}.ngram" for i in range(len(self._files))]

@@ -69,7 +69,7 @@ class Arrays:
         self.close()
 
 
-def release(*arrays: np.ndarray | None) -> None:
+def release(*arrays: Any) -> None:
     """Take mapped arrays out of this process's memory: what was written belongs to their files, and comes back."""
     for array in arrays:
         if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ class Counted:
     boundary: int
     size: int
     arrays: Arrays
-    block: int  # entries of a table to look up in at once
+    block: int  # entries to work on at once, so that what is in memory stays below the cap
     words: list[np.ndarray] = field(default_factory=list)
     counts: list[np.ndarray] = field(default_factory=list)  # occurrences in the text
     first: list[np.ndarray] = field(default_factory=list)
@@ -108,8 +108,10 @@ class Counted:
         out = self.arrays.new(len(self.words[k]), np.uint32)
         links = self.links[k + 1]
         for low, high in blocks(len(out), self.block):
-            spread(1, count_links, links, low, high, out)
-            release(out, links)
+            for at, end in blocks(len(links), self.block):
+                spread(1, count_links, links, at, end, low, high, out)
+                release(links)
+            release(out)
         low, high = self.beginning(k)
         if k:
             out[low:high] = self.counts[k][low:high]
@@ -119,6 +121,13 @@ class Counted:
 def blocks(total: int, size: int) -> Iterator[tuple[int, int]]:
     for low in range(0, max(total, 1), size):
         yield low, min(low + size, total)
+
+
+def sweep(total: int, block: int, work: Any, *args: Any) -> None:
+    """A compiled function over a range, a block at a time; after each, its arrays leave memory if they are mapped."""
+    for low, high in blocks(total, block):
+        spread(high - low, lambda begin, end, *rest, low=low: work(low + begin, low + end, *rest), *args)
+        release(*args)
 
 
 def count_ngrams(
@@ -142,7 +151,7 @@ def count_ngrams(
     ranges = [(0, size)]
     if on_disk:
         ranges = _ranges(ids, order, size, boundary, memory)
-    result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 16) if on_disk else MOST)
+    result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 128) if on_disk else MOST)
     parts: list[dict[str, list[np.ndarray]]] = [{"words": [], "counts": [], "first": []} for _ in range(order)]
     before = [0] * (order + 1)
     for i, (low, high) in enumerate(ranges):
@@ -288,8 +297,9 @@ def _links(counted: Counted, k: int) -> np.ndarray:
     links = counted.arrays.new(len(words), np.uint32)
     above, shorter, named = counted.links[k - 1], counted.first[k - 2], counted.words[k - 1]
     for low, high in blocks(len(named), counted.block):
-        spread(len(above), find_links, words, counted.first[k - 1], above, shorter, named, low, high, links)
-        release(words, links, above, shorter, named)
+        sweep(
+            len(above), counted.block, find_links, words, counted.first[k - 1], above, shorter, named, low, high, links
+        )
     return links
 
 
@@ -324,8 +334,8 @@ def find_links(begin, end, words, first, above, shorter, shorter_words, low, hig
 
 
 @compiled
-def count_links(begin, end, links, low, high, out):
-    for link in links:
+def count_links(_, __, links, at, end, low, high, out):
+    for link in links[at:end]:
         if low <= link < high:
             out[link] += np.uint32(1)
 

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from nextword.compiled import compiled, spread
+from nextword.compiled import compiled
 from nextword.contract import NextwordError
-from nextword.ngrams.counting import Counted, blocks, counts_of_counts, release
+from nextword.ngrams.counting import Counted, blocks, counts_of_counts, release, sweep
 from nextword.ngrams.discounts import DISCOUNTS, HIGHEST
 from nextword.ngrams.trie import Level, Trie
 
@@ -132,13 +132,11 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
         else:
             links = counted.links[k]
             for low, high in blocks(len(lower), counted.block):
-                spread(len(links), gather, lower, links, low, high, probs)
-                release(probs, links, lower)
+                sweep(len(links), counted.block, gather, lower, links, low, high, probs)
             backoffs = arrays.new(len(lower), np.float32)
             first, raw = counted.first[k - 1], counted.counts[k]
             last = (counted.beginning(k - 1), top, prune, probs, backoffs)
-            spread(len(backoffs), smooth, first, counts, raw, table, *settings, *last)
-            release(first, counts, raw, probs, backoffs)
+            sweep(len(backoffs), counted.block, smooth, first, counts, raw, table, *settings, *last)
             levels[-1].log_backoffs = _log(backoffs, counted.block)
             _log(lower, counted.block)
         if counts is not counted.counts[k]:

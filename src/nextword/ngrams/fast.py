@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.compiled import compiled, spread
+from nextword.compiled import compiled, leaf, spread
 from nextword.ngrams import file
 from nextword.ngrams.counting import blocks, release
 from nextword.ngrams.trie import Level, Trie
@@ -112,7 +112,7 @@ def place(
     return at
 
 
-@compiled
+@leaf
 def home(word, places):
     """The place where a word belongs: its hash, spread over the places there are."""
     mixed = (np.uint64(word) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
@@ -194,7 +194,7 @@ def link(levels: list[Level]) -> None:
             find_links(0, len(named), words, first, above, shorter, named, 0, len(named), levels[k].links)
 
 
-@compiled
+@leaf
 def find(contexts, slots, h, word):
     """The slot of a word after a context, or −1."""
     if h == 0:
@@ -207,7 +207,7 @@ def find(contexts, slots, h, word):
     return s if slots[s].word == word else further(contexts, slots, h, word, s)
 
 
-@compiled
+@leaf
 def further(contexts, slots, h, word, s):
     """The same, where the first place to look at, s, has another word."""
     first, places = np.int64(contexts[h].first), np.int64(contexts[h].places)
@@ -225,7 +225,7 @@ def further(contexts, slots, h, word, s):
     return np.int64(-1)
 
 
-@compiled
+@leaf
 def walk(contexts, slots, h, word):
     """ln p of a word after a context, and the context after it."""
     total = np.float32(0.0)

@@ -21,9 +21,9 @@ from functools import partial
 
 import numpy as np
 
+from nextword.compiled import compiled, spread
 from nextword.contract import NextwordError
 from nextword.ngrams.compaction import drop
-from nextword.compiled import compiled, spread
 from nextword.ngrams.trie import Trie
 
 

@@ -1,0 +1,315 @@
+"""N-grams beside KenLM, in one run: quality, estimating, reading, distributions, size.
+
+    python benchmarks/ngram.py --kenlm BIN [--data ../shared/data] [--wiki FILE --memory 8GB] [--repeat 5] [--json FILE]
+
+BIN holds `lmplz` and `build_binary`, built from KenLM's source package with cmake and Boost; `pip install kenlm` gives the
+module that reads. KenLM refuses a literal `<unk>` in its text, so there it is renamed. Whatever takes turns does so run by
+run, and medians are compared. Estimating is timed from text to a model that answers: `lmplz` and `build_binary` there, the
+training of recipe ngram/kn5 here (vocabulary, ids, counts, probabilities, file, run folder), in a process of its own, after
+its imports; its memory is what it takes above them. The machine code of the loops is cached beforehand, and what compiling
+it costs the first time is reported apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RENAMED = "<U>"
+
+
+# ------------------------------------------------------------------------------------------------ estimating
+
+
+def child(data: str, out: str, memory: str) -> None:
+    """Train in this process and say what it took, above the imports."""
+    import torch
+
+    from nextword.models.ngram import NGram  # noqa: F401
+    from nextword.ngrams import cache, estimate, fast, mixing  # noqa: F401
+    from nextword.recipe import load_recipe
+    from nextword.training import train
+
+    torch.set_num_threads(2)
+    before, began = peak(resource.RUSAGE_SELF), time.perf_counter()
+    recipe = load_recipe("ngram/kn5", [f"phase.0.estimator.memory={memory}"] if memory else []).with_data([data])
+    stages = {}
+    for event in train(recipe, out, device="cpu"):
+        stages[event.values.get("doing") or event.kind] = round(time.perf_counter() - began, 2)
+    seconds = time.perf_counter() - began
+    print(json.dumps({"seconds": seconds, "memory": peak(resource.RUSAGE_SELF) - before, "stages": stages}))
+
+
+def peak(who: int) -> float:
+    """MB, the most that was resident."""
+    return resource.getrusage(who).ru_maxrss / 1024
+
+
+def ours(data: Path, out: Path, memory: str = "", cold: bool = False) -> dict[str, Any]:
+    shutil.rmtree(out, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as home:
+        env = {**os.environ, "NEXTWORD_CACHE": home, "NUMBA_NUM_THREADS": "2"}
+        if cold:
+            env["NUMBA_CACHE_DIR"] = str(Path(home) / "compiled")
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, __file__, "--child", str(data), str(out), memory],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return {**json.loads(done.stdout.splitlines()[-1]), "process": time.perf_counter() - began}
+
+
+def theirs(kenlm: Path, text: Path, out: Path, memory: str = "", kind: str = "probing") -> dict[str, Any]:
+    """lmplz and build_binary, one after the other; with `memory`, lmplz is held to it."""
+    arpa, took, most = out / "model.arpa", [], []
+    cap = ["-S", memory.removesuffix("B")] if memory else []
+    steps = [[kenlm / "lmplz", "-o", "5", "-T", out, *cap, "--text", text, "--arpa", arpa]]
+    if kind:
+        steps.append([kenlm / "build_binary", "-T", out, kind, arpa, out / f"{kind}.bin"])
+    for step in steps:
+        began = time.perf_counter()
+        process = subprocess.Popen([str(s) for s in step], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            raise SystemExit(f"{step[0]} failed with status {status}.")
+        took.append(time.perf_counter() - began)
+        most.append(usage.ru_maxrss / 1024)
+    return {"seconds": sum(took), "memory": max(most), "parts": took}
+
+
+# ------------------------------------------------------------------------------------------------ the tables
+
+
+def quality(data: Path, kenlm: Path, room: Path, run: Path) -> list[list[Any]]:
+    """Perplexity and the largest difference a token, each way through ARPA; leaves the models in `room`."""
+    import kenlm as reader
+
+    import nextword
+    from nextword.weights import convert
+
+    rows = []
+    for name, train, test in (
+        ("PTB", data / "ptb" / "ptb.train.txt", data / "ptb" / "ptb.test.txt"),
+        ("WikiText-2", data / "wikitext-2" / "train.txt", data / "wikitext-2" / "test.txt"),
+    ):
+        place = room / name
+        place.mkdir()
+        renamed = place / "text"
+        renamed.write_text(train.read_text().replace("<unk>", RENAMED))
+        theirs(kenlm, renamed, place)
+        model = reader.Model(str(place / "probing.bin"))
+        lines = test.read_text().splitlines()
+        peer = [s for line in lines for s, *_ in model.full_scores(line.replace("<unk>", RENAMED))]
+        peer_nats = -math.log(10) * np.array(peer)
+
+        ours(train.parent, place / "run")
+        lm = nextword.load(place / "run", device="cpu")
+        mine = np.concatenate(lm.token_nats([lm.tokenizer.encode(line + "\n").ids for line in lines]))
+
+        convert(str(place / "run"), str(place / "ours.arpa"))
+        back = reader.Model(str(place / "ours.arpa"))
+        there = -math.log(10) * np.array([s for line in lines for s, *_ in back.full_scores(line)])
+        convert(str(place / "model.arpa"), str(place / "theirs"))
+        other = nextword.load(place / "theirs", device="cpu")
+        texts = [other.tokenizer.encode(line.replace("<unk>", RENAMED) + "\n").ids for line in lines]
+        here = np.concatenate(other.token_nats(texts))
+        rows.append(
+            [
+                name,
+                f"{math.exp(peer_nats.mean()):.3f}",
+                f"{math.exp(mine.mean()):.3f}",
+                f"{abs(mine - peer_nats).max():.1e}",
+                f"{abs(there - mine).max():.1e}",
+                f"{abs(here - peer_nats).max():.1e}",
+            ]
+        )
+    return rows
+
+
+def estimating(data: Path, kenlm: Path, room: Path, repeat: int) -> tuple[list[list[Any]], dict[str, Any]]:
+    text = room / "WikiText-2" / "text"
+    place = room / "turns"
+    place.mkdir()
+    cold = ours(data / "wikitext-2", place / "run", cold=True)
+    pairs = [(theirs(kenlm, text, place), ours(data / "wikitext-2", place / "run")) for _ in range(repeat)]
+    a, b = ([pair[i] for pair in pairs] for i in (0, 1))
+    median = {
+        f"{who}_{key}": statistics.median(run[key] for run in runs)
+        for who, runs in (("peer", a), ("ours", b))
+        for key in ("seconds", "memory")
+    }
+    ratios = sorted(y["seconds"] / x["seconds"] for x, y in pairs)
+    whole = statistics.median(run["process"] for run in b)
+    rows = [
+        ["lmplz + build_binary (probing)", f"{median['peer_seconds']:.2f}", "1.00", f"{median['peer_memory']:.0f}"],
+        [
+            "nextword",
+            f"{median['ours_seconds']:.2f}",
+            f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f}–{ratios[-1]:.2f})",
+            f"{median['ours_memory']:.0f}",
+        ],
+        ["nextword, whole process with imports", f"{whole:.2f}", f"{whole / median['peer_seconds']:.2f}", ""],
+    ]
+    facts = {"compile_seconds": cold["seconds"] - median["ours_seconds"], "stages": b[0]["stages"], **median}
+    return rows, facts
+
+
+def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
+    """Tokens a second on one core, in turns: KenLM from strings, ours from ids and from strings."""
+    import kenlm as reader
+    import torch
+
+    import nextword
+
+    torch.set_num_threads(1)
+    model = reader.Model(str(room / "WikiText-2" / "probing.bin"))
+    lm = nextword.load(room / "WikiText-2" / "run", device="cpu")
+    lines = (data / "wikitext-2" / "test.txt").read_text().splitlines()
+    renamed = [line.replace("<unk>", RENAMED) for line in lines]
+    ended = [line + "\n" for line in lines]
+    ids = np.concatenate([lm.tokenizer.encode(line).ids for line in ended]).astype(np.uint16)
+    context = [int(x) for x in ids[1000:1004]]
+    words = [lm.tokenizer.piece(id).decode().strip() for id in range(2, len(lm.tokenizer))]
+    state, following = reader.State(), reader.State()
+    model.BeginSentenceWrite(state)
+    for id in context:
+        model.BaseScore(state, lm.tokenizer.piece(id).decode().strip().replace("<unk>", RENAMED), following)
+        state, following = following, state
+    history = np.array([context], np.uint32)
+    layout = lm.network.parts[0]
+    timed: dict[str, list[float]] = {}
+    for name, work in (
+        ("kenlm strings", lambda: sum(model.score(line) for line in renamed)),
+        ("ids", lambda: lm.stream_nats(ids)),
+        ("strings", lambda: lm.score_many(ended)),
+        ("kenlm distribution", lambda: [model.BaseScore(state, word, following) for word in words]),
+        ("distribution", lambda: [layout.distributions(history) for _ in range(20)]),
+    ):
+        work()
+        timed[name] = []
+        for _ in range(3 * repeat):
+            timed[name].append(0.0)
+    for i in range(3 * repeat):
+        for name, work in (
+            ("kenlm strings", lambda: sum(model.score(line) for line in renamed)),
+            ("ids", lambda: lm.stream_nats(ids)),
+            ("strings", lambda: lm.score_many(ended)),
+            ("kenlm distribution", lambda: [model.BaseScore(state, word, following) for word in words]),
+            ("distribution", lambda: [layout.distributions(history) for _ in range(20)]),
+        ):
+            began = time.perf_counter()
+            work()
+            timed[name][i] = time.perf_counter() - began
+    middle = {name: statistics.median(times) for name, times in timed.items()}
+    speed = {name: len(ids) / middle[name] / 1e6 for name in ("kenlm strings", "ids", "strings")}
+    peer, mine = middle["kenlm distribution"], middle["distribution"] / 20
+    return [
+        ["`kenlm.Model.score`, sentences as strings", f"{speed['kenlm strings']:.1f} M tokens/s", "1.00"],
+        ["nextword, token ids", f"{speed['ids']:.1f} M tokens/s", f"**{speed['ids'] / speed['kenlm strings']:.2f}**"],
+        [
+            "nextword, sentences as strings (`score_many`)",
+            f"{speed['strings']:.1f} M tokens/s",
+            f"**{speed['strings'] / speed['kenlm strings']:.2f}**",
+        ],
+        [f"KenLM, all {len(words):,} words after a context, one by one", f"{peer * 1e3:.2f} ms", "1"],
+        ["nextword, the same", f"{mine * 1e3:.4f} ms", f"**{peer / mine:,.0f}**"],
+    ]
+
+
+def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
+    """Bytes on disk of the compact layout, and what its reading costs, beside KenLM's trie."""
+    import nextword
+    from nextword.weights import convert
+
+    place, rows = room / "WikiText-2", []
+    for label, flags, changes in (
+        ("lossless", [], ["model.layout=compact"]),
+        ("8 bit", ["-q", "8", "-b", "8"], ["model.layout=compact", "model.bits=8"]),
+    ):
+        out = place / f"trie{len(flags)}.bin"
+        step = [kenlm / "build_binary", *flags, "trie", place / "model.arpa", out]
+        subprocess.run([str(s) for s in step], check=True, capture_output=True)
+        target = place / f"compact{len(flags)}"
+        convert(str(place / "run"), str(target), changes)
+        lm = nextword.load(target, device="cpu")
+        peer = out.stat().st_size / 1e6
+        mine = sum((target / name).stat().st_size for name in ("model.ngram", "tokenizer.json")) / 1e6
+        rows.append([label, f"{peer:.1f} MB", f"{mine:.1f} MB", f"**{mine / peer:.2f}**", f"{lm.parameters:,}"])
+    return rows
+
+
+def large(kenlm: Path, wiki: Path, memory: str, room: Path) -> list[list[Any]]:
+    place = room / "large"
+    (place / "data").mkdir(parents=True)
+    (place / "data" / "train.txt").symlink_to(wiki.resolve())
+    peer = theirs(kenlm, wiki, place, memory, kind="")
+    (place / "model.arpa").unlink()
+    mine = ours(place / "data", place / "run", memory)
+    return [
+        [f"lmplz -S {memory}", f"{peer['seconds']:.0f} s", "1.00", f"{peer['memory']:,.0f} MB"],
+        [
+            f"nextword, memory = {memory}",
+            f"{mine['seconds']:.0f} s",
+            f"**{mine['seconds'] / peer['seconds']:.2f}**",
+            f"{mine['memory']:,.0f} MB",
+        ],
+    ]
+
+
+def table(columns: list[str], rows: list[list[Any]]) -> None:
+    print("| " + " | ".join(columns) + " |")
+    print("| " + " | ".join("---" for _ in columns) + " |")
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    print(flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:5])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kenlm", type=Path, required=True, help="folder with lmplz and build_binary")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--wiki", type=Path, help="a large text, one sentence or paragraph a line")
+    parser.add_argument("--memory", default="8GB")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--room", type=Path, help="where to put the models (default: a temporary folder)")
+    parser.add_argument("--only", default="quality,estimating,reading,sizes,large")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.room) as folder:
+        room = Path(folder)
+        only = given.only.split(",")
+        rows = quality(given.data, given.kenlm, room, room / "run")
+        columns = ["order 5, test", "KenLM", "nextword", "largest difference", "KenLM reads ours", "we read KenLM's"]
+        table(columns, rows)
+        if "estimating" in only:
+            rows, facts = estimating(given.data, given.kenlm, room, given.repeat)
+            table(["WikiText-2, order 5, text to usable model", "seconds", "ratio", "memory, MB"], rows)
+            print(f"compiling, once: {facts['compile_seconds']:.1f} s; stages: {facts['stages']}\n")
+        if "reading" in only:
+            table(["WikiText-2 test, one core", "", "ratio"], reading(given.data, room, given.repeat))
+        if "sizes" in only:
+            table(["compact, WikiText-2 order 5", "KenLM trie", "nextword", "ratio", "numbers"], sizes(given.kenlm, room))
+        if "large" in only and given.wiki:
+            table(["order 5, large text", "", "ratio", "memory"], large(given.kenlm, given.wiki, given.memory, room))
+
+
+if __name__ == "__main__":
+    main()
