@@ -15,7 +15,7 @@ from nextword.recipe import RECIPES, load_recipe, names
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
 LEVELS = [
-    {"contract", "nest"},
+    {"contract", "nest", "compiled", "infinity"},
     {"corpora", "tokens", "layers", "metrics", "ngrams"},
     {"batching", "models", "heads"},
     {"objectives", "generation"},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nextword.checkpoint import RunFolder
+from nextword.infinity import infinite, number
 
 
 def write_card(run: RunFolder) -> None:
@@ -44,7 +46,7 @@ def write_card(run: RunFolder) -> None:
 
 def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
     found = [line for line in run.read_log() if line.get("event") == "evaluation"]
-    return found[-1] if found else None
+    return infinite(found[-1]) if found else None
 
 
 def _numbers(run: RunFolder) -> list[str]:
@@ -57,15 +59,24 @@ def _numbers(run: RunFolder) -> list[str]:
     return [
         "| on | bits/byte | word perplexity | token perplexity | context |",
         "| --- | --- | --- | --- | --- |",
-        f"| {result['data']} {result['split']} | {_number(result['bits_per_byte'], 4)} | "
-        f"{_number(result['word_perplexity'], 2)} | {_number(result['token_perplexity'], 2)} | {context} |",
+        f"| {result['data']} {result['split']} | {number(result['bits_per_byte'], 4)} | "
+        f"{number(result['word_perplexity'], 2)} | {number(result['token_perplexity'], 2)} | {context} |",
         "",
+        *_conventions(result.get("conventions", ())),
         *(f"- {note}" for note in result["notes"]),
     ]
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
+def _conventions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The same text with and without line ends and unknown words, as the literature mixes them."""
+    if not rows:
+        return []
+    return [
+        "| counted | tokens | token perplexity |",
+        "| --- | ---: | ---: |",
+        *(f"| {row['name']} | {row['tokens']:,} | {number(row['perplexity'], 2)} |" for row in rows),
+        "",
+    ]
 
 
 def _settings(table: Any) -> str:

@@ -28,9 +28,13 @@ from torch import Tensor
 
 from nextword import __version__
 from nextword.contract import NextwordError, Tokenizer
+from nextword.infinity import finite
 from nextword.recipe import Recipe, dump, load_recipe
 
 FORMAT = 1
+MAPPED = (".ngram",)  # opened by mapping, in milliseconds: reading them whole for a checksum would undo that
+WHOLE = 16 << 20  # bytes up to which they are read nevertheless
+SAMPLES = 256
 
 
 class RunFolder:
@@ -192,7 +196,7 @@ class RunFolder:
 
     def log(self, event: Mapping[str, Any]) -> None:
         with full_disk_is_no_loss(self.path), (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+            file.write(_line(event))
 
     def read_log(self) -> list[dict[str, Any]]:
         path = self.path / "log.jsonl"
@@ -205,7 +209,7 @@ class RunFolder:
     def rewind_log(self, keep: Callable[[Mapping[str, Any]], bool]) -> None:
         """Drop what happened after the state that is resumed from: it will happen again."""
         kept = [event for event in self.read_log() if keep(event)]
-        self.write("log.jsonl", "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in kept))
+        self.write("log.jsonl", "".join(map(_line, kept)))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -227,6 +231,10 @@ class RunFolder:
                 left.unlink(missing_ok=True)
 
 
+def _line(event: Mapping[str, Any]) -> str:
+    return json.dumps(finite(event), ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def commit() -> str:
     """Which code this is: the commit, with a + where files differ from it; "none" outside a checkout."""
     here = Path(__file__).parent
@@ -239,8 +247,16 @@ def commit() -> str:
 
 
 def checksum(path: Path) -> str:
+    """Of all bytes; of a large file that is mapped, not read, of its size and of samples all along it."""
+    size = path.stat().st_size
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        if path.suffix not in MAPPED or size < WHOLE:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        sum = hashlib.sha256(str(size).encode())
+        for i in range(SAMPLES + 1):
+            file.seek((size - 4096) * i // SAMPLES)
+            sum.update(file.read(4096))
+        return "sampled " + sum.hexdigest()
 
 
 def replace_file(source: Path, target: Path) -> None:

@@ -136,7 +136,10 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """A model whose training is counting, not descent (phase kind `count`)."""
+    """A model whose training is counting, not descent (phase kind `count`).
+
+    It may have `check(train, options)` too, which raises what is wrong before there is a run folder.
+    """
 
     def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
     def save(self, folder: Path) -> list[str]: ...

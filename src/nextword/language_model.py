@@ -38,12 +38,13 @@ from nextword.generation.rules import validate
 from nextword.generation.sampling import tokens
 from nextword.generation.stopping import Stopper
 from nextword.generation.words import Spelling, next_words
-from nextword.models import model_class
+from nextword.models import count_parameters, model_class
 from nextword.tokens import Decoder, load_tokenizer, vocabulary
 from nextword.training.scale import choose_device
 
-CHUNK = 512  # tokens of a row read at once; the state is carried from chunk to chunk
+CHUNK = 512  # tokens of a row read at once, unless the network names another `chunk`; the state is carried over
 TOGETHER = 8192  # tokens in one batch of texts
+FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: what follows has nothing before it
 
 
 def load(folder: str | Path, device: str = "auto") -> Causal:
@@ -75,9 +76,11 @@ class Causal:
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
         self.network, self.tokenizer, self.name = network, tokenizer, name
         self.can = frozenset({"score", "next", "generate"} | ({"embed"} if isinstance(network, Encoder) else set()))
-        self.parameters = sum(p.numel() for p in network.parameters())
+        self.parameters = count_parameters(network)
         self.context: int | None = network.window
         self.stride: int | None = 1 if network.window else None  # a fixed window moves one token at a time
+        self._chunk: int = getattr(network, "chunk", CHUNK)
+        self._flat = hasattr(network, "read")  # ids of many texts in one array → ln p
         self._spelling: Spelling | None = None
 
     @property
@@ -92,6 +95,8 @@ class Causal:
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
         """One score a text; `given` is what stands before it, read but not paid for."""
         before = given or [""] * len(texts)
+        if self._flat and not any(before) and len(before) == len(texts) and hasattr(self.tokenizer, "encode_flat"):
+            return self._score_flat(texts)
         encodings = self.tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
         nats = self.token_nats([encoding.ids for encoding in encodings])
         return [
@@ -113,9 +118,40 @@ class Causal:
             self.stride,
         )
 
+    def _score_flat(self, texts: Sequence[str]) -> list[Score]:
+        """The same with no object in between for each text, where every token is a word or a line end."""
+        if not texts:
+            return []
+        ids, counts, sizes = self.tokenizer.encode_flat(texts)  # type: ignore[attr-defined]
+        log_p, starts = self._read_flat(ids, counts)
+        totals = 0.0 - np.add.reduceat(log_p, starts, dtype=np.float64)
+        rest = self.kind, self.tokenizer.lossless, self.context, self.stride
+        return [Score(t, n, n, b, *rest) for t, n, b in zip(totals.tolist(), counts.tolist(), sizes, strict=True)]
+
+    def _read_flat(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """ln p of texts with so many ids each, and where each begins: with two zeros, for forgetting and for the start.
+
+        ids a b c d, counts 3 1   →   FORGET begin a b c FORGET begin d
+        """
+        starts = np.cumsum(counts + 2) - counts - 2
+        flat = np.full(len(ids) + 2 * len(counts), FORGET, np.uint32)
+        begins = starts + 1
+        flat[begins] = int(self.network.start(1)[0])
+        mine = np.ones(len(flat), bool)
+        mine[starts] = mine[begins] = False
+        flat[mine] = ids
+        log_p = self.network.read(flat)
+        log_p[begins] = 0.0
+        return log_p, starts
+
     @torch.no_grad()
     def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """−log p of every token, each text from a fresh start; texts of like length go together."""
+        if self._flat and len(texts):
+            counts = np.array([len(ids) for ids in texts])
+            log_p, starts = self._read_flat(np.concatenate(texts), counts)
+            nats = 0.0 - log_p.astype(np.float64)
+            return [nats[start + 2 : start + 2 + n] for start, n in zip(starts.tolist(), counts.tolist(), strict=True)]
         out: list[np.ndarray] = [np.zeros(0)] * len(texts)
         order = sorted((i for i in range(len(texts)) if len(texts[i])), key=lambda i: -len(texts[i]))
         while order:
@@ -134,8 +170,8 @@ class Causal:
     def _read(self, last: Tensor, ids: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """log p of `ids` (B, T) after `last` (B,), chunk by chunk; then the last ids, not yet read, and the state."""
         parts = []
-        for at in range(0, ids.shape[1], CHUNK):
-            chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + CHUNK]], 1)
+        for at in range(0, ids.shape[1], self._chunk):
+            chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + self._chunk]], 1)
             lengths = torch.full((len(ids),), chunk.shape[1], device=ids.device)
             log_p, state = self.network.score(chunk, lengths, state)
             parts.append(log_p)
@@ -147,7 +183,7 @@ class Causal:
         """−log p of every token of one long stream, each scored exactly once, with the state carried all along."""
         last, state = self.network.start(1)
         parts = []
-        block = 64 * CHUNK
+        block = max(64 * CHUNK, self._chunk)
         for at in range(0, len(ids), block):
             part = torch.from_numpy(ids[at : at + block].astype(np.int64)).unsqueeze(0).to(last.device)
             log_p, last, state = self._read(last, part, state)
@@ -262,6 +298,10 @@ class Causal:
     @torch.no_grad()
     def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor:
         """(texts, width): the mean of a layer's vectors over each text's tokens. Layer 0 is the embedding."""
+        if "embed" not in self.can:
+            raise Unsupported(
+                f"{type(self.network).__name__} has no vectors inside, so it cannot embed texts. Use a network instead."
+            )
         depth = len(self.network.widths)
         if not -depth <= layer < depth:
             raise NextwordError(

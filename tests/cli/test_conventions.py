@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nextword import recipe
+from nextword.card import write_card
+from nextword.checkpoint import RunFolder
 from nextword.models import MODELS
 
 from .conftest import QUICK, Cli
@@ -93,3 +97,62 @@ def test_a_text_that_the_model_rules_out(js: Js, cli: Cli, counted: Path, tmp_pa
     assert [line[-1] for line in lines if line[:1] in (["with"], ["without"])] == ["∞"] * 4
     said = f"· 1 token has probability 0; without it, token perplexity is {2 ** (2 / 7):.2f}"
     assert said.split() in lines
+
+
+def test_the_card_has_the_conventions(counted: Path) -> None:
+    card = (counted / "card.md").read_text(encoding="utf-8")
+    assert (
+        "| counted | tokens | token perplexity |\n| --- | ---: | ---: |\n| with <eos>, with <unk> | 6 | 1.26 |" in card
+    )
+    assert "| without <eos>, without <unk> | 3 | 1.26 |\n" in card
+
+
+def test_a_card_without_conventions_has_no_table_for_them(run: Path) -> None:
+    assert "counted" not in (run / "card.md").read_text(encoding="utf-8")
+
+
+def test_infinity_is_null_in_the_log_and_told_to_people(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("a b\na <unk>\nb\n")
+    cli("evaluate", counted, "--data", other)
+    *_, line = (counted / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    logged = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (logged["nats"], logged["impossible"]) == (None, 1)
+    write_card(RunFolder.open(counted))
+    card = (counted / "card.md").read_text(encoding="utf-8")
+    assert "| – | ∞ | ∞ |" in card  # words have no bits per byte, not even infinite ones
+    assert "| with <eos>, with <unk> | 8 | ∞ |" in card
+    assert "∞" in cli("runs", "--in", tmp_path).stdout
+    assert js("runs", counted)["word_perplexity"] is None
+
+
+def test_lines_that_cannot_be(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a b\nb a\n")
+    shown = cli("evaluate", counted, "--data", tmp_path / "lines.txt", "--lines").stdout.splitlines()[1:]
+    assert [line.split() for line in shown] == [["0.69", "–", "1.41", "a", "b"], ["∞", "–", "∞", "b", "a"]]
+    assert shown[0].index("a b") == shown[1].index("b a")
+    assert js("evaluate", counted, "--data", tmp_path / "lines.txt", "--lines")[1]["nats"] is None
+
+
+def test_an_infinite_result_is_recorded_as_one(
+    cli: Cli, js: Js, counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = tmp_path / "recipes"
+    (recipes / "toy").mkdir(parents=True)
+    paper = 'slug = "toy"\ntitle = "T"\nauthors = "A"\nyear = 1'
+    text = (tmp_path / "toy.toml").read_text().replace('slug = "toy"', paper)
+    (recipes / "toy" / "tiny.toml").write_text(text)
+    monkeypatch.setattr(recipe, "RECIPES", recipes)
+    monkeypatch.setattr("nextword.models.MODELS", {"toy": MODELS["toy"]})
+    manifest = json.loads((counted / "manifest.json").read_text())
+    (counted / "manifest.json").write_text(json.dumps({**manifest, "recipe": "toy/tiny"}))
+    (tmp_path / "other.txt").write_text("a b\nb\n")
+    cli("evaluate", counted, "--data", tmp_path / "other.txt")
+    assert "test ppl ∞" in cli("papers", "--record", counted).stdout
+    measured = recipe.load_recipe("toy/tiny").measured
+    assert (measured["test_perplexity"], measured["impossible"]) == (math.inf, 1)
+    log = (recipes / "toy" / "tiny.log.jsonl").read_text()
+    assert "Infinity" not in log
+    assert "test ppl ∞" in cli("papers").stdout
+    assert "test_perplexity: ∞" in cli("papers", "toy").stdout
+    assert js("papers", "toy")["recipes"][0]["measured"]["test_perplexity"] is None

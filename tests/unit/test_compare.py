@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +19,10 @@ from nextword.batching.prepare import Stream
 from nextword.compare import ladder
 from nextword.compare.ladder import default_ladder, fitted
 from nextword.compare.plan import FILE, Plan
-from nextword.compare.run import compare, make_plan
+from nextword.compare.run import SHARE, Update, compare, make_plan
 from nextword.compare.table import Live, leaderboard, verdict
 from nextword.contract import NextwordError
+from nextword.infinity import finite
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 
@@ -62,6 +65,15 @@ def test_a_recipe_that_offers_no_sizes_stays_as_it_is() -> None:
     assert fitted(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
 
 
+def test_counting_takes_its_largest_size_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "seen", lambda *given: pytest.fail("counting is not timed"))
+    table = {"sizes": [{"order": 3}, {"order": 5}], "often": {"dropout": 0.5}}
+    recipe = from_tables({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
+    assert fitted(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
+    alone = from_tables({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
+    assert fitted(alone, 0.0, BYTES, None, torch.device("cpu")) is alone
+
+
 def test_how_much_is_seen_grows_with_time_alone() -> None:
     recipe = from_tables({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
     stream = Stream.from_ids(np.zeros(1000, np.uint8))
@@ -94,6 +106,36 @@ def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert vars(again) == vars(plan)
     assert [from_tables(e["recipe"], e["recipe_name"]).model["width"] for e in again.entries] == [8, 8]
     assert again.result("cpu")["passage"]["surprisal"] == {"nplm-tiny": [1.0, 2.0]}
+
+
+RULED_OUT = {
+    "word_perplexity": math.inf,
+    "token_perplexity": math.inf,
+    "nats": math.inf,
+    "impossible": 3,
+    "tokens": 1200,
+}
+
+
+def impossible(name: str) -> dict[str, Any]:
+    """A model under which three tokens of the text cannot be."""
+    return result(name, math.inf, math.inf, math.inf, **RULED_OUT)
+
+
+def test_infinity_is_null_in_the_file_and_comes_back(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 1)
+    plan.models = {
+        "nplm-tiny": impossible("nplm-tiny") | {"surprisal": [1.0, math.inf]},
+        "lstm-tiny": result("lstm-tiny", 2.0, 1.9, 2.1),
+    }
+    plan.facts["passage"] = {"text": "a b", "tokens": ["a", " b"]}
+    plan.save("cpu")
+    text = (tmp_path / "here" / FILE).read_text(encoding="utf-8")
+    saved = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (saved["models"][1]["bits_per_byte"], saved["models"][1]["impossible"]) == (None, 3)
+    again = Plan.open(tmp_path / "here")
+    assert again.models == plan.models
+    assert [model["name"] for model in again.result("cpu")["models"]] == ["lstm-tiny", "nplm-tiny"]
 
 
 def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
@@ -157,6 +199,41 @@ def test_the_verdict_in_a_sentence() -> None:
     assert verdict([clear[0], lossy]) == verdict(clear[:1])
 
 
+def test_without_intervals_nothing_is_said_of_them() -> None:
+    """Fewer than 400 tokens have no interval: the best is the best, and how clearly is not known."""
+    none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
+    short = [result("lstm", 2.0, 0, 0, **none), result("gru", 2.01, 0, 0, **none)]
+    assert verdict(short) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    assert verdict([result("lstm", 2.0, 1.9, 2.1), short[1]]) == verdict(short)
+    assert verdict([short[0], result("gru", 2.01, 1.9, 2.1)]) == verdict(short)
+
+
+def test_the_verdict_says_impossible_in_words() -> None:
+    both = verdict([result("lstm", 2.0, 1.9, 2.1), impossible("mle")])
+    assert both.startswith("lstm predicts this text best: 2.000 bits a byte")
+    assert both.endswith("It is impossible under mle (3 of 1,200 tokens have probability 0).")
+    lossy = impossible("words") | {"bits_per_byte": None, "impossible": 1}
+    alone = verdict([impossible("mle"), lossy])
+    assert alone == (
+        "This text is impossible under mle (3 of 1,200 tokens have probability 0) "
+        "and words (1 of 1,200 tokens has probability 0)."
+    )
+    assert "inf" not in both + alone
+
+
+@pytest.mark.parametrize("through_json", [False, True])
+def test_the_leaderboard_writes_infinity_as_people_do(through_json: bool) -> None:
+    models = [result("lstm", 2.0, 1.9, 2.1), impossible("mle")]
+    comparison = json.loads(json.dumps({"models": finite(models)})) if through_json else {"models": models}
+    row = next(line for line in shown(leaderboard(comparison)).splitlines() if "mle" in line)
+    assert row.split()[:5] == ["2", "mle", "∞", "∞", "∞"]  # rank, name, bits, word and token perplexity; no interval
+    assert "inf" not in row
+    live = Live(["mle"], "here")
+    live(Update("mle", "done", models[1]))
+    assert "∞" in shown(live)
+    assert "inf" not in shown(live)
+
+
 def shown(what: Any) -> str:
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(what)
@@ -213,3 +290,55 @@ def test_a_recipe_need_not_name_authors(tmp_path: Path) -> None:
     *_, last = compare(plan, "cpu")
     assert last.status == "done"
     assert last.values["title"].startswith("RNN")
+
+
+COUNTING = """
+[paper]
+slug = "toy"
+[tokenizer]
+kind = "bytes"
+[model]
+[compare]
+sizes = [{{ add = 9.0 }}, {{ add = {add} }}]
+[[phase]]
+kind = "count"
+"""
+
+
+def test_counting_takes_no_share_of_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recipes, one of which counts: the other has all the time, less what choosing its size took."""
+    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.5))
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml"), "gru/tiny"], "python", 0.03)
+    plan.entries[1]["recipe"]["model"] = {"width": 8}
+    counting, descending = plan.entries
+    live = Live([entry["name"] for entry in plan.entries], "here")
+    shares = []
+    for update in compare(plan, "cpu"):
+        live(update)
+        if update.status == "training" and update.name == counting["name"]:
+            shares.append("100 %" in shown(live))
+    assert shares[-1]
+    assert [plan.models[entry["name"]]["status"] for entry in plan.entries] == ["done", "done"]
+    counted = load_recipe(str(tmp_path / "out" / counting["name"] / "recipe.toml"))
+    assert (counted.phases[0].kind, counted.phases[0].minutes, counted.phases[0].data) == ("count", 0, "python")
+    assert counted.model == {"add": 0.5}
+    descended = load_recipe(str(tmp_path / "out" / descending["name"] / "recipe.toml"))
+    assert 0.5 * SHARE * 0.03 < descended.phases[0].minutes <= SHARE * 0.03
+
+
+def test_a_text_that_a_model_rules_out_is_compared_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes counted without smoothing, alone in the comparison: no minutes to divide, and no number to show."""
+    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.0))
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, words in (("train", "ab"), ("valid", "ab"), ("test", "ba")):
+        (data / f"{split}.txt").write_text(words * 300)
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml")], str(data), 1)
+    *_, last = compare(plan, "cpu")
+    assert last.status == "done", last.values
+    assert (last.values["bits_per_byte"], last.values["impossible"]) == (math.inf, 2)  # b first, and an end after a
+    (model,) = Plan.open(tmp_path / "out").result("cpu")["models"]
+    assert verdict([model]).startswith("This text is impossible under")
+    json.loads((tmp_path / "out" / FILE).read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

@@ -231,6 +231,49 @@ def test_numbers_without_end_are_shown_as_such():
     assert "nan" not in text
 
 
+NOTHING = {"bits_per_byte": None, "bits_per_byte_low": None, "bits_per_byte_high": None, "word_perplexity": None,
+           "token_perplexity": None, "nats": None, "lossless": True, "impossible": 3, "tokens": 1200}  # fmt: skip
+
+
+def test_an_impossible_text_is_told_in_words():
+    """As `compare --json` prints it: null, and how many tokens are impossible."""
+    html = render(comparison(*FOUR, model("mle", 2.0, **NOTHING)))
+    text = Page(html).text
+    assert "the LSTM predicts best: 2.01 bits per byte" in text
+    assert "The text is impossible under mle (3 of 1,200 tokens have probability 0)." in text
+    (row,) = (row for row in rows(html) if row[0] == "5")
+    assert row[1].startswith("mle")
+    assert row[2:6] == ["∞", "impossible", "∞", "∞"]
+    assert "gru is not clearly different from lstm" in text
+    assert not re.search(r"\b(inf|nan)\b", text)
+    apart = Page(render(comparison(FOUR[1], FOUR[2], model("mle", 2.0, **NOTHING)))).text
+    assert "No interval overlaps that of lstm" in apart
+
+
+def test_a_text_impossible_under_all_has_no_best_model():
+    for models in ([model("mle", 2.0, **NOTHING)], [model("mle", 2.0, **NOTHING), model("other", 2.0, **NOTHING)]):
+        text = Page(render(comparison(*models))).text
+        every = " under every model" * (len(models) > 1)
+        assert f"On web , the text is impossible{every}." in text
+        assert "predicts best" not in text
+        assert "not clearly different" not in text
+        assert not re.search(r"\b(inf|nan)\b", text)
+
+
+def test_impossible_tokens_of_the_passage():
+    given = comparison(model("mle", 2.0, **NOTHING), model("lstm", 2.0))
+    given["passage"] = {"text": "a b c", "tokens": ["a", " b", " c"]}
+    given["passage"]["surprisal"] = {"mle": [2.0, None, 4.0], "lstm": [1.0, None, 3.0]}
+    html = render(given)
+    assert html.count('<span class="h7" title="∞ bits, impossible">b</span>') == 1  # of the lstm nothing is known
+    text = Page(html).text
+    assert "“b” is impossible under this model; the rest costs 3.00 bits a token." in text
+    assert "2.00 bits a token; the hardest is “c” with 3.0." in text
+    given["passage"]["surprisal"]["mle"] = [None, None, 4.0]
+    said = "2 tokens are impossible under this model, the first of them “a”; the rest costs 4.00 bits a token."
+    assert said in Page(render(given)).text
+
+
 def test_a_failed_model_is_shown_with_its_error_and_not_ranked():
     html = render(comparison(*FOUR, model("elmo", 0.5, status="failed", error="the loss became NaN at step 120")))
     assert "the LSTM predicts best" in re.sub("<.*?>", "", html)

@@ -62,7 +62,7 @@ def test_half_a_surrogate_pair_is_named(kind):
 def test_size_is_kept_to(kind):
     tokenizer = train_tokenizer(spec(kind), iter(TEXTS))
     assert len(tokenizer) <= SIZE.get(kind, {"size": 10_000})["size"]
-    assert vocabulary(tokenizer) == Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special)
+    assert vocabulary(tokenizer) == Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, tokenizer.end)
     assert len(vocabulary(tokenizer, spellings=True).pieces) == len(tokenizer)
 
 

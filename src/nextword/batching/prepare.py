@@ -28,7 +28,8 @@ import numpy as np
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import Corpus, Document
 from nextword.corpora.passages import passages
-from nextword.corpora.sentences import sentence_starts, word_starts
+from nextword.corpora.sentences import sentence_starts
+from nextword.tokens.spans import spaces
 
 WORD, SENTENCE, DOCUMENT = 1, 2, 4  # bits of a mark
 VERSION = 1  # of the folder; part of the key
@@ -300,19 +301,20 @@ class _Layout:
     """Where texts, words and sentences begin in a batch of texts laid end to end, in bytes."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        joined = "".join(texts)
-        characters = np.concatenate(([0], np.cumsum([len(text) for text in texts])))
-        words = word_starts(joined, characters[:-1])
-        sentences = np.concatenate(
-            [np.array(sentence_starts(text), np.int64) + start for text, start in zip(texts, characters, strict=False)]
-        )
-        self.words = np.diff(np.searchsorted(words, characters))
-        self.lines = np.array([text.count("\n") for text in texts])
-        if joined.isascii():
-            at = None
-        else:
-            data = np.frombuffer(joined.encode(), np.uint8)
-            at = np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))  # character → byte
-        self.bytes, self.word_bytes, self.sentence_bytes = (
-            array if at is None else at[array] for array in (characters, words, sentences)
-        )
+        parts = [text.encode() for text in texts]
+        raw = b"".join(parts)
+        self.bytes = np.cumsum([0, *map(len, parts)])
+        self.lines = np.array([part.count(b"\n") for part in parts])
+        space = spaces(raw)
+        begins = np.ones(len(raw), bool)
+        begins[1:] = space[:-1]
+        begins[self.bytes[self.bytes < len(raw)]] = True  # at the seams no word runs on
+        self.word_bytes = np.flatnonzero(begins & ~space)
+        self.words = np.diff(np.searchsorted(self.word_bytes, self.bytes))
+        characters = np.cumsum([0, *map(len, texts)]).tolist()
+        starts = [start + at for text, at in zip(texts, characters, strict=False) for start in sentence_starts(text)]
+        sentences = np.array(starts, np.int64)
+        if not raw.isascii():  # before a character stand as many bytes as characters, and those inside characters
+            inside = np.flatnonzero((np.frombuffer(raw, np.uint8) & 0xC0) == 0x80)
+            sentences += np.searchsorted(inside - np.arange(len(inside)), sentences, side="right")
+        self.sentence_bytes = sentences

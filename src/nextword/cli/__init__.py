@@ -11,6 +11,7 @@ import typer
 from nextword import __version__
 from nextword.cli.compare import compare
 from nextword.cli.console import guarded
+from nextword.cli.convert import convert
 from nextword.cli.data import data
 from nextword.cli.embed import embed
 from nextword.cli.evaluate import evaluate
@@ -52,6 +53,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "next": next_command,
     "generate": generate,
     "embed": embed,
+    "convert": convert,
     "papers": papers,
     "data": data,
     "look": look,

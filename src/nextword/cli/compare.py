@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, err, keep_stdin
 from nextword.cli.options import Device, Json, Quiet
+from nextword.infinity import number
 
 
 def compare(
@@ -100,7 +101,7 @@ def _watch(plan: Any, run_comparison: Any, device: str, quiet: bool) -> bool:
                 done.add(update.name)
             if not alive and not quiet and update.event is None:
                 bits = update.values.get("bits_per_byte")
-                err.print(f"{update.name}: {update.status}" + (f", {bits:.3f} bits/byte" if bits else ""))
+                err.print(f"{update.name}: {update.status}" + (f", {number(bits, 3)} bits/byte" if bits else ""))
     return len(done) < len(names)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from nextword.contract import NextwordError
+from nextword.infinity import finite
 
 console = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def emit_json(value: Any) -> None:
     """One JSON value on standard output; infinities become null, since JSON has none."""
-    sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json.dumps(finite(value), ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()  # here a closed pipe can still be caught
 
 
@@ -35,16 +35,6 @@ def read_lines(path: str | Path) -> list[str]:
     from nextword.corpora.decoding import lines
 
     return [line.rstrip("\n") for line in lines(path) if line.strip()]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return value
 
 
 def keep_stdin(data: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nextword.cli.console import console, emit_json, read_lines
 from nextword.cli.options import Device, Json, Quiet, Run
+from nextword.infinity import number
 
 
 def evaluate(
@@ -48,6 +49,8 @@ def evaluate(
         return
     lm = load(run, device)
     own = folder.recipe.phases[-1].data
+    if not data and not own:
+        raise NextwordError(f"{run} names no text of its own, for it was not trained here. Give one with --data.")
     corpus = open_corpus(own) if not data or data == own else open_whole(data)
     if not split:
         split = next(name for name in ("test", "valid", "train") if name in corpus.splits)
@@ -72,7 +75,7 @@ def _rank(run: str, data: str, device: str, json: bool) -> None:
     if not sentences:
         raise NextwordError(f"{data} has no line to score.")
     scores = load(run, device).score_many(sentences)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "text": sentence,
             "nats": score.nats,
@@ -87,5 +90,5 @@ def _rank(run: str, data: str, device: str, json: bool) -> None:
         return
     console.print("[dim]    nats  bits/byte  token ppl  text[/]")
     for row in rows:
-        bits = "–" if row["bits_per_byte"] is None else f"{row['bits_per_byte']:.3f}"
-        console.print(f"{row['nats']:8.2f}  {bits:>9}  {row['token_perplexity']:9.2f}  {row['text']}", markup=False)
+        bits, perplexity = number(row["bits_per_byte"], 3), number(row["token_perplexity"], 2)
+        console.print(f"{number(row['nats'], 2):>8}  {bits:>9}  {perplexity:>9}  {row['text']}", markup=False)

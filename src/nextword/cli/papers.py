@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from nextword.cli.console import console, emit_json
 from nextword.cli.options import Json
+from nextword.infinity import NAME, finite
 
 SHOWN = (
     "test_perplexity",
@@ -120,8 +122,12 @@ def _has(cls: Any, protocol: Any) -> bool:
 def _headline(numbers: Mapping[str, Any]) -> str:
     for key in SHOWN:
         if isinstance(numbers.get(key), (int, float)):
-            return f"{key.replace('_', ' ').replace('perplexity', 'ppl')} {numbers[key]:,.4g}"
+            return f"{key.replace('_', ' ').replace('perplexity', 'ppl')} {_short(numbers[key])}"
     return "–"
+
+
+def _short(value: Any) -> str:
+    return NAME if value == math.inf else f"{value:,.4g}"
 
 
 def _detail(row: Mapping[str, Any]) -> None:
@@ -134,7 +140,9 @@ def _detail(row: Mapping[str, Any]) -> None:
         console.print(f"  model     {', '.join(f'{k} {v}' for k, v in recipe['model'].items())}")
         for title in ("sources", "reported", "measured"):
             for key, value in recipe[title].items():
-                console.print(f"  {title:<9} {key}: {escape(str(value))}", soft_wrap=True)
+                console.print(
+                    f"  {title:<9} {key}: {NAME if value == math.inf else escape(str(value))}", soft_wrap=True
+                )
     console.print(f"\nTrain it:  nextword train {row['recipes'][0]['name']}")
 
 
@@ -163,6 +171,7 @@ def _record(run: str, json: bool) -> None:
         _named(result): round(result["token_perplexity"], 3),
         "word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
         "bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
+        "impossible": result.get("impossible") or None,  # tokens with probability zero
         "seconds": round(sum(line["seconds"] for line in ends), 1),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
         "nextword": __version__,
@@ -173,13 +182,17 @@ def _record(run: str, json: bool) -> None:
     measured = {key: value for key, value in measured.items() if value is not None}
     record(path, measured)
     kept = [line for line in log if line.get("event") in ("begin", "valid", "end", "evaluation")]
-    import json as library
-
-    path.with_name(measured["log"]).write_text("".join(library.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+    path.with_name(measured["log"]).write_text("".join(map(_line, kept)))
     if json:
         emit_json({"recipe": name, "measured": measured})
     else:
         console.print(f"[green]✓[/] {name}: {_headline(measured)} → {path.name}, {measured['log']}")
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    import json as library
+
+    return library.dumps(finite(event), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _named(result: Mapping[str, Any]) -> str:

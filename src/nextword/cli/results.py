@@ -9,6 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextword.cli.console import console, progress_bar
+from nextword.infinity import number
 
 
 def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
@@ -86,12 +87,6 @@ def _conventions(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     names = [escape(row["name"]) for row in rows]
     names[0] += " [dim](as above)[/]"
     return [[name, f"{row['tokens']:,}", number(row["perplexity"], 2)] for name, row in zip(names, rows, strict=True)]
-
-
-def number(value: float | None, digits: int) -> str:
-    if value is None:
-        return "–"
-    return "∞" if value == math.inf else f"{value:,.{digits}f}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:

@@ -23,8 +23,9 @@ def runs(
       nextword runs
       nextword runs runs/lstm-tiny
     """
-    from nextword.cli.results import number, table
+    from nextword.cli.results import table
     from nextword.compare.charts import count, size
+    from nextword.infinity import number
 
     if run:
         facts = _facts(Path(run))

@@ -164,8 +164,8 @@ def heat(tokens: Sequence[str], bits: Sequence[float | None]) -> str:
         if cost is not None:
             chance = 2.0 ** -min(cost, 1000)
             odds = f"{chance:.2%}" if chance >= 0.001 else f"1 in {count(1 / chance)}"
-            level = sum(cost >= edge for edge in LEVELS)
-            shown = f'<span class="h{level}" title="{cost:.1f} bits, probability {odds}">{shown}</span>'
+            said = "∞ bits, impossible" if cost == math.inf else f"{cost:.1f} bits, probability {odds}"
+            shown = f'<span class="h{sum(cost >= edge for edge in LEVELS)}" title="{said}">{shown}</span>'
         out.append(space + shown)
     return "".join(out)
 

@@ -2,7 +2,8 @@
 
 A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these
 the largest is taken that this machine can still train well: one that can pass over the text often enough (`passes`). If
-it will pass over it very often, the keys of `often` (dropout) are set too.
+it will pass over it very often, the keys of `often` (dropout) are set too. A model that counts passes over it once,
+in seconds: it takes its largest size, and no share of the time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ def default_ladder() -> list[Recipe]:
 
 def fitted(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
     """The recipe at the largest of its sizes that can pass over the text often enough in the time given."""
+    if counts(recipe):
+        largest = recipe.compare.get("sizes", [])[-1:]
+        return with_model(recipe, largest[0]) if largest else recipe
     chosen, passes = recipe, 0.0
     for size in recipe.compare.get("sizes", []):
         candidate = with_model(recipe, size)
@@ -42,6 +46,11 @@ def fitted(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, dev
             break
         chosen, passes = candidate, possible
     return with_model(chosen, recipe.compare.get("often", {})) if passes > OFTEN else chosen
+
+
+def counts(recipe: Recipe) -> bool:
+    """Whether it learns by counting: once over the text, in seconds, whatever its size."""
+    return recipe.phases[0].kind == "count"
 
 
 def with_model(recipe: Recipe, size: Mapping[str, Any]) -> Recipe:

@@ -14,6 +14,7 @@ from typing import Any
 from nextword import __version__
 from nextword.checkpoint import full_disk_is_no_loss
 from nextword.contract import NextwordError
+from nextword.infinity import finite, infinite
 
 FILE = "comparison.json"
 
@@ -37,7 +38,9 @@ class Plan:
             saved = json.loads(path.read_text(encoding="utf-8"))["plan"]
         except (ValueError, KeyError):
             raise NextwordError(f"{path} is damaged. Remove {folder} and compare again.") from None
-        return cls(folder, **saved)
+        plan = cls(folder, **saved)
+        plan.models = {name: infinite(model) for name, model in plan.models.items()}
+        return plan
 
     @staticmethod
     def refuse_if_taken(folder: Path) -> None:
@@ -54,7 +57,8 @@ class Plan:
         self.folder.mkdir(parents=True, exist_ok=True)
         with full_disk_is_no_loss(self.folder):
             temporary = self.folder / f".{FILE}.new"
-            temporary.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
+            text = json.dumps(finite(document), ensure_ascii=False, indent=1, allow_nan=False)
+            temporary.write_text(text, encoding="utf-8")
             os.replace(temporary, self.folder / FILE)
         return self.result(device)
 

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from nextword.compare import charts
 from nextword.compare.charts import Axis, Point, Series, count, duration, escape, number, perplexity, size, whole
-
-Model = Mapping[str, Any]
-Column = tuple[str, str, Callable[[Model], str]]  # heading, class, cell
+from nextword.compare.pieces import (
+    NONE,
+    Column,
+    Model,
+    amount,
+    dated,
+    hardest,
+    impossible,
+    listed,
+    named,
+    plain_name,
+    table,
+    told,
+    under,
+)
+from nextword.infinity import NAME, infinite
 
 METRICS = ("bits_per_byte", "word_perplexity", "token_perplexity")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -85,21 +97,22 @@ class _Page:
 
     def __init__(self, comparison: Mapping[str, Any]):
         self.all = comparison
-        self.data = str(_of(comparison, "data").get("name") or "this text")
-        models: Sequence[Model] = comparison.get("models") or []
+        self.data = str(under(comparison, "data").get("name") or "this text")
+        models: Sequence[Model] = [infinite(m) for m in comparison.get("models") or []]
         done = [m for m in models if (m.get("status") or "done") == "done"]
         exact = [m for m in done if m.get("kind") != "pseudo"]
         # Perplexities compare only where all read the same tokens, so they rank only if no model has bits per byte.
         self.metric = next((k for k in METRICS if any(number(m.get(k)) is not None for m in exact)), METRICS[0])
         self.label = self.metric.replace("_", " ")
         self.ranked = sorted((m for m in exact if number(m.get(self.metric)) is not None), key=self._value)
+        self.possible = [m for m in self.ranked if self._value(m) < math.inf]
         self.unranked = [m for m in exact if number(m.get(self.metric)) is None]
         self.pseudo = [m for m in done if m.get("kind") == "pseudo"]
         self.finished = self.ranked + self.unranked + self.pseudo
         self.unfinished = [m for m in models if (m.get("status") or "done") != "done"]
         self.marks = {id(m): i for i, m in enumerate(self.finished + self.unfinished)}
-        best_high = self._interval(self.ranked[0])[1] if self.ranked else None
-        lows = [(m, self._interval(m)[0]) for m in self.ranked[1:]]
+        best_high = self._interval(self.possible[0])[1] if self.possible else None
+        lows = [(m, self._interval(m)[0]) for m in self.possible[1:]]
         self.close = [m for m, low in lows if low is not None and best_high is not None and low <= best_high]
 
     def _value(self, model: Model) -> float:
@@ -109,18 +122,26 @@ class _Page:
         return number(model.get(f"{self.metric}_low")), number(model.get(f"{self.metric}_high"))
 
     def _write(self, value: float, decimals: int = 3) -> str:
+        if value == math.inf:
+            return NAME
         return f"{value:.{decimals}f}" if self.metric == "bits_per_byte" else perplexity(value)
 
     def _range(self, model: Model, decimals: int = 3) -> str:
         low, high = self._interval(model)
-        return "" if low is None or high is None else f"{self._write(low, decimals)}–{self._write(high, decimals)}"
+        if low is None or high is None or high == math.inf:
+            return ""
+        return f"{self._write(low, decimals)}–{self._write(high, decimals)}"
 
     # ------------------------------------------------------------------------------------------------ the top
 
     def headline(self) -> str:
-        over = f'<p class="over">nextword compare{_date(self.all.get("created"))}</p>'
+        over = f'<p class="over">nextword compare{dated(self.all.get("created"))}</p>'
         if not self.ranked:
             return f"{over}<h1>On <em>{escape(self.data)}</em>, no model could be ranked.</h1>{self._setting()}"
+        if not self.possible:
+            none = "the text is impossible under every model" if len(self.ranked) > 1 else "the text is impossible"
+            lede = f'<p class="lede">{self._impossible()}</p>'
+            return f"{over}<h1>On <em>{escape(self.data)}</em>, {none}.</h1>{lede}{self._setting()}"
         value, spread = self._value(self.ranked[0]), self._range(self.ranked[0], 2)
         says = []
         if self.metric == "bits_per_byte" and value < 8:
@@ -128,8 +149,9 @@ class _Page:
         elif self.metric == "bits_per_byte":
             says.append("That is no better than storing the text as it is (8 bits per byte).")
         if self.close:
-            names = _list([f"<strong>{_name(m)}</strong>" for m in self.close])
+            names = listed([f"<strong>{named(m)}</strong>" for m in self.close])
             says.append(f"But {names} {'is' if len(self.close) == 1 else 'are'} not clearly different.")
+        says += [self._impossible()] if len(self.possible) < len(self.ranked) else []
         winner = escape(self._title(self.ranked[0]))
         return (
             f"{over}<h1>On <em>{escape(self.data)}</em>, the <strong>{winner}</strong> predicts best: "
@@ -137,9 +159,15 @@ class _Page:
             f'<p class="lede">{" ".join(says)}</p>{self._setting()}'
         )
 
+    def _impossible(self) -> str:
+        """What an infinite cost means, in words."""
+        ruled_out = [m for m in self.ranked if self._value(m) == math.inf]
+        said = [f"<strong>{named(m)}</strong>{f' ({impossible(m)})' * bool(m.get('impossible'))}" for m in ruled_out]
+        return f"The text is impossible under {listed(said)}."
+
     def _setting(self) -> str:
-        splits, budget = _of(self.all, "data", "splits"), _of(self.all, "budget")
-        words, held = _of(splits, "train").get("words"), _of(splits, "test").get("bytes")
+        splits, budget = under(self.all, "data", "splits"), under(self.all, "budget")
+        words, held = under(splits, "train").get("words"), under(splits, "test").get("bytes")
         says = [f"trained on {whole(words)} words"] if words else []
         says += [f"scored on {size(held)} of held-out text"] if held else []
         if budget.get("minutes"):
@@ -151,7 +179,7 @@ class _Page:
     def _title(self, model: Model) -> str:
         """LSTM, of "LSTM (Hochreiter & Schmidhuber 1997)", unless two models are titled so."""
         titles = [str(m.get("title") or "").split(" (")[0] for m in (model, *self.finished)]
-        return titles[0] if titles[0] and titles.count(titles[0]) == 2 else _plain_name(model)
+        return titles[0] if titles[0] and titles.count(titles[0]) == 2 else plain_name(model)
 
     # ------------------------------------------------------------------------------------------------ tables
 
@@ -167,27 +195,29 @@ class _Page:
                 ("Interval", "range", partial(self._bar, ends=ends)),
             ]
             columns += [column for column in self._measures(self.ranked) if column[0] != label]
-            out += [_table(f"Models from best to worst by {self.label}", columns, self.ranked), self._verdict()]
+            out += [table(f"Models from best to worst by {self.label}", columns, self.ranked), self._verdict()]
             out += [BITS] if self.metric == "bits_per_byte" else []
         elif not self.unfinished:
             out.append("<p>No model here has an exact likelihood, so there is nothing to rank.</p>")
         if self.unranked:
             columns = [self._named(), *self._measures(self.unranked)]
-            out += [LOSSY, _table("Models without bits per byte", columns, self.unranked)]
+            out += [LOSSY, table("Models without bits per byte", columns, self.unranked)]
         if self.pseudo:
             columns = [self._named(), *self._measures(self.pseudo, "Pseudo ")]
-            out += [PSEUDO, _table("Models with pseudo-likelihoods", columns, self.pseudo)]
+            out += [PSEUDO, table("Models with pseudo-likelihoods", columns, self.pseudo)]
         if self.unfinished:
-            columns = [self._named(), _said("Status"), _said("Reason", "error", "error")]
-            out += ["<h3>Not finished</h3>", _table("Models that failed or were skipped", columns, self.unfinished)]
+            columns = [self._named(), told("Status"), told("Reason", "error", "error")]
+            out += ["<h3>Not finished</h3>", table("Models that failed or were skipped", columns, self.unfinished)]
         return "".join(out)
 
     def _verdict(self) -> str:
-        best, names = _name(self.ranked[0]), [_name(m) for m in self.close]
+        best, names = named(self.ranked[0]), [named(m) for m in self.close]
         if names:
             be = "is" if len(names) == 1 else "are"
-            return f'<p class="verdict">≈ {_list(names)} {be} not clearly different from {best}: intervals overlap.</p>'
-        if len(self.ranked) > 1 and all(map(self._range, self.ranked)):
+            return (
+                f'<p class="verdict">≈ {listed(names)} {be} not clearly different from {best}: intervals overlap.</p>'
+            )
+        if len(self.possible) > 1 and all(map(self._range, self.possible)):
             return f'<p class="verdict">No interval overlaps that of {best}: its lead is clear on this text.</p>'
         return ""
 
@@ -199,25 +229,27 @@ class _Page:
     def _named(self) -> Column:
         def cell(model: Model) -> str:
             title = f"<small>{escape(model['title'])}</small>" if model.get("title") else ""
-            return f'<span class="flag">{charts.key(self.marks[id(model)])}<span>{_name(model)}{title}</span></span>'
+            return f'<span class="flag">{charts.key(self.marks[id(model)])}<span>{named(model)}{title}</span></span>'
 
         return "Model", "model", cell
 
     def _bar(self, model: Model, ends: Sequence[float]) -> str:
         span = min(ends, default=0), max(ends, default=0)
+        if self._value(model) == math.inf:
+            return "<small>impossible</small>"
         bar = charts.interval(self._value(model), *self._interval(model), *span, self.marks[id(model)])
         return f"{bar}<small>{self._range(model)}</small>"
 
     def _measures(self, models: Sequence[Model], prefix: str = "") -> list[Column]:
         """A column for everything that any of the models has a number for."""
         columns = [
-            _number(prefix + "bits per byte", "{:.3f}".format, "bits_per_byte"),
-            _number(prefix + "word perplexity", perplexity, "word_perplexity"),
-            _number(prefix + "token perplexity", perplexity, "token_perplexity"),
-            _number("Parameters"),
-            _number("On disk", size, "size"),
-            _number("Training", duration, "seconds"),
-            _number("Tokens scored a second", whole, "tokens_per_second"),
+            amount(prefix + "bits per byte", "{:.3f}".format, "bits_per_byte"),
+            amount(prefix + "word perplexity", perplexity, "word_perplexity"),
+            amount(prefix + "token perplexity", perplexity, "token_perplexity"),
+            amount("Parameters"),
+            amount("On disk", size, "size"),
+            amount("Training", duration, "seconds"),
+            amount("Tokens scored a second", whole, "tokens_per_second"),
         ]
         return [column for column in columns if any(column[2](m) != NONE for m in models)]
 
@@ -227,18 +259,20 @@ class _Page:
         series = []
         for m in self.ranked:
             points = [
-                Point(seconds, bits, note=f"{_plain_name(m)}: {bits:.3f} after {duration(seconds)}")
+                Point(seconds, bits, note=f"{plain_name(m)}: {bits:.3f} after {duration(seconds)}")
                 for event in m.get("curve") or []
-                if (seconds := number(event.get("seconds"))) and (bits := number(event.get("valid_bits_per_byte")))
+                if (seconds := number(event.get("seconds")))
+                and (bits := number(event.get("valid_bits_per_byte")))
+                and bits < math.inf
             ]
-            series.append(Series(_plain_name(m), points, self.marks[id(m)]))
+            series.append(Series(plain_name(m), points, self.marks[id(m)]))
         every = [p for s in series for p in s.points]
         if not every:
             return ""
         x = Axis("time of training →", duration, log=charts.far([p.x for p in every], 8), time=True)
         y = Axis("validation bits per byte (lower is better)", log=charts.far([p.y for p in every], 4))
         draw = partial(charts.lines, series, x, y, "Bits per byte on the validation text against time of training")
-        without = _list([escape(s.name) for s in series if not s.points])
+        without = listed([escape(s.name) for s in series if not s.points])
         missing = f'<p class="note">No curve: {without}.</p>' if without else ""
         return charts.twice(draw, (1040, 420), (344, 340)) + missing
 
@@ -246,11 +280,11 @@ class _Page:
         out = []
         for key, write, label in (("seconds", duration, "time of training"), ("parameters", count, "parameters")):
             series = []
-            for m in self.ranked:
+            for m in self.possible:
                 if at := number(m.get(key)):
-                    note = f"{_plain_name(m)}: {self._write(self._value(m))} {self.label}, {write(at)}"
+                    note = f"{plain_name(m)}: {self._write(self._value(m))} {self.label}, {write(at)}"
                     point = Point(at, self._value(m), *self._interval(m), note)
-                    series.append(Series(_plain_name(m), [point], self.marks[id(m)]))
+                    series.append(Series(plain_name(m), [point], self.marks[id(m)]))
             if series:
                 log = charts.far([s.points[0].x for s in series], 3)
                 axes = Axis(f"{label} →", write, log, key == "seconds"), Axis(f"{self.label} (lower is better)")
@@ -261,14 +295,14 @@ class _Page:
     # ------------------------------------------------------------------------------------------------ texts
 
     def passage(self) -> str:
-        passage = _of(self.all, "passage")
+        passage = under(self.all, "passage")
         tokens, bits = passage.get("tokens") or [], passage.get("surprisal") or {}
         sides = {id(m): " (sees both sides)" for m in self.pseudo}
-        rows = [(_name(m) + sides.get(id(m), ""), bits.get(_plain_name(m)) or []) for m in self.finished]
+        rows = [(named(m) + sides.get(id(m), ""), _costs(m, bits.get(plain_name(m)))) for m in self.finished]
         panels = "".join(
             f'<input type="radio" name="who" id="who{i}"{" checked" * (i == 0)}><label for="who{i}">{name}</label>'
             f'<div class="panel"><p class="who">{name}</p><p class="text" dir="auto">{charts.heat(tokens, costs)}</p>'
-            f'<p class="said note" aria-live="polite">{_hardest(tokens, costs)}</p></div>\n'
+            f'<p class="said note" aria-live="polite">{hardest(tokens, costs)}</p></div>\n'
             for i, (name, costs) in enumerate(row for row in rows if row[1])
         )
         if not tokens or not panels:
@@ -277,7 +311,7 @@ class _Page:
 
     def samples(self) -> str:
         cards = "".join(
-            f"<article><h3>{charts.key(self.marks[id(m)])}{_name(m)}</h3>"
+            f"<article><h3>{charts.key(self.marks[id(m)])}{named(m)}</h3>"
             f'<p class="text" dir="auto">{escape(m["sample"])}</p></article>'
             for m in self.finished
             if m.get("sample")
@@ -285,7 +319,7 @@ class _Page:
         return f'<div class="cards">{cards}</div>' if cards else ""
 
     def commands(self) -> str:
-        words = str(_of(self.all, "passage").get("text") or "").split()[:4] or ["Once", "upon", "a", "time"]
+        words = str(under(self.all, "passage").get("text") or "").split()[:4] or ["Once", "upon", "a", "time"]
         prompt, blank = shlex.quote(" ".join(words)), shlex.quote(" ".join([*words[:2], "___", *words[3:]]))
         out: list[str] = []
         for m in self.finished:
@@ -296,11 +330,11 @@ class _Page:
                     lines = [f"nextword next {run} {blank}"]
                 lines.append(f"nextword evaluate {run} --data my.txt")
                 code = "\n".join(f"<code>{escape(line)}</code>" for line in lines)
-                out.append(f"<details{' open' * (not out)}><summary>{_name(m)}</summary><pre>{code}</pre></details>")
+                out.append(f"<details{' open' * (not out)}><summary>{named(m)}</summary><pre>{code}</pre></details>")
         return f"<p>Each model is a folder that every command takes.</p>{''.join(out)}" if out else ""
 
     def method(self) -> str:
-        data, tokens, budget = (_of(self.all, k) for k in ("data", "tokenizer", "budget"))
+        data, tokens, budget = (under(self.all, k) for k in ("data", "tokenizer", "budget"))
         lossless = {None: "", True: "lossless"}.get(tokens.get("lossless"), "lossy: no bits per byte")
         vocabulary = tokens.get("size") and f"{whole(tokens['size'])} tokens"
         each = tokens.get("bytes_per_token") and f"{tokens['bytes_per_token']:.2f} bytes a token"
@@ -315,86 +349,27 @@ class _Page:
         }
         said = {k: escape(", ".join(str(part) for part in parts if part)) for k, parts in facts.items()}
         out = ["<dl>", *(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in said.items() if v), "</dl>"]
-        splits = [{"name": k, **v} for k, v in _of(data, "splits").items() if v]
-        columns = [_said("Split", "name"), *map(_number, ("Documents", "Words", "Tokens", "Bytes"))]
+        splits = [{"name": k, **v} for k, v in under(data, "splits").items() if v]
+        columns = [told("Split", "name"), *map(amount, ("Documents", "Words", "Tokens", "Bytes"))]
         if splits:
-            out.append(_table("The text and its splits", columns, splits))
+            out.append(table("The text and its splits", columns, splits))
         columns = [
-            ("Model", "", _name),
-            _said("Likelihood", "kind"),
+            ("Model", "", named),
+            told("Likelihood", "kind"),
             ("Context", "", lambda m: f"{whole(m['context'])} tokens" if m.get("context") else "all before"),
-            _number("Stride"),
-            *(_number(f"{k.capitalize()} scored", whole, k) for k in ("tokens", "words", "bytes")),
-            _number("Epochs", "{:.1f}".format),
-            _number("Steps"),
-            _said("Stopped by", "stopped"),
-            ("Settings", "config", lambda m: escape(", ".join(f"{k} = {v}" for k, v in _of(m, "config").items()))),
+            amount("Stride"),
+            *(amount(f"{k.capitalize()} scored", whole, k) for k in ("tokens", "words", "bytes")),
+            amount("Epochs", "{:.1f}".format),
+            amount("Steps"),
+            told("Stopped by", "stopped"),
+            ("Settings", "config", lambda m: escape(", ".join(f"{k} = {v}" for k, v in under(m, "config").items()))),
         ]
         if self.finished:
-            out.append(_table("How each model was trained and scored", columns, self.finished))
+            out.append(table("How each model was trained and scored", columns, self.finished))
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.all.get("notes") or [])
         return "".join(out) + (f"<h3>Notes</h3><ul>{notes}</ul>" if notes else "")
 
 
-# ------------------------------------------------------------------------------------------------ pieces
-
-NONE = "–"
-
-
-def _number(heading: str, write: Callable[[float], str] = whole, key: str = "") -> Column:
-    def cell(model: Model) -> str:
-        value = number(model.get(key or heading.lower()))
-        return NONE if value is None else write(value)
-
-    return heading[:1].upper() + heading[1:], "n", cell
-
-
-def _said(heading: str, key: str = "", css: str = "") -> Column:
-    return heading, css, lambda model: escape(model.get(key or heading.lower()) or NONE)
-
-
-def _table(caption: str, columns: Sequence[Column], rows: Iterable[Model]) -> str:
-    def cell(css: str, content: str) -> str:
-        tag, scope = ("th", ' scope="row"') if css == "model" else ("td", "")
-        return f'<{tag}{scope} class="{css}">{content}</{tag}>'
-
-    head = "".join(f'<th scope="col" class="{css}">{heading}</th>' for heading, css, _ in columns)
-    body = "".join("<tr>" + "".join(cell(css, show(row)) for _, css, show in columns) + "</tr>\n" for row in rows)
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _hardest(tokens: Sequence[str], bits: Sequence[float | None]) -> str:
-    paid = [(cost, token) for token, b in zip(tokens, bits, strict=False) if (cost := number(b)) is not None]
-    worst, token = max(paid, default=(0.0, ""))
-    mean = sum(cost for cost, _ in paid) / max(1, len(paid))
-    return f"{mean:.2f} bits a token; the hardest is “{escape(token.strip() or token)}” with {worst:.1f}."
-
-
-def _plain_name(model: Model) -> str:
-    return str(model.get("name") or model.get("slug") or "unnamed")
-
-
-def _name(model: Model) -> str:
-    return escape(_plain_name(model))
-
-
-def _list(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def _of(tree: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The table at the end of the path, empty where any of it is null or missing."""
-    for key in path:
-        tree = tree.get(key) or {}
-    return tree
-
-
-def _date(created: object) -> str:
-    try:
-        date = datetime.fromisoformat(str(created))
-    except ValueError:
-        return f" · {escape(created)}" if created else ""
-    return f" · {date.day} {date:%B %Y, %H:%M}"
+def _costs(model: Model, bits: Sequence[float | None] | None) -> Sequence[float | None]:
+    """Bits of each token; null is infinite where the model finds tokens impossible, and unknown where it does not."""
+    return [math.inf if cost is None and model.get("impossible") else cost for cost in bits or []]

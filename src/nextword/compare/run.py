@@ -14,7 +14,7 @@ from typing import Any
 
 from nextword.batching.prepare import prepare
 from nextword.checkpoint import RunFolder
-from nextword.compare.ladder import default_ladder, fitted
+from nextword.compare.ladder import counts, default_ladder, fitted
 from nextword.compare.plan import Plan
 from nextword.contract import NextwordError, Sample, Stop, Unsupported
 from nextword.corpora import open_corpus
@@ -129,7 +129,7 @@ def _train(
     recipe: Recipe | None = None
     if not resume:
         yield Update(name, "sizing")
-        seconds = SHARE * plan.minutes * 60 / sum("recipe" in e for e in plan.entries)
+        seconds = SHARE * plan.minutes * 60 / max(1, sum(map(_takes_time, plan.entries)))
         began = time.perf_counter()
         recipe = from_tables(entry["recipe"], entry["recipe_name"])
         recipe = _under_budget(recipe, plan, seconds)
@@ -143,8 +143,15 @@ def _train(
     return False
 
 
+def _takes_time(entry: dict[str, Any]) -> bool:
+    """Whether a share of the minutes is this one's: runs are trained already, and counting takes seconds."""
+    return "recipe" in entry and not counts(from_tables(entry["recipe"], entry["recipe_name"]))
+
+
 def _under_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
-    phase = replace(recipe.phases[0], data=plan.data, epochs=0, steps=0, minutes=seconds / 60)
+    phase = replace(recipe.phases[0], data=plan.data)
+    if not counts(recipe):
+        phase = replace(phase, epochs=0, steps=0, minutes=seconds / 60)
     shared = next(entry["recipe"]["tokenizer"] for entry in plan.entries if "recipe" in entry)
     return replace(recipe, phases=(phase, *recipe.phases[1:]), tokenizer=shared)
 

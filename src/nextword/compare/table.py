@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich import box
@@ -11,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nextword.compare.charts import count, duration, size
+from nextword.compare.pieces import impossible, listed
 from nextword.compare.run import Update
+from nextword.infinity import infinite, number
 
 WAITING = "[dim]waiting[/]"
 
@@ -53,8 +56,8 @@ class Live:
                 row["status"],
                 count(row["parameters"]) if row.get("parameters") else "",
                 duration(seconds) if seconds else "",
-                f"{row['valid']:.3f}" if row.get("valid") else "",
-                f"[bold]{test:.3f}[/]" if test else "",
+                number(row["valid"], 3) if row.get("valid") else "",
+                f"[bold]{number(test, 3)}[/]" if test else "",
             )
         return Group(Text(self.title, style="bold"), table, Text(self.note, style="dim"))
 
@@ -67,7 +70,7 @@ def _training(event: Any, row: dict[str, Any]) -> dict[str, Any]:
     if event.kind == "valid" and "valid_bits_per_byte" in values:
         new["valid"] = values["valid_bits_per_byte"]
     total = new["total"] = values.get("of") or new.get("total") or row.get("total")
-    share = min(event.step / total, 1.0) if total else 0.0
+    share = min(event.step / total if total else event.epoch, 1.0)  # counting has no steps to go, but one epoch
     filled = round(14 * share)
     new["status"] = f"[cyan]{'━' * filled}[/][dim]{'━' * (14 - filled)}[/] {100 * share:3.0f} %"
     return new
@@ -75,7 +78,7 @@ def _training(event: Any, row: dict[str, Any]) -> dict[str, Any]:
 
 def leaderboard(comparison: dict[str, Any], width: int = 120) -> Group:
     """Best first; exact likelihoods only are ranked, and what is not clearly different is said."""
-    models = [m for m in comparison["models"] if m["status"] == "done"]
+    models = [infinite(m) for m in comparison["models"] if m["status"] == "done"]
     exact = [m for m in models if m["kind"] == "exact"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
@@ -105,10 +108,10 @@ WIDE = 100
 def _cells(m: dict[str, Any]) -> dict[str, str]:
     low, high = m.get("bits_per_byte_low"), m.get("bits_per_byte_high")
     return {
-        "bits/byte": "–" if m["bits_per_byte"] is None else f"[bold]{m['bits_per_byte']:.3f}[/]",
-        "95 %": "" if low is None else f"[dim]{low:.3f}–{high:.3f}[/]",
-        "word ppl": "–" if m["word_perplexity"] is None else f"{m['word_perplexity']:,.1f}",
-        "token ppl": "–" if m["token_perplexity"] is None else f"{m['token_perplexity']:,.1f}",
+        "bits/byte": "–" if m["bits_per_byte"] is None else f"[bold]{number(m['bits_per_byte'], 3)}[/]",
+        "95 %": "" if low in (None, math.inf) else f"[dim]{low:.3f}–{high:.3f}[/]",
+        "word ppl": number(m["word_perplexity"], 1),
+        "token ppl": number(m["token_perplexity"], 1),
         "params": count(m["parameters"]),
         "on disk": size(m["size"]),
         "training": duration(m["seconds"]) if m.get("seconds") else "–",
@@ -117,12 +120,16 @@ def _cells(m: dict[str, Any]) -> dict[str, str]:
 
 
 def verdict(exact: list[dict[str, Any]]) -> str:
-    """The result in one sentence."""
-    ranked = [m for m in exact if m["bits_per_byte"] is not None]
-    if not ranked:
-        return ""
-    best = ranked[0]
-    bits = best["bits_per_byte"]
-    sentence = f"{best['name']} predicts this text best: {bits:.3f} bits a byte, {bits / 8:.0%} of its size."
-    close = [m["name"] for m in ranked[1:] if m["bits_per_byte_low"] <= best["bits_per_byte_high"]]
-    return sentence + (f" Not clearly different: {', '.join(close)}." if close else "")
+    """The result in a sentence or two: which is best, which are as good, and under which the text is impossible."""
+    ranked = [m for m in exact if m["bits_per_byte"] not in (None, math.inf)]
+    says = []
+    if ranked:
+        name, bits, high = (ranked[0][key] for key in ("name", "bits_per_byte", "bits_per_byte_high"))
+        says.append(f"{name} predicts this text best: {bits:.3f} bits a byte, {bits / 8:.0%} of its size.")
+        lows = [(m["name"], m["bits_per_byte_low"]) for m in ranked[1:]]  # too short a text has no intervals
+        close = [other for other, low in lows if None not in (low, high) and low <= high]
+        says += [f"Not clearly different: {', '.join(close)}."] if close else []
+    ruled_out = [f"{m['name']} ({impossible(m)})" for m in exact if m.get("impossible")]
+    says += [f"It is impossible under {listed(ruled_out)}."] if ruled_out and ranked else []
+    says += [f"This text is impossible under {listed(ruled_out)}."] if ruled_out and not ranked else []
+    return " ".join(says)

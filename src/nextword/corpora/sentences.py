@@ -12,10 +12,13 @@ import re
 import numpy as np
 
 _CLOSING = "\"'”’»›)\\]"
+# Each begins with one set of characters, for which `re` looks fast; what must follow depends on which of them it was.
 _STOP = re.compile(
-    rf"\n[^\S\n]*\n\s*"  # a blank line
-    rf"|[。！？][。！？」』”’）]*\s*"
-    rf"|[.!?…]+[{_CLOSING}]*\s+(?=(\S))"
+    rf"[\n.!?…。！？](?:"
+    rf"(?<=\n)[^\S\n]*\n\s*"  # a blank line
+    rf"|(?<=[。！？])[。！？」』”’）]*\s*"
+    rf"|(?<=[.!?…])[.!?…]*[{_CLOSING}]*\s+(?=(\S))"
+    rf")"
 )
 
 # After these a stop ends nothing, whatever follows.

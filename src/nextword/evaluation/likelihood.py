@@ -41,6 +41,7 @@ class Evaluation:
         spaced = s.words and s.bytes / s.words < UNSPACED
         return {
             "kind": s.kind,
+            "lossless": s.lossless,
             "bits_per_byte": s.bits_per_byte(),
             "bits_per_byte_low": self.low,
             "bits_per_byte_high": self.high,

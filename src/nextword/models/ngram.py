@@ -19,6 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.ngrams.counting import Counted, check_order, count_ngrams
+from nextword.ngrams.estimate import Estimator, estimate, estimator, memory_cap
 from nextword.ngrams.layouts import LAYOUTS, build, open_layout
-from nextword.ngrams.trie import Trie
+from nextword.ngrams.trie import NONE, Trie
 
 FILE, WEIGHTS = "model.ngram", "model.json"
-NONE = 0xFFFFFFFF
 LIGHT = 0.1  # weight of a cache where there is no held-out text to find it
 
 
@@ -66,13 +68,19 @@ class NGram(nn.Module):
 
     # -------------------------------------------------------------------------------------------- counting
 
-    def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        from nextword.ngrams.counting import Counted, count_ngrams
-        from nextword.ngrams.estimate import estimate, estimator, memory_cap
-
+    def check(self, train: Any, options: Mapping[str, Any]) -> tuple[Estimator, list[Path]]:
+        """What counting is asked for, and the files to mix in; what is wrong with it, before there is a run folder."""
         options = dict(options)
-        mixed = [self._opened(Path(folder)) for folder in options.pop("mix", ())]
+        mix = options.pop("mix", [])
+        if not isinstance(mix, list | tuple) or not all(isinstance(folder, str) for folder in mix):
+            raise NextwordError(f"[phase] estimator mix = {mix!r} must be a list of run folders, such as ['runs/one'].")
         how = estimator(options)
+        check_order(self.config.order, len(train.ids))
+        memory_cap(how.memory)
+        return how, [self._opened(Path(folder), train.tokenizer_hash) for folder in mix]
+
+    def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        how, mixed = self.check(train, options)
         place = train.folder.parent if train.folder is not None else None
         cap = memory_cap(how.memory)
         counted: Any = None
@@ -85,14 +93,14 @@ class NGram(nn.Module):
         for trie in estimate(counted, how, self._closed()):
             if not isinstance(trie, Trie):
                 yield {"fraction": 0.5 + 0.2 * trie[0], "doing": trie[1]}
-        folder = tempfile.TemporaryDirectory(prefix=".ngrams-", dir=place)
+        folder = tempfile.TemporaryDirectory(prefix="ngrams-", suffix=".part", dir=place)
         self._held = [folder]
         path = Path(folder.name) / FILE
         yield {"fraction": 0.7, "doing": "writing"}
         build(trie, path, self.config.layout, self.config.bits, counted.block)
         facts = dict(trie.facts)
         del trie, counted
-        self._use([path, *(file for files in mixed for file in files)])
+        self._use([path, *mixed])
         values: dict[str, Any] = {"fraction": 1.0, "ngrams": self.parts[0].entries, **facts}
         if len(self.weights) > 1 and valid is not None:
             values["weights"] = self._weigh(np.asarray(valid.ids))
@@ -105,17 +113,21 @@ class NGram(nn.Module):
             out[id] = id != self.boundary and "unk" not in name.lower()
         return out
 
-    def _opened(self, folder: Path) -> list[Path]:
-        """The files of another run of n-grams over the same tokens."""
+    def _opened(self, folder: Path, tokens: str) -> Path:
+        """The file of another run of n-grams over the same tokens."""
         if not (folder / FILE).is_file():
             raise NextwordError(f"[phase] estimator mix names {folder}, which has no {FILE}: it is no run of n-grams.")
-        found = open_layout(folder / FILE)
-        if found.size != self.vocabulary.size or not _same_tokens(folder, self.vocabulary):
+        if len(json.loads((folder / WEIGHTS).read_text())["weights"]) > 1:
+            raise NextwordError(
+                f"[phase] estimator mix names {folder}, which is itself a mixture or has a cache. Name the runs that "
+                "it is mixed of."
+            )
+        if open_layout(folder / FILE).size != self.vocabulary.size or not _same_tokens(folder, self.vocabulary, tokens):
             raise NextwordError(
                 f"{folder} cannot be mixed in: it has other tokens. Train both with the same tokenizer: "
                 f"--set tokenizer.load={folder}/tokenizer.json"
             )
-        return [folder / FILE]
+        return folder / FILE
 
     def _weigh(self, ids: np.ndarray) -> list[float]:
         from nextword.ngrams.mixing import em
@@ -141,7 +153,7 @@ class NGram(nn.Module):
 
     @property
     def window(self) -> int | None:
-        return None if self.config.cache else self.config.order - 1
+        return None if self.config.cache else self.back
 
     @property
     def back(self) -> int:
@@ -243,8 +255,12 @@ class NGram(nn.Module):
         return network
 
 
-def _same_tokens(folder: Path, vocabulary: Vocabulary) -> bool:
+def _same_tokens(folder: Path, vocabulary: Vocabulary, tokens: str) -> bool:
+    """`tokens`: the hash of the saved tokenizer that the text was prepared with, where there is one."""
     from nextword.tokens import load_tokenizer
     from nextword.tokens import vocabulary as vocabulary_of
 
-    return vocabulary_of(load_tokenizer(folder / "tokenizer.json")) == vocabulary
+    path = folder / "tokenizer.json"
+    if tokens and blake2b(path.read_bytes(), digest_size=16).hexdigest() != tokens:
+        return False
+    return vocabulary_of(load_tokenizer(path)) == vocabulary

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nextword.compiled import compiled
+from nextword.ngrams.trie import NONE
 
-NONE = 0xFFFFFFFF
 BEGIN, END = 0xFFFFFFFE, 0xFFFFFFFD  # in the table of words: <s> and </s>, which have their places in an n-gram
 BOUNDARY = 1
 

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from nextword.compiled import compiled, spread
-from nextword.ngrams.trie import NODE, Level, Trie
-
-NONE = 0xFFFFFFFF
+from nextword.ngrams.trie import NODE, NONE, Level, Trie
 
 
 @dataclass

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nextword.compiled import compiled
-
-NONE = 0xFFFFFFFF
+from nextword.ngrams.trie import NONE
 
 
 def cache_read(ids: np.ndarray, history: np.ndarray) -> np.ndarray:

@@ -37,10 +37,9 @@ from nextword.ngrams.packing import (
     rising_pair,
     words_for,
 )
-from nextword.ngrams.trie import NODE, Level, Trie
+from nextword.ngrams.trie import NODE, NONE, Level, Trie
 
 LAYOUT = "compact"
-NONE = 0xFFFFFFFF
 FEWEST, MOST = 2, 16  # bits of a quantised value
 
 # What there is to know about a level: a row of `plan`. Where things begin is counted in bits, or in entries of an array

@@ -21,6 +21,7 @@ import numpy as np
 
 from nextword.compiled import compiled, spread
 from nextword.contract import NextwordError
+from nextword.ngrams.file import reserve
 from nextword.ngrams.sorting import END, by_first_word, refine, windows
 from nextword.ngrams.trie import NODE
 
@@ -33,7 +34,7 @@ class Arrays:
     """Where large arrays live: in memory, or in files of a temporary folder, which goes with this object."""
 
     def __init__(self, folder: Path | None = None, on_disk: bool = False) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=".ngrams-", dir=folder)) if on_disk else None
+        self.folder = Path(tempfile.mkdtemp(prefix="ngrams-", suffix=".part", dir=folder)) if on_disk else None
         self._made = 0
 
     def new(self, length: int, kind: Any = NODE) -> np.ndarray:
@@ -41,7 +42,9 @@ class Arrays:
             return np.zeros(length, kind)
         self._made += 1
         path = self.folder / f"{self._made}.bin"
-        return np.memmap(path, kind, "w+", shape=(length,))
+        with path.open("wb") as file:
+            reserve(file.fileno(), length * np.dtype(kind).itemsize, path)
+        return np.memmap(path, kind, "r+", shape=(length,))
 
     def joined(self, parts: list[np.ndarray]) -> np.ndarray:
         """One array of all parts, which are emptied on the way."""
@@ -140,13 +143,8 @@ def count_ngrams(
     on_disk: bool = False,
 ) -> Iterator[tuple[float, str] | Counted]:
     """Progress as (share done, what is being done), and at last the counts."""
+    check_order(order, len(ids))
     tokens = len(ids) + 1
-    if order < 1:
-        raise NextwordError(f"[model] order = {order}: an n-gram has at least one word.")
-    if order > tokens:
-        raise NextwordError(
-            f"[model] order = {order}, but the text has {tokens - 1:,} tokens. Choose a lower order, or give more text."
-        )
     on_disk = on_disk or in_memory_needs(tokens, order) > memory or tokens > MOST
     ranges = [(0, size)]
     if on_disk:
@@ -181,6 +179,15 @@ def count_ngrams(
         result.links.append(_links(result, k))
         yield 0.75 + 0.25 * (k + 1) / order, f"linking {k + 1}-grams"
     yield result
+
+
+def check_order(order: int, tokens: int) -> None:
+    if order < 1:
+        raise NextwordError(f"[model] order = {order}: an n-gram has at least one word.")
+    if order > tokens + 1:
+        raise NextwordError(
+            f"[model] order = {order}, but the text has {tokens:,} tokens. Choose a lower order, or give more text."
+        )
 
 
 def in_memory_needs(tokens: int, order: int) -> int:

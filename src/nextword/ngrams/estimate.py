@@ -32,7 +32,7 @@ import numpy as np
 from nextword.compiled import compiled
 from nextword.contract import NextwordError
 from nextword.ngrams.counting import Counted, blocks, counts_of_counts, release, sweep
-from nextword.ngrams.discounts import DISCOUNTS, HIGHEST
+from nextword.ngrams.discounts import DISCOUNTS, HIGHEST, check_given, given_table
 from nextword.ngrams.trie import Level, Trie
 
 EITHER = ("witten-bell", "absolute", "kneser-ney", "modified-kneser-ney")  # interpolated, or back-off
@@ -46,6 +46,13 @@ MODES = {
     "stupid": STUPID,
     **dict.fromkeys(DISCOUNTS, DISCOUNT),
 }
+EXPECTED = {
+    str: "text in quotes",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple: "a list by order, such as [0, 0, 1]",
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Estimator:
     add: float = 1.0  # δ of `additive`: 1 is Laplace's, less is Lidstone's
     alpha: float = 0.4  # of `stupid`
     cutoff: int = 5  # of `good-turing`: counts above are trusted
+    discounts: tuple[Any, ...] = ()  # given ones, a list by order; empty: from the counts of counts
     prune: tuple[int, ...] = ()  # drop n-grams that occur at most so often, by order; the last holds for all above
     entropy: float = 0.0  # drop n-grams whose loss raises the perplexity by less than this share
     memory: str = ""  # such as "2GB"; empty: half of what the machine has
@@ -64,8 +72,11 @@ class Estimator:
         if self.kind not in KINDS:
             raise NextwordError(f"[phase] estimator kind = {self.kind!r}; expected one of {', '.join(KINDS)}.")
         for name in ("add", "alpha"):
-            if not getattr(self, name) > 0:
-                raise NextwordError(f"[phase] estimator {name} = {getattr(self, name)}: it must be above 0.")
+            if not 0 < getattr(self, name) < float("inf"):
+                raise NextwordError(f"[phase] estimator {name} = {getattr(self, name)}: it must be a number above 0.")
+        if not self.entropy >= 0:
+            raise NextwordError(f"[phase] estimator entropy = {self.entropy}: it must be 0 (prune nothing) or more.")
+        check_given(self.discounts, self.kind)
         if self.cutoff < 1:
             raise NextwordError(f"[phase] estimator cutoff = {self.cutoff}: it must be at least 1.")
         if any(type(n) is not int or n < 0 for n in self.prune) or list(self.prune) != sorted(self.prune):
@@ -82,12 +93,13 @@ def estimator(options: Mapping[str, Any]) -> Estimator:
     for key in options:
         if key not in known:
             raise NextwordError(f"[phase] estimator has no key {key!r}. It has {', '.join(known)}.")
+    given: dict[str, Any] = {}
     for key, value in options.items():
-        wanted = type(known[key].default)
+        wanted: Any = type(known[key].default)
         fine = isinstance(value, list | tuple) if wanted is tuple else isinstance(value, wanted)
         if (not fine and not (wanted is float and type(value) is int)) or (wanted is not bool and value is True):
-            raise NextwordError(f"[phase] estimator {key} = {value!r} must be of the kind of {known[key].default!r}.")
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+            raise NextwordError(f"[phase] estimator {key} = {value!r} must be {EXPECTED[wanted]}.")
+        given[key] = wanted(value)
     return Estimator(**given)
 
 
@@ -113,20 +125,25 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
     kept: list[np.ndarray] = []
     lower = np.zeros(0, np.float32)  # p of the level before
     interpolated = how.interpolated if how.kind in EITHER else False
+    # Backing off divides by what the shorter context leaves to unseen words: 1 − Σ p may be a difference of equals
+    wide = not interpolated and MODES[how.kind] in (DISCOUNT, WITTEN_BELL)
     discounts = []
     for k in range(order):
         top = k == order - 1
         counts = counted.counts[k] if top or how.kind not in CONTINUATION else counted.extensions(k)
         table = np.zeros(2)
         if how.kind in DISCOUNTS:
-            table, note = DISCOUNTS[how.kind](counts_of_counts(counts, HIGHEST), how.cutoff)
+            if how.discounts:
+                table, note = given_table(how.discounts, k), ""
+            else:
+                table, note = DISCOUNTS[how.kind](counts_of_counts(counts, HIGHEST), how.cutoff, interpolated)
             discounts.append([round(float(d), 6) for d in table[1:]])
             if note:
                 notes.append(f"{k + 1}-grams: {note}")
         prune = how.prune[min(k, len(how.prune) - 1)] if how.prune and k else 0
         value = how.add if how.kind == "additive" else how.alpha
         settings = (MODES[how.kind], interpolated, value, int((~closed).sum()))
-        probs = arrays.new(len(counts), np.float32)
+        probs = arrays.new(len(counts), np.float64 if wide else np.float32)
         if k == 0:
             _unigrams(counts, table, settings, closed, order == 1, probs)
         else:
@@ -137,8 +154,8 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
             first, raw = counted.first[k - 1], counted.counts[k]
             last = (counted.beginning(k - 1), top, prune, probs, backoffs)
             sweep(len(backoffs), counted.block, smooth, first, counts, raw, table, *settings, *last)
-            levels[-1].log_backoffs = _log(backoffs, counted.block)
-            _log(lower, counted.block)
+            levels[-1].log_backoffs = _log(backoffs, counted)
+            levels[-1].log_probs = _log(lower, counted)
         if counts is not counted.counts[k]:
             arrays.remove(counts)
         if prune:
@@ -149,7 +166,7 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
         levels.append(Level(counted.words[k], links_or_none, None if top else counted.first[k], probs, None))
         lower = probs
         yield (k + 1) / order, f"estimating {k + 1}-grams"
-    _log(lower, counted.block)
+    levels[-1].log_probs = _log(lower, counted)
     facts: dict[str, Any] = {"estimator": how.kind, "interpolated": interpolated, "notes": notes}
     if discounts:
         facts["discounts"] = discounts
@@ -176,7 +193,7 @@ def _unigrams(
     """The root context: all words come after it, those with count 0 are unseen; below lies the uniform distribution."""
     seen = np.flatnonzero((counts > 0) & ~closed)
     opened = settings[-1]
-    part = np.full(len(seen), 1 / opened, np.float32)
+    part = np.full(len(seen), 1 / opened, probs.dtype)
     backoff = np.zeros(1, np.float32)
     first = np.array([0, len(seen)], np.uint32)
     some = np.ascontiguousarray(counts[seen])
@@ -209,10 +226,11 @@ def smooth(
         kinds = 0
         below = 0.0  # p(w | h′) of the words that are kept
         for i in range(low, high):
-            total += counts[i]
             kinds += 1
             if raw[i] > prune:
                 below += probs[i]
+            if raw[i] > prune or mode in (DISCOUNT, WITTEN_BELL):  # the others have no place for what is dropped
+                total += counts[i]
         if total == 0.0:
             backoffs[h] = 1.0
             continue
@@ -255,10 +273,13 @@ def smooth(
             backoffs[h] = free if interpolated else (free / left if left > 0.0 else 0.0)
 
 
-def _log(values: np.ndarray, block: int) -> np.ndarray:
-    """Natural logarithms in place; log 0 is −∞."""
+def _log(values: np.ndarray, counted: Counted) -> np.ndarray:
+    """Natural logarithms, in place where they are as narrow as they shall be; log 0 is −∞."""
+    out = values if values.dtype == np.float32 else counted.arrays.new(len(values), np.float32)
     with np.errstate(divide="ignore"):
-        for low, high in blocks(len(values), min(block, 1 << 22)):
-            np.log(values[low:high], out=values[low:high])
-            release(values)
-    return values
+        for low, high in blocks(len(values), min(counted.block, 1 << 22)):
+            np.log(values[low:high], out=out[low:high])
+            release(values, out)
+    if out is not values:
+        counted.arrays.remove(values)
+    return out

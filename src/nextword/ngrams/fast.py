@@ -21,10 +21,9 @@ import numpy as np
 from nextword.compiled import compiled, leaf, spread
 from nextword.ngrams import file
 from nextword.ngrams.counting import blocks, release
-from nextword.ngrams.trie import Level, Trie
+from nextword.ngrams.trie import NONE, Level, Trie
 
 LAYOUT = "fast"
-NONE = np.uint32(0xFFFFFFFF)  # in a stream: forget all before; in a slot: nothing here
 ROW = 8  # as many words are searched one after another
 LANES = 16  # parts of a stream read side by side, so that they wait for memory together
 
@@ -232,25 +231,26 @@ def walk(contexts, slots, h, word):
     s = find(contexts, slots, h, word)
     while s < 0:
         total += contexts[h].backoff
-        h = contexts[h].fall
+        h = np.int64(contexts[h].fall)
         s = find(contexts, slots, h, word)
     return total + slots[s].log_prob, np.int64(slots[s].next)
 
 
 @compiled
 def read(contexts, slots, ids, back, out):
-    """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it.
+    """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it."""
+    lanes = LANES if len(ids) >= 64 * LANES else 1
+    n, words, paid = np.zeros((5, lanes), np.int64), np.zeros((2, lanes), np.uint32), np.zeros(lanes, np.float32)
+    _read(contexts, slots, ids, back, out, paid, words[0], words[1], n[0], n[1], n[2], n[3], n[4])
 
-    Each round looks at every lane three times: for its context, for the first place of its word, and only then for what
-    is there. So the lanes' loads from memory run side by side, and no branch waits for one before the next is begun.
+
+@leaf
+def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, first, places):
+    """Each round looks at every lane three times: for its context, for the first place of its word, and only then for
+    what is there. So the lanes' loads from memory run side by side, and no branch waits for one before the next begins.
     """
-    n = len(ids)
-    lanes = LANES if n >= 64 * LANES else 1
+    n, lanes = len(ids), len(state)
     each = (n + lanes - 1) // lanes
-    state, at, stop = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-    first, places = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-    here, word = np.zeros(lanes, np.uint32), np.zeros(lanes, np.uint32)
-    paid = np.zeros(lanes, np.float32)
     running = 0
     for lane in range(lanes):
         begin = min(lane * each, n)
@@ -278,7 +278,7 @@ def read(contexts, slots, ids, back, out):
         over = False
         for lane in range(running):
             w, h, s = word[lane], state[lane], first[lane]
-            if here[lane] != w:
+            if here[lane] != w or not places[lane]:  # with no words there is nothing here, whatever slot was looked at
                 if w == NONE:
                     out[at[lane]] = 0.0
                     state[lane], paid[lane] = 0, 0.0

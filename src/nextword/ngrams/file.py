@@ -8,7 +8,9 @@ arrays             each at a multiple of 64 bytes, little-endian
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,8 +52,21 @@ def create(
     text = json.dumps(header).encode().ljust(reserved)
     with path.open("wb") as file:
         file.write(MAGIC + struct.pack("<II", VERSION, reserved) + text)
-        file.truncate(at)
+        reserve(file.fileno(), at, path)
     return _mapped(path, places, "r+")
+
+
+def reserve(handle: int, size: int, path: Path) -> None:
+    """Room on the disk before it is mapped: a full one must be an error, and not a signal in the middle of a loop."""
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise NextwordError(
+            f"The disk is full: {path.parent} has no room for {size / 1e6:,.0f} MB of n-grams. What was there "
+            "before is kept. Free some space, or choose a lower order, pruning or the compact layout."
+        ) from None
 
 
 def write(path: Path, layout: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

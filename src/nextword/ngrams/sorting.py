@@ -60,7 +60,7 @@ def refine(begin, end, tokens, at, groups, words, boundary, k, new_words, new_gr
                 out += 1
                 made += 1
             continue
-        n = 0
+        n = np.int64(0)
         if high - low > len(keys):
             keys = np.empty(high - low, np.uint64)
         for i in range(low, high):

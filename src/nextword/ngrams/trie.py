@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 NODE = np.uint32  # ids of words and of nodes within a level
+NONE = 0xFFFFFFFF  # no word: in a stream of ids, forget all before; in a table, nothing here
 
 
 @dataclass

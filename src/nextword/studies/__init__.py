@@ -13,6 +13,7 @@ from nextword.recipe import suggestion
 from nextword.studies.study import Study
 
 STUDIES = {
+    "ngram-sparsity": "nextword.studies.ngram_sparsity",
     "parameter-growth": "nextword.studies.parameter_growth",
     "initialisation": "nextword.studies.initialisation",
 }

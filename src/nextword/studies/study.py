@@ -9,7 +9,6 @@ that say the contrary turn it round. A study is a module with CLAIM, measure, ju
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nextword.contract import NextwordError
+from nextword.infinity import finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,13 +154,3 @@ def command(name: str, settings: Settings) -> str:
     words = ["nextword look", name, f"--seeds {len(settings.seeds)} --seed {settings.seeds[0]}"]
     words += ["--quick"] * settings.quick + [f"--data {shlex.quote(settings.data)}"] * bool(settings.data)
     return " ".join(words)
-
-
-def finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(part) for part in value]
-    return value

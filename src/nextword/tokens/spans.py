@@ -11,10 +11,13 @@ import numpy as np
 
 from nextword.contract import NextwordError
 
-_SPACES = [chr(point) for point in range(0x3001) if chr(point).isspace()]  # U+3000 is the last one; a test says so
+SPACES = [chr(point) for point in range(0x3001) if chr(point).isspace()]  # U+3000 is the last one; a test says so
 _NARROW = np.zeros(256, dtype=bool)  # spaces of one byte
-_NARROW[[ord(space) for space in _SPACES if space.isascii()]] = True
-_WIDE = [space.encode() for space in _SPACES if not space.isascii()]
+_NARROW[[ord(space) for space in SPACES if space.isascii()]] = True
+_LEADS = np.zeros(256, dtype=bool)  # first bytes of spaces of two and three
+_LEADS[[space.encode()[0] for space in SPACES if not space.isascii()]] = True
+_WIDE = np.zeros(1 << 14, dtype=bool)  # those, by code point
+_WIDE[[ord(space) for space in SPACES if not space.isascii()]] = True
 
 
 def utf8(text: str) -> bytes:
@@ -34,13 +37,14 @@ def spaces(raw: bytes) -> np.ndarray:
     space = _NARROW[data]
     if raw.isascii():
         return space
-    for wide in _WIDE:  # UTF-8 never contains one character inside another, so a plain search is exact
-        if wide in raw:
-            found = data[: len(data) - len(wide) + 1] == wide[0]
-            for offset in range(1, len(wide)):
-                found = found & (data[offset : len(data) - len(wide) + 1 + offset] == wide[offset])
-            for offset in range(len(wide)):
-                space[offset : len(data) - len(wide) + 1 + offset] |= found
+    at = np.flatnonzero(_LEADS[data])
+    lead, second = data[at].astype(np.int64), data[at + 1] & 0x3F
+    three = lead >= 0xE0
+    third = data[np.where(three, at + 2, at)] & 0x3F
+    wide = _WIDE[
+        np.where(three, (lead & 0xF) << 12 | second.astype(np.int64) << 6 | third, (lead & 0x1F) << 6 | second)
+    ]
+    space[at[wide]] = space[at[wide] + 1] = space[at[wide & three] + 2] = True
     return space
 
 

@@ -180,14 +180,14 @@ def _keeps_everything(content: Mapping[str, Any]) -> bool:
     names = names_of(content)
     return (
         not _steps(content["normalizer"])
-        and all(symbol in names for symbol in _byte_symbols())
+        and all(symbol in names for symbol in byte_symbols())
         and not any(step.get("add_prefix_space") for step in _steps(content["pre_tokenizer"]))
         and not any(step.get("behavior") == "Removed" for step in _steps(content["pre_tokenizer"]))
         and not any(t["lstrip"] or t["rstrip"] for t in content.get("added_tokens") or [] if not t["special"])
     )
 
 
-def _byte_symbols() -> dict[str, int]:
+def byte_symbols() -> dict[str, int]:
     """GPT-2's printable stand-in for every byte: itself where it is printable, else the next free one from U+0100."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -199,7 +199,7 @@ def _pieces(content: Mapping[str, Any], kind: str, special: Mapping[str, int]) -
     names = names_of(content)
     pieces = [b""] * (max(names.values()) + 1)
     added = {token["content"] for token in content.get("added_tokens") or []}
-    symbols = _byte_symbols()
+    symbols = byte_symbols()
     suffix = content["model"].get("end_of_word_suffix") or ""
     prefix = content["model"].get("continuing_subword_prefix") or ""
     for name, id in names.items():

@@ -11,29 +11,22 @@ Lossy: kinds of space, and words outside the vocabulary, do not come back.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nextword.contract import Encoding, NextwordError
 from nextword.tokens import storage
 from nextword.tokens.decoder import join
-from nextword.tokens.spans import spaces, utf8, words_at
+from nextword.tokens.spans import utf8
+
+if TYPE_CHECKING:
+    from nextword.tokens.splitting import Table
 
 UNKNOWN, EOS = "<unk>", "<eos>"
-_WORD = re.compile(r"\S+")
-_WORD_OR_LINE_END = re.compile(r"\n|\S+")
-
-
-class _Lookup(dict[str, int]):
-    """Word → id; what is missing is unknown, id 0. A dict's own lookup runs without Python until a word is missing."""
-
-    def __missing__(self, word: str) -> int:
-        return 0
+TOGETHER = 1 << 20  # characters counted at once
 
 
 class Words:
@@ -49,30 +42,43 @@ class Words:
         self.begin = 1
         self.end = None if lines else 1
         self.pieces = [f" {UNKNOWN}".encode(), b"\n", *(b" " + utf8(word) for word in self.words)]
-        self._lookup = _Lookup(zip(self.words, range(2, len(self)), strict=True))
-        if lines:
-            self._lookup["\n"] = 1  # no word contains a line end, so the key is free
+        self._table: Table | None = None  # made when first needed
 
     def __len__(self) -> int:
         return len(self.pieces)
 
     def encode(self, text: str) -> Encoding:
-        raw = utf8(text)
-        found = split(text.lower() if self.lower else text, self.lines)
-        ids = np.fromiter(map(self._lookup.__getitem__, found), dtype=np.int64, count=len(found))
-        blank = np.append(spaces(raw), True)
-        first, last = ~blank[:-1], ~blank[:-1]
-        first[1:] &= blank[:-2]
-        last &= blank[1:]
-        if self.lines:
-            line_end = np.frombuffer(raw, dtype=np.uint8) == ord("\n")
-            first |= line_end
-            last |= line_end
-        spans = np.stack([np.flatnonzero(first), np.flatnonzero(last) + 1], axis=1)
-        return Encoding(ids, spans, words_at(raw, spans[:, 0]))
+        return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        return [self.encode(text) for text in texts]
+        ids, spans, words, ends, sizes = self._split(texts)
+        if len(texts) > 1:
+            begins = np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes))  # a byte stands between two texts
+            spans -= np.repeat(begins, np.diff(ends, prepend=0))[:, None]
+        stops = ends.tolist()
+        return [Encoding(ids[a:b], spans[a:b], words[a:b]) for a, b in zip([0, *stops], stops, strict=False)]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """The ids of all texts in one array, how many each text has, and its bytes: all that scoring needs."""
+        ids, _, _, ends, sizes = self._split(texts)
+        return ids, np.diff(ends, prepend=0), sizes
+
+    def _split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[int]]:
+        """Of all texts: ids, where they lie, words; and how many ids up to the end of each text, and its bytes."""
+        from nextword.tokens.splitting import find, laid, scan, table_of
+
+        if self._table is None:
+            self._table = table_of(self.words)
+        raw, sizes = laid(texts)
+        ends = np.empty(len(texts), np.int64)
+        keys, spans, words = scan(raw, self.lines, ends)
+        places = spans
+        if self.lower:  # has the same words, but not always as long: İ
+            raw, _ = laid([text.lower() for text in texts])
+            keys, places, _ = scan(raw, self.lines, ends)
+        ids = np.empty(len(keys), np.int64)
+        find(raw, keys, places, ids, 0, 0, *self._table)
+        return ids, spans, words, ends, sizes
 
     def decode(self, ids: Iterable[int]) -> str:
         return join(self, ids)
@@ -88,21 +94,31 @@ class Words:
         storage.write(path, self.content())
 
 
-def split(text: str, lines: bool) -> list[str]:
-    return (_WORD_OR_LINE_END if lines else _WORD).findall(text)
-
-
 def train_words(texts: Iterable[str], size: int | None, min_count: int, lower: bool, lines: bool) -> Words:
     """The commonest words; equally common ones in alphabetical order, so that the order of the texts is no matter."""
     if size is not None and size < 3:
         raise NextwordError(
             f"[tokenizer] size is {size}, which has no room for {UNKNOWN}, {EOS} and a word: give 3 or more."
         )
-    counts: Counter[str] = Counter()
+    from nextword.tokens.splitting import Tally
+
+    tally = Tally()
+    for batch in _batches(texts):
+        tally.add([text.lower() for text in batch] if lower else batch)
+    words, counts = tally.result()
+    common = [i for i in range(len(words)) if counts[i] >= min_count and words[i] not in (UNKNOWN, EOS)]
+    common.sort(key=words.__getitem__)
+    common.sort(key=counts.__getitem__, reverse=True)  # keeps the alphabetical order of equals
+    return Words([words[i] for i in common[: None if size is None else size - 2]], lower, lines)
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
     for text in texts:
-        counts.update((text.lower() if lower else text).split())
-    for name in (UNKNOWN, EOS):
-        counts.pop(name, None)
-    common = [word for word, count in counts.items() if count >= min_count]
-    common.sort(key=lambda word: (-counts[word], word))
-    return Words(common[: None if size is None else size - 2], lower, lines)
+        batch.append(text)
+        characters += len(text) + 1
+        if characters >= TOGETHER:
+            yield batch
+            batch, characters = [], 0
+    yield batch

@@ -89,6 +89,8 @@ def _check(jobs: list[Job]) -> None:
             RunFolder.open(job.phase.init).verify()
         if job.phase.kind == "gradient":
             Descent(job)
+        elif hasattr(job.network, "check"):
+            job.network.check(job.train, job.phase.estimator)
 
 
 def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:

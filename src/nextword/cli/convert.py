@@ -1,0 +1,90 @@
+"""`nextword convert`: models from and for other programs, and from one layout to another."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.options import Json, Quiet
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A run folder, or an ARPA file, plain or packed.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="A file to write (.arpa, .arpa.gz, .bz2, .xz, .zst); any other name is a new run folder.",
+            show_default=False,
+        ),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="model.layout, model.bits, tokenizer.lower, arpa.convention."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a run of an ARPA file, an ARPA file of a run of n-grams, or lay a run out anew.
+
+    Nothing is overwritten. KenLM and SRILM both read the ARPA files; with arpa.convention=kenlm they are as lmplz's.
+
+    In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
+    unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
+
+    [dim]Examples[/]
+      nextword convert kn5.arpa.gz runs/kn5
+      nextword convert runs/ngram-kn5 kn5.arpa
+      nextword convert runs/ngram-kn5 runs/kn5-small --set model.layout=compact --set model.bits=8
+      nextword convert lower.arpa runs/lower --set tokenizer.lower=true
+    """
+    from nextword import weights
+
+    with _Bars(quiet or json) as bars:
+        made = weights.convert(source, target, changes or (), bars)
+    if made.target.is_dir():
+        from nextword.card import write_card
+        from nextword.checkpoint import RunFolder
+
+        write_card(RunFolder.open(made.target))
+    if json:
+        shown = {key: value for key, value in asdict(made).items() if key not in ("facts", "use", "target")}
+        emit_json({"source": source, "target": target, **shown, **made.facts})
+        return
+    from nextword.compare.charts import size
+
+    console.print(f"[green]✓[/] [bold]{escape(target)}[/] is {made.format} of {size(made.size)}", soft_wrap=True)
+    counts = [f"{n:,} {k}-grams" for k, n in enumerate(made.facts["ngrams"], 1)]
+    console.print(f"order {made.facts['order']}: {' · '.join(counts)}", soft_wrap=True)
+    for note in made.notes:
+        console.print(f"[dim]· {escape(note)}[/]", soft_wrap=True)
+    console.print(f"\nTry it:  {escape(made.use)}", soft_wrap=True)
+
+
+class _Bars:
+    """One bar after another: a new label is a new bar."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.label = quiet, ""
+        self.shown = ExitStack()
+        self.update: Any = None
+
+    def __enter__(self) -> _Bars:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.shown.close()
+
+    def __call__(self, label: str, done: float, total: float | None) -> None:
+        if label != self.label:
+            self.shown.close()
+            self.label, self.update = label, self.shown.enter_context(progress_bar(label, total, self.quiet))
+        self.update(done, total)

@@ -1,0 +1,402 @@
+"""`nextword convert`: ARPA files into runs that every command takes, runs into ARPA files that KenLM reads alike."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nextword import load
+from nextword.ngrams.arpa import read_arpa
+from nextword.ngrams.layouts import open_layout
+from nextword.weights import convert
+from nextword.weights.spelling import spellings
+
+from .conftest import Cli, contents
+
+Js = Callable[..., Any]
+
+# p(a) = 0.1, p(b) = 0.2, p(</s>) = 0.4, p(<unk>) = 0.3; p(a | <s>) = 0.5; after <s>, others at 0.5 / (1 − 0.1)
+BY_HAND = """\\data\\
+ngram 1=5
+ngram 2=1
+
+\\1-grams:
+-0.5228787\t<unk>
+-99\t<s>\t-0.2552725
+-0.39794\t</s>
+-1\ta\t0
+-0.69897\tb\t0
+
+\\2-grams:
+-0.30103\t<s> a
+
+\\end\\
+"""
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lines of few words, among them names that an ARPA file keeps for itself."""
+    folder, draw = tmp_path_factory.mktemp("data"), random.Random(3)
+    words = ["king", "land", "house", "went", "naïve", "東京", "<s>", "</s>", "<UNK>", "<unk>", "#", "it's", '"']
+    for split, count in (("train", 300), ("valid", 20), ("test", 40)):
+        lines = [" ".join(draw.choices(words, range(len(words), 0, -1), k=draw.randint(1, 9))) for _ in range(count)]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(cli: Cli, cached: None, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words") / "run"
+    cli("train", "ngram/kn5", "--data", data, "--out", folder, "--set", "model.order=3")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bpe(cli: Cli, cached: None, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bpe") / "run"
+    cli("train", "ngram/tiny", "--data", data, "--out", folder, "--set", "tokenizer.size=300")
+    return folder
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Path:
+    path = tmp_path / "hand.arpa"
+    path.write_text(BY_HAND)
+    return path
+
+
+def scores(peer: Any, words: list[str]) -> np.ndarray:
+    return np.array([score for score, _, _ in peer.full_scores(" ".join(words))]) * math.log(10)
+
+
+def lines_of(data: Path) -> list[str]:
+    return [*(data / "test.txt").read_text(encoding="utf-8").splitlines(), "a stranger went", "", "<eos> it's"]
+
+
+# ---------------------------------------------------------------------------------------------- from an ARPA file
+
+
+def test_an_arpa_file_becomes_a_run_that_can_be_evaluated(cli: Cli, js: Js, by_hand: Path, tmp_path: Path) -> None:
+    shown = cli("convert", by_hand, tmp_path / "run").stdout
+    assert f"nextword next {tmp_path / 'run'}" in shown
+    assert "order 2: 4 1-grams · 1 2-grams" in shown
+    (tmp_path / "text.txt").write_text("a b\nc\n")
+    result = js("evaluate", tmp_path / "run", "--data", tmp_path / "text.txt")
+    probabilities = [0.5, 0.2, 0.4, 0.3 * 0.5 / 0.9, 0.4]  # a | <s>; b; </s>; <unk> after <s>; </s>
+    assert result["tokens"] == 5
+    assert result["nats"] == pytest.approx(-sum(map(math.log, probabilities)), abs=1e-5)
+    assert [row["tokens"] for row in result["conventions"]] == [5, 3, 4, 2]
+
+
+def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "hand"
+    cli("convert", by_hand, run)
+    guesses = {guess["text"]: guess["probability"] for guess in js("next", run, "")["guesses"]}
+    assert guesses["a"] == pytest.approx(0.5, abs=1e-6)
+    assert guesses["b"] == pytest.approx(0.2 * 0.5 / 0.9, abs=1e-6)
+    assert set(js("generate", run, "--length", 20, "--seed", 1)["text"].split()) <= {"a", "b"}
+    (found,) = js("runs", "--in", run.parent)
+    assert (found["slug"], found["recipe"], found["status"]) == ("ngram", "hand.arpa", "finished")
+    assert "hand.arpa" in cli("runs", run).stdout
+    (tmp_path / "lines.txt").write_text("a b\n")
+    assert js("evaluate", run, "--data", tmp_path / "lines.txt", "--lines")[0]["tokens"] == 2
+    assert "no vectors" in cli("embed", run, tmp_path / "lines.txt", fails=True).stderr
+    assert "--data" in cli("evaluate", run, fails=True).stderr
+    assert "names no data" in cli("train", "--resume", "--out", run, fails=True).stderr
+    compared = js("compare", run, "--data", data, "--out", tmp_path / "compare")
+    assert compared["models"][0]["status"] == "done"
+
+
+def test_the_run_knows_where_it_came_from(cli: Cli, by_hand: Path, tmp_path: Path) -> None:
+    cli("convert", by_hand, tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["converted"]["from"] == "hand.arpa"
+    assert len(manifest["converted"]["checksum"]) == 64
+    assert "hand.arpa" in manifest["data"]["train"]
+    assert "hand.arpa" in (tmp_path / "run" / "card.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["hand.arpa.gz", "hand.lm", "hand.LM.GZ", "no-suffix", "hand.txt", "odd.gz"])
+def test_an_arpa_file_is_known_by_name_or_content(js: Js, tmp_path: Path, name: str) -> None:
+    pack = gzip.compress if name.lower().endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(pack(f"made by hand\n\n{BY_HAND}".encode()))
+    assert js("convert", tmp_path / name, tmp_path / "run")["ngrams"] == [4, 1]
+
+
+def test_what_is_missing_in_a_file_is_said(js: Js, by_hand: Path, tmp_path: Path) -> None:
+    bare = BY_HAND.replace("1=5", "1=3").replace("-0.5228787\t<unk>\n", "").replace("-0.39794\t</s>\n", "")
+    by_hand.write_text(bare.replace("\tb\t", "\tb\u00a0c\t"))
+    unknown, end, spaced = js("convert", by_hand, tmp_path / "run")["notes"]
+    assert "no <unk>" in unknown
+    assert "no </s>" in end
+    assert "1 word ('b\\xa0c')" in spaced
+
+
+def test_a_model_of_lower_case(js: Js, by_hand: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A\n")
+    for lower, nats in (("true", math.log(2 / 0.4)), ("false", -math.log(0.3 * 0.5 / 0.9 * 0.4))):
+        js("convert", by_hand, tmp_path / lower, "--set", f"tokenizer.lower={lower}")
+        found = js("evaluate", tmp_path / lower, "--data", tmp_path / "text.txt")["nats"]
+        assert found == pytest.approx(nats, abs=1e-5)
+
+
+def test_an_empty_folder_is_filled(cli: Cli, by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    cli("convert", by_hand, ".")
+    assert load(".").score("a").nats == pytest.approx(math.log(2), abs=1e-5)
+    files = {"card.md", "manifest.json", "model.json", "model.ngram", "recipe.toml", "tokenizer.json"}
+    assert {path.name for path in Path().iterdir()} == files
+
+
+# ---------------------------------------------------------------------------------------------- to an ARPA file
+
+
+@pytest.mark.parametrize("name", ["out.arpa", "new/out.arpa.gz", "out.lm", "kenlm.arpa"])
+def test_kenlm_gives_our_scores(js: Js, words: Path, data: Path, tmp_path: Path, name: str) -> None:
+    kenlm = pytest.importorskip("kenlm")
+    wanted = ("--set", "arpa.convention=kenlm") if name.startswith("kenlm") else ()
+    result = js("convert", words, tmp_path / name, *wanted)
+    assert result["order"] == 3
+    assert result["size"] == (tmp_path / name).stat().st_size
+    lm, peer = load(words), kenlm.Model(str(tmp_path / name))
+    names, changed = spellings(lm.tokenizer, 1)
+    assert {names[id].rstrip("0123456789") for id in changed} == {"<s>#", "</s>#", "<UNK>#"}
+    assert "3 words" in result["notes"][0]
+    for line in lines_of(data):
+        ids = lm.tokenizer.encode(line + "\n").ids
+        spelled = [names[id] if id else "unheard-of" for id in ids[:-1]]
+        np.testing.assert_allclose(-lm.token_nats([ids])[0], scores(peer, spelled), rtol=0, atol=1e-5)
+
+
+def test_there_and_back(cli: Cli, js: Js, words: Path, data: Path, tmp_path: Path) -> None:
+    cli("convert", words, tmp_path / "a.arpa")
+    cli("convert", tmp_path / "a.arpa", tmp_path / "run")
+    assert js("convert", tmp_path / "run", tmp_path / "b.arpa")["notes"] == []
+    trie, names = read_arpa(tmp_path / "a.arpa")
+    again, same = read_arpa(tmp_path / "b.arpa")
+    assert same == names
+    for level, other in zip(trie.levels, again.levels, strict=True):
+        np.testing.assert_array_equal(level.words, other.words)
+        np.testing.assert_allclose(level.log_probs, other.log_probs, rtol=1e-6, atol=3e-8)
+    plain = "\n".join(line for line in lines_of(data) if "<" not in line) + "\n"
+    assert load(tmp_path / "run").score(plain).nats == pytest.approx(load(words).score(plain).nats, rel=1e-6)
+
+
+def test_one_file_into_another(js: Js, by_hand: Path, tmp_path: Path) -> None:
+    result = js("convert", by_hand, tmp_path / "out.arpa.xz", "--set", "arpa.convention=kenlm")
+    assert (result["format"], result["ngrams"]) == ("an ARPA file", [4, 1])
+    assert read_arpa(tmp_path / "out.arpa.xz")[1] == ["<unk>", "<eos>", "a", "b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hand.arpa", "out.arpa.xz"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "wordpiece", "unigram", "classic-bpe"])
+def test_kenlm_gives_our_scores_on_spelled_tokens(
+    cli: Cli, js: Js, bpe: Path, data: Path, tmp_path: Path, kind: str
+) -> None:
+    kenlm = pytest.importorskip("kenlm")
+    run = bpe
+    if kind != "bpe":
+        run, size = tmp_path / "run", "" if kind in ("bytes", "characters") else ", size=120"
+        asked = ("--set", f'tokenizer={{kind="{kind}"{size}}}', "--set", "model.order=4")
+        cli("train", "ngram/tiny", "--data", data, "--out", run, *asked)
+    notes = js("convert", run, tmp_path / "out.arpa")["notes"]
+    assert "Ġthe" in notes[-1]
+    lm, peer = load(run), kenlm.Model(str(tmp_path / "out.arpa"))
+    tokenizer: Any = lm.tokenizer
+    boundary = tokenizer.begin if tokenizer.end is None else tokenizer.end
+    names, _ = spellings(tokenizer, boundary)
+    assert len(set(names)) == len(names) == len(tokenizer)
+    assert all(name.split() == [name] and name.isprintable() for name in names)
+    unknown = [name for name in tokenizer.special if "unk" in name.lower()]
+    assert [names[tokenizer.special[name]] for name in unknown] == ["<unk>"] * len(unknown)
+    for text in [*lines_of(data), "a  b\tc\r\n\n d", "\x00\x7f ¡", "<s> <unk> </s>"]:
+        ids = tokenizer.encode(text).ids
+        spelled = [names[id] for id in ids]
+        nats = lm.token_nats([np.append(ids, boundary)])[0]
+        np.testing.assert_allclose(-nats, scores(peer, spelled), rtol=1e-6, atol=1e-5, err_msg=text)
+
+
+class Pieces:
+    """A tokenizer of nothing but pieces."""
+
+    kind = "bpe"
+
+    def __init__(self, *pieces: bytes, special: dict[str, int]) -> None:
+        self.pieces, self.special = pieces, special
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def piece(self, id: int) -> bytes:
+        return self.pieces[id]
+
+
+def test_names_are_distinct_whatever_the_pieces() -> None:
+    pieces = (b" the", b"<s>", b"", b"", b"#2", b"\xc3", b"<s>#1", b"\n", b"<pad>", b"", b"")
+    tokenizer: Any = Pieces(*pieces, special={"[UNK]": 3, "<pad>": 9, "<|endoftext|>": 10})
+    names, changed = spellings(tokenizer, 10)
+    assert names == ["Ġthe", "<s>#1", "#2", "<unk>", "#2#4", "Ã", "<s>#1#6", "Ċ", "<pad>", "<pad>#9", "</s>"]
+    assert changed == [1, 2, 4, 6, 9]
+
+
+def test_orders_that_kenlm_does_not_read_are_said(js: Js, cli: Cli, data: Path, tmp_path: Path) -> None:
+    cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", "--set", "model.order=1")
+    notes = js("convert", tmp_path / "run", tmp_path / "out.arpa")["notes"]
+    assert "reads orders 2 to 6; this is 1" in notes[-1]
+
+
+# ---------------------------------------------------------------------------------------------- another layout
+
+
+def test_a_run_is_laid_out_anew(js: Js, cli: Cli, words: Path, data: Path, tmp_path: Path) -> None:
+    before = contents(words)
+    for name, bits in (("whole", 0), ("rounded", 8)):
+        asked = ("--set", "model.layout=compact", "--set", f"model.bits={bits}")
+        assert js("convert", words, tmp_path / name, *asked)["format"] == "a run folder"
+    assert contents(words) == before
+    test = (data / "test.txt").read_text(encoding="utf-8")
+    mine, whole, rounded = (
+        load(folder).score(test).nats for folder in (words, tmp_path / "whole", tmp_path / "rounded")
+    )
+    assert whole == pytest.approx(mine, rel=1e-7)
+    assert rounded == pytest.approx(mine, rel=0.02)
+    sizes = [(folder / "model.ngram").stat().st_size for folder in (words, tmp_path / "whole", tmp_path / "rounded")]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert (tmp_path / "whole" / "tokenizer.json").read_bytes() == (words / "tokenizer.json").read_bytes()
+    old, new = (json.loads((folder / "manifest.json").read_text()) for folder in (words, tmp_path / "whole"))
+    assert [new[key] for key in ("data", "texts", "recipe", "parameters")] == [
+        old[key] for key in ("data", "texts", "recipe", "parameters")
+    ]
+    assert js("evaluate", tmp_path / "whole")["nats"] == pytest.approx(js("evaluate", words)["nats"], rel=1e-7)
+    recipe = (tmp_path / "rounded" / "recipe.toml").read_text()
+    assert 'layout = "compact"' in recipe
+    assert "bits = 8" in recipe
+    cli("convert", tmp_path / "whole", tmp_path / "again", "--set", "model.layout=fast")
+    assert load(tmp_path / "again").score(test).nats == pytest.approx(mine, rel=1e-7)
+
+
+def test_an_arpa_file_into_the_compact_layout(js: Js, by_hand: Path, tmp_path: Path) -> None:
+    js("convert", by_hand, tmp_path / "run", "--set", "model.layout=compact")
+    assert type(open_layout(tmp_path / "run" / "model.ngram")).__name__ == "Compact"
+    assert load(tmp_path / "run").score("a b").nats == pytest.approx(-math.log(0.5 * 0.2), abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------- what goes wrong
+
+
+def refused(cli: Cli, *asked: str | Path) -> str:
+    """The error, and that nothing was written or lost."""
+    folder = Path(asked[1]).parent
+    before = contents(folder)
+    said = cli("convert", *asked, fails=True).stderr
+    assert contents(folder) == before
+    assert not list(folder.rglob(".new-*"))
+    return str(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "said"),
+    [
+        ("hand.arpa", (), "is there already, and nothing is overwritten"),
+        ("full", (), "is there already, and nothing is overwritten"),
+        ("full.arpa", (), "is there already, and nothing is overwritten"),
+        ("hand.arpa/run", (), "hand.arpa is a file, not a folder"),
+        ("model.bin", (), "no format that is written here has this ending"),
+        ("model.gz", (), "no format that is written here has this ending"),
+        ("run", ("model.order=2",), "this conversion knows model.layout, model.bits"),
+        ("run", ("modle.layout=fast",), "this conversion knows model.layout, model.bits"),
+        ("run", ("model.layout",), "expected a.b=c"),
+        ("run", ("model.layout=small",), "expected one of fast, compact"),
+        ("run", ("model.bits=8",), "goes with layout = 'compact'"),
+        ("run", ("model.bits=few",), "must be a whole number"),
+        ("run", ("model.layout=compact", "model.bits=99"), "bits = 99"),
+        ("run", ("tokenizer.lower=perhaps",), "expected true or false"),
+        ("out.arpa", ("arpa.convention=moses",), "expected one of kenlm, srilm"),
+        ("out.arpa", ("model.layout=compact",), "this conversion knows arpa.convention"),
+    ],
+)
+def test_targets_and_changes(
+    cli: Cli, by_hand: Path, tmp_path: Path, target: str, changes: tuple[str, ...], said: str
+) -> None:
+    for name in ("full", "full.arpa"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("to be kept")
+    settings = [word for change in changes for word in ("--set", change)]
+    assert said in refused(cli, by_hand, tmp_path / target, *settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("nothing", None, "There is no"),
+        ("text.txt", b"once upon a time\n", "is of no format that is known here. Give a run folder or an ARPA file"),
+        ("packed.gz", gzip.compress(b"once upon a time\n"), "is of no format"),
+        ("cut.gz", gzip.compress(BY_HAND.encode())[:-12], "damaged or cut short"),
+        ("cut.arpa", BY_HAND[:-20].encode(), "line 13: found the end of the file"),
+        ("empty.arpa", b"", "expected a line \\data\\"),
+        ("kenlm.bin", b"mmap lm http://kheafield.com/code format version 5\n\0", "is a binary of KenLM"),
+        ("kenlm.arpa", b"mmap lm http://kheafield.com/code format version 5\n\0", "a binary of KenLM"),
+        ("model.ngram", b"nextword n-grams\0\0\0\0", "Give the run folder that it lies in"),
+        ("folder/file", b"", "is a folder without manifest.json"),
+    ],
+)
+def test_sources(cli: Cli, tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / "in" / name
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    source = path.parent if name == "folder/file" else path
+    assert said in refused(cli, source, tmp_path / "run")
+
+
+def test_a_network_is_no_table_of_ngrams(cli: Cli, run: Path, tmp_path: Path) -> None:
+    for target in ("out.arpa", "again"):
+        said = refused(cli, run, tmp_path / target)
+        assert "is a run of LSTM, which is no table of n-grams" in said
+        assert "model.safetensors" in said
+
+
+def test_a_mixture_cannot_be_written(cli: Cli, data: Path, tmp_path: Path) -> None:
+    asked = ("--set", "model.order=2", "--set", "model.cache=10")
+    cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", *asked)
+    for target in ("out.arpa", "again"):
+        assert "no back-off model" in refused(cli, tmp_path / "run", tmp_path / target)
+
+
+def test_runs_that_are_not_whole(cli: Cli, words: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(words, tmp_path / "broken"))
+    path = broken / "model.ngram"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    assert "is not the file that training wrote" in refused(cli, broken, tmp_path / "out.arpa")
+    manifest = json.loads((broken / "manifest.json").read_text())
+    for name in ("model.ngram", "model.json"):
+        del manifest["files"][name]
+    (broken / "manifest.json").write_text(json.dumps(manifest))
+    assert "has no model yet" in refused(cli, broken, tmp_path / "out.arpa")
+
+
+def test_from_python(by_hand: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, float, float | None]] = []
+    made = convert(by_hand, tmp_path / "run", progress=lambda *how_far: told.append(how_far))
+    assert (made.target, made.facts) == (tmp_path / "run", {"order": 2, "ngrams": [4, 1]})
+    assert {label for label, _, _ in told} == {"reading hand.arpa", "writing run"}
+    convert(tmp_path / "run", tmp_path / "out.arpa")
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["weights"] == [1.0]

@@ -1,0 +1,384 @@
+"""The n-gram as a model of nextword: recipes, tokenizers, mixtures, the cache, bad input, and being interrupted."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import nextword
+from nextword import nest
+from nextword.batching.prepare import cache_folder
+from nextword.checkpoint import RunFolder
+from nextword.contract import Beam, Greedy, NextwordError, Sample, Stop, Vocabulary
+from nextword.models import ngram
+from nextword.models.ngram import NGram
+from nextword.ngrams import counting, file
+from nextword.recipe import RECIPES, from_tables, load_recipe
+from nextword.tokens import load_tokenizer, vocabulary
+from nextword.training import train
+
+NAMES = sorted(path.stem for path in RECIPES.glob("ngram/*.toml"))
+TOKENIZERS: list[dict[str, Any]] = [
+    {"kind": "words"},
+    {"kind": "words", "lines": False},
+    {"kind": "characters"},
+    {"kind": "bytes"},
+    {"kind": "bpe", "size": 300},
+    {"kind": "classic-bpe", "size": 200},
+    {"kind": "wordpiece", "size": 200},
+    {"kind": "unigram", "size": 120},
+]
+
+
+def sentences(seed: int, lines: int) -> str:
+    draw = np.random.default_rng(seed)
+    who = ["the cat", "a dog", "the old man", "my sister", "a small bird"]
+    does = ["sees", "likes", "chases", "paints", "<unk>"]
+    whom = ["the house", "a tree", "the cat", "me", "the red door"]
+    when = ["", " today", " at night", " again and again"]
+    made = [" ".join(draw.choice(part) for part in (who, does, whom)) + draw.choice(when) for _ in range(lines)]
+    return "\n".join(made) + "\n"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of three files, each one document of lines."""
+    parts = {"train": sentences(0, 200), "valid": sentences(1, 40), "test": sentences(2, 20)}
+    return corpus_of(tmp_path_factory.mktemp("corpus") / "animals", **parts)
+
+
+def corpus_of(folder: Path, **parts: str) -> Path:
+    folder.mkdir()
+    for name, content in parts.items():
+        (folder / f"{name}.txt").write_text(content)
+    return folder
+
+
+def tables(text: Path, tokenizer: dict[str, Any], estimator: dict[str, Any], **model: Any) -> dict[str, Any]:
+    return {
+        "paper": {"slug": "ngram"},
+        "tokenizer": tokenizer,
+        "model": {"order": 3, **model},
+        "phase": [{"kind": "count", "data": str(text), "estimator": estimator}],
+    }
+
+
+def trained(
+    folder: Path,
+    text: Path,
+    tokenizer: dict[str, Any] | None = None,
+    estimator: dict[str, Any] | None = None,
+    **model: Any,
+) -> Path:
+    recipe = from_tables(tables(text, tokenizer or {"kind": "words"}, estimator or {}, **model), "here")
+    list(train(recipe, folder, device="cpu"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of order 3 over words; not to be changed."""
+    base = tmp_path_factory.mktemp("plain")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(base / "cache"))
+        return trained(base / "run", text)
+
+
+def assert_works(folder: Path, sample: str = "the cat sees") -> None:
+    """Loads, scores as the sum of its steps, which are distributions, and writes in every way."""
+    manifest = RunFolder.open(folder).manifest
+    assert manifest["finished"]
+    assert manifest["parameters"] > 0
+    lm = nextword.load(folder, device="cpu")
+    last, state = lm.network.start(1)
+    total = 0.0
+    ids = lm.tokenizer.encode(f"{sample}\n{sample} me today\n").ids
+    for id in ids.tolist():
+        log_p, state = lm.network.step(last, state)
+        assert log_p.exp().sum().item() == pytest.approx(1, abs=1e-5)
+        total -= log_p[0, id].item()
+        last = torch.tensor([id])
+    assert lm.score(f"{sample}\n{sample} me today\n").nats == pytest.approx(total, rel=1e-5)
+    assert lm.stream_nats(ids).sum() == pytest.approx(total, rel=1e-5)
+    assert len(lm.next(sample, k=3)) == 3
+    for how in (Greedy(), Sample(seed=1), Beam(width=3)):
+        pieces = list(lm.generate(sample, how, Stop(length=8)))
+        assert pieces[-1].reason
+        assert all(np.isfinite(piece.log_prob) for piece in pieces)
+
+
+# ------------------------------------------------------------------------------------------------ recipes, tokenizers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_trains_loads_scores_and_writes(name: str, text: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(f"ngram/{name}", [f"phase.0.data={text}"])
+    events = list(train(recipe, tmp_path / "run", device="cpu"))
+    assert events[-1].values["reason"] == "counted"
+    fractions = [event.values["fraction"] for event in events if "fraction" in event.values]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1
+    assert_works(tmp_path / "run", "the cat sees the house")
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: "-".join(map(str, t.values())))
+def test_every_tokenizer(tokenizer: dict[str, Any], text: Path, tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", text, tokenizer)
+    assert_works(folder)
+    lm = nextword.load(folder, device="cpu")
+    last, state = lm.network.start(1)
+    assert last.item() == lm.network.boundary
+    p = lm.network.step(last, state)[0][0].exp()
+    for name, id in lm.tokenizer.special.items():
+        open = id == lm.network.boundary or "unk" in name.lower()
+        assert (p[id].item() > 0) == open, name
+
+
+def test_begin_and_end_of_wordpieces_differ_and_the_end_is_the_boundary(text: Path, tmp_path: Path) -> None:
+    lm = nextword.load(trained(tmp_path / "run", text, {"kind": "wordpiece", "size": 200}), device="cpu")
+    assert lm.tokenizer.begin != lm.tokenizer.end
+    assert lm.network.boundary == lm.tokenizer.end
+    pieces = list(lm.generate("the cat sees", Sample(seed=3), Stop(length=4000)))
+    assert lm.tokenizer.begin not in [id for piece in pieces for id in piece.ids]
+
+
+def test_literal_marks_in_the_text(tmp_path: Path) -> None:
+    """As tokens/words.py has it: `<unk>` and `<eos>` are the unknown word; `<s>` and `</s>` are words like others."""
+    corpus = corpus_of(tmp_path / "marks", train="a <unk> b\n<s> a b </s>\na <eos> b\n" * 3, valid="a b\n", test="b\n")
+    lm = nextword.load(trained(tmp_path / "run", corpus, order=2, estimator={"kind": "additive"}), device="cpu")
+    words = lm.tokenizer
+    assert sorted(words.words) == ["</s>", "<s>", "a", "b"]
+    assert words.encode("a <unk> <eos> \n").ids.tolist() == [*words.encode("a").ids, 0, 0, words.begin]
+    p = {word: guess.probability for guess in lm.next("a", k=6) for word in [guess.text]}
+    # After a: b 3, <unk> 3 and 3 more that were written <eos>; 9 in all, and one more for each of six
+    assert p == pytest.approx(
+        {"<unk>": 7 / 15, "b": 4 / 15, "a": 1 / 15, "<s>": 1 / 15, "</s>": 1 / 15, "<eos>": 1 / 15}
+    )
+    first = {guess.text: guess.probability for guess in lm.next("", k=6)}
+    assert first["<s>"] == pytest.approx(4 / 15)  # three lines of nine open with that word
+    assert first["a"] == pytest.approx(7 / 15)
+
+
+# ------------------------------------------------------------------------------------------------ mixtures, the cache
+
+
+def mean_nats(folder: Path, ids: np.ndarray) -> float:
+    return float(nextword.load(folder, device="cpu").stream_nats(ids).mean())
+
+
+@pytest.mark.parametrize("cache", [0, 30])
+def test_a_mixture_is_as_good_as_its_better_part(cache: int, text: Path, plain: Path, tmp_path: Path) -> None:
+    tokenizer = {"load": str(plain / "tokenizer.json")}
+    five = trained(tmp_path / "five", text, tokenizer, {"kind": "witten-bell"}, order=5)
+    mix = {"kind": "maximum-likelihood", "mix": [str(plain), str(five)]}
+    mixed = trained(tmp_path / "mixed", text, tokenizer, mix, order=2, cache=cache)
+    network = nextword.load(mixed, device="cpu").network
+    assert len(network.weights) == 3 + bool(cache)
+    assert network.weights.sum() == pytest.approx(1, abs=1e-9)
+    assert network.window == (None if cache else 4)  # of the longest part
+    ids = load_tokenizer(plain / "tokenizer.json").encode((text / "valid.txt").read_text()).ids
+    parts = [mean_nats(plain, ids), mean_nats(five, ids)]
+    assert mean_nats(mixed, ids) <= min(parts) + 1e-5
+    assert_works(mixed)
+    reported = [line for line in RunFolder.open(mixed).read_log() if "weights" in line]
+    assert reported[-1]["weights"] == pytest.approx(network.weights.tolist(), abs=1e-6)
+
+
+def test_a_cache_helps_a_text_that_repeats_itself(text: Path, tmp_path: Path) -> None:
+    repeating = "".join(line * 6 for line in sentences(3, 8).splitlines(keepends=True))
+    parts = {"train": (text / "train.txt").read_text(), "valid": repeating, "test": repeating}
+    corpus = corpus_of(tmp_path / "repeating", **parts)
+    lm = nextword.load(trained(tmp_path / "with", corpus, order=1, cache=30), device="cpu")
+    without = nextword.load(trained(tmp_path / "without", corpus, order=1), device="cpu")
+    assert lm.context is None
+    assert 0.01 < lm.network.weights[-1] < 0.99
+    assert lm.score(repeating).nats < without.score(repeating).nats - 1
+    assert_works(tmp_path / "with")
+
+
+def test_rows_of_the_state_can_be_taken(text: Path, tmp_path: Path) -> None:
+    network = nextword.load(trained(tmp_path / "run", text, order=4, cache=5), device="cpu").network
+    last, state = network.start(3)
+    for _ in range(4):
+        log_p, state = network.step(last, state)
+        last = torch.tensor([int(log_p[row].topk(row + 1).indices[row]) for row in range(3)])
+    straight, _ = network.step(last, state)
+    rows = torch.tensor([2, 0, 2, 1])
+    taken, after = network.step(last[rows], nest.take(state, rows))
+    assert torch.equal(taken, straight[rows])
+    assert after.shape == (4, network.back)
+
+
+def test_both_layouts_say_the_same(text: Path, plain: Path, tmp_path: Path) -> None:
+    lm = nextword.load(trained(tmp_path / "run", text, layout="compact"), device="cpu")
+    ids = lm.tokenizer.encode((text / "test.txt").read_text()).ids
+    assert mean_nats(plain, ids) == pytest.approx(float(lm.stream_nats(ids).mean()), rel=1e-6)
+    assert_works(tmp_path / "run")
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("estimator", "model", "said"),
+    [
+        ({}, {"order": 0}, "order = 0: an n-gram has at least one word"),
+        ({}, {"order": 5000}, "order = 5000, but the text has .* tokens. Choose a lower order, or give more text"),
+        ({}, {"order": 2.5}, "order = 2.5 must be a whole number"),
+        ({}, {"bits": 8}, "bits = 8 goes with layout = 'compact'"),
+        ({}, {"layout": "hash"}, "layout = 'hash'; expected one of fast, compact"),
+        ({"kind": "kneser"}, {}, "kind = 'kneser'; expected one of .*kneser-ney"),
+        ({"discount": 1}, {}, "no key 'discount'. It has kind, interpolated"),
+        ({"prune": "1"}, {}, "prune = '1' must be a list by order, such as"),
+        ({"prune": 1}, {}, "prune = 1 must be a list by order, such as"),
+        ({"prune": [0, "1"]}, {}, r"prune = \[0, '1'\]: whole numbers by order"),
+        ({"prune": [0, 2, 1]}, {}, r"prune = \[0, 2, 1\]: .* none smaller than the one before"),
+        ({"prune": [0, -1]}, {}, r"prune = \[0, -1\]: whole numbers"),
+        ({"prune": [1, 1]}, {}, "unigrams are never pruned; its first number must be 0"),
+        ({"memory": "lots"}, {}, "memory = 'lots'; expected a size such as '2GB'"),
+        ({"memory": 2}, {}, "memory = 2 must be text in quotes"),
+        ({"memory": "1MB", "on_disk": True}, {}, "memory = 1 MB is too small .* need .* MB. Raise memory"),
+        ({"interpolated": 3}, {}, "interpolated = 3 must be true or false"),
+        ({"cutoff": True}, {}, "cutoff = True must be a whole number"),
+        ({"cutoff": 0}, {}, "cutoff = 0: it must be at least 1"),
+        ({"kind": "additive", "add": 0}, {}, "add = 0.0: it must be a number above 0"),
+        ({"kind": "additive", "add": float("inf")}, {}, "add = inf: it must be a number above 0"),
+        ({"kind": "stupid", "alpha": -1}, {}, "alpha = -1.0: it must be a number above 0"),
+        ({"add": "a"}, {}, "add = 'a' must be a number"),
+        ({"entropy": -1e-8}, {}, "entropy = -1e-08: it must be 0"),
+        ({"mix": "runs/one"}, {}, "mix = 'runs/one' must be a list of run folders"),
+        ({"mix": ["nowhere"]}, {}, "mix names nowhere, which has no model.ngram: it is no run of n-grams"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    estimator: dict[str, Any], model: dict[str, Any], said: str, text: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NextwordError, match=said):
+        trained(tmp_path / "run", text, {"kind": "words"}, estimator, **model)
+    gc.collect()
+    assert not list(cache_folder().glob(".ngrams-*"))
+
+
+def test_what_cannot_be_mixed_in_is_said(text: Path, plain: Path, tmp_path: Path) -> None:
+    load = {"load": str(plain / "tokenizer.json")}
+    mix = {"mix": [str(plain)]}
+    with pytest.raises(NextwordError, match=r"cannot be mixed in: it has other tokens.*tokenizer\.load="):
+        trained(tmp_path / "bytes", text, {"kind": "bytes"}, mix)
+    swapped = tmp_path / "swapped.json"  # as many words, but in another order
+    content = json.loads((plain / "tokenizer.json").read_text())
+    swapped.write_text(json.dumps(content | {"words": content["words"][::-1]}))
+    with pytest.raises(NextwordError, match="cannot be mixed in: it has other tokens"):
+        trained(tmp_path / "swapped", text, {"load": str(swapped)}, mix)
+    mixture = trained(tmp_path / "mixture", text, load, mix)
+    with pytest.raises(NextwordError, match=r"is itself a mixture or has a cache\. Name the runs"):
+        trained(tmp_path / "twice", text, load, {"mix": [str(mixture)]})
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "characters", "bytes"])
+def test_a_tokenizer_that_was_loaded_is_the_same_for_mixing(kind: str, text: Path, tmp_path: Path) -> None:
+    spec = {"kind": kind} | ({"size": 300 if kind == "bpe" else 120} if kind in ("bpe", "wordpiece", "unigram") else {})
+    one = trained(tmp_path / "one", text, spec)
+    two = trained(tmp_path / "two", text, {"load": str(one / "tokenizer.json")}, {"mix": [str(one)]}, order=2)
+    assert len(nextword.load(two, device="cpu").network.parts) == 2
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def of_another_version(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(file.MAGIC)] = 99
+    path.write_bytes(data)
+
+
+def no_header(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(file.MAGIC) + 8] = 0
+    path.write_bytes(data)
+
+
+def another_kind(path: Path) -> None:
+    path.write_bytes(b"\\data\\\nngram 1=3\n" + path.read_bytes())
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (cut_short, "is cut short: .* bytes instead of .* Restore it"),
+        (of_another_version, "has version 99 of the n-gram format, this nextword reads 1. Estimate the model again"),
+        (no_header, "is damaged: its header is no JSON. Restore it"),
+        (another_kind, "is no n-gram file of nextword. An ARPA file is read with `nextword convert`"),
+        (empty, "is no n-gram file of nextword"),
+    ],
+)
+def test_a_damaged_file_is_refused(damage: Callable[[Path], None], said: str, plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    damage(run / ngram.FILE)
+    with pytest.raises(NextwordError, match="its checksum differs, so it was cut or changed"):
+        nextword.load(run, device="cpu")
+    words = vocabulary(load_tokenizer(run / "tokenizer.json"))
+    with pytest.raises(NextwordError, match=said):
+        NGram.load(run, NGram.Config(order=3), words)
+
+
+def test_a_swapped_tokenizer_is_refused(text: Path, plain: Path, tmp_path: Path) -> None:
+    other = trained(tmp_path / "other", text, {"kind": "characters"})
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    shutil.copyfile(other / "tokenizer.json", run / "tokenizer.json")
+    with pytest.raises(NextwordError, match=r"tokenizer\.json is not the file that training wrote"):
+        nextword.load(run, device="cpu")
+    with pytest.raises(NextwordError, match=r"does not fit its tokenizer: the model has .* words and the tokenizer"):
+        NGram.load(run, NGram.Config(order=3), vocabulary(load_tokenizer(run / "tokenizer.json")))
+    right = vocabulary(load_tokenizer(plain / "tokenizer.json"))
+    with pytest.raises(NextwordError, match="does not fit its tokenizer"):
+        NGram.load(run, NGram.Config(order=3), Vocabulary(right.size, right.begin, right.special, end=0))
+
+
+# ------------------------------------------------------------------------------------------------ interrupted
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("steps", [1, 4, 7, 10])
+def test_an_interrupted_run_goes_on_to_the_same_model(
+    steps: int, on_disk: bool, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "BLOCK", 256)
+    estimator = {"on_disk": on_disk, "memory": "1GB"}
+    whole = trained(tmp_path / "whole", text, estimator=estimator, order=4)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == steps
+
+    recipe = from_tables(tables(text, {"kind": "words"}, estimator, order=4), "here")
+    events = list(train(recipe, tmp_path / "run", device="cpu", stop=stop))
+    assert events[-1].values["reason"] == "interrupted"
+    assert not (tmp_path / "run" / ngram.FILE).exists()
+    with pytest.raises(NextwordError, match=r"no trained weights yet\. Go on training with"):
+        nextword.load(tmp_path / "run", device="cpu")
+    del events
+    gc.collect()
+    assert not list(cache_folder().glob(".ngrams-*"))
+    assert list(train(None, tmp_path / "run", resume=True, device="cpu"))[-1].values["reason"] == "counted"
+    for name in (ngram.FILE, ngram.WEIGHTS):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
+    assert RunFolder.open(tmp_path / "run").manifest["finished"]
+    gc.collect()
+    assert not list(cache_folder().glob(".ngrams-*"))
