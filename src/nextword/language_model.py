@@ -181,6 +181,8 @@ class Causal:
     @torch.no_grad()
     def stream_nats(self, ids: np.ndarray, progress: Any = None) -> np.ndarray:
         """−log p of every token of one long stream, each scored exactly once, with the state carried all along."""
+        if self._flat:
+            return 0.0 - self._read_flat(np.asarray(ids), np.array([len(ids)]))[0][2:].astype(np.float64)
         last, state = self.network.start(1)
         parts = []
         block = max(64 * CHUNK, self._chunk)
