@@ -14,6 +14,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m nextword.ngrams
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
@@ -42,6 +43,7 @@ bench: setup-dev
 	$(BIN)/python benchmarks/lstm.py
 	$(BIN)/python benchmarks/tokens.py
 	$(BIN)/python benchmarks/prepare.py
+	@test -z "$(KENLM)" && echo "n-grams: make bench KENLM=<folder with lmplz and build_binary>" || $(BIN)/python benchmarks/ngram.py --kenlm $(KENLM)
 
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

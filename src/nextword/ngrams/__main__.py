@@ -1,0 +1,34 @@
+"""`python -m nextword.ngrams` compiles the loops of counting and reading, so that nobody waits for it later."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from nextword.ngrams.counting import Counted, count_ngrams
+from nextword.ngrams.estimate import Estimator, estimate
+from nextword.ngrams.layouts import LAYOUTS, build, open_layout
+from nextword.ngrams.trie import Trie
+from nextword.tokens.words import train_words
+
+
+def compile_all() -> None:
+    """One small text through everything that is compiled."""
+    text = "the cat sat on the mat .\nthe dog sat on the cat .\n" * 20
+    tokenizer = train_words([text], None, 1, False, True)
+    ids, size = tokenizer.encode(text).ids, len(tokenizer)
+    counted = next(x for x in count_ngrams(ids, 3, size, 1, 1 << 40) if isinstance(x, Counted))
+    trie = next(x for x in estimate(counted, Estimator(), np.zeros(size, bool)) if isinstance(x, Trie))
+    with tempfile.TemporaryDirectory() as folder:
+        for layout in LAYOUTS:
+            path = Path(folder) / layout
+            build(trie, path, layout)
+            opened = open_layout(path)
+            opened.read(ids.astype(np.uint32))
+            opened.distributions(ids[None, :2].astype(np.uint32))
+
+
+if __name__ == "__main__":
+    compile_all()
