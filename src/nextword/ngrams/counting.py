@@ -148,6 +148,7 @@ def count_ngrams(
     on_disk = on_disk or in_memory_needs(tokens, order) > memory or tokens > MOST
     ranges = [(0, size)]
     if on_disk:
+        memory = memory * 3 // 4  # the rest is for what this process holds already: the vocabulary, above all
         ranges = _ranges(ids, order, size, boundary, memory)
     result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 128) if on_disk else MOST)
     parts: list[dict[str, list[np.ndarray]]] = [{"words": [], "counts": [], "first": []} for _ in range(order)]
