@@ -273,7 +273,7 @@ def test_through_disk_the_file_is_the_same(
     how = {"kind": kind, "interpolated": interpolated, **rest}
     plain = file_of(text, order, how)
     commonest = int(np.bincount(text.ids).max())
-    tiny = 2 * (12 * order + 32) * (commonest + 1) + 16 * text.size
+    tiny = 3 * (12 * order + 32) * (commonest + 1) + 16 * text.size
     with small_parts(), tempfile.TemporaryDirectory() as folder:
         assert file_of(text, order, how, memory=tiny, folder=Path(folder), on_disk=True) == plain
         assert not list(Path(folder).iterdir())

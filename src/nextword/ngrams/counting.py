@@ -148,9 +148,8 @@ def count_ngrams(
     on_disk = on_disk or in_memory_needs(tokens, order) > memory or tokens > MOST
     ranges = [(0, size)]
     if on_disk:
-        memory = memory * 3 // 4  # the rest is for what this process holds already: the vocabulary, above all
         ranges = _ranges(ids, order, size, boundary, memory)
-    result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 128) if on_disk else MOST)
+    result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 170) if on_disk else MOST)
     parts: list[dict[str, list[np.ndarray]]] = [{"words": [], "counts": [], "first": []} for _ in range(order)]
     before = [0] * (order + 1)
     for i, (low, high) in enumerate(ranges):
@@ -197,14 +196,17 @@ def in_memory_needs(tokens: int, order: int) -> int:
 
 
 def _ranges(ids: np.ndarray, order: int, size: int, boundary: int, memory: int) -> list[tuple[int, int]]:
-    """First words cut so that the positions of each range fit in half of the memory."""
+    """First words cut so that the positions of each range fit in three eighths of the memory.
+
+    The rest is for what comes of them, and for what this process holds already: the vocabulary, above all.
+    """
     found = np.zeros(size, np.int64)
     for at in range(0, len(ids), BLOCK):
         found += np.bincount(ids[at : at + BLOCK], minlength=size)
     each = 4 * order + 16 + 8 * order + 16
-    most = min(memory // 2 // each, MOST // order)
+    most = min(memory * 3 // 8 // each, MOST // order)
     if size * 16 + FLOOR > memory or most < found.max():
-        needed = max(size * 16 + FLOOR, 2 * each * int(found.max()))
+        needed = max(size * 16 + FLOOR, 8 * each * int(found.max()) // 3)
         raise NextwordError(
             f"memory = {memory / 2**20:,.0f} MB is too small for this text: its commonest word and its vocabulary "
             f"alone need {needed / 2**20:,.0f} MB. Raise memory in [phase] estimator, or lower the order."
