@@ -348,7 +348,7 @@ def test_targets_and_changes(
     [
         ("nothing", None, "There is no"),
         ("text.txt", b"once upon a time\n", "is of no format that is known here. Give a run folder or an ARPA file"),
-        ("packed.gz", gzip.compress(b"once upon a time\n"), "is of no format"),
+        ("packed.gz", gzip.compress(b"once upon a time\n", mtime=0), "is of no format"),
         ("cut.gz", gzip.compress(BY_HAND.encode())[:-12], "damaged or cut short"),
         ("cut.arpa", BY_HAND[:-20].encode(), "line 13: found the end of the file"),
         ("empty.arpa", b"", "expected a line \\data\\"),
