@@ -1,4 +1,4 @@
-"""`python -m nextword.ngrams` compiles the loops of counting and reading, so that nobody waits for it later."""
+"""`python -m nextword.models` compiles the loops of counting and reading, so that nobody waits for it later."""
 
 from __future__ import annotations
 
