@@ -35,7 +35,7 @@ def build_fast(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = Non
     """Write the file; `block` nodes at a time, so that no more of it need be in memory."""
     counts = [len(level) for level in trie.levels]
     bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)  # context of the first node of a level
-    places = trie.size + sum(int(room(level.first).sum()) for level in trie.levels if level.first is not None)
+    places = trie.size + sum(room(level.first, block) for level in trie.levels if level.first is not None)
     facts = {**trie.facts, "order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": counts}
     shapes = {"contexts": (CONTEXT, bases[-1]), "slots": (SLOT, places), "starts": (np.int64, trie.order + 1)}
     made = file.create(path, LAYOUT, facts, shapes)
@@ -68,10 +68,14 @@ def build_fast(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = Non
         release(slots)
 
 
-def room(first: np.ndarray) -> np.ndarray:
-    """Places for the words of each context."""
-    words = np.diff(first).astype(np.int64)
-    return np.where(words <= ROW, words, 2 * words)
+def room(first: np.ndarray, block: int) -> int:
+    """Places for the words of all contexts of a level."""
+    places = 0
+    for low, high in blocks(len(first) - 1, min(block, 1 << 22)):
+        words = np.diff(first[low : high + 1]).astype(np.int64)
+        places += int(np.where(words <= ROW, words, 2 * words).sum())
+        release(first)
+    return places
 
 
 @compiled
