@@ -19,6 +19,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check kenlm==0.3.0 || echo "kenlm needs a C++ compiler and cmake: without it, the tests against it are skipped."
 	@touch $@
 
 # The main job on the built-in corpus: about five minutes on two cores. Run again, it shows the result it has.
