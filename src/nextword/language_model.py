@@ -58,7 +58,7 @@ def load(folder: str | Path, device: str = "auto") -> Causal:
     recipe = run.recipe
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer))
+    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     return of_network(network.to(choose_device(device)), tokenizer, name=str(folder))
 
 

@@ -46,6 +46,7 @@ class Phase:
     clip: float = 0.0  # norm of the gradient; 0: no clipping
     accumulate: int = 1  # batches per step
     precision: str = "fp32"  # or "tf32", "bf16"
+    graphs: bool = False  # on a GPU, record the whole step and replay it
     epochs: float = 0
     steps: int = 0
     minutes: float = 0

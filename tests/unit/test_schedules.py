@@ -13,6 +13,7 @@ OPTIONS = [
     {"kind": "constant"},
     {"kind": "halve", "after": 3, "every": 2},
     {"kind": "plateau", "patience": 1},
+    {"kind": "slowing", "ratio": 1.01},
     {"kind": "cosine", "warmup": 0.1, "floor": 0.05},
     {"kind": "linear", "warmup": 0.1},
 ]

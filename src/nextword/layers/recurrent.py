@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nextword.layers.dropout import connections
+
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 Memory = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
 
@@ -66,11 +68,16 @@ KINDS = {
 
 
 class Layer(nn.Module):
-    """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h')."""
+    """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h').
 
-    def __init__(self, kind: str, inputs: int, width: int, leak: float = 0.0) -> None:
+    `drop` is the share of connections (from input, from state) that are cut while training, anew for each sequence.
+    """
+
+    def __init__(
+        self, kind: str, inputs: int, width: int, leak: float = 0.0, drop: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
         super().__init__()
-        self.kind, self.width, self.leak = KINDS[kind], width, leak
+        self.kind, self.width, self.leak, self.drop = KINDS[kind], width, leak, drop
         rows = self.kind.gates * width
         self.weight_ih = nn.Parameter(torch.empty(rows, inputs))
         self.weight_hh = nn.Parameter(torch.empty(rows, width))
@@ -79,9 +86,11 @@ class Layer(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
 
-    @property
     def weights(self) -> Weights:
-        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        """As they are for one sequence: asking again draws other connections to cut."""
+        matrices = zip((self.weight_ih, self.weight_hh), self.drop, strict=True)
+        from_input, from_state = (connections(weight, share, self.training) for weight, share in matrices)
+        return from_input, from_state, self.bias_ih, self.bias_hh
 
     def start(self, batch: int) -> Memory:
         return tuple(self.weight_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
@@ -94,9 +103,9 @@ class Layer(nn.Module):
 
     def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """The definition, one step after the other."""
-        outputs = []
+        outputs, weights = [], self.weights()
         for x_t in x:
-            new = self.kind.cell(x_t, memory, self.weights)
+            new = self.kind.cell(x_t, memory, weights)
             if self.leak:
                 new = tuple(self.leak * old + (1 - self.leak) * now for old, now in zip(memory, new, strict=True))
             memory = new
@@ -105,13 +114,19 @@ class Layer(nn.Module):
 
     def fused(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         kernel = getattr(torch, self.kind.fused)
+        weights = self.weights()
+        if x.is_cuda and torch.is_autocast_enabled(
+            "cuda"
+        ):  # torch would take its weights to float16, whatever it is told
+            narrow = torch.get_autocast_dtype("cuda")
+            x, weights = x.to(narrow), tuple(w.to(narrow) for w in weights)  # type: ignore[assignment]
         past = [m.unsqueeze(0).to(x.dtype) for m in memory]
-        with warnings.catch_warnings():
+        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
             # cuDNN wants the weights in one block and copies them there at each call: a few microseconds, and no reason
             # to keep them in a form that the optimizer and the file do not have
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             # arguments: has biases, layers, dropout, training, bidirectional, batch first
             y, *after = kernel(
-                x, past if len(past) == 2 else past[0], list(self.weights), True, 1, 0.0, self.training, False, False
+                x, past if len(past) == 2 else past[0], list(weights), True, 1, 0.0, self.training, False, False
             )
         return y, tuple(m.squeeze(0) for m in after)

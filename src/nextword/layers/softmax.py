@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nextword.contract import IGNORE
+from nextword.layers import kernels
 
 # Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
 # leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache.
@@ -55,6 +56,8 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor,
 def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
     """The sum of `linear_cross_entropy`, a scalar whose gradient is computed along with it, in the forward pass."""
     narrow = _narrow(h, precision)
+    if narrow and h.is_cuda and _learning(h, weight, bias) and _few(h, weight) and kernels.available():
+        return _OnePass.apply(h, weight, bias, targets)
     if _few(h, weight):
         return _torchs_own(h, weight, bias, targets, narrow, "sum")
     if _learning(h, weight, bias):
@@ -258,12 +261,50 @@ class _Total(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        grads, ctx.grads = ctx.grads, None
-        if grads is None:
-            raise RuntimeError(
-                "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
-            )
-        return *(None if g is None else g.mul_(grad) for g in grads), None, None
+        return *_spent(ctx, grad), None, None
+
+
+class _OnePass(torch.autograd.Function):
+    """The total on a GPU in 16 bits: sizes in multiples of 64, as its products like them, and one kernel for the rest.
+
+    A column of ones beside h makes the bias's gradient a part of the weight's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor) -> Tensor:
+        with torch.autocast("cuda", enabled=False):
+            size, width = weight.shape
+            x = F.pad(h.to(torch.bfloat16), (0, _up(width + 1, 8) - width))
+            x[:, width] = 1
+            w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, _up(size, 64) - size))
+            z = torch.mm(x[:, :width], w.t())
+            plus = weight.new_zeros(size) if bias is None else bias
+            nll = kernels.softmax_gradient(z, plus.float(), targets, size)
+            grad_h = torch.mm(z, w).to(h.dtype)
+            grad_weight = torch.mm(z.t(), x)[:size]
+            ctx.grads = [grad_h, grad_weight[:, :width].to(weight.dtype), None]
+            if bias is not None:
+                ctx.grads[2] = grad_weight[:, width].to(bias.dtype)
+            return nll.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return *_spent(ctx, grad), None
+
+
+def _spent(ctx: Any, grad: Tensor) -> list[Bias]:
+    """The gradients computed along with a total, times what came from above."""
+    grads, ctx.grads = ctx.grads, None
+    if grads is None:
+        raise RuntimeError(
+            "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
+        )
+    return [None if g is None else g.mul_(grad) for g in grads]
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
 
 
 class _Each(torch.autograd.Function):

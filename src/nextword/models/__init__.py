@@ -13,6 +13,7 @@ MODELS = {
     "rnn": "nextword.models.rnn:RNN",
     "gru": "nextword.models.rnn:GRU",
     "lstm": "nextword.models.rnn:LSTM",
+    "awd-lstm": "nextword.models.awd_lstm:AWDLSTM",
 }
 
 

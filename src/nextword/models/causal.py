@@ -23,7 +23,7 @@ def check_sizes(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         least = 0 if field.default == 0 else 1
-        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+        if field.type in ("int", int) and isinstance(value, int) and value < least:  # a share may well be 0
             raise NextwordError(f"[model] {field.name} = {value}: it must be at least {least}.")
         if field.name == "dropout" and not 0 <= value < 1:
             raise NextwordError(f"[model] dropout = {value}: it is the share that is dropped, from 0 up to below 1.")

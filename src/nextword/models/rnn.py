@@ -14,15 +14,17 @@ Against NPLM: no window. All of the past goes through one vector, so a step cost
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.layers.characters import make_embedding
+from nextword.layers.outputs import make_readout
 from nextword.layers.recurrent import Layer
-from nextword.layers.softmax import Full, Tied
 from nextword.models.causal import CausalNetwork, check_sizes
 
 
@@ -33,6 +35,8 @@ class RecurrentConfig:
     embedding: int = 0  # 0: the same as width
     dropout: float = 0.0
     tied: bool = False  # output matrix = embedding (Press & Wolf 2017)
+    characters: Mapping[str, Any] = field(default_factory=dict)  # vectors of words from letters; empty: from a table
+    readout: Mapping[str, Any] = field(default_factory=dict)  # layers/outputs; empty: full softmax
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -56,11 +60,13 @@ class Recurrent(CausalNetwork):
                 f"A tied output needs embedding = width, but the recipe says {embedding} and {config.width}. "
                 "Set both alike, or tied = false."
             )
-        self.embedding = nn.Embedding(vocabulary.size, embedding)
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
+        self.embedding = make_embedding(embedding, vocabulary, config.characters)
+        if config.tied and not isinstance(self.embedding, nn.Embedding):
+            raise NextwordError("An input by characters has no matrix to tie the output to: set tied = false.")
         inputs = [embedding] + [config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(self.layer(width) for width in inputs)
-        self.readout: Full | Tied = Tied(self.embedding) if config.tied else Full(config.width, vocabulary.size)
+        tied = self.embedding if isinstance(self.embedding, nn.Embedding) and config.tied else None
+        self.readout: Any = make_readout(config.width, vocabulary, config.readout, tied)
         self.widths = [embedding] + [config.width] * config.layers
 
     def layer(self, inputs: int) -> Layer:

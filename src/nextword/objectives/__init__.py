@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
+
+from nextword.contract import NextwordError
 
 OBJECTIVES = {"causal": "nextword.objectives.causal:Causal"}
 
@@ -11,3 +15,19 @@ OBJECTIVES = {"causal": "nextword.objectives.causal:Causal"}
 def objective_class(name: str) -> Any:
     module, attribute = OBJECTIVES[name].split(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any]) -> Any:
+    """The objective of a recipe's phase over its batches."""
+    options = dict(given)
+    kind = options.pop("kind", "causal")
+    if kind not in OBJECTIVES:
+        near = get_close_matches(str(kind), OBJECTIVES, n=1)
+        hint, known = f" Did you mean '{near[0]}'?" if near else "", ", ".join(OBJECTIVES)
+        raise NextwordError(f"No objective is called '{kind}'.{hint} There are {known}.")
+    try:
+        return objective_class(kind)(batches, **options)
+    except TypeError:
+        raise NextwordError(
+            f"Objective '{kind}' was given {', '.join(options)}; some of these it does not know."
+        ) from None

@@ -6,19 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from nextword.batching.rows import Rows
+from nextword.batching.variable import Variable
 from nextword.batching.windows import Windows
 from nextword.contract import Batch, Loss, NextwordError, State
 
-BATCHES: dict[str, Any] = {"rows": Rows, "windows": Windows}
+BATCHES: dict[str, Any] = {"rows": Rows, "variable": Variable, "windows": Windows}
 REDUCE = ("token", "sequence")
 
 
 class Causal:
-    """`reduce` says what the gradient is a mean over: tokens, or rows (then it is a sum over time, as Zaremba 2014)."""
+    """`reduce` says what the gradient is a mean over: tokens, or rows (then it is a sum over time, as Zaremba 2014).
 
-    def __init__(self, batches: Mapping[str, Any], reduce: str = "token") -> None:
+    `activation` and `temporal` are penalties on the last layer (Merity, McCann & Socher 2017): on its size after
+    dropout, α · mean h², and on its change from step to step before it, β · mean (h_t − h_{t−1})². No nats hold them.
+    """
+
+    def __init__(
+        self, batches: Mapping[str, Any], reduce: str = "token", activation: float = 0.0, temporal: float = 0.0
+    ) -> None:
         options = dict(batches)
         kind = options.pop("kind", "rows")
         if kind not in BATCHES or reduce not in REDUCE:
@@ -33,7 +42,9 @@ class Causal:
             raise NextwordError(
                 f"Batches of kind '{kind}' take {fields}; the recipe says {', '.join(options)}."
             ) from None
-        self.reduce = reduce
+        if activation < 0 or temporal < 0:
+            raise NextwordError(f"Penalties are not negative: activation = {activation}, temporal = {temporal}.")
+        self.reduce, self.activation, self.temporal = reduce, activation, temporal
 
     def per_epoch(self, ids: np.ndarray) -> int:
         return self.layout.per_epoch(ids)
@@ -55,4 +66,18 @@ class Causal:
         nats = network.readout.total(h.reshape(-1, h.shape[-1]), batch.targets.reshape(-1))
         count = rows * predicted
         value = nats / (count if self.reduce == "token" else rows)
+        if network.training and (self.activation or self.temporal):
+            value = value + self._penalty(network, layers)
         return Loss(value, nats.detach(), count, state)
+
+    def _penalty(self, network: Any, layers: list[Tensor]) -> Tensor:
+        if not hasattr(network, "last"):
+            raise NextwordError(
+                f"{type(network).__name__} does not show its last layer before and after dropout, so it takes no "
+                "penalties on it: leave activation and temporal out of the objective."
+            )
+        before, after = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in network.last(layers))
+        value = self.activation * after.pow(2).mean()
+        if before.shape[1] > 1:  # the rest of a row may be one step, which has no change: a mean over nothing is NaN
+            value = value + self.temporal * (before[:, 1:] - before[:, :-1]).pow(2).mean()
+        return value

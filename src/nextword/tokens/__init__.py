@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nextword.contract import Tokenizer, Vocabulary
@@ -28,9 +29,26 @@ from nextword.tokens.train import train_tokenizer
 __all__ = ["Decoder", "fingerprint", "load_tokenizer", "train_tokenizer", "vocabulary"]
 
 
+class Spellings(Sequence[bytes]):
+    """id → bytes, looked up when read: most networks never do."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    def __getitem__(self, id: Any) -> Any:
+        if isinstance(id, slice):
+            return [self[i] for i in range(*id.indices(len(self)))]
+        if not -len(self) <= id < len(self):
+            raise IndexError(id)
+        return self.tokenizer.piece(id % len(self))
+
+
 def vocabulary(tokenizer: Tokenizer, spellings: bool = False) -> Vocabulary:
     """What a network is told of its tokenizer; `spellings` for the networks that read the letters of a word (ELMo)."""
-    pieces = [tokenizer.piece(id) for id in range(len(tokenizer))] if spellings else ()
+    pieces = Spellings(tokenizer) if spellings else ()
     return Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, tokenizer.end, pieces)
 
 

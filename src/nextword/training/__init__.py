@@ -129,7 +129,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
             )
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
     torch.manual_seed(recipe.phases[0].seed)
-    return cls(cls.Config(**recipe.model), vocabulary(tokenizer))
+    return cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
 
 
 def _data(phase: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor, nn
 from nextword import nest
 from nextword.contract import Batch, Inputs, NextwordError, State
 from nextword.layers.initial import INITIALISATIONS, unigram_bias
-from nextword.objectives import OBJECTIVES, objective_class
+from nextword.objectives import make_objective
 from nextword.recipe import suggestion
+from nextword.training.averaging import averages, hear
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
+from nextword.training.graphs import Graphs
 from nextword.training.optimizers import make_optimizer
+from nextword.training.saving import load_network, network_tensors, restore, save
 from nextword.training.scale import arithmetic, synchronize
 from nextword.training.schedules import Progress, Schedule
 
@@ -66,7 +69,7 @@ class Descent:
         network, phase, device = job.network, job.phase, job.device
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
         self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
-        self.objective = _objective(phase)
+        self.objective = make_objective(phase.objective, phase.batches)
         self._check_initial()
         network.to(device)
         self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
@@ -82,9 +85,20 @@ class Descent:
         self.nats: Tensor = torch.zeros((), dtype=torch.float64, device=device)  # since the last log line
         self.count, self.since = 0, 0  # predictions and steps since then
         self.norm: Tensor = torch.zeros((), device=device)
+        self.graphs = self._graphs()
         self.reason = ""
         self.before = 0.0  # seconds spent before this process
         self.clock = self.marked = self.saved = time.perf_counter()
+
+    def _graphs(self) -> Graphs | None:
+        if not self.phase.graphs:
+            return None
+        if self.phase.accumulate > 1 or not hasattr(self.optimizer, "apply"):
+            raise NextwordError(
+                f"Phase '{self.phase.name}': graphs = true goes with accumulate = 1 and an optimizer of kind nt-asgd, "
+                "whose step can be recorded. Leave it out, or change those."
+            )
+        return Graphs(self.device, self._recorded, self.network.initial) if self.device.type == "cuda" else None
 
     # -------------------------------------------------------------------------------------------- beginning
 
@@ -94,6 +108,8 @@ class Descent:
         options = dict(self.phase.initial)
         if options:
             self._initialise(options)
+        if hasattr(self.network.readout, "prepare"):  # classes, trees and proposals come from the training text
+            self.network.readout.prepare(self.train.ids)
         if self.phase.minutes:
             self._steps_from_minutes()
         elif self.index:
@@ -109,6 +125,10 @@ class Descent:
                 f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
                 f"{dict(given)}.{suggestion(str(kind), INITIALISATIONS)}"
             )
+        if given.get("bias") and getattr(self.network.readout, "bias", None) is None:
+            raise NextwordError(
+                "initial has bias = 'unigram', but this readout has no bias for each word: leave it out of the recipe."
+            )
 
     def _initialise(self, options: dict[str, Any]) -> None:
         if options.get("kind"):
@@ -123,7 +143,7 @@ class Descent:
     def _steps_from_minutes(self) -> None:
         """Time real steps and a validation, undo them, and turn the time into a number of steps."""
         budget = self.phase.minutes * 60
-        kept = nest.clone(self._tensors())
+        kept = nest.clone(network_tensors(self.network))
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             batches = self.batches()
             for _ in range(2):  # warm up
@@ -137,8 +157,9 @@ class Descent:
             if self.valid is not None:
                 self._held_out()
             validations = VALIDATIONS * (self._now() - began)
-        self._restore_tensors(kept)
+        load_network(self.network, kept)
         self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
+        self.graphs = self._graphs()  # those recorded hold the old optimizer's rate and averages
         self.step, self.count, self.since, self.carried = 0, 0, 0, None
         self.nats.zero_()
         self.total = max(VALIDATIONS, int((budget - validations) / each))
@@ -173,6 +194,16 @@ class Descent:
     def advance(self, batches: Iterator[Batch]) -> None:
         """One step of the optimizer, over `accumulate` batches."""
         self.network.train()
+        if self.graphs:
+            batch = next(batches)
+            self._set_rate(batch.scale)
+            self.optimizer.prepare()  # type: ignore[attr-defined]
+            self.graphs(batch)
+            self.carried = self.graphs.state
+            self.count += batch.targets.numel()
+            self.step += 1
+            self.since += 1
+            return
         share = 1 / self.phase.accumulate
         for _ in range(self.phase.accumulate):
             batch = self._here(next(batches))
@@ -186,13 +217,29 @@ class Descent:
             self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        rate = self.schedule(self.progress()) * batch.scale
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self._set_rate(batch.scale)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
         self.since += 1
+
+    def _recorded(self, batch: Batch, state: State) -> State:
+        """What a graph replays: forward, backward, clipping, and the optimizer's step."""
+        with arithmetic(self.phase.precision, self.device):
+            loss = self.objective.loss(self.network, batch, state)
+        loss.value.backward()
+        norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
+        scale = (self.phase.clip / (norm + 1e-6)).clamp(max=1.0) if self.phase.clip else None  # as clip_grad_norm_
+        self.optimizer.apply(scale)  # type: ignore[attr-defined]
+        self.optimizer.zero_grad()
+        self.nats.add_(loss.nats)
+        self.norm.copy_(norm)
+        return loss.state
+
+    def _set_rate(self, scale: float) -> None:
+        rate = self.schedule(self.progress()) * scale
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     def _here(self, batch: Batch) -> Batch:
         if self.device.type == "cpu":
@@ -257,6 +304,10 @@ class Descent:
     def validate(self) -> dict[str, Any]:
         """Nats a token on held-out text; better than ever before means these weights are kept."""
         began = self._now()
+        with averages(self.optimizer):
+            return self._validated(began)
+
+    def _validated(self, began: float) -> dict[str, Any]:
         nats = self._held_out()
         if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
             self._diverged(nats)
@@ -268,7 +319,14 @@ class Descent:
                 self.run.save_model(self.network.save)
         self.marked += self._now() - began  # not training time
         perplexity = math.exp(min(nats, 700))
-        return {"valid": nats, "perplexity": perplexity, **self._bits(nats, self.valid, "valid"), "best": better}
+        triggered = hear(self.optimizer, self.validations)
+        return {
+            "valid": nats,
+            "perplexity": perplexity,
+            **self._bits(nats, self.valid, "valid"),
+            "best": better,
+            **({"averaging": True} if triggered else {}),
+        }
 
     @torch.no_grad()
     def _held_out(self) -> float:
@@ -308,46 +366,12 @@ class Descent:
     def save(self, reason: str) -> None:
         if not all(torch.isfinite(t).all() for t in (self.nats, *self.network.parameters())):
             self._diverged(math.nan)  # the last good state stays
-        optimizer, groups = _optimizer_tensors(self.optimizer)
-        carried, shape = nest.flatten(self.carried, "carried")
-        tensors = {**self._tensors(), **optimizer, **carried, "random": torch.get_rng_state(), "nats": self.nats}
-        if self.device.type == "cuda":
-            tensors["random_cuda"] = torch.cuda.get_rng_state(self.device)
-        values = {
-            "phase": self.index,
-            "step": self.step,
-            "total": self.total,
-            "every": self.every,
-            "retimed": self.retimed,
-            "reason": "" if reason == "interrupted" else reason,
-            "validations": self.validations,
-            "best": self.best,
-            "count": self.count,
-            "since": self.since,
-            "seconds": self.seconds(),
-            "carried": shape,
-            "groups": groups,
-        }
-        self.run.save_state(nest.move(tensors, "cpu"), values)
+        save(self, "" if reason == "interrupted" else reason)
         self.saved = time.perf_counter()
 
     def restore(self) -> bool:
         """Take up the state saved for this phase, if there is one."""
-        state = self.run.load_state()
-        if state is None or state[1]["phase"] != self.index:
-            return False
-        tensors, values = state
-        self._restore_tensors(tensors)
-        _restore_optimizer(self.optimizer, tensors, values["groups"])
-        self.carried = nest.move(nest.unflatten(tensors, values["carried"]), self.device)
-        torch.set_rng_state(tensors["random"])
-        if self.device.type == "cuda" and "random_cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
-        self.nats = tensors["nats"].to(self.device)
-        for name in ("step", "total", "every", "retimed", "validations", "best", "count", "since", "reason"):
-            setattr(self, name, values[name])
-        self.before = values["seconds"]
-        return True
+        return restore(self)
 
     def keep(self) -> None:
         """The weights that the run is to be used with: the best on held-out text, or the last."""
@@ -357,38 +381,7 @@ class Descent:
             kept = cls.load(self.run.path, self.network.config, self.network.vocabulary)
             self.network.load_state_dict(kept.state_dict())
         else:
-            self.run.save_model(self.network.save)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {f"network.{name}": t for name, t in self.network.state_dict().items()}
-
-    def _restore_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        prefix = "network."
-        self.network.load_state_dict({k[len(prefix) :]: t for k, t in tensors.items() if k.startswith(prefix)})
-
-
-def _objective(phase: Any) -> Any:
-    options = dict(phase.objective)
-    kind = options.pop("kind", "causal")
-    if kind not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise NextwordError(f"No objective is called '{kind}'.{suggestion(str(kind), OBJECTIVES)} There are {known}.")
-    try:
-        return objective_class(kind)(phase.batches, **options)
-    except TypeError:
-        given = ", ".join(options)
-        raise NextwordError(f"Objective '{kind}' was given {given}; some of these it does not know.") from None
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:
-    """The optimizer's tensors by name, and the rest of its state as JSON."""
-    state = optimizer.state_dict()
-    tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
-    return tensors, {"state": shape, "groups": state["param_groups"]}
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: Any) -> None:
-    state = nest.unflatten(dict(tensors), groups["state"])
-    optimizer.load_state_dict(
-        {"state": {int(key): part for key, part in state.items()}, "param_groups": groups["groups"]}
-    )
+            with averages(self.optimizer):
+                self.run.save_model(self.network.save)
+                kept = nest.clone(network_tensors(self.network))
+            load_network(self.network, kept)  # the next phase begins with what was kept

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from nextword import nest
 from nextword.contract import NextwordError
 from nextword.recipe import suggestion
+from nextword.training.averaging import AveragedSGD
 
-# name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first five (the gradient
+# name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first six (the gradient
 # gets λθ) and decoupled for the last two (the weights shrink by rate·λ, whatever the gradient's scale)
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
+    "nt-asgd": (AveragedSGD, ("start", "patience"), {}),
     "adagrad": (torch.optim.Adagrad, ("eps", "initial_accumulator_value"), {}),
     "rmsprop": (torch.optim.RMSprop, ("alpha", "eps", "momentum"), {}),
     "adam": (torch.optim.Adam, ("betas", "eps"), {}),
@@ -46,3 +49,17 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
         return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
         raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:
+    """The optimizer's tensors by name, and the rest of its state as JSON."""
+    state = optimizer.state_dict()
+    tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
+    return tensors, {"state": shape, "groups": state["param_groups"]}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: Any) -> None:
+    state = nest.unflatten(dict(tensors), groups["state"])
+    optimizer.load_state_dict(
+        {"state": {int(key): part for key, part in state.items()}, "param_groups": groups["groups"]}
+    )

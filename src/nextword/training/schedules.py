@@ -45,6 +45,15 @@ def plateau(rate: float, at: Progress, factor: float = 0.5, patience: int = 0) -
     return rate
 
 
+def slowing(rate: float, at: Progress, ratio: float = 1.003, factor: float = 0.5) -> float:
+    """Full rate until a validation's nats are not `ratio` times below the last; then times `factor`, then and at every
+    one after (Mikolov's rnnlm)."""
+    for i in range(1, len(at.validations)):
+        if at.validations[i] * ratio > at.validations[i - 1]:
+            return rate * factor ** (len(at.validations) - i)
+    return rate
+
+
 def cosine(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
     """Up in a line over the share `warmup` of the budget, then down half a cosine to `floor` times the rate."""
     if at.fraction < warmup:
@@ -60,7 +69,14 @@ def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -
     return rate * (floor + (1 - floor) * (1 - min(x, 1.0)))
 
 
-SCHEDULES = {"constant": constant, "halve": halve, "plateau": plateau, "cosine": cosine, "linear": linear}
+SCHEDULES = {
+    "constant": constant,
+    "halve": halve,
+    "plateau": plateau,
+    "slowing": slowing,
+    "cosine": cosine,
+    "linear": linear,
+}
 
 
 class Schedule:

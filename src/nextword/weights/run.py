@@ -61,7 +61,7 @@ def open_backoff(path: Path) -> BackOff:
         raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
     run.verify()
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer))
+    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     return BackOff(run, recipe, tokenizer, network.trie())
 
 

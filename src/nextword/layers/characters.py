@@ -1,0 +1,154 @@
+"""Vectors made of a word's letters: a convolution over characters, the greatest value of each filter, highway layers.
+
+    " cat"  →  ⟨ · c a t ⟩ ▢ ▢ …   each character a vector
+               filters of width 1, 2, 3 …, and of each its greatest value anywhere in the word   (relu)
+               highway  y = g · relu(W x + b) + (1 − g) · x,   g = σ(V x + c)
+               projection to the width wanted
+
+Kim et al., "Character-aware neural language models" (2016); Jozefowicz et al., "Exploring the limits of language
+modeling" (2016); sizes as in ELMo (Peters et al. 2018). Characters are the bytes of UTF-8, and words begin and end with
+marks. Special tokens, which have no spelling, have a character each.
+
+In evaluation the vectors of all words are computed once and kept until the weights change (`WordVectors`).
+`CharacterEmbedding` stands where a network has its `nn.Embedding`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import NextwordError, Vocabulary
+
+BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
+OTHERS = 259  # then the special tokens
+ELMO = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # width and number of filters
+CHUNK = 1 << 21  # characters × filters held at once while all words' vectors are computed for evaluation
+
+
+class WordVectors(nn.Module):
+    """A vector for each id, `forward(ids (K,)) → (K, D)`, computed from weights that words share."""
+
+    size: int
+    held: int  # numbers in memory while one vector is computed
+    kept: tuple[Any, Tensor] | None = None
+
+    def table(self) -> Tensor:
+        """Vectors of all words, (V, D): those of the weights as they are."""
+        everything = torch.arange(self.size, device=next(self.parameters()).device)
+        if self.learning():
+            return self(everything)
+        weights = [(p.data_ptr(), p._version) for p in self.parameters()]
+        if self.kept is None or self.kept[0] != weights:
+            with torch.inference_mode(False), torch.no_grad():
+                parts = [self(ids) for ids in everything.split(max(1, CHUNK // self.held))]
+            self.kept = weights, torch.cat(parts)
+        return self.kept[1]
+
+    def some(self, ids: Tensor) -> Tensor:
+        """Of these ids alone, while learning; else from the table."""
+        return self(ids) if self.learning() else F.embedding(ids, self.table())
+
+    def learning(self) -> bool:
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+
+    def train(self, mode: bool = True) -> WordVectors:
+        """What was kept is forgotten too: a recorded step changes weights without a trace."""
+        self.kept = None
+        return super().train(mode)
+
+
+class CharacterCNN(WordVectors):
+    spellings: Tensor  # (V, L)
+
+    def __init__(
+        self,
+        width: int,
+        vocabulary: Vocabulary,
+        filters: Sequence[Sequence[int]] = ELMO,
+        characters: int = 16,
+        highway: int = 2,
+        longest: int = 50,
+    ) -> None:
+        super().__init__()
+        if not filters or any(len(f) != 2 or min(f) < 1 for f in filters) or characters < 1 or highway < 0:
+            raise NextwordError(
+                f"filters are pairs [width, number], as [[1, 32], [2, 64]], characters at least 1 and highway not "
+                f"negative; given were {[list(f) for f in filters]}, {characters} and {highway}."
+            )
+        widest, found = max(f[0] for f in filters), sum(f[1] for f in filters)
+        if longest < max(widest, 3):
+            raise NextwordError(f"longest = {longest} characters of a word: the widest filter reads {widest}.")
+        self.register_buffer("spellings", torch.from_numpy(spell(vocabulary, longest, widest)), persistent=False)
+        self.characters = nn.Embedding(OTHERS + len(vocabulary.special), characters)
+        self.filters = nn.ModuleList(nn.Conv1d(characters, number, size) for size, number in filters)
+        self.highway = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(highway))
+        for layer in self.highway:
+            nn.init.constant_(layer.bias[found:], -2.0)  # type: ignore[index]  # at first most is carried through
+        self.projection = nn.Linear(found, width)
+        self.size, self.held = vocabulary.size, found * self.spellings.shape[1]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(K,) → (K, width)."""
+        letters = self.characters(self.spellings[ids].long()).transpose(1, 2)  # (K, characters, L)
+        x = torch.cat([F.relu(layer(letters).max(-1).values) for layer in self.filters], -1)
+        for layer in self.highway:
+            new, gate = layer(x).chunk(2, -1)
+            gate = torch.sigmoid(gate)
+            x = gate * F.relu(new) + (1 - gate) * x
+        return self.projection(x)
+
+
+class CharacterEmbedding(nn.Module):
+    """ids of any shape → their vectors. While learning, only for the words that are there, each once."""
+
+    def __init__(self, width: int, vocabulary: Vocabulary, **options: Any) -> None:
+        super().__init__()
+        self.cnn = CharacterCNN(width, vocabulary, **options)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if not self.cnn.learning():
+            return self.cnn.some(ids)
+        if ids.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise NextwordError("Input by characters cannot be recorded: leave graphs = true out of the phase.")
+        words, place = ids.unique(return_inverse=True)
+        return F.embedding(place, self.cnn(words))
+
+
+def make_embedding(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> nn.Embedding | CharacterEmbedding:
+    """A table of vectors, or with options (`CharacterCNN`'s) vectors from letters."""
+    if not options:
+        table = nn.Embedding(vocabulary.size, width)
+        nn.init.uniform_(table.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
+        return table
+    keys = list(inspect.signature(CharacterCNN).parameters)[2:]
+    unknown = [key for key in options if key not in keys]
+    if unknown:
+        raise NextwordError(f"characters has no key '{unknown[0]}'; it has {', '.join(keys)}.")
+    try:
+        return CharacterEmbedding(width, vocabulary, **options)
+    except TypeError as problem:
+        raise NextwordError(f"characters = {dict(options)} has a value of the wrong type: {problem}.") from None
+
+
+def spell(vocabulary: Vocabulary, longest: int, least: int) -> np.ndarray:
+    """(V, L): each word's characters between marks, and padding. Of words too long the beginning is read."""
+    if len(vocabulary.pieces) != vocabulary.size:
+        raise NextwordError(
+            f"Words are to be read by their letters, but the vocabulary gives spellings for {len(vocabulary.pieces)} "
+            f"of its {vocabulary.size}. Give it all of them, as vocabulary(tokenizer, spellings=True) does."
+        )
+    marks = {id: [OTHERS + i] for i, id in enumerate(sorted(vocabulary.special.values()))}
+    words = [marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)]
+    length = max(least, min(longest, 2 + max(map(len, words))))
+    found = np.full((len(words), length), PADDING, np.int16)
+    for row, word in zip(found, words, strict=True):
+        word = [BEGIN, *word[: length - 2], END]
+        row[: len(word)] = word
+    return found

@@ -1,0 +1,39 @@
+"""Dropout that stays in place over time, as a recurrent network needs it: one mask for a whole sequence.
+
+    locked      one mask for all time steps of a row, so that a unit is there or not there (Gal & Ghahramani 2016)
+    words       whole words: every occurrence of a word in the batch loses its vector, or none does
+    connections single weights of a matrix (DropConnect, Wan et al. 2013), one mask for forward and backward together
+
+What is kept is scaled up, so that the expectation is what it was. Nothing is dropped in evaluation.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def locked(x: Tensor, share: float, training: bool) -> Tensor:
+    """(T, B, D): the mask is (1, B, D)."""
+    if not training or not share:
+        return x
+    return x * _mask(x.new_empty(1, *x.shape[1:]), share) * (1 / (1 - share))
+
+
+def words(embedding: nn.Embedding, ids: Tensor, share: float, training: bool) -> Tensor:
+    """Vectors of the ids, from a matrix some of whose rows are zero for this batch."""
+    vectors = F.embedding(ids, embedding.weight)
+    if not training or not share:
+        return vectors
+    kept = _mask(embedding.weight.new_empty(embedding.num_embeddings, 1), share)
+    return vectors * F.embedding(ids, kept) * (1 / (1 - share))
+
+
+def connections(weight: Tensor, share: float, training: bool) -> Tensor:
+    """The weight with some entries zero; its gradient reaches the entries that were there."""
+    return F.dropout(weight, share, training) if share else weight
+
+
+def _mask(like: Tensor, share: float) -> Tensor:
+    """Ones and zeros; the scale comes apart, for in 16 bits it would be rounded, and the rounding would add up."""
+    return like.bernoulli_(1 - share)

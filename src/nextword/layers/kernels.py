@@ -1,0 +1,90 @@
+"""Two loops that a GPU should run in one pass each, written in Triton; torch's own functions do where it is missing.
+
+softmax_gradient   logits → −log p of each target, and in place of the logits the gradient p − 1_target
+averaged_step      θ ← θ − η (c g + λθ), θ̄ ← θ̄ + s (θ − θ̄): every number is read once and written once
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nextword.contract import IGNORE
+
+
+@cache
+def available() -> bool:
+    return importlib.util.find_spec("triton") is not None and torch.cuda.is_available()
+
+
+@cache
+def _compiled() -> Any:
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def rows(z, bias, targets, nll, size, width, ignore, BLOCK: tl.constexpr):
+        row = tl.program_id(0).to(tl.int64)
+        z += row * width
+        target = tl.load(targets + row)
+        kept = target != ignore
+        chosen = tl.where(kept, target, 0)
+        own = tl.load(z + chosen).to(tl.float32) + tl.load(bias + chosen)  # now, before any warp writes over it
+        most = tl.full((BLOCK,), -1e30, tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            x = tl.load(z + at, at < size, -1e30).to(tl.float32) + tl.load(bias + at, at < size, 0.0)
+            higher = tl.maximum(most, x)
+            total = total * tl.exp(most - higher) + tl.exp(x - higher)
+            most = higher
+        top = tl.max(most, 0)
+        logarithm = top + tl.log(tl.sum(total * tl.exp(most - top), 0))
+        tl.store(nll + row, tl.where(kept, logarithm - own, 0.0))
+        for start in range(0, width, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            x = tl.load(z + at, at < size, -1e30).to(tl.float32) + tl.load(bias + at, at < size, 0.0)
+            p = tl.where(kept & (at < size), tl.exp(x - logarithm) - (at == target), 0.0)
+            tl.store(z + at, p.to(z.dtype.element_ty), at < width)
+
+    @triton.jit
+    def update(p, g, mean, rate, share, scale, decay, size, BLOCK: tl.constexpr):
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < size
+        old = tl.load(p + at, inside)
+        new = old - tl.load(rate) * (tl.load(g + at, inside) * tl.load(scale) + decay * old)
+        before = tl.load(mean + at, inside)
+        tl.store(p + at, new, inside)
+        tl.store(mean + at, before + tl.load(share) * (new - before), inside)
+
+    return triton, rows, update
+
+
+def softmax_gradient(z: Tensor, bias: Tensor, targets: Tensor, size: int) -> Tensor:
+    """(N, W) logits of `size` words and padding, without their bias (float32) → (N,) float32; z becomes p − 1_target.
+
+    Rows whose target is IGNORE cost nothing and have no gradient.
+    """
+    _, rows, _ = _compiled()
+    nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
+    rows[(len(z),)](z, bias, targets, nll, size, z.shape[1], IGNORE, BLOCK=4096, num_warps=16)
+    return nll
+
+
+def averaged_step(
+    params: list[Tensor],
+    grads: list[Tensor],
+    means: list[Tensor],
+    rate: Tensor,
+    share: Tensor,
+    scale: Tensor,
+    decay: float,
+) -> None:
+    triton, _, update = _compiled()
+    for p, g, mean in zip(params, grads, means, strict=True):
+        grid = (triton.cdiv(p.numel(), 4096),)
+        update[grid](p, g.contiguous(), mean, rate, share, scale, decay, p.numel(), BLOCK=4096, num_warps=8)

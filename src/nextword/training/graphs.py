@@ -1,0 +1,80 @@
+"""A step of training as a recorded graph: the GPU runs it without waiting for Python to launch its hundreds of kernels.
+
+A graph has fixed shapes, so there is one for each shape of batch; they share their memory, for only one runs at a time.
+A shape is trained on as usual when it comes first, which also makes every library ready, and recorded when it comes
+again. What changes from step to step lives in tensors that stay where they are: the batch, the carried state, the rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nextword import nest
+from nextword.contract import Batch, Inputs, State
+
+MOST = 160  # graphs; shapes beyond are trained on as usual
+
+Work = Callable[[Batch, State], State]
+
+
+class Graphs:
+    """`work(batch, state) → state` is the whole step; `initial(rows)` is the state that a fresh batch begins with."""
+
+    def __init__(self, device: torch.device, work: Work, initial: Callable[[int], State]) -> None:
+        self.work, self.initial = work, initial
+        self.stream = torch.cuda.Stream(device)
+        self.device = device
+        self.state: State = None  # stays in place from the first step on
+        self.seen: set[tuple[int, ...]] = set()
+        self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Batch]] = {}
+        self.pool: Any = None
+
+    def carry(self, state: State) -> None:
+        """Go on from a state that was saved."""
+        self.state = nest.clone(state)
+
+    def __call__(self, batch: Batch) -> None:
+        now = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(now)
+        with torch.cuda.stream(self.stream):
+            if self.state is None:
+                self.state = nest.clone(self.initial(len(batch.targets)))
+            elif batch.fresh:
+                _copy(self.state, self.initial(len(batch.targets)))
+            self._run(batch)
+        now.wait_stream(self.stream)
+
+    def _run(self, batch: Batch) -> None:
+        shape = tuple(batch.inputs.ids.shape)
+        if shape not in self.recorded:
+            if shape not in self.seen or len(self.recorded) >= MOST:
+                self.seen.add(shape)
+                _copy(self.state, nest.detach(self.work(_moved(batch, self.device), self.state)))
+                return
+            self._record(shape, batch)
+        graph, place = self.recorded[shape]
+        place.inputs.ids.copy_(batch.inputs.ids, non_blocking=True)
+        place.targets.copy_(batch.targets, non_blocking=True)
+        graph.replay()
+
+    def _record(self, shape: tuple[int, ...], batch: Batch) -> None:
+        graph = torch.cuda.CUDAGraph()
+        place = _moved(batch, self.device)
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            _copy(self.state, nest.detach(self.work(place, self.state)))
+        self.pool = self.pool or graph.pool()
+        self.recorded[shape] = (graph, place)
+
+
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    return Batch(Inputs(batch.inputs.ids.to(device)), batch.targets.to(device), scale=batch.scale)
+
+
+def _copy(to: State, values: State) -> None:
+    kept, _ = nest.flatten(to, "state")
+    new, _ = nest.flatten(values, "state")
+    for name, tensor in kept.items():
+        tensor.copy_(new[name])

@@ -1,0 +1,232 @@
+"""AWD-LSTM on a GPU: kernels against torch's own functions, and recorded steps against plain ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.small_job import small_job, walk
+from torch import Tensor, nn
+
+from nextword.contract import IGNORE
+from nextword.layers import kernels
+from nextword.layers.softmax import total_cross_entropy
+from nextword.training.averaging import AveragedSGD
+from nextword.training.loop import Descent
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="NO GPU HERE: this test proves nothing")
+needs_triton = pytest.mark.skipif(not kernels.available(), reason="NO TRITON HERE: this test proves nothing")
+GPU = torch.device("cuda")
+
+SIZE = 40
+MODEL = {"embedding": 16, "width": 24, "layers": 3}
+NONE = dict.fromkeys(("words", "input", "between", "output", "connections"), 0.0)
+TRAIN = walk(SIZE - 1, 3000)
+PHASE: dict[str, Any] = {
+    "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},
+    "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
+    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 1e-4, "start": 20},
+    "clip": 0.25,
+    "steps": 60,
+}
+
+
+def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Descent:
+    job = small_job(folder, "awd-lstm", model, SIZE, TRAIN, None, **{**PHASE, **phase})
+    found = Descent(dataclasses.replace(job, device=GPU))
+    found.begin()
+    return found
+
+
+def steps(found: Descent, n: int) -> list[float]:
+    """The loss of each, in nats."""
+    batches, out = found.batches(), []
+    for _ in range(n):
+        found.nats.zero_()
+        found.advance(batches)
+        out.append(found.nats.item())
+    return out
+
+
+def tensors(found: Descent) -> dict[str, Tensor]:
+    means = {f"mean.{name}": found.optimizer.state[p]["mean"] for name, p in found.network.named_parameters()}
+    return {**dict(found.network.named_parameters()), **means}
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+
+
+@needs_triton
+@pytest.mark.parametrize(("rows", "size"), [(1, 5), (7, 64), (33, 4097), (64, 10_000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_softmax_kernel_is_torchs(rows: int, size: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    width = -(-size // 64) * 64
+    z = (5 * torch.randn(rows, width, device=GPU)).to(dtype)
+    bias = torch.randn(size, device=GPU)
+    targets = torch.randint(size, (rows,), device=GPU)
+    targets[::3] = IGNORE
+    exact = (z[:, :size].float() + bias).requires_grad_()
+    expected = F.cross_entropy(exact, targets, ignore_index=IGNORE, reduction="none")
+    (grad,) = torch.autograd.grad(expected.sum(), exact)
+    nll = kernels.softmax_gradient(z, bias, targets, size)
+    torch.testing.assert_close(nll, expected.detach(), rtol=1e-5, atol=1e-4)
+    loose = {"rtol": 1e-2, "atol": 1e-6} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(z[:, :size].float(), grad, **loose)
+    assert not z[:, size:].any()
+    assert not z[::3].any()
+
+
+@needs_triton
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_total_in_16_bits_is_torchs_under_autocast(bias: bool) -> None:
+    """The products' operands are rounded alike, so that the loss agrees closely and gradients to a few bits."""
+    torch.manual_seed(0)
+    h = torch.randn(70, 40, device=GPU, requires_grad=True)
+    weight = (torch.randn(1001, 40, device=GPU) / 6).requires_grad_()
+    plus = torch.randn(1001, device=GPU, requires_grad=True) if bias else None
+    leaves = [h, weight, *([plus] if plus is not None else [])]
+    targets = torch.randint(1001, (70,), device=GPU)
+    targets[5] = IGNORE
+    with torch.autocast("cuda", torch.bfloat16):
+        ours = total_cross_entropy(h, weight, plus, targets)
+    rounded = [h.bfloat16().float(), weight.bfloat16().float()]
+    exact = F.cross_entropy(F.linear(*rounded, plus), targets, ignore_index=IGNORE, reduction="sum")
+    torch.testing.assert_close(ours, exact, rtol=2e-3, atol=0)
+    found = torch.autograd.grad(3 * ours, leaves)
+    for a, b in zip(found, torch.autograd.grad(3 * exact, leaves), strict=True):
+        assert (a - b).norm() < 0.02 * b.norm()
+
+
+@needs_triton
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_the_averaged_step_is_torchs(decay: float) -> None:
+    """The kernel against the foreach functions on the CPU, over several steps, with gradients of any layout."""
+    torch.manual_seed(0)
+    shapes = [(5000,), (3, 7), (64, 65), (1,)]
+    start = [torch.randn(shape) for shape in shapes]
+    grads = [[torch.randn(shape) for shape in shapes] for _ in range(6)]
+    found = []
+    for device in ("cpu", "cuda"):
+        params = [nn.Parameter(t.to(device, copy=True)) for t in start]
+        optimizer = AveragedSGD(params, lr=0.3, weight_decay=decay, start=2)
+        for k, step in enumerate(grads):
+            for p, g in zip(params, step, strict=True):
+                p.grad = g.t().contiguous().t().to(device) if g.dim() == 2 else g.to(device)
+            optimizer.param_groups[0]["lr"] = 0.1 * (k + 1)
+            optimizer.prepare()
+            optimizer.apply(torch.tensor(0.7, device=device) if k % 2 else None)
+        found.append([t.cpu() for p in params for t in (p.detach(), optimizer.state[p]["mean"])])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ recorded steps
+
+
+def shapes_repeat(found: Descent) -> bool:
+    return found.graphs is not None and len(found.graphs.recorded) >= 3
+
+
+@pytest.mark.parametrize("model", [{**MODEL, **NONE}, MODEL], ids=["quiet", "dropping"])
+def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], tmp_path: Path) -> None:
+    """Also with dropout: a replay draws from the same random numbers, and as many, as the step would."""
+    losses, weights = [], []
+    for graphs in (False, True):
+        found = descent(tmp_path / str(graphs), model, graphs=graphs)
+        losses.append(steps(found, 50))
+        weights.append(tensors(found))
+        assert shapes_repeat(found) == graphs
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=1e-2)
+    for name, plain in weights[0].items():
+        torch.testing.assert_close(weights[1][name], plain, rtol=1e-2, atol=1e-3, msg=lambda t, n=name: f"{n}: {t}")
+
+
+def test_in_16_bits_too(tmp_path: Path) -> None:
+    losses = []
+    for graphs in (False, True):
+        found = descent(tmp_path / str(graphs), MODEL, graphs=graphs, precision="bf16")
+        losses.append(steps(found, 40))
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=2e-2, atol=0.1)
+
+
+@pytest.mark.parametrize("share", NONE)
+def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> None:
+    """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
+    for dropped in (0.0, 0.5):
+        found = descent(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
+        batch = dataclasses.replace(next(found.batches()), fresh=True, scale=0.0)
+        losses = []
+        for _ in range(5):  # as usual, recorded and replayed, then replayed
+            found.nats.zero_()
+            found.advance(iter([batch]))
+            losses.append(found.nats.item())
+        assert len(found.graphs.recorded) == 1  # type: ignore[union-attr]
+        assert len({*losses[1:]}) == (4 if dropped else 1), losses
+
+
+def test_what_changes_from_step_to_step_reaches_a_graph(tmp_path: Path) -> None:
+    """The rate, the averages' share, the batch and a fresh state are not frozen into what was recorded."""
+    found = descent(tmp_path / "run", {**MODEL, **NONE}, graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0})
+    batch = next(found.batches())
+    for _ in range(3):
+        found.advance(iter([batch]))
+    first = next(found.network.parameters())
+    before = first.detach().clone()
+    found.advance(iter([dataclasses.replace(batch, scale=0.0)]))
+    assert torch.equal(first, before)
+    found.advance(iter([batch]))
+    assert not torch.equal(first, before)
+    assert torch.equal(found.optimizer.state[first]["mean"], first)
+    found.optimizer.param_groups[0]["triggered"] = True
+    seen = []
+    for _ in range(3):
+        found.advance(iter([batch]))
+        seen.append(first.detach().double())
+    mean = found.optimizer.state[first]["mean"].double()
+    torch.testing.assert_close(mean, torch.stack(seen).mean(0), rtol=1e-5, atol=1e-6)
+    quiet = dataclasses.replace(batch, scale=0.0, fresh=False)
+    found.advance(iter([dataclasses.replace(quiet, fresh=True)]))
+    memory = found.carried[0][0].clone()
+    found.advance(iter([quiet]))
+    assert not torch.allclose(found.carried[0][0], memory)  # read on from where it was
+    found.advance(iter([dataclasses.replace(quiet, fresh=True)]))
+    torch.testing.assert_close(found.carried[0][0], memory)  # and anew
+
+
+def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
+    """Steps that only took the time must leave no graph with the optimizer that was thrown away."""
+    job = small_job(
+        tmp_path / "run",
+        "awd-lstm",
+        {**MODEL, **NONE},
+        SIZE,
+        TRAIN,
+        None,
+        **{**PHASE, "minutes": 0.05, "graphs": True} | {"steps": 0},
+    )
+    found = Descent(dataclasses.replace(job, device=GPU))
+    found.begin()
+    assert found.step == 0
+    steps(found, 30)
+    first = next(found.network.parameters())
+    assert found.optimizer.param_groups[0]["steps"] == 30
+    mean = found.optimizer.state[first]["mean"].clone()
+    steps(found, 3)
+    assert not torch.equal(found.optimizer.state[first]["mean"], mean)  # the new optimizer's averages move
+
+
+def test_resume_with_graphs_goes_on(tmp_path: Path) -> None:
+    straight = descent(tmp_path / "straight", MODEL, graphs=True)
+    expected = steps(straight, 40)[30:]
+    broken = descent(tmp_path / "broken", MODEL, graphs=True)
+    steps(broken, 30)
+    broken.save("interrupted")
+    job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "graphs": True})
+    again = Descent(dataclasses.replace(job, device=GPU))
+    assert again.restore()
+    torch.testing.assert_close(torch.tensor(steps(again, 10)), torch.tensor(expected), rtol=1e-3, atol=1e-2)

@@ -1,0 +1,207 @@
+"""AWD-LSTM against an implementation written from the paper in plain torch: values, gradients, sizes.
+
+The twin draws its own masks, in the order of the data, from the same seed: words, input, and for each layer its
+connections, then what follows it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.layers.softmax import PLAIN
+from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.objectives.causal import Causal
+from nextword.recipe import load_recipe
+
+SIZE, ROWS, TIME = 50, 4, 9
+SMALL = {"embedding": 8, "width": 23, "layers": 3}  # 400 and 1150, fifty times smaller
+PAPER = {"words": 0.1, "input": 0.4, "between": 0.25, "output": 0.4, "connections": 0.5}
+ALPHA, BETA = 2.0, 1.0
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+def network(**options: Any) -> AWDLSTM:
+    torch.manual_seed(0)
+    return AWDLSTM(AWDConfig(**{**SMALL, **PAPER, **options}), Vocabulary(SIZE, 0)).double()
+
+
+def text(seed: int = 3) -> Batch:
+    ids = torch.randint(SIZE, (ROWS, TIME + 1), generator=torch.Generator().manual_seed(seed))
+    return Batch(Inputs(ids[:, :-1]), ids[:, 1:])
+
+
+def bernoulli(share: float, *shape: int) -> Tensor:
+    return torch.empty(*shape, dtype=torch.float64).bernoulli_(1 - share) / (1 - share)
+
+
+class Twin:
+    """The paper, with batch first and one row vector after the other: h is (B, D) at each step."""
+
+    def __init__(self, weights: dict[str, Tensor], config: AWDConfig) -> None:
+        self.w = {name: t.detach().clone().requires_grad_() for name, t in weights.items()}
+        self.c = config
+
+    def loss(self, ids: Tensor, targets: Tensor, memories: list[Any]) -> tuple[Tensor, Tensor, list[Any]]:
+        """Cross-entropy with both penalties, without them, and the memories after the last step."""
+        c, w = self.c, self.w
+        rows, time = ids.shape
+        kept = bernoulli(c.words, SIZE, 1)
+        x = [(w["embedding.weight"] * kept)[ids[:, t]] for t in range(time)]
+        mask = bernoulli(c.input, rows, c.embedding)
+        after = []
+        for i, memory in enumerate(memories):
+            x = [mask * x_t for x_t in x]
+            w_ih, w_hh, b_ih, b_hh = (w[f"layers.{i}.{name}"] for name in NAMES)
+            if c.input_connections:
+                w_ih = w_ih * bernoulli(c.input_connections, *w_ih.shape)
+            if c.connections:
+                w_hh = w_hh * bernoulli(c.connections, *w_hh.shape)
+            x, memory = self.core(x, memory, w_ih, w_hh, b_ih, b_hh)
+            after.append(memory)
+            mask = bernoulli(c.between if i < c.layers - 1 else c.output, rows, len(w_hh[0]))
+        raw = torch.stack(x)
+        dropped = raw * mask
+        matrix = w["embedding.weight"] if c.tied else w["readout.weight"]
+        z = dropped @ matrix.T + w["readout.bias"]
+        plain = F.cross_entropy(z.flatten(0, 1), targets.T.flatten())
+        penalties = ALPHA * (dropped**2).mean() + BETA * ((raw[1:] - raw[:-1]) ** 2).mean()
+        return plain + penalties, plain, after
+
+    def core(self, x: list[Tensor], memory: Any, *w: Tensor) -> tuple[list[Tensor], Any]:
+        out = []
+        if self.c.core == "gru":
+            (h,) = memory
+            for x_t in x:
+                rx, zx, nx = (x_t @ w[0].T + w[2]).chunk(3, 1)
+                rh, zh, nh = (h @ w[1].T + w[3]).chunk(3, 1)
+                z = (zx + zh).sigmoid()
+                h = (1 - z) * (nx + (rx + rh).sigmoid() * nh).tanh() + z * h
+                out.append(h)
+            return out, (h,)
+        h, c = memory
+        for x_t in x:
+            i, f, g, o = (x_t @ w[0].T + w[2] + h @ w[1].T + w[3]).chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            out.append(h)
+        return out, (h, c)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"tied": False}, {"core": "gru"}, {"input_connections": 0.3}, {"layers": 1}, {"connections": 0.0}]
+)
+@pytest.mark.parametrize("fused_softmax", [False, True])
+def test_a_training_step_is_the_papers(
+    options: dict[str, Any], fused_softmax: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches, the second with the state that the first left, each under masks of its own."""
+    monkeypatch.setitem(PLAIN, "cpu", 0 if fused_softmax else 1 << 17)
+    net = network(**options).train()
+    twin = Twin(net.state_dict(), net.config)
+    objective = Causal({}, activation=ALPHA, temporal=BETA)
+    state, memories = None, [tuple(m.clone() for m in layer) for layer in net.initial(ROWS)]
+    for seed in (1, 2):
+        batch = text(seed)
+        torch.manual_seed(seed)
+        found = objective.loss(net, batch, state)
+        torch.manual_seed(seed)
+        value, plain, after = twin.loss(batch.inputs.ids, batch.targets, memories)
+        same(found.value, value)
+        same(found.nats, plain.detach() * ROWS * TIME)
+        grads = torch.autograd.grad(found.value, list(net.parameters()))
+        theirs = torch.autograd.grad(value, [twin.w[name] for name, _ in net.named_parameters()])
+        for (name, _), a, b in zip(net.named_parameters(), grads, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+        for layer, memory in zip(found.state, after, strict=True):
+            for a, b in zip(layer, memory, strict=True):
+                same(a, b)
+        state = tuple(tuple(m.detach() for m in layer) for layer in found.state)
+        memories = [tuple(m.detach() for m in memory) for memory in after]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_in_use_it_is_a_stack_of_torchs_own(tied: bool) -> None:
+    """nn.LSTM layer upon layer, to the bit: outputs of every layer, last memories and log p."""
+    net = network(tied=tied).float().eval()
+    last = SMALL["embedding"] if tied else SMALL["width"]
+    widths = [SMALL["embedding"], SMALL["width"], SMALL["width"], last]
+    batch = text()
+    x = net.embedding(batch.inputs.ids).transpose(0, 1)
+    layers, state = net.hidden(batch.inputs, None)
+    assert [y.shape[-1] for y in layers] == net.widths == [*widths, last]
+    assert torch.equal(layers[0].transpose(0, 1), x)
+    for i in range(3):
+        module = nn.LSTM(widths[i], widths[i + 1])
+        module.load_state_dict({f"{name}_l0": getattr(net.layers[i], name).detach() for name in NAMES})
+        x, (h, c) = module(x)
+        assert torch.equal(layers[i + 1].transpose(0, 1), x)
+        assert torch.equal(state[i][0], h[0])
+        assert torch.equal(state[i][1], c[0])
+    assert torch.equal(layers[-1], layers[-2])
+    matrix = net.embedding.weight if tied else net.readout.weight
+    expected = F.log_softmax(x.transpose(0, 1).reshape(-1, last) @ matrix.T + net.readout.bias, -1)
+    found = net.readout.log_probs(layers[-1].reshape(-1, last))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    nats = F.nll_loss(expected, batch.targets.reshape(-1), reduction="sum")
+    torch.testing.assert_close(Causal({}).loss(net, batch, None).nats, nats.detach(), rtol=1e-5, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------ sizes and settings
+
+
+def originals_parameters(size: int, embedding: int, width: int) -> int:
+    """By the shapes of salesforce/awd-lstm-lm, model.py: encoder, three LSTMs with two biases each, decoder's bias."""
+    lstms = [(embedding, width), (width, width), (width, embedding)]
+    return size * embedding + sum(4 * d * (i + d) + 8 * d for i, d in lstms) + size
+
+
+def parameters(size: int, width: int) -> int:
+    with torch.device("meta"):
+        net = AWDLSTM(AWDConfig(width=width), Vocabulary(size, 0))
+    return sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(10_000, 24_221_600), (33_278, 33_556_078)])  # PTB, WikiText-2
+def test_it_has_as_many_parameters_as_the_original(size: int, expected: int) -> None:
+    """33,556,078 is what the original prints on WikiText-2; 24,221,600 is the same count with PTB's 10,000 words."""
+    assert originals_parameters(size, 400, 1150) == expected
+    assert parameters(size, 1150) == expected
+    assert parameters(size, 1152) == originals_parameters(size, 400, 1152)  # as the recipes have it
+
+
+def test_weights_begin_as_the_originals() -> None:
+    torch.manual_seed(0)
+    net = AWDLSTM(AWDConfig(**SMALL), Vocabulary(SIZE, 0))
+    assert 0.09 < net.embedding.weight.abs().max() <= 0.1
+    assert not net.readout.bias.any()
+    for layer in net.layers:
+        bound = layer.width**-0.5  # torch's own
+        for parameter in layer.parameters():
+            assert 0.7 * bound < parameter.abs().max() <= bound
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "input", "between", "epochs"),
+    [("ptb", 20, 0.4, 0.25, 500), ("wikitext2", 80, 0.65, 0.2, 750)],
+)
+def test_the_recipes_are_the_originals(name: str, rows: int, input: float, between: float, epochs: int) -> None:
+    """The commands of its README, and main.py's defaults for the rest."""
+    recipe = load_recipe(f"awd-lstm/{name}")
+    config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
+    assert (config.embedding, config.layers, config.core, config.tied) == (400, 3, "lstm", True)
+    assert (config.words, config.input, config.between, config.output) == (0.1, input, between, 0.4)
+    assert (config.connections, config.input_connections) == (0.5, 0)
+    assert (phase.objective["activation"], phase.objective["temporal"]) == (2, 1)
+    assert (phase.batches["kind"], phase.batches["rows"], phase.batches["length"]) == ("variable", rows, 70)
+    assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "decay": 1.2e-6, "patience": 5}
+    assert (phase.clip, phase.epochs) == (0.25, epochs)

@@ -1,0 +1,258 @@
+"""Averaged SGD: by hand, against the original's rule for when to begin, and through saving."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nextword.contract import NextwordError
+from nextword.training.averaging import AveragedSGD, averages, hear
+from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+
+
+def one(value: float = 8.0) -> nn.Parameter:
+    return nn.Parameter(torch.tensor([value]))
+
+
+def down(optimizer: torch.optim.Optimizer, w: nn.Parameter, steps: int = 1) -> list[float]:
+    """Steps down w²/2, whose gradient is w; the weight after each."""
+    out = []
+    for _ in range(steps):
+        w.grad = w.detach().clone()
+        optimizer.step()
+        out.append(w.item())
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ by hand
+
+
+def test_a_quadratic_by_hand() -> None:
+    """Rate 1/2 halves the weight each step: 8 → 4, 2 | trigger | 1, 0.5, 0.25, 0.125; their mean is θ̄."""
+    w = one()
+    optimizer = AveragedSGD([w], lr=0.5, patience=1)
+    mean = optimizer.state[w]["mean"]
+    assert down(optimizer, w, 2) == [4, 2]
+    assert mean.item() == 2  # before the start it is the weight
+    assert optimizer.validated([1.0, 2.0]) is False  # one before: not more than patience
+    assert optimizer.validated([1.0, 2.0, 3.0]) is True  # 3 > min([1])
+    assert optimizer.averaging
+    expected = [1, (1 + 0.5) / 2, (1 + 0.5 + 0.25) / 3, (1 + 0.5 + 0.25 + 0.125) / 4]
+    for weight, average in zip([1, 0.5, 0.25, 0.125], expected, strict=True):
+        assert down(optimizer, w) == [weight]
+        assert mean.item() == pytest.approx(average, rel=1e-6)
+    assert optimizer.validated([1.0, 2.0, 3.0, 0.1]) is False  # it has begun, and says so once
+    assert optimizer.averaging  # and it never goes back
+
+
+def test_decay_by_hand() -> None:
+    """w − η (g + λ w): 2 − 0.1 · (3 + 0.5 · 2) = 1.6; at the next gradient 1.6 − 0.1 · (3 + 0.8) = 1.22."""
+    w = one(2.0)
+    optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.1, "decay": 0.5})
+    for expected in (1.6, 1.22):
+        w.grad = torch.tensor([3.0])
+        optimizer.step()
+        assert w.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_gradient_is_clipped_first_and_decay_added_after() -> None:
+    """A gradient of 10 is clipped to 0.25, then 0.1 · 2 is added: 2 − 0.45. The other way round: 2 − 0.25."""
+    w = one(2.0)
+    optimizer = AveragedSGD([w], lr=1.0, weight_decay=0.1)
+    w.grad = torch.tensor([10.0])
+    nn.utils.clip_grad_norm_([w], 0.25)
+    optimizer.step()
+    assert w.item() == pytest.approx(1.55, rel=1e-5)
+    recorded = one(2.0)
+    optimizer = AveragedSGD([recorded], lr=1.0, weight_decay=0.1)
+    recorded.grad = torch.tensor([10.0])
+    optimizer.prepare()
+    optimizer.apply(torch.tensor(0.025))
+    assert recorded.item() == pytest.approx(1.55, rel=1e-5)
+
+
+def test_the_rate_is_read_at_each_step() -> None:
+    w = one()
+    optimizer = AveragedSGD([w], lr=0.5)
+    down(optimizer, w)
+    optimizer.param_groups[0]["lr"] = 0.25
+    assert down(optimizer, w) == [3]
+
+
+def test_before_the_trigger_it_is_plain_sgd() -> None:
+    torch.manual_seed(0)
+    found = []
+    start = torch.randn(5, 3, dtype=torch.float64)
+    for make in (torch.optim.SGD, AveragedSGD):
+        p = nn.Parameter(start.clone())
+        optimizer = make([p], lr=0.25, weight_decay=0.01)
+        for k in range(10):
+            p.grad = torch.sin(p.detach() * (k + 1))
+            optimizer.step()
+        found.append(p.detach())
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 300])
+def test_the_averages_are_the_averages(steps: int) -> None:
+    """Of many weights, to 1e-6, against their sum in double precision."""
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.randn(7, 5)), nn.Parameter(torch.randn(3))]
+    optimizer = AveragedSGD(params, lr=0.1, start=4)
+    seen: list[list[Tensor]] = []
+    for k in range(4 + steps):
+        for p in params:
+            p.grad = torch.randn(p.shape)
+        optimizer.step()
+        if k >= 4:
+            seen.append([p.detach().double() for p in params])
+    for p, *history in zip(params, *seen, strict=True):
+        expected = torch.stack(history).mean(0)
+        torch.testing.assert_close(optimizer.state[p]["mean"].double(), expected, rtol=1e-6, atol=1e-6)
+    if steps > 1:
+        assert not torch.allclose(optimizer.state[params[0]]["mean"], params[0])
+
+
+# ------------------------------------------------------------------------------------------------ when it begins
+
+
+def originals_trigger(losses: list[float], n: int) -> int | None:
+    """salesforce/awd-lstm-lm, main.py: the index of the validation after which it switches to averaging."""
+    best: list[float] = []
+    for at, now in enumerate(losses):
+        if len(best) > n and now > min(best[:-n]):
+            return at
+        best.append(now)
+    return None
+
+
+def ours(losses: list[float], n: int) -> list[int]:
+    optimizer = AveragedSGD([one()], lr=1.0, patience=n)
+    return [at for at in range(len(losses)) if optimizer.validated(losses[: at + 1])]
+
+
+def test_the_trigger_on_a_list_of_losses() -> None:
+    """n = 5. The least of those more than five ago is 5.0 at index 6 and on, 4.9 at 7, 4.0 at 8: 4.5 is above that."""
+    losses = [5.0, 4.9, 4.0, 4.6, 4.7, 4.8, 4.95, 4.85, 4.5, 3.0, 2.0]
+    #                                      < 5.0 < 4.9 > 4.0
+    assert originals_trigger(losses, 5) == 8
+    assert ours(losses, 5) == [8]  # once, and what falls afterwards changes nothing
+
+
+@pytest.mark.parametrize(
+    ("losses", "at"),
+    [
+        ([1, 2, 3, 4, 5, 6], []),  # six validations have but five before: too few, however bad
+        ([1, 2, 3, 4, 5, 6, 7], [6]),  # the seventh has six before it: 7 > min([1])
+        ([1, 1, 1, 1, 1, 1, 1, 1], []),  # not above, only equal
+        ([9, 8, 7, 6, 5, 4, 3, 2], []),
+        ([9, 1, 8, 8, 8, 8, 8], []),  # 8 < min([9]): the 1 is among the last five
+        ([9, 1, 8, 8, 8, 8, 8, 8], [7]),  # and now it is not
+    ],
+)
+def test_the_trigger_at_its_edges(losses: list[float], at: list[int]) -> None:
+    assert ours(losses, 5) == at
+
+
+@given(
+    losses=st.lists(st.integers(1, 8).map(float), max_size=25),
+    n=st.integers(1, 7),
+)
+def test_the_trigger_is_the_originals(losses: list[float], n: int) -> None:
+    found = originals_trigger(losses, n)
+    assert ours(losses, n) == ([] if found is None else [found])
+
+
+def test_a_fixed_start_hears_no_losses() -> None:
+    """start = 3 is plain ASGD: steps 4, 5, … are averaged, whatever the losses."""
+    w = one()
+    optimizer = AveragedSGD([w], lr=0.5, start=3, patience=1)
+    assert not hear(optimizer, [1.0, 2.0, 3.0, 4.0])
+    assert down(optimizer, w, 3) == [4, 2, 1]
+    assert not optimizer.averaging
+    assert down(optimizer, w, 2) == [0.5, 0.25]
+    assert optimizer.averaging
+    assert optimizer.state[w]["mean"].item() == pytest.approx(0.375)
+    assert not hear(torch.optim.SGD([w], lr=1.0), [1.0, 2.0, 3.0, 4.0])  # one that does not listen
+
+
+@pytest.mark.parametrize("odd", [{"start": -1}, {"patience": 0}])
+def test_odd_settings_are_refused(odd: dict[str, int]) -> None:
+    with pytest.raises(NextwordError, match=rf"{next(iter(odd))} = "):
+        make_optimizer([one()], {"kind": "nt-asgd", **odd})
+
+
+# ------------------------------------------------------------------------------------------------ swapping, saving
+
+
+def walked(steps: int, start: int) -> tuple[list[nn.Parameter], AveragedSGD]:
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(2))]
+    optimizer = AveragedSGD(params, lr=0.1, weight_decay=0.01, start=start)
+    go_on(params, optimizer, range(steps))
+    return params, optimizer
+
+
+def go_on(params: list[nn.Parameter], optimizer: AveragedSGD, steps: range) -> None:
+    for k in steps:
+        for p in params:
+            p.grad = torch.sin(p.detach() * (k + 1))
+        optimizer.param_groups[0]["lr"] = 0.1 * (1 + k % 3)
+        optimizer.step()
+
+
+def test_averages_are_swapped_in_and_the_weights_come_back_exactly() -> None:
+    params, optimizer = walked(9, start=4)
+    before = [p.detach().clone() for p in params]
+    means = [optimizer.state[p]["mean"].clone() for p in params]
+    with averages(optimizer):
+        for p, mean, weight in zip(params, means, before, strict=True):
+            assert torch.equal(p, mean)
+            assert not torch.equal(p, weight)
+    with pytest.raises(RuntimeError, match="inside"), averages(optimizer):
+        raise RuntimeError("inside")
+    for p, mean, weight in zip(params, means, before, strict=True):
+        assert torch.equal(p, weight)
+        assert torch.equal(optimizer.state[p]["mean"], mean)
+
+
+def test_before_the_start_and_for_other_optimizers_nothing_is_swapped() -> None:
+    params, optimizer = walked(3, start=4)
+    before = [p.detach().clone() for p in params]
+    for any_ in (optimizer, torch.optim.SGD(params, lr=1.0)):
+        with averages(any_):
+            assert all(torch.equal(p, weight) for p, weight in zip(params, before, strict=True))
+
+
+@pytest.mark.parametrize("steps", [2, 9])  # before the start, and after
+def test_its_state_survives_saving(steps: int) -> None:
+    params, optimizer = walked(steps, start=4)
+    tensors, groups = optimizer_tensors(optimizer)
+    tensors = {name: t.clone() for name, t in tensors.items()}
+    groups = json.loads(json.dumps(groups))
+    others = [nn.Parameter(p.detach().clone()) for p in params]
+    again = AveragedSGD(others, lr=0.1, weight_decay=0.01, start=4)
+    restore_optimizer(again, tensors, groups)
+    assert again.averaging == optimizer.averaging == (steps > 4)
+    go_on(params, optimizer, range(steps, 15))
+    go_on(others, again, range(steps, 15))
+    for p, q in zip(params, others, strict=True):
+        assert torch.equal(p, q)
+        assert torch.equal(optimizer.state[p]["mean"], again.state[q]["mean"])
+
+
+def test_a_trigger_that_was_pulled_is_remembered() -> None:
+    w = one()
+    optimizer = AveragedSGD([w], lr=0.5, patience=1)
+    optimizer.validated([1.0, 2.0, 3.0])
+    down(optimizer, w, 2)
+    again = AveragedSGD([w], lr=0.5, patience=1)
+    restore_optimizer(again, *optimizer_tensors(optimizer))
+    assert again.averaging
+    down(again, w)
+    assert again.state[w]["mean"].item() == pytest.approx((4 + 2 + 1) / 3)

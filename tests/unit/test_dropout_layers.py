@@ -1,0 +1,280 @@
+"""Dropout that really drops: what is masked, for how long, with which gradient, in single functions and whole networks.
+
+Weight-drop that silently stops dropping is how ports of AWD-LSTM have failed, so the last part asks networks alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.layers.dropout import connections, locked, words
+from nextword.layers.recurrent import KINDS, Layer
+from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.objectives.causal import Causal
+
+SHARE = 0.4
+SCALE = 1 / (1 - SHARE)
+SHARES = ("words", "input", "between", "output", "connections", "input_connections")
+NONE = dict.fromkeys(SHARES, 0.0)
+SIZE = 11
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ locked
+
+
+def test_a_locked_mask_stays_over_time_and_changes_between_rows_and_calls() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # nowhere zero
+    first, second = (locked(x, SHARE, True) / x for _ in range(2))
+    assert first.shape == x.shape
+    same(first, first[:1].expand_as(first))
+    assert len({tuple((row != 0).tolist()) for row in first[0]}) == 4
+    assert not torch.equal(first, second)
+    same(first[first != 0], torch.full_like(first[first != 0], SCALE))
+
+
+def test_the_gradient_of_a_locked_dropout_is_its_mask() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(5, 3, 20, dtype=torch.float64, requires_grad=True)
+    y = locked(x, SHARE, True)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    same(grad, y.detach())  # of ones, the output is the mask
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def test_a_word_is_dropped_wherever_it_stands_or_nowhere() -> None:
+    torch.manual_seed(0)
+    embedding = nn.Embedding(40, 6).double()
+    ids = torch.randint(40, (30, 8))
+    before = embedding.weight.detach().clone()
+    dropped = []
+    for _ in range(2):
+        vectors = words(embedding, ids, SHARE, True)
+        gone = {word for word in ids.unique().tolist() if not vectors[ids == word].any()}
+        for word in ids.unique().tolist():
+            expected = 0 * before[word] if word in gone else before[word] * SCALE
+            same(vectors[ids == word], expected.expand(int((ids == word).sum()), -1))
+        assert 5 < len(gone) < 30
+        dropped.append(gone)
+    assert dropped[0] != dropped[1]
+    assert torch.equal(embedding.weight, before)
+
+
+def test_the_gradient_of_words_reaches_those_kept_times_the_scale() -> None:
+    torch.manual_seed(0)
+    embedding = nn.Embedding(12, 3).double()
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 0, 1, 0, 0]])  # word 0 five times … 8 to 11 never
+    vectors = words(embedding, ids, SHARE, True)
+    (grad,) = torch.autograd.grad(vectors.sum(), embedding.weight)
+    times = torch.bincount(ids.flatten(), minlength=12).double()
+    kept = torch.tensor([bool((ids == w).any() and vectors[ids == w].any()) for w in range(12)])
+    assert 0 < kept.sum() < 8
+    same(grad, (times * kept * SCALE).unsqueeze(1).expand(-1, 3))
+
+
+# ------------------------------------------------------------------------------------------------ connections
+
+
+def test_connections_are_cut_one_by_one_and_their_gradient_with_them() -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(30, 20, dtype=torch.float64))
+    masked = connections(weight, SHARE, True)
+    kept = masked != 0
+    assert 0 < kept.sum(1).min() < kept.sum(1).max() < 20  # neither whole rows nor whole columns
+    same(masked, weight * kept * SCALE)
+    (grad,) = torch.autograd.grad((masked * torch.arange(20)).sum(), weight)
+    same(grad, kept.double() * SCALE * torch.arange(20))
+    assert not torch.equal(kept, connections(weight, SHARE, True) != 0)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "locked": lambda x, share, training: locked(x.unsqueeze(0), share, training)[0],
+    "words": lambda x, share, training: words(nn.Embedding(*x.shape, _weight=x), torch.arange(len(x)), share, training),
+    "connections": connections,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("share", [0.1, 0.65])
+def test_the_expectation_is_kept_and_the_share_is_what_it_says(name: str, share: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(20_000, 5 if name == "words" else 50)
+    y = FUNCTIONS[name](x, share, True).detach()
+    assert float((y == 0).float().mean()) == pytest.approx(share, abs=0.015)
+    assert float(y.mean()) == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("share", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_nothing_is_dropped_in_evaluation_or_with_share_zero(name: str, share: float, training: bool) -> None:
+    x = torch.randn(7, 5)
+    before = torch.get_rng_state()
+    assert torch.equal(FUNCTIONS[name](x, share, training), x)
+    assert torch.equal(torch.get_rng_state(), before)  # nor is anything drawn, so that other draws stay what they were
+
+
+# ------------------------------------------------------------------------------------------------ recurrent layers
+
+
+def ran(layer: Layer, way: str, seed: int, x: Tensor) -> list[Tensor]:
+    """Outputs, last memory and gradients, with the connections that this seed cuts."""
+    memory = tuple(torch.full_like(m, 0.3) for m in layer.start(x.shape[1]))
+    torch.manual_seed(seed)
+    y, after = getattr(layer, way)(x, memory)
+    g = torch.Generator().manual_seed(9)
+    value = sum((t * torch.randn(t.shape, generator=g, dtype=t.dtype)).sum() for t in (y, *after))
+    return [y, *after, *torch.autograd.grad(value, [x, *layer.parameters()])]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("drop", [(0.0, 0.5), (0.3, 0.5), (0.3, 0.0)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_and_the_steps_cut_the_same_connections(kind: str, drop: tuple[float, float]) -> None:
+    torch.manual_seed(0)
+    layer = Layer(kind, 5, 4, drop=drop).double()
+    x = torch.randn(7, 3, 5, dtype=torch.float64, requires_grad=True)
+    fused, stepwise = (ran(layer, way, 3, x) for way in ("fused", "stepwise"))
+    for a, b in zip(fused, stepwise, strict=True):
+        same(a, b)
+    for way in ("fused", "stepwise", "forward"):
+        other = ran(layer, way, 4, x)
+        assert not torch.allclose(other[0], fused[0])  # another seed cuts others
+    layer.eval()
+    for way in ("fused", "stepwise"):
+        assert torch.equal(ran(layer, way, 3, x)[0], ran(layer, way, 4, x)[0])
+
+
+@pytest.mark.parametrize("way", ["fused", "stepwise"])
+@pytest.mark.parametrize("time", [1, 6])
+def test_one_mask_serves_all_steps_and_the_gradient_passes_through_it(way: str, time: int) -> None:
+    """Cell by cell over one masked matrix; its gradient, masked and scaled once more, is the weight's own."""
+    torch.manual_seed(0)
+    layer = Layer("lstm", 5, 4, drop=(0.0, SHARE)).double()
+    x = torch.randn(time, 3, 5, dtype=torch.float64)
+    memory = (torch.full((3, 4), 0.3, dtype=torch.float64),) * 2  # not zero: one step shows the state's connections too
+    torch.manual_seed(5)
+    mask = F.dropout(torch.ones_like(layer.weight_hh), SHARE)  # by the layer's draw, known to be the first
+    masked = (layer.weight_hh.detach() * mask).requires_grad_()
+    h, c = memory
+    outputs = []
+    for x_t in x:
+        i, f, g, o = (x_t @ layer.weight_ih.T + layer.bias_ih + h @ masked.T + layer.bias_hh).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    (theirs,) = torch.autograd.grad(torch.stack(outputs).pow(2).sum(), masked)
+    torch.manual_seed(5)
+    y, _ = getattr(layer, way)(x, memory)
+    same(y, torch.stack(outputs))
+    (ours,) = torch.autograd.grad(y.pow(2).sum(), layer.weight_hh)
+    same(ours, theirs * mask)
+    assert 0 < (mask == 0).sum() < mask.numel()
+    assert not ours[mask == 0].any()
+    assert (ours[mask != 0] != 0).all()
+
+
+# ------------------------------------------------------------------------------------------------ whole networks
+
+
+def network(core: str = "lstm", seed: int = 0, **shares: float) -> AWDLSTM:
+    torch.manual_seed(seed)
+    config = AWDConfig(embedding=6, width=8, layers=3, core=core, **{**NONE, **shares})
+    return AWDLSTM(config, Vocabulary(SIZE, 0)).double()
+
+
+def losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
+    ids = torch.arange(4 * (time + 1)).view(4, -1) * 7 % SIZE
+    out = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        out.append(Causal({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.item())
+    return out
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("share", SHARES)
+def test_each_dropout_changes_what_a_whole_network_loses_in_training(share: str, core: str) -> None:
+    net, plain = network(core, **{share: 0.5}), network(core)
+    assert len({*losses(net.train(), 1, 2, 3)}) == 3
+    first, again = losses(net, 1, 1)
+    assert first == again
+    quiet = losses(net.eval(), 1, 2)
+    assert quiet[0] == quiet[1] == losses(plain.eval(), 3)[0] == losses(plain.train(), 3)[0]
+    assert losses(net.train(), 4)[0] != quiet[0]  # and it comes back after an evaluation
+
+
+def test_a_single_step_is_dropped_too() -> None:
+    """On the CPU it takes another path through the layer; connections from the state need one that is not zero."""
+    net = network(input_connections=0.5)
+    assert len({*losses(net.train(), 1, 2, 3, time=1)}) == 3
+
+
+def test_every_layer_loses_connections_and_their_gradient() -> None:
+    net = network(connections=0.5).train()
+    ids = torch.randint(SIZE, (4, 10))
+    Causal({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
+    for layer in net.layers:
+        zeros = (layer.weight_hh.grad == 0).double().mean()
+        assert 0.35 < zeros < 0.65
+        assert (layer.weight_ih.grad != 0).all()
+
+
+@pytest.mark.parametrize("how", ["saved", "copied", "state"])
+def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
+    before = network(connections=0.5, seed=7)
+    losses(before.train(), 1)  # a forward must leave no masked weights behind
+    weights = {name: t.clone() for name, t in before.state_dict().items()}
+    if how == "saved":
+        before.save(tmp_path)
+        after = AWDLSTM.load(tmp_path, before.config, before.vocabulary).double()
+    elif how == "copied":
+        after = copy.deepcopy(before)
+    else:
+        after = network(connections=0.5, seed=8)
+        after.load_state_dict(before.state_dict())
+    assert after.state_dict().keys() == weights.keys()
+    for name, tensor in after.state_dict().items():
+        assert torch.equal(tensor, weights[name])
+    found = losses(after.train(), 1, 2, 3)
+    assert found == pytest.approx(losses(before, 1, 2, 3), rel=1e-12)
+    assert len(set(found)) == 3
+    optimizer = torch.optim.SGD(after.parameters(), 1.0)
+    ids = torch.randint(SIZE, (4, 10))
+    Causal({}).loss(after, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
+    optimizer.step()  # the weights that are trained are those that are masked, not a copy of them
+    for i, layer in enumerate(after.layers):
+        moved = layer.weight_hh != weights[f"layers.{i}.weight_hh"]
+        assert torch.equal(moved, layer.weight_hh.grad != 0)
+        assert 0.35 < moved.double().mean() < 0.65
+
+
+def test_dropping_survives_compilation() -> None:
+    """Traced and run op by op; the masks are drawn in the program, not frozen into it."""
+    layer = Layer("lstm", 5, 4, drop=(0.0, 0.5)).double()
+    x = torch.randn(3, 2, 5, dtype=torch.float64)
+    traced = torch.compile(layer.stepwise, backend="eager")
+    outputs = [traced(x, layer.start(2))[0] for _ in range(3)]
+    assert not torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[1], outputs[2])
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_share_is_from_zero_to_below_one(share: str) -> None:
+    for zero in (0, 0.0):  # a recipe may write either
+        AWDConfig(**{share: zero})
+    for bad in (1, 1.0, -0.1):
+        with pytest.raises(NextwordError, match=rf"{share} = {bad}"):
+            AWDConfig(**{share: bad})

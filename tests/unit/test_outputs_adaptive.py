@@ -1,0 +1,64 @@
+"""Adaptive softmax against torch's: the same weights, the same values and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nextword.contract import NextwordError
+from nextword.layers import softmax
+from nextword.layers.outputs.adaptive import Adaptive
+from nextword.layers.softmax import Full
+
+WIDTH, SIZE = 16, 30
+
+
+def rows(number: int = 40) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("few", [True, False])
+def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # through torch's functions, and through ours
+    peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, SIZE, [4, 12], div_value=2.0, head_bias=bias)
+    layer = Adaptive(WIDTH, SIZE, [4, 12], divide=2.0, bias=bias)
+    names = {"head.weight": "head_weight", "head.bias": "head_bias"}
+    weights = {names.get(name, name): t for name, t in peer.state_dict().items()}
+    layer.load_state_dict({**layer.state_dict(), **weights})
+    h, targets = rows()
+    torch.testing.assert_close(layer.log_probs(h), peer.log_prob(h))
+    torch.testing.assert_close(-layer.nll(h, targets), peer(h, targets).output)
+    x, y = h.clone().requires_grad_(), h.clone().requires_grad_()
+    (layer.total(x, targets) / len(h)).backward()
+    peer(y, targets).loss.backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    for name, parameter in peer.named_parameters():
+        torch.testing.assert_close(layer.get_parameter(names.get(name, name)).grad, parameter.grad)
+
+
+def test_without_a_tail_it_is_the_full_softmax() -> None:
+    layer, full = Adaptive(WIDTH, SIZE, [], bias=True), Full(WIDTH, SIZE)
+    full.load_state_dict({"weight": layer.head_weight, "bias": layer.head_bias})
+    h, targets = rows()
+    torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
+    torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
+
+
+def test_frequent_words_are_in_the_head() -> None:
+    layer = Adaptive(WIDTH, SIZE, [2, 4])
+    layer.prepare(np.array([29] * 5 + [7] * 4 + [3] * 2))
+    assert layer.place[[29, 7, 3, 0]].tolist() == [0, 1, 2, 3]
+    h, _ = rows(1)
+    head = torch.log_softmax(h @ layer.head_weight.t(), -1)
+    torch.testing.assert_close(layer.log_probs(h)[:, [29, 7]], head[:, :2])
+
+
+def test_cutoffs_must_lie_among_the_words() -> None:
+    for bad in ([0, 3], [3, 3], [30], [5.5]):
+        with pytest.raises(NextwordError, match="30 words"):
+            Adaptive(WIDTH, SIZE, bad)  # type: ignore[arg-type]
+    assert Adaptive(WIDTH, 3).edges[-1] == 3  # what it takes by itself is never out of range

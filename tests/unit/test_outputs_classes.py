@@ -1,0 +1,133 @@
+"""Class-based softmax against its definition, the binning by mass, and classes by exchange against brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nextword.contract import NextwordError
+from nextword.layers.outputs.brown import bigrams, exchange, gain
+from nextword.layers.outputs.classes import Classes, by_mass
+from nextword.layers.softmax import Full
+
+WIDTH, SIZE = 5, 12
+
+
+def rows(number: int = 8) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
+
+
+def test_one_class_is_the_full_softmax() -> None:
+    layer, full = Classes(WIDTH, SIZE, classes=1), Full(WIDTH, SIZE)
+    with torch.no_grad():
+        full.weight.copy_(layer.word_weight[layer.place])
+        full.bias.copy_(layer.word_bias[layer.place])  # type: ignore[union-attr]
+    h, targets = rows()
+    torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
+    torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
+
+
+def test_a_class_a_word_is_the_full_softmax_too() -> None:
+    layer, full = Classes(WIDTH, SIZE, classes=SIZE), Full(WIDTH, SIZE)
+    with torch.no_grad():
+        full.weight.copy_(layer.class_weight[layer.classes_of])
+        full.bias.copy_(layer.class_bias[layer.classes_of])  # type: ignore[union-attr]
+    h, targets = rows()
+    torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
+
+
+def test_the_product_of_two_softmaxes_word_by_word() -> None:
+    layer = Classes(WIDTH, SIZE, classes=3)
+    layer.prepare(np.array([7, 7, 7, 2, 2, 9, 0, 1, 3]))
+    h, _ = rows(3)
+    p_class = torch.softmax(F.linear(h, layer.class_weight, layer.class_bias), -1)
+    log_p = layer.log_probs(h)
+    for word in range(SIZE):
+        c = layer.classes_of[word]
+        mates = [w for w in range(SIZE) if layer.classes_of[w] == c]
+        z = F.linear(h, layer.word_weight[layer.place[mates]], layer.word_bias[layer.place[mates]])
+        expected = p_class[:, c] * torch.softmax(z, -1)[:, mates.index(word)]
+        torch.testing.assert_close(log_p[:, word].exp(), expected)
+
+
+def test_classes_have_equal_mass_by_hand() -> None:
+    # of 16, four classes get 4 each: one heavy word, another, two of 2, four of 1
+    mass = np.array([4, 4, 2, 2, 1, 1, 1, 1], float)
+    assert by_mass(mass, 4).tolist() == [0, 1, 2, 2, 3, 3, 3, 3]
+    assert by_mass(mass[::-1].copy(), 4).tolist() == [3, 3, 3, 3, 2, 2, 0, 1]  # the heaviest first, wherever
+    assert by_mass(np.array([90, 1, 1, 1], float), 2).tolist() == [0, 1, 1, 1]
+    assert by_mass(np.array([90, 1, 1, 1], float), 4).tolist() == [0, 1, 2, 3]
+    assert by_mass(np.array([1, 1, 1, 90], float), 3).tolist() == [1, 2, 2, 0]
+    assert by_mass(np.zeros(4), 2).tolist() == [0, 0, 1, 1]
+
+
+def test_roots_leave_fewer_words_to_the_last_class() -> None:
+    counts = 10_000 / np.arange(1, 1001)
+    sizes = [np.bincount(by_mass(counts**power, 30))[-1] for power in (1.0, 0.5)]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 50, 99, 100])
+def test_no_class_is_empty(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    mass = rng.pareto(0.3, 100) * (rng.random(100) < 0.7)
+    assert (np.bincount(by_mass(mass, classes), minlength=classes) > 0).all()
+
+
+def test_more_classes_than_words_is_an_error() -> None:
+    with pytest.raises(NextwordError, match=r"13 classes.*12 words.*at most 12"):
+        Classes(WIDTH, SIZE, classes=13)
+
+
+# ------------------------------------------------------------------------------------------------ by exchange
+
+
+def test_bigrams_are_counted() -> None:
+    begins, words, counts = bigrams(np.array([1, 2, 1, 2, 2, 0]), 4)
+    assert begins.tolist() == [0, 0, 1, 4, 4]
+    assert words.tolist() == [2, 0, 1, 2]
+    assert counts.tolist() == [2, 1, 1, 1]
+
+
+def kinds_of_words(length: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """A text where words of three kinds follow each other in turn: 0–3, then 4–7, then 8–11."""
+    rng = np.random.default_rng(0)
+    return np.arange(length) % 3 * 4 + rng.integers(4, size=length), np.arange(12) // 4
+
+
+def test_words_that_stand_alike_come_together() -> None:
+    ids, kinds = kinds_of_words()
+    shuffle = np.random.default_rng(1).permutation(12)
+    found = exchange(shuffle[ids], np.arange(12) % 3, 3, sweeps=10)
+    groups = {frozenset(shuffle[kinds == k].tolist()) for k in range(3)}
+    assert {frozenset(np.flatnonzero(found == k).tolist()) for k in range(3)} == groups
+
+
+def test_it_is_a_best_one_that_no_single_move_betters() -> None:
+    """And each sweep gains: checked against the objective computed from nothing."""
+    rng = np.random.default_rng(2)
+    ids = np.concatenate([rng.integers(9, size=60), np.repeat(rng.integers(9, size=40), 2)])  # some follow themselves
+    start = np.arange(10) % 3  # id 9 never occurs
+    gains = [gain(ids, exchange(ids, start, 3, sweeps), 3) for sweeps in range(4)]
+    assert gains == sorted(gains)
+    assert gains[-1] > gains[0] + 0.1
+    best = exchange(ids, start, 3, 50)
+    assert best[9] == start[9]
+    top = gain(ids, best, 3)
+    for word, c in itertools.product(range(10), range(3)):
+        moved = best.copy()
+        moved[word] = c
+        if len(set(moved.tolist())) == 3:
+            assert gain(ids, moved, 3) <= top + 1e-9
+
+
+def test_exchange_empties_no_class() -> None:
+    ids = np.random.default_rng(3).integers(6, size=500)
+    found = exchange(ids, np.arange(6) % 5, 5, 20)
+    assert len(set(found.tolist())) == 5

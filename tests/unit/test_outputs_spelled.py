@@ -1,0 +1,141 @@
+"""Vectors from letters: spellings, the network by its formula, and a table that is never stale."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nextword.contract import NextwordError, Vocabulary
+from nextword.layers.characters import (
+    BEGIN,
+    END,
+    OTHERS,
+    PADDING,
+    CharacterCNN,
+    CharacterEmbedding,
+    make_embedding,
+    spell,
+)
+from nextword.layers.outputs import make_readout
+from nextword.layers.outputs.spelled import Spelled
+
+PIECES = [b"", b"\n", b" a", b" cat", b" \xc3\xa9t\xc3\xa9"]
+WORDS = Vocabulary(5, 1, {"<unk>": 0, "<eos>": 1}, pieces=PIECES)
+SMALL = {"filters": [[1, 3], [2, 4]], "characters": 5, "highway": 1}
+
+
+def test_words_are_spelled_between_marks() -> None:
+    found = spell(WORDS, 50, 2)
+    assert found.tolist() == [
+        [BEGIN, OTHERS, END, *[PADDING] * 5],  # special tokens have a character each
+        [BEGIN, OTHERS + 1, END, *[PADDING] * 5],
+        [BEGIN, 32, 97, END, *[PADDING] * 4],
+        [BEGIN, 32, 99, 97, 116, END, PADDING, PADDING],
+        [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END],
+    ]
+    assert spell(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the beginning of a long word
+    assert spell(WORDS, 50, 12).shape == (5, 12)  # the widest filter fits
+    with pytest.raises(NextwordError, match="spellings for 0 of its 5"):
+        spell(Vocabulary(5, 1), 50, 2)
+
+
+def test_the_network_by_its_formula() -> None:
+    cnn = CharacterCNN(6, WORDS, **SMALL)  # type: ignore[arg-type]
+    letters = cnn.characters(cnn.spellings.long())  # (V, L, 5)
+    features = []
+    for layer in cnn.filters:
+        size = layer.weight.shape[-1]  # type: ignore[union-attr]
+        windows = letters.unfold(1, size, 1)  # (V, places, 5, size)
+        z = torch.einsum("vpcs,fcs->vpf", windows, layer.weight) + layer.bias  # type: ignore[arg-type]
+        features.append(F.relu(z).amax(1))
+    x = torch.cat(features, -1)
+    z = F.linear(x, cnn.highway[0].weight, cnn.highway[0].bias)  # type: ignore[arg-type]
+    gate = torch.sigmoid(z[:, 7:])
+    x = gate * F.relu(z[:, :7]) + (1 - gate) * x
+    torch.testing.assert_close(cnn(torch.arange(5)), cnn.projection(x))
+
+
+def test_a_words_vector_does_not_depend_on_the_company() -> None:
+    cnn = CharacterCNN(6, WORDS, **SMALL)  # type: ignore[arg-type]
+    torch.testing.assert_close(cnn(torch.tensor([2])), cnn.table()[[2]])
+    embedding = CharacterEmbedding(6, WORDS, **SMALL)
+    ids = torch.tensor([[3, 1, 3], [0, 2, 3]])
+    learning = embedding(ids)
+    with torch.no_grad():
+        torch.testing.assert_close(embedding(ids), learning)
+    assert learning.shape == (2, 3, 6)
+    assert not torch.equal(learning[0, 0], learning[0, 1])
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many words' vectors were computed, call by call."""
+    calls: list[int] = []
+    forward = CharacterCNN.forward
+    monkeypatch.setattr(CharacterCNN, "forward", lambda self, ids: calls.append(len(ids)) or forward(self, ids))
+    return calls
+
+
+@torch.no_grad()
+def test_the_table_is_computed_once_in_evaluation(counted: list[int]) -> None:
+    layer = Spelled(6, WORDS, **SMALL, correction=2).eval()  # type: ignore[arg-type]
+    h, targets = torch.randn(3, 6), torch.tensor([0, 1, 2])
+    for _ in range(3):
+        layer.nll(h, targets)
+        layer.log_probs(h)
+    with torch.inference_mode():
+        layer.log_probs(h)
+    assert sum(counted) == 5
+
+
+@pytest.mark.parametrize("way", ["step", "load", "swap", "copy", "mode"])
+def test_the_table_is_computed_anew_when_weights_change(way: str) -> None:
+    layer = Spelled(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
+    other = Spelled(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
+    h = torch.randn(3, 6)
+    with torch.no_grad():
+        before = layer.log_probs(h)
+    if way == "step":
+        optimizer = torch.optim.SGD(layer.parameters(), 1.0)
+        layer.total(h, torch.tensor([1, 2, 3])).backward()
+        optimizer.step()
+    elif way == "load":
+        layer.load_state_dict(other.state_dict())
+    elif way == "swap":
+        for mine, its in zip(layer.parameters(), other.parameters(), strict=True):
+            mine.data = its.data
+    elif way == "copy":
+        layer = copy.deepcopy(layer)
+        with torch.no_grad():
+            layer.vectors.projection.weight.mul_(2)  # type: ignore[union-attr, operator]
+    else:
+        layer.vectors.projection.weight.data.mul_(2)  # type: ignore[union-attr, operator]  # leaves no trace
+        layer.train().eval()
+    with torch.no_grad():
+        after = layer.log_probs(h)
+    assert not torch.equal(after, before)
+    with torch.enable_grad():  # which always computes anew
+        torch.testing.assert_close(after, layer.log_probs(h))
+
+
+def test_training_on_samples_computes_the_words_needed(counted: list[int]) -> None:
+    words = Vocabulary(500, 0, {}, pieces=[b" " + str(i).encode() for i in range(500)])
+    layer = make_readout(6, words, {"kind": "spelled", "samples": 10, **SMALL})
+    layer.total(torch.randn(3, 6), torch.tensor([1, 2, 3])).backward()
+    assert len(counted) == 1
+    assert counted[0] <= 13
+
+
+def test_the_network_wants_what_it_knows() -> None:
+    with pytest.raises(NextwordError, match="no key 'filter'"):
+        make_embedding(6, WORDS, {"filter": 3})
+    with pytest.raises(NextwordError, match="pairs"):
+        make_embedding(6, WORDS, {"filters": [[1]]})
+    with pytest.raises(NextwordError, match="widest filter reads 9"):
+        make_embedding(6, WORDS, {"filters": [[9, 1]], "longest": 8})
+    with pytest.raises(NextwordError, match="wrong type"):
+        make_embedding(6, WORDS, {"filters": 3})
+    assert isinstance(make_embedding(6, WORDS, {}), torch.nn.Embedding)

@@ -1,0 +1,88 @@
+"""Hierarchical softmax: trees that can be checked by hand, and the product along a path."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nextword.layers.outputs.codes import balanced, depths, huffman, paths
+from nextword.layers.outputs.tree import Tree
+from nextword.layers.softmax import Full
+
+
+def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
+    starts, _, signs = paths(parent, right, depths(parent))
+    return ["".join("LR"[int(s < 0)] for s in signs[a:b]) for a, b in pairwise(starts)]
+
+
+def test_a_huffman_tree_by_hand() -> None:
+    """5 2 1 1: the two ones are joined first, then with 2, then with 5."""
+    parent, right = huffman(np.array([5, 2, 1, 1]))
+    assert parent.tolist() == [6, 5, 4, 4, 5, 6, 6]
+    found = codes(parent, right)
+    assert [len(code) for code in found] == [1, 2, 3, 3]
+    assert len(set(found)) == 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_huffmans_paths_are_as_short_as_can_be(seed: int) -> None:
+    counts = np.random.default_rng(seed).integers(1, 50, size=20 + seed)
+    heap = counts.tolist()
+    heapq.heapify(heap)
+    least = 0
+    while len(heap) > 1:
+        both = heapq.heappop(heap) + heapq.heappop(heap)
+        least += both
+        heapq.heappush(heap, both)
+    depth = depths(huffman(counts)[0])[: len(counts)]
+    assert (depth * counts).sum() == least
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100])
+def test_a_balanced_tree_is_as_low_as_can_be_and_codes_are_free_of_prefixes(size: int) -> None:
+    found = codes(*balanced(size))
+    assert max(map(len, found)) == int(np.ceil(np.log2(size)))
+    for a, b in pairwise(sorted(found)):
+        assert not b.startswith(a)
+
+
+def test_two_words_are_a_softmax_of_two() -> None:
+    layer, full = Tree(5, 2), Full(5, 2)
+    with torch.no_grad():  # p(left) = σ(z₀ − z₁)
+        left = 0 if codes(layer.parent.numpy(), layer.right.numpy())[0] == "L" else 1
+        full.weight[1 - left].zero_()
+        full.bias[1 - left] = 0.0  # type: ignore[index]
+        full.weight[left] = layer.weight[0]
+        full.bias[left] = layer.node_bias[0]  # type: ignore[index]
+    h = torch.randn(6, 5)
+    torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
+
+
+@pytest.mark.parametrize("tree", ["huffman", "balanced"])
+def test_a_probability_is_the_product_of_turns(tree: str) -> None:
+    layer = Tree(5, 11, tree)
+    layer.prepare(np.array([3] * 20 + [1] * 9 + list(range(10))))
+    h = torch.randn(1, 5)
+    log_p = layer.log_probs(h)[0]
+    for word in range(11):
+        node, p = word, torch.ones(())
+        while node != 20:  # up to the root
+            above = int(layer.parent[node])
+            z = F.linear(h[0], layer.weight[above - 11], layer.node_bias[above - 11])
+            p = p * torch.sigmoid(-z if layer.right[node] else z)
+            node = above
+        torch.testing.assert_close(log_p[word].exp(), p)
+
+
+def test_frequent_words_are_near_the_root() -> None:
+    layer = Tree(5, 50)
+    layer.prepare(np.array([40] * 100 + list(range(50))))
+    lengths = layer.starts.diff()
+    assert lengths[40] == 1
+    assert lengths.min() == 1
+    assert (lengths[:40] >= 5).all()

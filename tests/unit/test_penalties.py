@@ -1,0 +1,120 @@
+"""AR and TAR: values written out, gradients by finite differences, and where they must not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextword.contract import Batch, Inputs, Loss, NextwordError, Vocabulary
+from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.models.rnn import LSTM
+from nextword.objectives.causal import Causal
+
+SIZE, ALPHA, BETA = 5, 2.0, 1.0
+DROPS = {"words": 0.1, "input": 0.2, "between": 0.2, "output": 0.4, "connections": 0.5}
+
+
+def network(**options: Any) -> AWDLSTM:
+    torch.manual_seed(0)
+    net = AWDLSTM(AWDConfig(embedding=3, width=4, layers=2, **{**DROPS, **options}), Vocabulary(SIZE, 0)).double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(3)  # large enough that penalties are felt
+    return net.train()
+
+
+def batch(time: int = 6) -> Batch:
+    ids = torch.arange(2 * (time + 1)).view(2, -1) * 3 % SIZE
+    return Batch(Inputs(ids[:, :-1]), ids[:, 1:])
+
+
+def loss(net: Any, alpha: float, beta: float, reduce: str = "token", time: int = 6, seed: int = 1) -> Loss:
+    torch.manual_seed(seed)  # the same masks each time
+    return Causal({}, reduce, alpha, beta).loss(net, batch(time), None)
+
+
+def test_the_penalties_are_the_papers_two_sums() -> None:
+    """AR: α mean(m ⊙ h)². TAR: β mean(h_t − h_{t−1})², of h before its dropout; over rows, steps and units."""
+    net = network()
+    torch.manual_seed(1)
+    *_, before, after = net.hidden(batch().inputs, None)[0]
+    rows, time, width = before.shape
+    size = sum(after[r, t, i] ** 2 for r in range(rows) for t in range(time) for i in range(width))
+    change = sum(
+        (before[r, t, i] - before[r, t - 1, i]) ** 2 for r in range(rows) for t in range(1, time) for i in range(width)
+    )
+    plain = loss(net, 0, 0).value
+    for alpha, beta in [(ALPHA, 0.0), (0.0, BETA), (ALPHA, BETA), (0.5, 3.0)]:
+        expected = alpha * size / (rows * time * width) + beta * change / (rows * (time - 1) * width)
+        torch.testing.assert_close(loss(net, alpha, beta).value - plain, expected, rtol=1e-9, atol=1e-12)
+    assert (after == 0).any()  # and the two are not the same tensor
+    assert not (before == 0).any()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("alpha", "beta"), [(ALPHA, 0.0), (0.0, BETA), (ALPHA, BETA)])
+def test_their_gradients_are_the_finite_differences(alpha: float, beta: float, tied: bool) -> None:
+    net = network(tied=tied)
+    grads = torch.autograd.grad(loss(net, alpha, beta).value, list(net.parameters()))
+    plain = torch.autograd.grad(loss(net, 0, 0).value, list(net.parameters()))
+    felt = 0
+    for parameter, grad, without in zip(net.parameters(), grads, plain, strict=True):
+        numeric = torch.stack([_slope(net, parameter, i, alpha, beta) for i in range(parameter.numel())])
+        torch.testing.assert_close(grad.flatten(), numeric, rtol=1e-5, atol=1e-8)
+        felt += not torch.allclose(grad, without, rtol=1e-3)
+    assert felt >= 8  # all but the readout's: the penalties reach down to the embedding
+
+
+@torch.no_grad()
+def _slope(net: Any, parameter: Tensor, i: int, alpha: float, beta: float, step: float = 1e-5) -> Tensor:
+    flat = parameter.view(-1)
+    kept = flat[i].clone()
+    values = []
+    for at in (kept + step, kept - step):
+        flat[i] = at
+        values.append(loss(net, alpha, beta).value)
+    flat[i] = kept
+    return (values[0] - values[1]) / (2 * step)
+
+
+def test_there_are_none_outside_training() -> None:
+    net = network().eval()
+    assert torch.equal(loss(net, ALPHA, BETA).value, loss(net, 0, 0).value)
+
+
+@pytest.mark.parametrize("reduce", ["token", "sequence"])
+def test_nats_do_not_hold_them(reduce: str) -> None:
+    net = network()
+    with_, without = loss(net, ALPHA, BETA, reduce), loss(net, 0, 0, reduce)
+    assert torch.equal(with_.nats, without.nats)
+    assert with_.count == without.count == 12
+    assert with_.value > without.value
+    torch.testing.assert_close(without.value, without.nats / (12 if reduce == "token" else 2))
+
+
+def test_one_step_has_no_change_to_penalise() -> None:
+    """Pieces of varying length may leave a last one of one step: a mean over nothing, NaN, would spoil the weights."""
+    net = network()
+    found = loss(net, ALPHA, BETA, time=1).value
+    assert torch.equal(found, loss(net, ALPHA, 0, time=1).value)
+    found.backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+    assert torch.equal(loss(net, 0, BETA, time=1).value, loss(net, 0, 0, time=1).value)
+
+
+def test_a_network_that_does_not_show_its_last_layer_takes_none() -> None:
+    torch.manual_seed(0)
+    net = LSTM(LSTM.Config(width=4), Vocabulary(SIZE, 0)).double().train()
+    for alpha, beta in [(ALPHA, 0.0), (0.0, BETA)]:
+        with pytest.raises(NextwordError, match=r"LSTM does not show its last layer.*leave activation"):
+            loss(net, alpha, beta)
+    assert torch.isfinite(loss(net, 0, 0).value)
+
+
+@pytest.mark.parametrize("odd", [{"activation": -1.0}, {"temporal": -0.5}])
+def test_penalties_are_not_negative(odd: dict[str, float]) -> None:
+    with pytest.raises(NextwordError, match="not negative"):
+        Causal({}, **odd)
