@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, read_lines
+from nextword.cli.console import console, emit_json, progress_bar, read_lines
 from nextword.cli.options import Device, Json, Quiet, Run
 from nextword.infinity import number
 
@@ -21,6 +21,12 @@ def evaluate(
     context: Annotated[int, typer.Option("--context", help="Look back at most this many tokens.")] = 0,
     stride: Annotated[int, typer.Option("--stride", help="Move on by this many. Default: half the context.")] = 0,
     lines: Annotated[bool, typer.Option("--lines", help="One score a line, to rank sentences.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="With a neural cache: it points at what it has read.")] = False,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="Dynamic evaluation: it learns as it reads.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="cache.lambda, .theta, .window, dynamic.rate, .lambda, … "),
+    ] = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -28,11 +34,16 @@ def evaluate(
     """Bits per byte, word and token perplexity on a text, with the context stated.
 
     Over a closed vocabulary the token perplexity is given with and without line ends and unknown words, side by side.
+    With --cache or --dynamic, settings that are not given are found on validation text, and all are stated; the run's
+    own weights and its plain numbers stay as they are.
 
     [dim]Examples[/]
       nextword evaluate runs/lstm-tiny
       nextword evaluate runs/lstm-tiny --data my.txt
       nextword evaluate runs/lstm-tiny --data sentences.txt --lines
+      nextword evaluate runs/lstm-tiny --cache
+      nextword evaluate runs/lstm-tiny --cache --set cache.window=500 --set cache.theta=1 --set cache.lambda=0.1
+      nextword evaluate runs/lstm-tiny --dynamic --set dynamic.rate=1e-4
       echo "the cat sat on the mat" | nextword evaluate runs/lstm-tiny --data - --lines
     """
     from nextword.checkpoint import RunFolder
@@ -43,6 +54,11 @@ def evaluate(
 
     if stride and not context:
         raise NextwordError("--stride goes with --context: say how far back to look, too.")
+    if (adaptive := cache or dynamic) and (context or lines):
+        raise NextwordError(
+            f"--cache and --dynamic read a text as one stream: leave {'--lines' if lines else '--context'} away."
+        )
+    chosen = _settings(set_ or [], cache, dynamic)
     folder = RunFolder.open(run)
     if lines:
         _rank(run, data, device, json)
@@ -56,11 +72,54 @@ def evaluate(
         split = next(name for name in ("test", "valid", "train") if name in corpus.splits)
     if split not in corpus.splits:
         raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
-    result = measure(lm, folder, corpus, split, context or None, stride or None, quiet=quiet or json)
+    quiet = quiet or json
+    method = _method(lm, folder, corpus, chosen, quiet) if adaptive else None
+    result = measure(lm, folder, corpus, split, context or None, stride or None, quiet, method)
     if json:
         emit_json(result)
     else:
         show(result)
+
+
+def _settings(changes: list[str], cache: bool, dynamic: bool) -> tuple[Any, Any]:
+    from nextword.contract import NextwordError
+
+    if changes and not (cache or dynamic):
+        raise NextwordError("--set goes with --cache or --dynamic: it changes their settings.")
+    if not (cache or dynamic):
+        return None, None  # and nothing need be imported
+    from nextword.evaluation.methods import settings
+
+    return settings(changes, cache, dynamic)
+
+
+def _method(lm: Any, folder: Any, corpus: Any, chosen: tuple[Any, Any], quiet: bool) -> Any:
+    """The method with its settings: what is open is found on the text's own validation split, or the run's."""
+    from nextword.batching.prepare import prepare
+    from nextword.contract import NextwordError
+    from nextword.corpora import open_corpus
+    from nextword.evaluation.methods import Texts, prepare_method
+
+    own = folder.recipe.phases[-1].data
+    held_out = corpus.name if "valid" in corpus.splits else Path(str(own)).name
+
+    def ids(split: str, of: Any) -> Any:
+        if of is None and not own:
+            raise NextwordError(
+                f"{folder.path} names no text of its own to find settings or gradients on. Give the settings with "
+                "--set (cache.lambda, cache.theta, cache.window; dynamic.rate, dynamic.lambda, dynamic.kind=sgd)."
+            )
+        found = of or open_corpus(own)
+        if split not in found.splits:
+            raise NextwordError(f"{found.name} has no {split} split, which is needed here; give settings with --set.")
+        return prepare(found, split, lm.tokenizer).ids
+
+    texts = Texts(
+        train=lambda: ids("train", None),
+        valid=lambda: ids("valid", corpus if "valid" in corpus.splits else None),
+        name=f"{held_out} valid",
+    )
+    return prepare_method(lm, folder, *chosen, texts, lambda label: progress_bar(label, quiet=quiet))
 
 
 def _rank(run: str, data: str, device: str, json: bool) -> None:

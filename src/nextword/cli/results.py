@@ -38,14 +38,18 @@ def measure(
     context: int | None = None,
     stride: int | None = None,
     quiet: bool = False,
+    method: Any = None,
 ) -> dict[str, Any]:
-    """Evaluate on a split and keep the result in the run's log."""
+    """Evaluate on a split and keep the result in the run's log.
+
+    With a method it is another event, "adapted", so that nothing takes it for what the model is by itself.
+    """
     from nextword.batching.prepare import prepare
     from nextword.evaluation.likelihood import evaluate_stream
 
     with progress_bar(f"scoring {corpus.name} {split}", quiet=quiet) as update:
         stream = prepare(corpus, split, lm.tokenizer)
-        evaluation = evaluate_stream(lm, stream, context, stride, update)
+        evaluation = evaluate_stream(lm, stream, context, stride, update, method)
     result = {
         "slug": run.recipe.slug,
         "run": str(run.path),
@@ -54,7 +58,8 @@ def measure(
         "parameters": lm.parameters,
         **evaluation.as_dict(),
     }
-    run.log({"event": "evaluation", **{k: v for k, v in result.items() if k != "run"}})
+    event = "evaluation" if method is None else "adapted"
+    run.log({"event": event, **{k: v for k, v in result.items() if k != "run"}})
     return result
 
 
@@ -62,7 +67,8 @@ def show(result: dict[str, Any]) -> None:
     if "nats" not in result:
         return
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
-    console.print(f"\non [bold]{escape(result['data'])}[/] ({counts})")
+    how = f", [bold]with {escape(result['method'])}[/]" if result.get("method") else ""
+    console.print(f"\non [bold]{escape(result['data'])}[/] ({counts}){how}")
     table(("bits/byte", "word ppl", "token ppl", "context", "parameters"), [_cells(result)])
     if result["conventions"]:
         table(("counted", "tokens", "token ppl"), _conventions(result["conventions"]))

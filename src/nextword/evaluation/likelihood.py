@@ -68,16 +68,26 @@ def evaluate_stream(
     context: int | None = None,
     stride: int | None = None,
     progress: Callable[[float, float | None], None] | None = None,
+    method: Any = None,
 ) -> Evaluation:
-    """The whole stream under a model; `context` and `stride` bound what it may look back at."""
+    """The whole stream under a model; `context` and `stride` bound what it may look back at.
+
+    A `method` (see `methods`) scores the stream in the model's place, and its name and settings are in the result.
+    """
     began = time.perf_counter()
-    if context:
+    if method is not None:
+        nats = method.nats(stream.ids, progress)
+    elif context:
         stride = stride or max(1, context // 2)
         nats = lm.windowed_nats(stream.ids, context, stride, progress)
     else:
         nats = lm.stream_nats(stream.ids, progress)
     seconds = time.perf_counter() - began
     lines = stream.lines if lm.tokenizer.end is None else 0
+    seen, moved = (context, stride) if context else (lm.context, lm.stride)
+    if method is not None:
+        seen = method.context(lm.context)
+        moved = None if seen is None else lm.stride
     score = Score(
         float(nats.sum()),
         len(nats),
@@ -85,8 +95,8 @@ def evaluate_stream(
         stream.bytes,
         lm.kind,
         lm.tokenizer.lossless,
-        context or lm.context,
-        stride if context else lm.stride,
+        seen,
+        moved,
     )
     low, high = (None, None)
     if score.bits_per_byte() is not None and len(nats) >= FEWEST:
@@ -96,9 +106,10 @@ def evaluate_stream(
         low,
         high,
         seconds,
-        notes(lm.tokenizer, stream.ids, nats),
+        (*(() if method is None else method.notes), *notes(lm.tokenizer, stream.ids, nats)),
         conventions(lm.tokenizer, stream.ids, nats),
         int(np.isinf(nats).sum()),
+        {} if method is None else method.facts,
     )
 
 
