@@ -101,9 +101,8 @@ class Readout(Protocol):
     def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
 
 
-@runtime_checkable
 class Network(Protocol):
-    """What objectives train."""
+    """What objectives train. (isinstance would not see a readout that is a submodule, since Python 3.12.)"""
 
     readout: Readout
     widths: list[int]  # embedding, then each layer

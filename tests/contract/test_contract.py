@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 import nextword
 from nextword import language_model, nest
 from nextword.checkpoint import RunFolder
-from nextword.contract import Beam, Greedy, NextwordError, Sample, Stop
+from nextword.contract import Autoregressive, Beam, Counting, Encoder, Greedy, Network, NextwordError, Sample, Stop
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 from nextword.training import train
@@ -48,6 +49,17 @@ def lm(run: Path, monkeypatch: pytest.MonkeyPatch) -> language_model.Causal:
 
 def ids_of(lm: language_model.Causal, text: str) -> torch.Tensor:
     return torch.from_numpy(lm.tokenizer.encode(text).ids.astype(np.int64))
+
+
+def test_what_a_network_can_do_is_seen_without_its_submodules(lm: language_model.Causal) -> None:
+    """Since Python 3.12 isinstance looks a protocol's members up statically, which finds no submodule of torch's."""
+    for protocol in (Autoregressive, Encoder, Counting):
+        if isinstance(lm.network, protocol):
+            names = [*getattr(protocol, "__annotations__", ()), *(n for n in vars(protocol) if not n.startswith("_"))]
+            assert names
+            for name in names:
+                inspect.getattr_static(lm.network, name)
+    assert not getattr(Network, "_is_runtime_protocol", False)  # it has a readout
 
 
 def test_the_folder_holds_what_is_promised_and_no_pickle(run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -256,3 +257,23 @@ def test_a_trigger_that_was_pulled_is_remembered() -> None:
     assert again.averaging
     down(again, w)
     assert again.state[w]["mean"].item() == pytest.approx((4 + 2 + 1) / 3)
+
+
+def test_a_power_makes_late_weights_count_more() -> None:
+    """Power 1: the n-th weight counts n times. 4, 2, 1 → (4 + 2 · 2 + 3 · 1) / 6."""
+    w = one()
+    optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.5, "start": 1, "power": 1})
+    assert down(optimizer, w, 4) == [4, 2, 1, 0.5]
+    mean = optimizer.state[w]["mean"].item()
+    assert mean == pytest.approx((2 + 2 * 1 + 3 * 0.5) / 6, rel=1e-6)  # the first step is before the start
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 3.0, 8.0])
+def test_a_power_weighs_by_a_ratio_of_gammas(power: float) -> None:
+    """Γ(n + p) / Γ(n), which is about n^p."""
+    w = one()
+    optimizer = AveragedSGD([w], lr=0.1, start=1, power=power)
+    values = down(optimizer, w, 30)[1:]
+    weights = [math.gamma(n + power) / math.gamma(n) for n in range(1, 30)]
+    expected = sum(a * b for a, b in zip(weights, values, strict=True)) / sum(weights)
+    assert optimizer.state[w]["mean"].item() == pytest.approx(expected, rel=1e-5)

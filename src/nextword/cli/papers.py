@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -163,7 +163,9 @@ def _record(run: str, json: bool) -> None:
     if not path.is_file():
         raise NextwordError(f"{run} was trained from {name}, which is none of the recipes that come along.")
     log = folder.read_log()
-    ends = [line for line in log if line.get("event") == "end"]
+    spent: dict[int, float] = {}  # phase by phase, also of one that was cut short
+    for line in log:
+        spent[line.get("index", 0)] = max(spent.get(line.get("index", 0), 0.0), line.get("seconds", 0.0))
     begins = [line for line in log if line.get("event") == "begin"]
     measured = {
         "data": f"{result['data']} {result['split']}",
@@ -171,8 +173,9 @@ def _record(run: str, json: bool) -> None:
         _named(result): round(result["token_perplexity"], 3),
         "word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
         "bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
+        **_adapted(log, result),
         "impossible": result.get("impossible") or None,  # tokens with probability zero
-        "seconds": round(sum(line["seconds"] for line in ends), 1),
+        "seconds": round(sum(spent.values()), 1),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
         "nextword": __version__,
         "commit": folder.manifest.get("commit", "unknown"),  # of the code that trained it
@@ -181,12 +184,22 @@ def _record(run: str, json: bool) -> None:
     }
     measured = {key: value for key, value in measured.items() if value is not None}
     record(path, measured)
-    kept = [line for line in log if line.get("event") in ("begin", "valid", "end", "evaluation")]
+    kept = [line for line in log if line.get("event") in ("begin", "valid", "end", "evaluation", "adapted")]
     path.with_name(measured["log"]).write_text("".join(map(_line, kept)))
     if json:
         emit_json({"recipe": name, "measured": measured})
     else:
         console.print(f"[green]✓[/] {name}: {_headline(measured)} → {path.name}, {measured['log']}")
+
+
+def _adapted(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:
+    """The last result of each method that adapts to the text it reads, on the same text as the plain one."""
+    same = [
+        line
+        for line in log
+        if line.get("event") == "adapted" and all(line[key] == plain[key] for key in ("data", "split"))
+    ]
+    return {f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3) for line in same}
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs, Network, NextwordError, Unsupported
+from nextword.contract import Inputs, NextwordError, Unsupported
 
 BLOCK = 512  # positions read and compared at once
 THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.66, 1.0, 1.5, 2.5, 4.0)  # tried where none is given
@@ -75,7 +75,7 @@ WIKITEXT = Cache(0.1279, 0.662, 3785)
 
 def check_network(network: Any, what: str) -> None:
     """What reads a text by its hidden states needs a network that has some."""
-    if not isinstance(network, Network):
+    if not callable(getattr(network, "hidden", None)):
         raise Unsupported(
             f"{type(network).__name__} has no hidden states, so it cannot be evaluated {what}. Evaluate it plainly, "
             "or use a recurrent network (`nextword papers` lists what is here)."

@@ -1,11 +1,14 @@
 """SGD whose weights are averaged from some point on: plain ASGD, and NT-ASGD, which finds that point itself.
 
     θ ← θ − η (g + λθ)                     every step
-    θ̄ ← θ̄ + (θ − θ̄) / n                    after the start, n = 1, 2, …: the mean of the weights since then
+    θ̄ ← θ̄ + (θ − θ̄) (p + 1) / (n + p)       after the start, n = 1, 2, …
 
-Polyak & Juditsky (1992). NT-ASGD (Merity, Keskar & Socher 2018) starts when the held-out loss has stopped falling: when
-it is above the least of those more than `patience` validations ago. Evaluation and saving use θ̄; training goes on at θ.
-Before the start θ̄ is θ itself. Rate and share are tensors, so that a step can be captured and replayed.
+With p = 0 this is the mean of all weights since the start (Polyak & Juditsky 1992). A higher power p makes the n-th
+count about n^p (Shamir & Zhang 2013), so that what was learnt long ago is forgotten: then the average is never far
+behind, needs no second stage that begins it anew, and may start at once. NT-ASGD (Merity, Keskar & Socher 2018) starts
+when the held-out loss has stopped falling: when it is above the least of those more than `patience` validations ago.
+Evaluation and saving use θ̄; training goes on at θ. Before the start θ̄ is θ itself. Rate and share are tensors, so that
+a step can be captured and replayed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from nextword.layers import kernels
 
 
 class AveragedSGD(torch.optim.Optimizer):
-    """`start`: the step from which on weights are averaged. 0: found by the trigger, with `patience` validations."""
+    """`start`: the step from which on weights are averaged. 0: found by the trigger, with `patience` validations.
+
+    `power`: how much more the later weights count; 0: all the same.
+    """
 
     def __init__(
         self,
@@ -31,11 +37,15 @@ class AveragedSGD(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         start: int = 0,
         patience: int = 5,
+        power: float = 0.0,
     ) -> None:
-        if start < 0 or patience < 1:
-            raise NextwordError(f"NT-ASGD: start = {start} must not be negative, and patience = {patience} at least 1.")
+        if start < 0 or patience < 1 or power < 0:
+            raise NextwordError(
+                f"NT-ASGD: start = {start} and power = {power} must not be negative, and patience = {patience} at "
+                "least 1."
+            )
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self.start, self.patience = start, patience
+        self.start, self.patience, self.power = start, patience, power
         group = self.param_groups[0]
         group |= {"steps": 0, "averaged": 0, "triggered": False}
         first = group["params"][0]
@@ -58,7 +68,7 @@ class AveragedSGD(torch.optim.Optimizer):
         if group["triggered"]:
             group["averaged"] += 1
         self.rate.fill_(group["lr"])
-        self.share.fill_(1 / max(group["averaged"], 1))
+        self.share.fill_((self.power + 1) / (max(group["averaged"], 1) + self.power))
 
     @torch.no_grad()
     def apply(self, scale: Tensor | None = None) -> None:

@@ -44,6 +44,8 @@ def descend(job: Job) -> Iterator[Event]:
         descent.begin()
         reason = ""
     yield descent.event(BEGIN, **descent.facts())
+    if descent.goes_on() and not descent.validations:
+        yield descent.event(VALID, **descent.validate())
     batches = descent.batches()
     while not reason:
         descent.advance(batches)
@@ -249,6 +251,10 @@ class Descent:
 
     def progress(self) -> Progress:
         return Progress(self.step, self.step // self.per_epoch, self.step / max(self.total, 1), self.validations)
+
+    def goes_on(self) -> bool:
+        """Were the weights trained before? Then they are validated as they came, and kept if nothing better follows."""
+        return self.valid is not None and bool(self.index or self.phase.init)
 
     def due(self) -> bool:
         """Is it time to validate?"""

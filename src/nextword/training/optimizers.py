@@ -17,7 +17,7 @@ from nextword.training.averaging import AveragedSGD
 # gets λθ) and decoupled for the last two (the weights shrink by rate·λ, whatever the gradient's scale)
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
-    "nt-asgd": (AveragedSGD, ("start", "patience"), {}),
+    "nt-asgd": (AveragedSGD, ("start", "patience", "power"), {}),
     "adagrad": (torch.optim.Adagrad, ("eps", "initial_accumulator_value"), {}),
     "rmsprop": (torch.optim.RMSprop, ("alpha", "eps", "momentum"), {}),
     "adam": (torch.optim.Adam, ("betas", "eps"), {}),
