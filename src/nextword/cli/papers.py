@@ -59,12 +59,13 @@ def papers(
     if json:
         emit_json(rows)
         return
+    wide = max(len(recipe["name"]) for row in rows for recipe in row["recipes"])
     for row in rows:
         console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
         console.print(f"[dim]can {', '.join(row['can'])}[/]")
         for recipe in row["recipes"]:
             console.print(
-                f"  {recipe['name']:<22} {recipe['data']:<12} reported {_headline(recipe['reported']):<20} "
+                f"  {recipe['name']:<{wide}} {recipe['data']:<12} reported {_headline(recipe['reported']):<20} "
                 f"measured [bold]{_headline(recipe['measured'])}[/]",
                 soft_wrap=True,
             )
