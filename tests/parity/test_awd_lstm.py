@@ -1,11 +1,13 @@
 """AWD-LSTM against an implementation written from the paper in plain torch: values, gradients, sizes.
 
 The twin draws its own masks, in the order of the data, from the same seed: words, input, and for each layer its
-connections, then what follows it.
+connections, then what follows it; at the end what the experts of a mixture read.
 """
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +15,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, Vocabulary
+import nextword
+from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
 from nextword.layers.softmax import PLAIN
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import Causal
 from nextword.recipe import load_recipe
+from nextword.training import train
+from nextword.training.schedules import Progress, Schedule
 
 SIZE, ROWS, TIME = 50, 4, 9
 SMALL = {"embedding": 8, "width": 23, "layers": 3}  # 400 and 1150, fifty times smaller
 PAPER = {"words": 0.1, "input": 0.4, "between": 0.25, "output": 0.4, "connections": 0.5}
 ALPHA, BETA = 2.0, 1.0
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+MIXTURE = {"kind": "mixture", "experts": 3, "dropout": 0.29}
 
 
 def same(a: Tensor, b: Tensor) -> None:
@@ -61,21 +67,54 @@ class Twin:
         after = []
         for i, memory in enumerate(memories):
             x = [mask * x_t for x_t in x]
-            w_ih, w_hh, b_ih, b_hh = (w[f"layers.{i}.{name}"] for name in NAMES)
-            if c.input_connections:
-                w_ih = w_ih * bernoulli(c.input_connections, *w_ih.shape)
-            if c.connections:
-                w_hh = w_hh * bernoulli(c.connections, *w_hh.shape)
-            x, memory = self.core(x, memory, w_ih, w_hh, b_ih, b_hh)
+            if c.core == "qrnn":
+                weight = w[f"layers.{i}.weight"] * bernoulli(c.connections, *w[f"layers.{i}.weight"].shape)
+                x, memory = self.quasi(x, memory, weight, w[f"layers.{i}.bias"])
+            else:
+                w_ih, w_hh, b_ih, b_hh = (w[f"layers.{i}.{name}"] for name in NAMES)
+                if c.input_connections:
+                    w_ih = w_ih * bernoulli(c.input_connections, *w_ih.shape)
+                if c.connections:
+                    w_hh = w_hh * bernoulli(c.connections, *w_hh.shape)
+                x, memory = self.core(x, memory, w_ih, w_hh, b_ih, b_hh)
             after.append(memory)
-            mask = bernoulli(c.between if i < c.layers - 1 else c.output, rows, len(w_hh[0]))
+            mask = bernoulli(c.between if i < c.layers - 1 else c.output, rows, len(x[0][0]))
         raw = torch.stack(x)
         dropped = raw * mask
-        matrix = w["embedding.weight"] if c.tied else w["readout.weight"]
-        z = dropped @ matrix.T + w["readout.bias"]
-        plain = F.cross_entropy(z.flatten(0, 1), targets.T.flatten())
+        log_p = self.mixed(dropped) if c.readout else self.one(dropped)
+        plain = F.nll_loss(log_p.flatten(0, 1), targets.T.flatten())
         penalties = ALPHA * (dropped**2).mean() + BETA * ((raw[1:] - raw[:-1]) ** 2).mean()
         return plain + penalties, plain, after
+
+    def one(self, h: Tensor) -> Tensor:
+        matrix = self.w["embedding.weight"] if self.c.tied else self.w["readout.weight"]
+        return F.log_softmax(h @ matrix.T + self.w["readout.bias"], -1)
+
+    def mixed(self, h: Tensor) -> Tensor:
+        """zihangdai/mos: what the experts read loses the same numbers at every step of a row."""
+        w, width = self.w, self.c.embedding
+        latent = (h @ w["readout.latent.weight"].T + w["readout.latent.bias"]).tanh()  # (T, B, K·D)
+        latent = latent * bernoulli(self.c.readout["dropout"], *latent.shape[1:])
+        prior = (h @ w["readout.prior.weight"].T).softmax(-1)
+        p = 0
+        for k in range(self.c.readout["experts"]):
+            z = latent[..., k * width : (k + 1) * width] @ w["embedding.weight"].T + w["readout.words.bias"]
+            p = p + prior[..., k : k + 1] * z.softmax(-1)
+        return p.log()
+
+    def quasi(self, x: list[Tensor], memory: Any, weight: Tensor, bias: Tensor) -> tuple[list[Tensor], Any]:
+        """Bradbury et al. 2016; of the two inputs that the first layer sees, the one before may be another batch's."""
+        c, *before = memory
+        wz, wf, wo = weight.chunk(3)
+        bz, bf, bo = bias.chunk(3)
+        out = []
+        for x_t in x:
+            seen = torch.cat([x_t, *before], 1)
+            f = (seen @ wf.T + bf).sigmoid()
+            c = f * c + (1 - f) * (seen @ wz.T + bz).tanh()
+            out.append((seen @ wo.T + bo).sigmoid() * c)
+            before = [x_t] if before else []
+        return out, (c, *before)
 
     def core(self, x: list[Tensor], memory: Any, *w: Tensor) -> tuple[list[Tensor], Any]:
         out = []
@@ -98,7 +137,21 @@ class Twin:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"tied": False}, {"core": "gru"}, {"input_connections": 0.3}, {"layers": 1}, {"connections": 0.0}]
+    "options",
+    [
+        {},
+        {"tied": False},
+        {"core": "gru"},
+        {"core": "qrnn"},
+        {"core": "qrnn", "layers": 1, "tied": False},
+        {"input_connections": 0.3},
+        {"layers": 1},
+        {"connections": 0.0},
+        {"last": 13, "tied": False},
+        {"last": 13, "readout": MIXTURE},
+        {"core": "qrnn", "readout": MIXTURE},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("fused_softmax", [False, True])
 def test_a_training_step_is_the_papers(
@@ -190,6 +243,34 @@ def test_weights_begin_as_the_originals() -> None:
             assert 0.7 * bound < parameter.abs().max() <= bound
 
 
+def test_the_last_layer_may_have_a_width_of_its_own() -> None:
+    net = network(last=13, readout=MIXTURE)
+    assert net.widths == [8, 23, 23, 13, 13]
+    assert net.readout.latent.weight.shape == (3 * 8, 13)  # and the experts lead back to the embedding's
+    assert network(readout=MIXTURE).widths[-1] == 8
+    assert network(tied=False).widths[-1] == 23
+    assert network(tied=False, last=13).widths[-1] == 13
+    assert network(last=8).widths[-1] == 8
+
+
+@pytest.mark.parametrize("readout", [{}, {"kind": "sampled"}])
+def test_a_width_that_cannot_be_tied_is_refused(readout: dict[str, Any]) -> None:
+    with pytest.raises(NextwordError, match=r"last = 620 cannot be tied to embedding = 280.*tied = false.*mixture"):
+        AWDConfig(embedding=280, width=960, last=620, readout=readout)
+    with pytest.raises(NextwordError, match="latent = 100"):
+        AWDLSTM(AWDConfig(**SMALL, readout={**MIXTURE, "latent": 100}), Vocabulary(SIZE, 0))
+
+
+def test_a_mixture_has_as_many_parameters_as_its_paper() -> None:
+    """Yang et al. 2018: 22 million on PTB."""
+    config = AWDConfig(embedding=280, width=960, last=620, readout={"kind": "mixture", "experts": 15})
+    with torch.device("meta"):
+        found = sum(p.numel() for p in AWDLSTM(config, Vocabulary(10_000, 0)).parameters())
+    lstms = sum(4 * d * (i + d) + 8 * d for i, d in [(280, 960), (960, 960), (960, 620)])
+    assert found == 10_000 * 280 + lstms + 15 * 620 + 15 * 280 * (620 + 1) + 10_000
+    assert round(found / 1e6) == 22
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "input", "between", "epochs"),
     [("ptb", 20, 0.4, 0.25, 500), ("wikitext2", 80, 0.65, 0.2, 750)],
@@ -205,3 +286,61 @@ def test_the_recipes_are_the_originals(name: str, rows: int, input: float, betwe
     assert (phase.batches["kind"], phase.batches["rows"], phase.batches["length"]) == ("variable", rows, 70)
     assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "decay": 1.2e-6, "patience": 5}
     assert (phase.clip, phase.epochs) == (0.25, epochs)
+
+
+def test_the_recipe_with_qrnns_is_the_originals() -> None:
+    recipe, plain = load_recipe("awd-lstm/ptb-qrnn"), load_recipe("awd-lstm/ptb")
+    config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
+    assert (config.core, config.layers, config.connections, config.between) == ("qrnn", 4, 0.1, 0.3)
+    assert (config.width, config.embedding, config.input, config.output) == (1552, 400, 0.4, 0.4)
+    assert (phase.clip, phase.epochs) == (0.2, 550)
+    for key in ("objective", "batches", "optimizer"):  # main.py's defaults
+        assert getattr(phase, key) == getattr(plain.phases[0], key)
+
+
+def test_the_recipe_with_a_mixture_is_the_papers() -> None:
+    recipe, plain = load_recipe("awd-lstm/ptb-mos"), load_recipe("awd-lstm/ptb")
+    config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
+    assert (config.embedding, config.width, config.layers, config.ends) == (280, 960, 3, 624)
+    assert (config.words, config.input, config.between, config.output) == (0.1, 0.4, 0.225, 0.4)
+    assert (config.connections, config.readout) == (0.5, {"kind": "mixture", "experts": 15, "dropout": 0.29})
+    assert phase.batches == {"kind": "variable", "rows": 12, "length": 70}
+    assert phase.optimizer == {"kind": "nt-asgd", "rate": 20.0, "decay": 1.2e-6, "patience": 5}
+    assert (phase.clip, phase.epochs, phase.objective) == (0.25, 1000, plain.phases[0].objective)
+
+
+def test_the_recipe_for_bytes_is_the_originals() -> None:
+    recipe = load_recipe("awd-lstm/enwik8")
+    config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
+    assert (config.embedding, config.width, config.layers) == (400, 1840, 3)
+    assert (config.words, config.input, config.between, config.output) == (0, 0.1, 0.1, 0.4)
+    assert config.connections == 0.2
+    assert phase.objective == {"kind": "causal"}  # no penalties
+    assert phase.batches == {"kind": "variable", "rows": 128, "length": 200}
+    assert phase.optimizer == {"kind": "adam", "rate": 0.001, "decay": 1.2e-6}
+    assert (phase.clip, phase.epochs) == (0.25, 50)
+    schedule = Schedule(0.001, phase.schedule)
+    rates = [schedule(Progress(0, epochs, 0.0, ())) for epochs in (0, 24, 25, 34, 35, 44)]
+    assert rates == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ptb-qrnn", ["tokenizer.size=400", "model.width=24", "model.embedding=16"]),
+        ("ptb-mos", ["tokenizer.size=400", "model.width=24", "model.embedding=16", "model.last=20"]),
+        ("enwik8", ["model.width=24", "model.embedding=16", "phase.0.batches.rows=8"]),
+    ],
+)
+def test_the_other_recipes_run(name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrower, on text that comes along: through loop, file and use."""
+    monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
+    changes = [*changes, "phase.0.data=python", "phase.0.steps=6", "phase.0.validate=6", "phase.0.batches.length=20"]
+    events = list(train(load_recipe(f"awd-lstm/{name}", changes), tmp_path / "run", device="cpu"))
+    losses = [event.values["loss"] for event in events if event.kind == "step"]
+    assert losses
+    lm = nextword.load(tmp_path / "run", device="cpu")
+    ceiling = 1.5 * math.log(len(lm.tokenizer))
+    score = lm.score("the value of the type")
+    assert max(*losses, score.nats / score.tokens) < ceiling
+    assert lm.next("the value", k=3)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from nextword.contract import NextwordError
-from nextword.layers.outputs.mixture import Mixture
+from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Vocabulary
+from nextword.layers import kernels
+from nextword.layers.outputs.mixture import Mixture, _OnePass
 from nextword.layers.softmax import Full
+from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.objectives.causal import Causal
 
 WIDTH, SIZE = 4, 15
 
@@ -54,6 +60,107 @@ def test_latents_are_dropped_in_training_alone() -> None:
     assert not torch.equal(layer.total(h, targets), layer.total(h, targets))
     layer.eval()
     assert torch.equal(layer.total(h, targets), layer.total(h, targets))
+
+
+def test_a_row_loses_the_same_latents_at_every_step() -> None:
+    """Told how many rows there are, it draws one mask for each, over all experts; a row's steps stand side by side."""
+    torch.manual_seed(0)
+    rows, time, experts, latent = 3, 5, 2, 40
+    layer = Mixture(WIDTH, SIZE, experts, latent, dropout=0.29)
+    h = torch.randn(rows * time, WIDTH)
+    whole = layer.eval()._experts(h)[1]
+    layer.train().rows = rows
+    kept = (layer._experts(h)[1] / whole).detach().view(rows, time, experts, latent)
+    torch.testing.assert_close(kept, kept[:, :1].expand_as(kept), rtol=1e-4, atol=1e-4)
+    scale = torch.tensor([0.0, 1 / 0.71])
+    assert ((kept[..., None] - scale).abs().min(-1).values < 1e-4).all()  # dropped, or scaled so that the mean stays
+    masks = kept[:, 0] > 0
+    assert 0.5 < masks.float().mean() < 0.9
+    assert len({tuple(mask.tolist()) for mask in masks.flatten(0, 1)}) == rows * experts  # another for each of both
+    assert not torch.equal(layer._experts(h)[1], layer._experts(h)[1])  # and for each batch
+
+
+def test_vectors_of_unknown_rows_have_masks_of_their_own() -> None:
+    torch.manual_seed(0)
+    layer = Mixture(WIDTH, SIZE, experts=2, latent=40, dropout=0.5)
+    kept = layer._experts(torch.randn(6, WIDTH))[1].flatten(1) != 0
+    assert len({tuple(row.tolist()) for row in kept}) == 6
+
+
+def test_a_network_says_how_many_rows_there_are() -> None:
+    """In training the loss of a batch is that of its own rows, also where only the last positions are predicted."""
+    torch.manual_seed(0)
+    options = {"kind": "mixture", "experts": 2, "dropout": 0.5}
+    config = AWDConfig(embedding=6, width=8, last=5, layers=2, readout=options)
+    network = AWDLSTM(config, Vocabulary(SIZE, 0)).train()
+    ids = torch.randint(SIZE, (4, 8))
+    for targets in (ids[:, 1:], ids[:, 4:]):
+        loss = Causal({}, activation=2.0, temporal=1.0).loss(network, Batch(Inputs(ids[:, :-1]), targets), None)
+        loss.value.backward()
+        assert network.readout.rows == 4
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def in_place(z: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, size: int) -> torch.Tensor:
+    """What `kernels.softmax_gradient` does on a GPU."""
+    logits, kept = z[:, :size].float() + bias, targets != IGNORE
+    nll = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
+    gradient = torch.softmax(logits, -1) - F.one_hot(targets.clamp(min=0), size)
+    z.zero_()[:, :size] = (gradient * kept.unsqueeze(1)).to(z.dtype)
+    return nll
+
+
+def totals_gradients(layer: Mixture, h: torch.Tensor, total: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    value = total()
+    return [value.detach(), *torch.autograd.grad(3 * value, [h, *layer.parameters()])]
+
+
+def test_the_gradient_in_one_pass_is_that_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernel's work done by torch: to the digits of 16 bits, with padding, ignored targets and a bias."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(kernels, "softmax_gradient", in_place)
+    layer, h = Mixture(16, 100, experts=3, latent=24), torch.randn(50, 16, requires_grad=True)
+    targets = torch.randint(100, (50,))
+    targets[::7] = IGNORE
+    words = layer.words
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    found = totals_gradients(layer, h, lambda: _OnePass.apply(*layer._experts(h), words.matrix, words.bias, targets))
+    expected = totals_gradients(layer, h, lambda: layer.nll(h, targets).sum())
+    torch.testing.assert_close(found[0], expected[0], rtol=3e-3, atol=0)
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert (a - b).norm() < 0.02 * b.norm()
+
+
+@pytest.mark.skipif(not kernels.available(), reason="NO GPU WITH TRITON HERE: this test proves nothing")
+@pytest.mark.parametrize("dropout", [0.0, 0.29])
+def test_on_a_gpu_the_total_in_16_bits_is_that_of_32(dropout: float) -> None:
+    """Also recorded in a graph, where a replay draws other masks."""
+    torch.manual_seed(0)
+    layer = Mixture(40, 1001, experts=5, latent=24, dropout=dropout).cuda()
+    h = torch.randn(60, 40, device="cuda", requires_grad=True)
+    targets = torch.randint(1001, (60,), device="cuda")
+    targets[5] = IGNORE
+    layer.rows = 4
+    if not dropout:  # two types need not draw the same masks
+        found = []
+        for narrow in (True, False):
+            with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
+                found.append(totals_gradients(layer, h, lambda: layer.total(h, targets)))
+        torch.testing.assert_close(found[0][0], found[1][0], rtol=3e-3, atol=0)
+        for a, b in zip(found[0][1:], found[1][1:], strict=True):
+            assert (a - b).norm() < 0.03 * b.norm()
+    with torch.autocast("cuda", torch.bfloat16):
+        layer.total(h, targets)  # makes the libraries ready
+    torch.cuda.synchronize()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream), torch.autocast("cuda", torch.bfloat16):
+        value = layer.total(h, targets)
+    seen = set()
+    for _ in range(3):
+        graph.replay()
+        seen.add(value.item())
+    assert len(seen) == (3 if dropout else 1)
 
 
 def test_a_tied_mixture_has_the_embeddings_width() -> None:

@@ -8,7 +8,10 @@ the dropout, TAR on what enters it), the optimizer (NT-ASGD) and the varying len
 
     E → words dropped → locked → LSTM 400→1150 → locked → 1150→1150 → locked → 1150→400 → locked → Eᵀ
 
-`core = "gru"` replaces the LSTM; `input_connections` drops connections from input to state too.
+`input_connections` drops connections from input to state too. `core = "gru"` replaces the LSTM, and so does "qrnn"
+(Bradbury et al. 2016; its first layer sees two inputs at a time), which has no connections from state to state: there
+`connections` drops from the one matrix that each layer has. `last` is the last layer's width where a readout leads from
+it to the embedding's, as a mixture of softmaxes does (Yang et al. 2018).
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ from torch import Tensor, nn
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers.dropout import locked, words
 from nextword.layers.outputs import make_readout
+from nextword.layers.outputs.mixture import Mixture
+from nextword.layers.qrnn import QRNN
 from nextword.layers.recurrent import Layer
 from nextword.models.causal import CausalNetwork, check_sizes
 
-CORES = ("lstm", "gru")
+CORES = ("lstm", "gru", "qrnn")
+LEADING = ("mixture",)  # readouts that lead from any width to the embedding's, to which they are tied
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class AWDConfig:
     embedding: int = 400
     width: int = 1150
     layers: int = 3
+    last: int = 0  # width of the last layer; 0: the embedding's where the output is tied, else as the others
     core: str = "lstm"
     tied: bool = True
     words: float = 0.1  # dropout of whole words
@@ -53,6 +60,23 @@ class AWDConfig:
                 raise NextwordError(
                     f"[model] {name} = {getattr(self, name)}: it is the share that is dropped, below 1."
                 )
+        if self.core == "qrnn" and self.input_connections:
+            raise NextwordError(
+                f"[model] input_connections = {self.input_connections}, but a layer of core = 'qrnn' has one matrix, "
+                "which connections drops from: leave input_connections out."
+            )
+        kind = self.readout.get("kind", "full")
+        if self.tied and kind not in LEADING and self.ends != self.embedding:
+            raise NextwordError(
+                f"[model] last = {self.last} cannot be tied to embedding = {self.embedding}: a readout of kind "
+                f"'{kind}' needs both alike. Leave last out (the layer then ends at {self.embedding}), set embedding = "
+                f"{self.last} or tied = false, or choose a readout of kind {' or '.join(LEADING)}."
+            )
+
+    @property
+    def ends(self) -> int:
+        """The last layer's width."""
+        return self.last or (self.embedding if self.tied else self.width)
 
 
 class AWDLSTM(CausalNetwork):
@@ -60,17 +84,19 @@ class AWDLSTM(CausalNetwork):
 
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
-        last = config.embedding if config.tied else config.width
-        widths = [config.embedding, *[config.width] * (config.layers - 1), last]
+        widths = [config.embedding, *[config.width] * (config.layers - 1), config.ends]
         self.embedding = nn.Embedding(vocabulary.size, config.embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
-        self.layers = nn.ModuleList(
-            Layer(config.core, inputs, width, drop=(config.input_connections, config.connections))
-            for inputs, width in pairwise(widths)
-        )
+        self.layers = nn.ModuleList(self.layer(i, *sizes) for i, sizes in enumerate(pairwise(widths)))
         tied = self.embedding if config.tied else None
-        self.readout: Any = make_readout(last, vocabulary, config.readout, tied)
-        self.widths = [*widths, last]
+        self.readout: Any = make_readout(config.ends, vocabulary, config.readout, tied)
+        self.widths = [*widths, config.ends]
+
+    def layer(self, place: int, inputs: int, width: int) -> Layer | QRNN:
+        c = self.config
+        if c.core == "qrnn":
+            return QRNN(inputs, width, window=1 if place else 2, drop=c.connections)
+        return Layer(c.core, inputs, width, drop=(c.input_connections, c.connections))
 
     def initial(self, batch: int) -> State:
         return tuple(cast(Layer, layer).start(batch) for layer in self.layers)
@@ -87,6 +113,8 @@ class AWDLSTM(CausalNetwork):
             outputs.append(x)
             after.append(memory)
         outputs.append(locked(x, c.output, self.training))
+        if isinstance(self.readout, Mixture):
+            self.readout.rows = len(inputs.ids)  # so that it can lock a mask of its own
         return [y.transpose(0, 1) for y in outputs], tuple(after)
 
     def last(self, layers: list[Tensor]) -> tuple[Tensor, Tensor]:

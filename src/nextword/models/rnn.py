@@ -7,7 +7,8 @@
 Elman, "Finding Structure in Time" (1990); Mikolov et al., "Recurrent neural network based language model" (2010);
 Cho et al. (2014); Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997). Dropout as Zaremba, Sutskever & Vinyals,
 "Recurrent Neural Network Regularization" (2014): on what goes up, never on what goes through time. The `leak` of the
-plain net is the leaky integration h = α h' + (1 − α) f(x, h').
+plain net is the leaky integration h = α h' + (1 − α) f(x, h'). With `direct`, the last words also speak to the output
+past the hidden layer (Mikolov et al. 2011, RNNME; see layers/direct.py).
 
 Against NPLM: no window. All of the past goes through one vector, so a step costs the same at any length.
 """
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers.characters import make_embedding
+from nextword.layers.direct import with_direct
 from nextword.layers.outputs import make_readout
 from nextword.layers.recurrent import Layer
 from nextword.models.causal import CausalNetwork, check_sizes
@@ -37,6 +39,7 @@ class RecurrentConfig:
     tied: bool = False  # output matrix = embedding (Press & Wolf 2017)
     characters: Mapping[str, Any] = field(default_factory=dict)  # vectors of words from letters; empty: from a table
     readout: Mapping[str, Any] = field(default_factory=dict)  # layers/outputs; empty: full softmax
+    direct: Mapping[str, Any] = field(default_factory=dict)  # n-grams to the output, { size, order }; empty: none
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -66,18 +69,22 @@ class Recurrent(CausalNetwork):
         inputs = [embedding] + [config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(self.layer(width) for width in inputs)
         tied = self.embedding if isinstance(self.embedding, nn.Embedding) and config.tied else None
-        self.readout: Any = make_readout(config.width, vocabulary, config.readout, tied)
+        readout = make_readout(config.width, vocabulary, config.readout, tied)
+        self.readout: Any = with_direct(readout, vocabulary.size, config.direct)
         self.widths = [embedding] + [config.width] * config.layers
 
     def layer(self, inputs: int) -> Layer:
         return Layer(self.kind, inputs, self.config.width)
 
     def initial(self, batch: int) -> State:
-        return tuple(cast(Layer, layer).start(batch) for layer in self.layers)
+        memories = tuple(cast(Layer, layer).start(batch) for layer in self.layers)
+        return {"layers": memories, "words": self.readout.begin(batch)} if self.config.direct else memories
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        """With direct connections the last layer has the last words beside it, for the readout."""
         drop = self.config.dropout
-        memories = self.initial(len(inputs.ids)) if state is None else state
+        state = self.initial(len(inputs.ids)) if state is None else state
+        memories = state["layers"] if self.config.direct else state
         x = F.dropout(self.embedding(inputs.ids.t()), drop, self.training)  # (T, B, D): time first, as the kernels like
         outputs, after = [x.transpose(0, 1)], []
         for layer, memory in zip(self.layers, memories, strict=True):
@@ -85,7 +92,14 @@ class Recurrent(CausalNetwork):
             x = F.dropout(x, drop, self.training)
             outputs.append(x.transpose(0, 1))  # (B, T, D)
             after.append(memory)
+        if self.config.direct:
+            outputs[-1], words = self.readout.beside(outputs[-1], inputs.ids, state["words"])
+            return outputs, {"layers": tuple(after), "words": words}
         return outputs, tuple(after)
+
+    def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
+        layers, state = self.hidden(inputs, state)
+        return [layer[..., :width] for layer, width in zip(layers, self.widths, strict=True)], state
 
 
 class RNN(Recurrent):

@@ -6,23 +6,37 @@ Yang et al., "Breaking the softmax bottleneck: a high-rank RNN language model" (
 
 The logarithms of a single softmax's probabilities are a matrix (contexts × words) of rank D + 1 at most; a mixture's
 are not so bound. W is one matrix for all experts, the embedding's where it is tied.
+
+What the experts read, tanh(U_k h + u_k), is dropped from as recurrent layers are: one mask for all time steps of a row,
+another for each expert. A readout sees no rows, but their vectors one after the other: a network that knows how many
+there are says so (`rows`), before each batch.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from nextword.contract import NextwordError
+from nextword.layers import kernels
+from nextword.layers.dropout import locked
 from nextword.layers.outputs.prepared import wide
 from nextword.layers.softmax import Full, Tied, linear_cross_entropy
 
 ACTIVATIONS = {"tanh": torch.tanh, "none": lambda x: x}
+HELD = 1 << 30  # logits held at once on a GPU, in 16 bits
 
 
 class Mixture(nn.Module):
-    """`latent` is the width of what an expert's softmax reads; 0: the embedding's where it is tied, else that of h."""
+    """`latent` is the width of what an expert's softmax reads; 0: the embedding's where it is tied, else that of h.
+
+    `dropout` is of those latents. With `rows` sequences, h holds the first's vectors, then the second's, and so on;
+    0: it is not known whose they are, and each vector has a mask of its own.
+    """
 
     def __init__(
         self,
@@ -48,6 +62,7 @@ class Mixture(nn.Module):
                 "tied = false."
             )
         self.experts, self.dropout, self.activation = experts, dropout, activation
+        self.rows = 0
         self.prior = nn.Linear(width, experts, bias=False)
         self.latent = nn.Linear(width, experts * latent)
         self.words: Full | Tied = Full(latent, size) if embedding is None else Tied(embedding)
@@ -58,11 +73,16 @@ class Mixture(nn.Module):
 
     def _experts(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """log π (N, K), and what each expert reads (N, K, D)."""
-        x = ACTIVATIONS[self.activation](self.latent(h)).unflatten(-1, (self.experts, -1))
-        return F.log_softmax(wide(self.prior(h)), -1), F.dropout(x, self.dropout, self.training)
+        x = ACTIVATIONS[self.activation](self.latent(h))
+        if self.training and self.dropout:
+            by_time = x.unflatten(0, (self.rows or len(x), -1)).transpose(0, 1)  # (T, B, K·D)
+            x = locked(by_time, self.dropout, True).transpose(0, 1).flatten(0, 1)
+        return F.log_softmax(wide(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        log_prior, x = self._experts(h)
+        return self._nll(*self._experts(h), targets)
+
+    def _nll(self, log_prior: Tensor, x: Tensor, targets: Tensor) -> Tensor:
         each = linear_cross_entropy(
             x.flatten(0, 1), self.words.matrix, self.words.bias, targets.repeat_interleave(self.experts)
         )
@@ -70,7 +90,12 @@ class Mixture(nn.Module):
         return nll.masked_fill(targets < 0, 0.0)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.nll(h, targets).sum()
+        log_prior, x = self._experts(h)
+        matrix, bias = self.words.matrix, self.words.bias
+        fits = h.is_cuda and log_prior.numel() * len(matrix) <= HELD
+        if fits and torch.is_autocast_enabled("cuda") and torch.is_grad_enabled() and kernels.available():
+            return _OnePass.apply(log_prior, x, matrix, bias, targets)
+        return self._nll(log_prior, x, targets).sum()
 
     def log_probs(self, h: Tensor) -> Tensor:
         log_prior, x = self._experts(h)
@@ -80,3 +105,35 @@ class Mixture(nn.Module):
             mixed = term if mixed is None else torch.logaddexp(mixed, term)
         assert mixed is not None
         return mixed
+
+
+class _OnePass(torch.autograd.Function):
+    """The total on a GPU in 16 bits: the logits become their gradient in place, as in `softmax._OnePass`.
+
+    −log Σ_k π_k p_k has the gradient Σ_k r_k ∇(−log p_k), where r_k = π_k p_k / Σ_j π_j p_j is the expert's share in
+    the target. It goes to the narrow side of each product. A column of ones beside x makes the bias's gradient a part
+    of the weight's. Where nothing is predicted, −log p_k is 0, and so is what is left, −log Σ_k π_k, and its gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_prior: Tensor, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            (size, width), experts = weight.shape, x.shape[1]
+            inputs = F.pad(x.flatten(0, 1).to(torch.bfloat16), (0, -(-(width + 1) // 8) * 8 - width))
+            inputs[:, width] = 1
+            w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, -size % 64))
+            z = torch.mm(inputs[:, :width], w.t())
+            each = kernels.softmax_gradient(z, bias.float(), targets.repeat_interleave(experts), size)
+            joint = log_prior.float() - each.view(-1, experts)
+            share = torch.softmax(joint, -1)
+            factor = share.view(-1, 1)
+            grad_x = (torch.mm(z, w) * factor).view_as(x)
+            grad_weight = torch.mm(z.t(), (inputs * factor).to(torch.bfloat16))[:size]
+            grads = (-share, grad_x, grad_weight[:, :width], grad_weight[:, width])
+            ctx.grads = [g.to(t.dtype) for g, t in zip(grads, (log_prior, x, weight, bias), strict=True)]
+            return -torch.logsumexp(joint, -1).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return *(g * grad for g in ctx.grads), None
