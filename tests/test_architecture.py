@@ -30,7 +30,7 @@ LEVELS = [
 ]
 LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 # A paper's file may import one ancestor that the paper names
-ANCESTORS: dict[str, str] = {}
+ANCESTORS = {"gpt3": "gpt2"}  # whom a paper names as what it changes
 
 
 def package(path: Path) -> str:
@@ -69,7 +69,7 @@ def test_files_hold_one_idea(path: Path) -> None:
 
 
 def test_models_do_not_import_each_other() -> None:
-    shared = {"causal"}
+    shared = {"causal", "windowed"}
     for path in (SOURCE / "models").glob("*.py"):
         if path.stem in shared | {"__init__"}:
             continue

@@ -78,7 +78,8 @@ class Causal:
         self.can = frozenset({"score", "next", "generate"} | ({"embed"} if isinstance(network, Encoder) else set()))
         self.parameters = count_parameters(network)
         self.context: int | None = network.window
-        self.stride: int | None = 1 if network.window else None  # a fixed window moves one token at a time
+        # a window moves one token at a time, unless the network says by how many
+        self.stride: int | None = getattr(network, "stride", 1) if network.window else None
         self._chunk: int = getattr(network, "chunk", CHUNK)
         self._flat = hasattr(network, "read")  # ids of many texts in one array → ln p
         self._spelling: Spelling | None = None
@@ -183,6 +184,8 @@ class Causal:
         """−log p of every token of one long stream, each scored exactly once, with the state carried all along."""
         if self._flat:
             return 0.0 - self._read_flat(np.asarray(ids), np.array([len(ids)]))[0][2:].astype(np.float64)
+        if self.context and self.stride and self.stride > 1:  # the same, many windows side by side
+            return self.windowed_nats(ids, self.context, self.stride, progress)
         last, state = self.network.start(1)
         parts = []
         block = max(64 * CHUNK, self._chunk)

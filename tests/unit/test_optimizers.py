@@ -47,7 +47,25 @@ def test_it_is_torchs(kind: str, decay: float) -> None:
     given, cls, theirs = SAME[kind]
     ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "decay": decay, **given}))
     expected = walked(lambda p: cls(p, lr=0.05, weight_decay=decay, **theirs))  # type: ignore[call-arg]
-    torch.testing.assert_close(ours, expected, rtol=1e-12 if kind == "nt-asgd" else 0, atol=0)
+    rounded = kind in ("nt-asgd", "adam", "adamw")  # steps of one's own, or fused into one pass
+    torch.testing.assert_close(ours, expected, rtol=1e-12 if rounded else 0, atol=0)
+
+
+def test_decay_can_be_kept_to_matrices() -> None:
+    matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
+    optimizer = make_optimizer([matrix, vector], {"kind": "adamw", "rate": 0.1, "decay": 0.5, "decayed": "matrices"})
+    for p in (matrix, vector):
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert torch.allclose(matrix, torch.full((2, 2), 0.95))
+    assert torch.equal(vector, torch.ones(2))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("adamw", "all or matrices"), ("nt-asgd", "expected all")])
+def test_decay_of_anything_else_is_refused(kind: str, said: str) -> None:
+    odd = "vectors" if kind == "adamw" else "matrices"
+    with pytest.raises(NextwordError, match=said):
+        make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": kind, "decayed": odd})
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)

@@ -14,6 +14,9 @@ MODELS = {
     "gru": "nextword.models.rnn:GRU",
     "lstm": "nextword.models.rnn:LSTM",
     "awd-lstm": "nextword.models.awd_lstm:AWDLSTM",
+    "gpt1": "nextword.models.gpt1:GPT1",
+    "gpt2": "nextword.models.gpt2:GPT2",
+    "gpt3": "nextword.models.gpt3:GPT3",
 }
 
 

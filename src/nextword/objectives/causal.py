@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nextword.batching.blocks import Blocks
 from nextword.batching.rows import Rows
 from nextword.batching.variable import Variable
 from nextword.batching.windows import Windows
 from nextword.contract import Batch, Loss, NextwordError, State
 
-BATCHES: dict[str, Any] = {"rows": Rows, "variable": Variable, "windows": Windows}
+BATCHES: dict[str, Any] = {"rows": Rows, "variable": Variable, "windows": Windows, "blocks": Blocks}
 REDUCE = ("token", "sequence")
 
 
@@ -53,7 +54,9 @@ class Causal:
         return self.layout.batches(ids, seed, step)
 
     def held_out(self, ids: np.ndarray) -> Iterator[Batch]:
-        """One pass over held-out text in few rows, so that nearly every token has its whole past."""
+        """One pass over held-out text in few rows, so that nearly every token has its whole past; or in blocks."""
+        if isinstance(self.layout, Blocks):
+            return self.layout.held_out(ids)
         rows = max(1, min(10, len(ids) // 500))
         layout = Rows(rows, 128)
         batches = layout.batches(ids, 0, 0)

@@ -20,15 +20,19 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[s
     "nt-asgd": (AveragedSGD, ("start", "patience", "power"), {}),
     "adagrad": (torch.optim.Adagrad, ("eps", "initial_accumulator_value"), {}),
     "rmsprop": (torch.optim.RMSprop, ("alpha", "eps", "momentum"), {}),
-    "adam": (torch.optim.Adam, ("betas", "eps"), {}),
+    "adam": (torch.optim.Adam, ("betas", "eps"), {"fused": True}),
     "nadam": (torch.optim.NAdam, ("betas", "eps"), {}),
-    "adamw": (torch.optim.AdamW, ("betas", "eps"), {}),
+    "adamw": (torch.optim.AdamW, ("betas", "eps"), {"fused": True}),
     "nadamw": (torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
 }
+DECAYED = ("all", "matrices")
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any]) -> torch.optim.Optimizer:
-    """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names."""
+    """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names.
+
+    `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do.
+    """
     options = dict(options)
     kind = str(options.pop("kind", "adam")).lower()
     if kind not in OPTIMIZERS:
@@ -37,16 +41,28 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
         )
     cls, keys, fixed = OPTIMIZERS[kind]
     rate, decay = options.pop("rate", 0.001), options.pop("decay", 0.0)
+    decayed = options.pop("decayed", "all")
+    if decayed not in DECAYED or (decayed == "matrices" and cls is AveragedSGD):
+        allowed = "all" if cls is AveragedSGD else " or ".join(DECAYED)
+        raise NextwordError(f"Optimizer '{kind}': decayed = {decayed!r}; expected {allowed}.")
     for key in options:
         if key not in keys:
-            known = ("rate", "decay", *keys)
+            known = ("rate", "decay", "decayed", *keys)
             raise NextwordError(
                 f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}."
             )
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
         raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
+    parameters = list(parameters)
+    groups: Any = parameters
+    if decayed == "matrices":
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1]},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
     try:
-        return cls(parameters, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
+        return cls(groups, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
         raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
 

@@ -1,0 +1,108 @@
+"""What networks have in common that look back over a window of positions, block upon block: reading, and moving on.
+
+A state holds keys and values of what was read (layers/past.py). Positions have an end: where the window is full, its
+later half is read again from the first position on. So a text of any length is read, and past the first window each
+token sees at least half of one. Scoring a text in windows of `window` tokens, moved on by `stride`, gives the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.layers import past
+from nextword.models.causal import CausalNetwork
+
+
+class Windowed(CausalNetwork):
+    """Token and position embeddings, then `blocks` (x, state, before) → (x, keys and values), then `finish`."""
+
+    window: int
+    blocks: nn.ModuleList
+
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.window = config.window
+        self.stride = max(1, config.window // 2)
+        self.embedding = nn.Embedding(vocabulary.size, config.width)
+        self.positions = nn.Embedding(config.window, config.width)
+        self.widths = [config.width] * (config.layers + 1)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """What the readout reads, of the last block's output."""
+        return x
+
+    def initial(self, batch: int) -> State:
+        return past.empty(batch, self.device)
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        """Embedding and every block, the last one finished. Without a state nothing is kept, as for training."""
+        ids = inputs.ids
+        if state is None:
+            if ids.shape[1] > self.window:
+                raise NextwordError(
+                    f"{ids.shape[1]} tokens at once, but the window is {self.window}: train with batches of at most "
+                    "that length (--set phase.0.batches.length=…)."
+                )
+            return self._read(ids, None)
+        parts: list[list[Tensor]] = []
+        while True:
+            room = self.window - state["most"]
+            if room and (ids.shape[1] or not parts):
+                layers, state = self._read(ids[:, :room], state)
+                parts.append(layers)
+            ids = ids[:, room:]
+            if not ids.shape[1]:
+                return _joined(parts), state
+            state = self._moved_on(state)
+
+    def _read(self, ids: Tensor, state: past.State | None) -> tuple[list[Tensor], State]:
+        x = self.embedding(ids) + self.positions(past.positions(state, ids.shape[1], ids.device))
+        x = F.dropout(x, self.config.dropout, self.training)
+        outputs, kept = [x], []
+        for i, block in enumerate(self.blocks):
+            x, now = block(x, state, state["layers"][i] if state and state["layers"] else None)
+            outputs.append(x)
+            kept.append(now)
+        outputs[-1] = self.finish(x)
+        return outputs, None if state is None else past.advanced(state, ids, tuple(kept), self.window)
+
+    def _moved_on(self, state: past.State) -> State:
+        """The window is full: the later half of what was read, read again."""
+        ids, lengths = past.latest(state, self.window - self.stride)
+        if not ids.shape[1]:  # a window of one token
+            return past.empty(len(ids), ids.device)
+        _, fresh = self._read(ids, past.empty(len(ids), ids.device))
+        return past.settled(fresh, lengths)
+
+    def prompt(self, ids: Tensor, lengths: Tensor) -> State:
+        """The state after rows of unequal length (B,), padded at their end."""
+        _, state = self.hidden(Inputs(ids), self.initial(len(ids)))
+        if int(lengths.max()) > state["most"]:
+            raise NextwordError("Rows beyond the window are to be read one by one, for each moves on by itself.")
+        return past.settled(state, lengths)
+
+
+def _joined(parts: list[list[Tensor]]) -> list[Tensor]:
+    return parts[0] if len(parts) == 1 else [torch.cat(same, 1) for same in zip(*parts, strict=True)]
+
+
+def draw(network: nn.Module) -> None:
+    """Matrices from N(0, 0.02²), biases zero, as both papers begin."""
+    for module in network.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def check_heads(config: Any) -> None:
+    if config.width % config.heads:
+        raise NextwordError(
+            f"[model] width = {config.width} cannot be cut into heads = {config.heads} of equal width: choose a "
+            "multiple."
+        )

@@ -1,0 +1,194 @@
+"""GPT-1 and GPT-2 beside transformers, weights carried over by hand: values, gradients, caches, and GPT-3's bands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword import nest
+from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.layers.attention import banded
+from nextword.models.gpt1 import GPT1, GPT1Config
+from nextword.models.gpt2 import GPT2, GPT2Config
+from nextword.models.gpt3 import GPT3, GPT3Config
+
+transformers = pytest.importorskip("transformers")
+
+SIZE = 61
+VOCABULARY = Vocabulary(SIZE, 0)
+SHAPE = {"width": 24, "layers": 3, "heads": 4, "window": 16, "dropout": 0.0}
+
+
+def lively(network: nn.Module) -> None:
+    """Every parameter random and of some size, norms and biases too, so that none can hide."""
+    torch.manual_seed(3)
+    for p in network.parameters():
+        nn.init.normal_(p, std=0.3)
+
+
+def pair(slug: str) -> tuple[Any, Any]:
+    """A network of ours and one of theirs, the one's weights copied from the other's."""
+    kwargs = {"vocab_size": SIZE, "n_positions": 16, "n_embd": 24, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.0}
+    kwargs |= {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+    if slug == "gpt1":
+        theirs = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**kwargs))
+        ours: Any = GPT1(GPT1Config(**SHAPE), VOCABULARY)
+        names = {"tokens_embed": "embedding", "positions_embed": "positions"}
+    else:
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**kwargs))
+        ours = GPT2(GPT2Config(**SHAPE), VOCABULARY)
+        names = {"wte": "embedding", "wpe": "positions", "ln_f": "norm"}
+    lively(theirs)
+    for i in range(3):
+        inner = {"ln_1": "norm1", "attn.c_attn": "attention.join", "attn.c_proj": "attention.out"}
+        inner |= {"ln_2": "norm2", "mlp.c_fc": "wide", "mlp.c_proj": "narrow"}
+        names |= {f"h.{i}.{a}": f"blocks.{i}.{b}" for a, b in inner.items()}
+    given = theirs.transformer.state_dict()
+    state = {}
+    for a, b in names.items():
+        for end in ("weight", "bias"):
+            if f"{a}.{end}" in given:
+                t = given[f"{a}.{end}"]
+                state[f"{b}.{end}"] = t.t() if t.dim() == 2 and ".c_" in a else t
+    ours.load_state_dict(state)
+    return ours.eval(), theirs.eval()
+
+
+def read(ours: Any, ids: Tensor) -> Tensor:
+    layers, _ = ours.hidden(Inputs(ids), None)
+    return ours.readout.logits(layers[-1])
+
+
+@pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 16)])
+def test_values_and_gradients_are_those_of_transformers(slug: str, shape: tuple[int, int]) -> None:
+    ours, theirs = pair(slug)
+    ids = torch.randint(0, SIZE, shape)
+    want, got = theirs(ids).logits, read(ours, ids)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    if shape[1] == 1:
+        return
+    F.cross_entropy(want[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    layers, _ = ours.hidden(Inputs(ids[:, :-1]), None)
+    count = ids[:, 1:].numel()
+    (ours.readout.total(layers[-1].flatten(0, 1), ids[:, 1:].flatten()) / count).backward()
+    embedding = theirs.transformer.wte if slug == "gpt2" else theirs.transformer.tokens_embed
+    torch.testing.assert_close(ours.embedding.weight.grad, embedding.weight.grad, rtol=1e-3, atol=1e-5)
+    theirs_attention = theirs.transformer.h[1].attn.c_attn.weight.grad.t()
+    torch.testing.assert_close(ours.blocks[1].attention.join.weight.grad, theirs_attention, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        ours.blocks[0].wide.bias.grad, theirs.transformer.h[0].mlp.c_fc.bias.grad, rtol=1e-3, atol=1e-5
+    )
+
+
+def networks() -> list[Any]:
+    made = [GPT1(GPT1Config(**SHAPE), VOCABULARY), GPT2(GPT2Config(**SHAPE), VOCABULARY)]
+    made += [GPT3(GPT3Config(**SHAPE, band=b), VOCABULARY) for b in (1, 3, 16)]  # type: ignore[arg-type]
+    for network in made:
+        lively(network)
+    return [network.eval() for network in made]
+
+
+@pytest.mark.parametrize("which", range(5))
+@torch.no_grad()
+def test_with_a_cache_is_as_without(which: int) -> None:
+    """However a text is cut into pieces."""
+    network = networks()[which]
+    ids = torch.randint(0, SIZE, (3, 16))
+    whole = network.hidden(Inputs(ids), None)[0]
+    for cuts in ([1] * 16, [16], [5, 1, 1, 9], [1, 15], [3, 3, 3, 7]):
+        state, parts, at = network.initial(3), [], 0
+        for n in cuts:
+            layers, state = network.hidden(Inputs(ids[:, at : at + n]), state)
+            parts.append(layers)
+            at += n
+        for layer, one in enumerate(whole):
+            got = torch.cat([part[layer] for part in parts], 1)
+            torch.testing.assert_close(got, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("which", range(5))
+@torch.no_grad()
+def test_rows_of_unequal_length_are_as_each_alone(which: int) -> None:
+    network = networks()[which]
+    lengths = torch.tensor([2, 7, 1, 5])
+    ids = torch.randint(0, SIZE, (4, 7))
+    state = network.prompt(ids, lengths)
+    alone = [network.hidden(Inputs(ids[i : i + 1, :n]), network.initial(1))[1] for i, n in enumerate(lengths.tolist())]
+    for n in range(20):
+        last = torch.randint(0, SIZE, (4,))
+        got, state = network.step(last, state)
+        for i in range(4):
+            want, alone[i] = network.step(last[i : i + 1], alone[i])
+            if n < 9 or i == 1:  # then the window is full: all move on with the longest, sooner than each would alone
+                torch.testing.assert_close(got[i], want[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("which", range(5))
+@torch.no_grad()
+def test_beyond_the_window_every_token_sees_half_of_one(which: int) -> None:
+    """Stepping, scoring at once and reading windows that move by half are the same."""
+    network = networks()[which]
+    ids = torch.randint(0, SIZE, (2, 45))
+    scored, _ = network.score(ids, torch.tensor([45, 45]), network.initial(2))
+    state, steps = network.initial(2), []
+    for t in range(44):
+        log_p, state = network.step(ids[:, t], state)
+        steps.append(log_p.gather(1, ids[:, t + 1 : t + 2]))
+    torch.testing.assert_close(torch.cat(steps, 1), scored, rtol=1e-4, atol=1e-4)
+    for first in range(0, 28, 8):  # windows of 16 moved on by 8
+        layers, _ = network.hidden(Inputs(ids[:, first : first + 16]), None)
+        log_p = network.readout.log_probs(layers[-1]).gather(2, ids[:, first + 1 : first + 17].unsqueeze(2)).squeeze(2)
+        new = slice(0 if first == 0 else 8, 16)
+        torch.testing.assert_close(log_p[:, new], scored[:, first : first + 16][:, new], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_rows_of_a_state_can_be_taken_and_repeated() -> None:
+    network = networks()[1]
+    ids = torch.randint(0, SIZE, (3, 6))
+    _, state = network.hidden(Inputs(ids), network.initial(3))
+    rows = torch.tensor([2, 0, 0])
+    got, _ = network.step(torch.tensor([5, 6, 7]), nest.take(nest.clone(state), rows))
+    want, _ = network.step(torch.tensor([5, 6, 7]), network.hidden(Inputs(ids[rows]), network.initial(3))[1])
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 8, 11])
+@pytest.mark.parametrize("band", [1, 3, 4])
+def test_a_band_in_blocks_is_a_masked_square(steps: int, band: int) -> None:
+    torch.manual_seed(steps)
+    q, k, v = (torch.randn(2, 3, steps, 5, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    at, to = torch.arange(steps).unsqueeze(1), torch.arange(steps)
+    mask = (to <= at) & (to > at - band)
+    got, want = banded(q, k, v, band), F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(got, want)
+    weights = torch.randn_like(want)
+    for a, b in zip(
+        torch.autograd.grad((got * weights).sum(), (q, k, v)),
+        torch.autograd.grad((want * weights).sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_with_dense_layers_alone_gpt3_is_gpt2() -> None:
+    torch.manual_seed(0)
+    two, three = GPT2(GPT2Config(**SHAPE), VOCABULARY), GPT3(GPT3Config(**SHAPE), VOCABULARY)  # type: ignore[arg-type]
+    three.load_state_dict(two.state_dict())
+    ids = torch.randint(0, SIZE, (2, 9))
+    assert torch.equal(read(two, ids), read(three, ids))
+
+
+def test_training_on_more_than_a_window_is_refused() -> None:
+    with pytest.raises(NextwordError, match="17 tokens at once, but the window is 16"):
+        networks()[1].hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(NextwordError, match="width = 10 cannot be cut into heads = 4"):
+        GPT2Config(width=10, heads=4)
