@@ -115,11 +115,12 @@ class Layer(nn.Module):
     def fused(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         kernel = getattr(torch, self.kind.fused)
         weights = self.weights()
-        if x.is_cuda and torch.is_autocast_enabled(
-            "cuda"
-        ):  # torch would take its weights to float16, whatever it is told
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):
+            # torch would take its weights to float16, whatever it is told
             narrow = torch.get_autocast_dtype("cuda")
             x, weights = x.to(narrow), tuple(w.to(narrow) for w in weights)  # type: ignore[assignment]
+        else:
+            x = x.to(weights[0].dtype)  # on a CPU in 16 bits, the layer before may have a product as its output
         past = [m.unsqueeze(0).to(x.dtype) for m in memory]
         with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
             # cuDNN wants the weights in one block and copies them there at each call: a few microseconds, and no reason

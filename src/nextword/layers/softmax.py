@@ -27,8 +27,10 @@ from nextword.contract import IGNORE
 from nextword.layers import kernels
 
 # Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
-# leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache.
+# leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache. Where few rows
+# are left, reading W costs more than leaving the cache: 500,000 words, 16 rows at a time, take almost twice as long.
 HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
+ROWS = 64  # at least
 
 # Up to so many logits torch's own functions do as well: on the CPU few numbers cost less than the calls about them; a
 # GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
@@ -212,7 +214,7 @@ def _nll(p: Tensor, x: Tensor, w: Tensor, b: Bias, target: Tensor) -> Tensor:
 
 def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
     """Slices of the rows, nearly equal, each with the same buffer to put its logits in."""
-    most = max(1, HELD.get(device.type, HELD["cuda"]) // size)
+    most = max(ROWS, HELD.get(device.type, HELD["cuda"]) // size)
     chunks = -(-rows // most)
     each = -(-rows // max(chunks, 1))
     buffer = _buffer(each * size, dtype, device)

@@ -81,6 +81,14 @@ class AveragedSGD(torch.optim.Optimizer):
             whole = torch.ones_like(self.rate) if scale is None else scale
             kernels.averaged_step(params, grads, means, self.rate, self.share, whole, group["weight_decay"])
             return
+        if not self.rate.is_cuda:  # its numbers are at hand, and in pieces that stay in the cache memory is read once
+            rate, share, decay = float(self.rate), float(self.share), group["weight_decay"]
+            for each in zip(params, grads, means, strict=True):
+                pieces = max(1, each[0].numel() >> 17)
+                for p, g, mean in zip(*(torch.atleast_1d(t).chunk(pieces) for t in each), strict=True):
+                    p.sub_(torch.add(g if scale is None else g * scale, p, alpha=decay).mul_(rate))
+                    mean.lerp_(p, share)
+            return
         if scale is not None:
             grads = torch._foreach_mul(grads, scale)
         if group["weight_decay"]:

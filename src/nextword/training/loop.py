@@ -211,7 +211,7 @@ class Descent:
             batch = self._here(next(batches))
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
-            (loss.value * share).backward()
+            self._backward(loss.value * share)
             self.carried = nest.detach(loss.state)
             self.nats += loss.nats
             self.count += loss.count
@@ -229,7 +229,7 @@ class Descent:
         """What a graph replays: forward, backward, clipping, and the optimizer's step."""
         with arithmetic(self.phase.precision, self.device):
             loss = self.objective.loss(self.network, batch, state)
-        loss.value.backward()
+        self._backward(loss.value)
         norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         scale = (self.phase.clip / (norm + 1e-6)).clamp(max=1.0) if self.phase.clip else None  # as clip_grad_norm_
         self.optimizer.apply(scale)  # type: ignore[attr-defined]
@@ -237,6 +237,11 @@ class Descent:
         self.nats.add_(loss.nats)
         self.norm.copy_(norm)
         return loss.state
+
+    def _backward(self, value: Tensor) -> None:
+        """Sixteen bits are chosen in the forward pass; how products of 32 are rounded holds for both."""
+        with arithmetic("tf32" if self.phase.precision == "tf32" else "fp32", self.device):
+            value.backward()
 
     def _set_rate(self, scale: float) -> None:
         rate = self.schedule(self.progress()) * scale
