@@ -122,7 +122,7 @@ def ours(recipe: str, text: Text, model: Mapping[str, Any], device: torch.device
     return Contender(
         step=lambda: descent.advance(source),
         nats=lambda: descent.nats.item() / descent.count,
-        held=descent._held_out,
+        held=descent.held_out,
         network=network,
         recurrent=lambda: network.layers[0].weights()[1],
     )

@@ -47,6 +47,8 @@ class Phase:
     accumulate: int = 1  # batches per step
     precision: str = "fp32"  # or "tf32", "bf16"
     graphs: bool = False  # on a GPU, record the whole step and replay it
+    compile: bool = False  # on a GPU, have torch compile the network
+    checkpointing: bool = False  # keep one tensor a block, and compute the rest again in the backward pass
     epochs: float = 0
     steps: int = 0
     minutes: float = 0

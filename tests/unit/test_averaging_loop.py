@@ -66,7 +66,7 @@ def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_th
 def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
     left = iter(losses)
-    monkeypatch.setattr(Descent, "_held_out", lambda self: next(left))
+    monkeypatch.setattr(Descent, "held_out", lambda self: next(left))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
     phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate": 1}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)

@@ -239,7 +239,7 @@ def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
     assert (state[1]["total"], state[1]["step"]) == (total, 3)
-    monkeypatch.setattr(Descent, "_steps_from_minutes", lambda self: pytest.fail("the machine was timed again"))
+    monkeypatch.setattr(loop, "steps_from_minutes", lambda descent: pytest.fail("the machine was timed again"))
     again = descend(job(tmp_path / "run", minutes=0.2))
     assert next(again).values["steps"] == total
     again.close()
@@ -267,7 +267,7 @@ def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
 def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     """Validations as the test wants them."""
     found = iter(values)
-    monkeypatch.setattr(Descent, "_held_out", lambda self: next(found))
+    monkeypatch.setattr(Descent, "held_out", lambda self: next(found))
 
 
 def test_patience_stops_after_more_than_so_many_without_a_better_one(

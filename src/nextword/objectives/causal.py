@@ -47,6 +47,11 @@ class Causal:
             raise NextwordError(f"Penalties are not negative: activation = {activation}, temporal = {temporal}.")
         self.reduce, self.activation, self.temporal = reduce, activation, temporal
 
+    @property
+    def length(self) -> int:
+        """Tokens in a row of a batch."""
+        return int(getattr(self.layout, "length", 0))
+
     def per_epoch(self, ids: np.ndarray) -> int:
         return self.layout.per_epoch(ids)
 

@@ -16,18 +16,16 @@ from torch import Tensor, nn
 
 from nextword import nest
 from nextword.contract import Batch, Inputs, NextwordError, State
-from nextword.layers.initial import INITIALISATIONS, unigram_bias
 from nextword.objectives import make_objective
-from nextword.recipe import suggestion
 from nextword.training.averaging import averages, hear
+from nextword.training.beginning import VALIDATIONS, check_initial, initialise, steps_from_minutes
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
 from nextword.training.graphs import Graphs
 from nextword.training.optimizers import make_optimizer
 from nextword.training.saving import load_network, network_tensors, restore, save
-from nextword.training.scale import arithmetic, synchronize
+from nextword.training.scale import arithmetic, fitted_out, synchronize, utilisation
 from nextword.training.schedules import Progress, Schedule
 
-VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
 RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more
 HELD = (
     200,
@@ -72,8 +70,9 @@ class Descent:
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
         self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
         self.objective = make_objective(phase.objective, phase.batches)
-        self._check_initial()
+        check_initial(network, phase.initial)
         network.to(device)
+        fitted_out(network, phase, device)
         self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
         self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
         self.per_epoch = max(1, self.objective.per_epoch(self.train.ids) // phase.accumulate)
@@ -87,12 +86,12 @@ class Descent:
         self.nats: Tensor = torch.zeros((), dtype=torch.float64, device=device)  # since the last log line
         self.count, self.since = 0, 0  # predictions and steps since then
         self.norm: Tensor = torch.zeros((), device=device)
-        self.graphs = self._graphs()
+        self.graphs = self.remade_graphs()
         self.reason = ""
         self.before = 0.0  # seconds spent before this process
         self.clock = self.marked = self.saved = time.perf_counter()
 
-    def _graphs(self) -> Graphs | None:
+    def remade_graphs(self) -> Graphs | None:
         if not self.phase.graphs:
             return None
         if self.phase.accumulate > 1 or not hasattr(self.optimizer, "apply"):
@@ -107,66 +106,14 @@ class Descent:
     def begin(self) -> None:
         """Weights as the recipe says; then, if the budget is time, learn what a step costs and turn it into steps."""
         torch.manual_seed(self.phase.seed)
-        options = dict(self.phase.initial)
-        if options:
-            self._initialise(options)
+        initialise(self.network, self.phase.initial, self.train.ids)
         if hasattr(self.network.readout, "prepare"):  # classes, trees and proposals come from the training text
             self.network.readout.prepare(self.train.ids)
         if self.phase.minutes:
-            self._steps_from_minutes()
+            steps_from_minutes(self)
         elif self.index:
             self.save("")  # the phase before ends with model files that this one will overwrite
         self.clock = self.marked = self.saved = time.perf_counter()
-
-    def _check_initial(self) -> None:
-        given = self.phase.initial
-        kind, known = given.get("kind", ""), ", ".join(INITIALISATIONS)
-        odd = given.keys() - {"kind", "scale", "bias"} or not isinstance(given.get("scale", 0.1), (int, float))
-        if odd or given.get("bias", "") not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
-            raise NextwordError(
-                f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
-                f"{dict(given)}.{suggestion(str(kind), INITIALISATIONS)}"
-            )
-        if given.get("bias") and getattr(self.network.readout, "bias", None) is None:
-            raise NextwordError(
-                "initial has bias = 'unigram', but this readout has no bias for each word: leave it out of the recipe."
-            )
-
-    def _initialise(self, options: dict[str, Any]) -> None:
-        if options.get("kind"):
-            INITIALISATIONS[options["kind"]](self.network, options.get("scale", 0.1))
-        if options.get("bias"):
-            readout: Any = self.network.readout
-            counts = torch.bincount(
-                torch.as_tensor(self.train.ids[:50_000_000].astype("int64")), minlength=len(readout.bias)
-            )
-            unigram_bias(readout.bias, counts)
-
-    def _steps_from_minutes(self) -> None:
-        """Time real steps and a validation, undo them, and turn the time into a number of steps."""
-        budget = self.phase.minutes * 60
-        kept = nest.clone(network_tensors(self.network))
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            batches = self.batches()
-            for _ in range(2):  # warm up
-                self.advance(batches)
-            done, began = 0, self._now()
-            while done < 3 or (self._now() - began < min(2.0, 0.04 * budget) and done < 200):
-                self.advance(batches)
-                done += 1
-            each = (self._now() - began) / done
-            began = self._now()
-            if self.valid is not None:
-                self._held_out()
-            validations = VALIDATIONS * (self._now() - began)
-        load_network(self.network, kept)
-        self.optimizer = make_optimizer(self.network.parameters(), self.phase.optimizer)
-        self.graphs = self._graphs()  # those recorded hold the old optimizer's rate and averages
-        self.step, self.count, self.since, self.carried = 0, 0, 0, None
-        self.nats.zero_()
-        self.total = max(VALIDATIONS, int((budget - validations) / each))
-        self.every = self.phase.validate or -(-self.total // VALIDATIONS)
-        self.save("")  # so that a kill before the first state does not time the machine anew
 
     def retime(self) -> None:
         """Once, early on: the machine's pace is known better than from a few steps, so set their number anew; and save,
@@ -283,14 +230,17 @@ class Descent:
         ceiling = 3 * math.log(self.network.vocabulary.size) + 10
         if not nats < ceiling:  # NaN is never smaller
             self._diverged(nats)
-        now = self._now()
+        now = self.now()
+        speed = self.count / max(now - self.marked, 1e-9)
+        used = utilisation(self.network, speed, getattr(self.objective, "length", 0), self.device)
         line = {
             "loss": nats,
             "of": self.total,
             **self._bits(nats, self.train, "train"),
             "rate": self.optimizer.param_groups[0]["lr"],
             "norm": float(self.norm),
-            "tokens_per_second": round(self.count / max(now - self.marked, 1e-9)),
+            "tokens_per_second": round(speed),
+            **({} if used is None else {"mfu": round(used, 4)}),
             "seen": self.step * self.count // max(self.since, 1),
         }
         self.nats.zero_()
@@ -314,12 +264,12 @@ class Descent:
 
     def validate(self) -> dict[str, Any]:
         """Nats a token on held-out text; better than ever before means these weights are kept."""
-        began = self._now()
+        began = self.now()
         with averages(self.optimizer):
             return self._validated(began)
 
     def _validated(self, began: float) -> dict[str, Any]:
-        nats = self._held_out()
+        nats = self.held_out()
         if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
             self._diverged(nats)
         self.validations.append(nats)
@@ -328,7 +278,7 @@ class Descent:
             self.best = {"valid": nats, "best_step": self.step, "at": len(self.validations)}
             if self.phase.keep == "best":
                 self.run.save_model(self.network.save)
-        self.marked += self._now() - began  # not training time
+        self.marked += self.now() - began  # not training time
         perplexity = math.exp(min(nats, 700))
         triggered = hear(self.optimizer, self.validations)
         return {
@@ -340,7 +290,7 @@ class Descent:
         }
 
     @torch.no_grad()
-    def _held_out(self) -> float:
+    def held_out(self) -> float:
         self.network.eval()
         nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
         carried: State = None
@@ -361,9 +311,9 @@ class Descent:
         return Event(kind, self.phase.name, self.step, self.step / self.per_epoch, self.seconds(), values)
 
     def seconds(self) -> float:
-        return self.before + self._now() - self.clock
+        return self.before + self.now() - self.clock
 
-    def _now(self) -> float:
+    def now(self) -> float:
         synchronize(self.device)
         return time.perf_counter()
 

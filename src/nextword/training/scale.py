@@ -1,13 +1,18 @@
-"""Where and in which arithmetic: device choice and mixed precision."""
+"""Where, in which arithmetic, how compiled: device choice, mixed precision, and what of a GPU's arithmetic is used."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from nextword.contract import NextwordError
+from nextword.recipe import Phase
+
+# Dense bf16 products a second, by the makers' data sheets
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "V100": 125e12}
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -50,3 +55,27 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def fitted_out(network: Any, phase: Phase, device: torch.device) -> None:
+    """A network made ready for a phase that asks for compiling or for computing activations again."""
+    wanted = {"compile": "compile_training", "checkpointing": "checkpointing"}
+    for key, needed in wanted.items():
+        if getattr(phase, key) and not hasattr(network, needed):
+            raise NextwordError(
+                f"Phase '{phase.name}': {key} = true is for networks of attention blocks; {type(network).__name__} has "
+                "none. Leave it out of the recipe."
+            )
+    if hasattr(network, "checkpointing"):
+        network.checkpointing = phase.checkpointing
+    if phase.compile and device.type == "cuda":
+        network.compile_training()
+
+
+def utilisation(network: Any, tokens_per_second: float, length: int, device: torch.device) -> float | None:
+    """The share of the GPU's peak that training's own products make use of (MFU), where both are known."""
+    if device.type != "cuda" or not hasattr(network, "work"):
+        return None
+    name = torch.cuda.get_device_name(device)
+    peak = next((peak for known, peak in PEAKS.items() if known in name), None)
+    return None if peak is None else network.work(length) * tokens_per_second / peak

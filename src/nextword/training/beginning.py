@@ -1,0 +1,68 @@
+"""Before the first step: weights as the recipe says, and minutes turned into steps by timing the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from nextword import nest
+from nextword.contract import NextwordError
+from nextword.layers.initial import INITIALISATIONS, unigram_bias
+from nextword.recipe import suggestion
+from nextword.training.optimizers import make_optimizer
+from nextword.training.saving import load_network, network_tensors
+
+VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
+COUNTED = 50_000_000  # tokens, at most, for a bias of unigrams
+
+
+def check_initial(network: Any, given: Mapping[str, Any]) -> None:
+    kind, known = given.get("kind", ""), ", ".join(INITIALISATIONS)
+    odd = given.keys() - {"kind", "scale", "bias"} or not isinstance(given.get("scale", 0.1), (int, float))
+    if odd or given.get("bias", "") not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
+        raise NextwordError(
+            f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
+            f"{dict(given)}.{suggestion(str(kind), INITIALISATIONS)}"
+        )
+    if given.get("bias") and getattr(network.readout, "bias", None) is None:
+        raise NextwordError(
+            "initial has bias = 'unigram', but this readout has no bias for each word: leave it out of the recipe."
+        )
+
+
+def initialise(network: Any, options: Mapping[str, Any], ids: np.ndarray) -> None:
+    if options.get("kind"):
+        INITIALISATIONS[options["kind"]](network, options.get("scale", 0.1))
+    if options.get("bias"):
+        bias = network.readout.bias
+        unigram_bias(bias, torch.bincount(torch.as_tensor(ids[:COUNTED].astype("int64")), minlength=len(bias)))
+
+
+def steps_from_minutes(descent: Any) -> None:
+    """Time real steps and a validation, undo them, and turn the time into a number of steps."""
+    budget = descent.phase.minutes * 60
+    kept = nest.clone(network_tensors(descent.network))
+    with torch.random.fork_rng([descent.device] if descent.device.type == "cuda" else []):
+        batches = descent.batches()
+        for _ in range(2):  # warm up
+            descent.advance(batches)
+        done, began = 0, descent.now()
+        while done < 3 or (descent.now() - began < min(2.0, 0.04 * budget) and done < 200):
+            descent.advance(batches)
+            done += 1
+        each = (descent.now() - began) / done
+        began = descent.now()
+        if descent.valid is not None:
+            descent.held_out()
+        validations = VALIDATIONS * (descent.now() - began)
+    load_network(descent.network, kept)
+    descent.optimizer = make_optimizer(descent.network.parameters(), descent.phase.optimizer)
+    descent.graphs = descent.remade_graphs()  # those recorded hold the old optimizer's rate and averages
+    descent.step, descent.count, descent.since, descent.carried = 0, 0, 0, None
+    descent.nats.zero_()
+    descent.total = max(VALIDATIONS, int((budget - validations) / each))
+    descent.every = descent.phase.validate or -(-descent.total // VALIDATIONS)
+    descent.save("")  # so that a kill before the first state does not time the machine anew
