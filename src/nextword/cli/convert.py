@@ -16,26 +16,37 @@ from nextword.cli.options import Json, Quiet
 def convert(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A run folder, or an ARPA file, plain or packed.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A run folder, an ARPA file, plain or packed, or a Hugging Face folder.",
+            show_default=False,
+        ),
     ],
     target: Annotated[
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A file to write (.arpa, .arpa.gz, .bz2, .xz, .zst); any other name is a new run folder.",
+            help="A file to write (.arpa, .arpa.gz, .bz2, .xz, .zst), or a new folder: a run, or what --to says.",
             show_default=False,
         ),
     ],
+    to: Annotated[str, typer.Option("--to", help="arpa or huggingface. Default: as TARGET's name says.")] = "",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="model.layout, model.bits, tokenizer.lower, arpa.convention."),
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="model.layout, model.bits, tokenizer.lower, arpa.convention; tokenizer.load, huggingface.dtype.",
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a run of an ARPA file, an ARPA file of a run of n-grams, or lay a run out anew.
+    """Make a run of a model of another program, write a run for another program, or lay a run out anew.
 
-    Nothing is overwritten. KenLM and SRILM both read the ARPA files; with arpa.convention=kenlm they are as lmplz's.
+    Nothing is overwritten. Folders of OpenAI GPT and GPT-2 are read, tokenizer included, and written so that
+    transformers opens them (from_pretrained). KenLM and SRILM both read the ARPA files; with arpa.convention=kenlm they
+    are as lmplz's.
 
     In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
     unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
@@ -45,12 +56,15 @@ def convert(
       nextword convert runs/ngram-kn5 kn5.arpa
       nextword convert runs/ngram-kn5 runs/kn5-small --set model.layout=compact --set model.bits=8
       nextword convert lower.arpa runs/lower --set tokenizer.lower=true
+      nextword convert downloads/gpt2 runs/gpt2
+      nextword convert runs/gpt2-small my-gpt2 --to huggingface
+      nextword convert runs/gpt2-small my-gpt2 --to huggingface --set huggingface.dtype=bfloat16
     """
     from nextword import weights
 
     with _Bars(quiet or json) as bars:
-        made = weights.convert(source, target, changes or (), bars)
-    if made.target.is_dir():
+        made = weights.convert(source, target, changes or (), bars, to)
+    if weights.is_run(made.target):
         from nextword.card import write_card
         from nextword.checkpoint import RunFolder
 
@@ -62,11 +76,19 @@ def convert(
     from nextword.compare.charts import size
 
     console.print(f"[green]✓[/] [bold]{escape(target)}[/] is {made.format} of {size(made.size)}", soft_wrap=True)
-    counts = [f"{n:,} {k}-grams" for k, n in enumerate(made.facts["ngrams"], 1)]
-    console.print(f"order {made.facts['order']}: {' · '.join(counts)}", soft_wrap=True)
+    console.print(_told(made.facts), soft_wrap=True)
     for note in made.notes:
         console.print(f"[dim]· {escape(note)}[/]", soft_wrap=True)
     console.print(f"\nTry it:  {escape(made.use)}", soft_wrap=True)
+
+
+def _told(facts: dict[str, Any]) -> str:
+    """What is in it, in a line: n-grams of each order, or parameters and sizes."""
+    if "ngrams" in facts:
+        counts = [f"{n:,} {k}-grams" for k, n in enumerate(facts["ngrams"], 1)]
+        return f"order {facts['order']}: {' · '.join(counts)}"
+    sizes = [f"{name} {value:,}" for name, value in facts["model"].items() if type(value) is int]
+    return " · ".join([f"{facts['parameters']:,} parameters", f"{facts['vocabulary']:,} tokens", *sizes])
 
 
 class _Bars:

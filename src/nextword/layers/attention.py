@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.layers import past
+from nextword.layers.products import Product
 
 Layer = tuple[Tensor, Tensor]  # keys, values: each (B, H, C, D)
 
@@ -26,8 +27,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, window: int, dropout: float = 0.0, band: int = 0, bias: bool = True):
         super().__init__()
         self.heads, self.window, self.dropout, self.band = heads, window, dropout, band
-        self.join = nn.Linear(width, 3 * width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.join = Product(width, 3 * width, bias=bias)
+        self.out = Product(width, width, bias=bias)
 
     def forward(self, x: Tensor, state: past.State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
         """`state` is the network's, None where nothing is to be kept; `before` this layer's keys and values."""

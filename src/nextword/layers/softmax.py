@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 
 from nextword.contract import IGNORE
 from nextword.layers import kernels
+from nextword.layers.products import product
 
 # Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
 # leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache. Where few rows
@@ -88,7 +89,7 @@ class Linear(nn.Module):
         return total_cross_entropy(self.lead(h), self.matrix, self.bias, targets, self.precision)
 
     def logits(self, h: Tensor) -> Tensor:
-        return _logits(self.lead(h), self.matrix, self.bias)
+        return product(self.lead(h), self.matrix, self.bias)
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.log_softmax(self.logits(h), -1)
@@ -133,14 +134,6 @@ class Tied(Linear):
 
     def lead(self, h: Tensor) -> Tensor:
         return h if self.projection is None else self.projection(h)
-
-
-def _logits(h: Tensor, weight: Tensor, bias: Bias) -> Tensor:
-    if h.dim() == 2 and 3 <= len(h) <= 48 and not h.is_cuda and not _learning(h, weight, bias):
-        # so few rows against so many words: MKL is up to twice as fast when the long side comes first
-        z = torch.mm(weight, h.t()) if bias is None else torch.addmm(bias.unsqueeze(1), weight, h.t())
-        return z.t()
-    return F.linear(h, weight, bias)
 
 
 # ------------------------------------------------------------------------------------------------ chunk by chunk

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
+from nextword.layers.eight_bits import narrow
 from nextword.layers.past import State
+from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
 from nextword.models.causal import check_sizes
-from nextword.models.windowed import Windowed, check_heads, draw
+from nextword.models.windowed import Windowed, check_bits, check_heads, draw
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class GPT1Config:
     window: int = 512
     dropout: float = 0.1  # of embeddings, attention and what is added to the sum
     epsilon: float = 1e-5  # of the norms
+    bits: int = 0  # 8: weights in eight bits, to be read with and not trained; 0: in 32
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self)
+        check_bits(self)
 
 
 class Block(nn.Module):
@@ -43,8 +47,8 @@ class Block(nn.Module):
         width, self.dropout = config.width, config.dropout
         self.attention = SelfAttention(width, config.heads, config.window, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = nn.Linear(width, 4 * width)
-        self.narrow = nn.Linear(4 * width, width)
+        self.wide = Product(width, 4 * width)
+        self.narrow = Product(4 * width, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
     def forward(self, x: Tensor, state: State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
@@ -60,5 +64,7 @@ class GPT1(Windowed):
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.readout = Tied(self.embedding, bias=False)
+        self.readout: Any = Tied(self.embedding, bias=False)
         draw(self)
+        if config.bits:
+            narrow(self)

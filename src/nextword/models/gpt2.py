@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
+from nextword.layers.eight_bits import narrow
 from nextword.layers.past import State
+from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
 from nextword.models.causal import check_sizes
-from nextword.models.windowed import Windowed, check_heads, draw
+from nextword.models.windowed import Windowed, check_bits, check_heads, draw
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class GPT2Config:
     dropout: float = 0.1  # of embeddings, attention and what is added to the sum
     bias: bool = True
     epsilon: float = 1e-5  # of the norms
+    bits: int = 0  # 8: weights in eight bits, to be read with and not trained; 0: in 32
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self)
+        check_bits(self)
 
 
 class Block(nn.Module):
@@ -47,8 +51,8 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
         self.attention = SelfAttention(width, config.heads, config.window, config.dropout, band, config.bias)
         self.norm2 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
-        self.wide = nn.Linear(width, 4 * width, bias=config.bias)
-        self.narrow = nn.Linear(4 * width, width, bias=config.bias)
+        self.wide = Product(width, 4 * width, bias=config.bias)
+        self.narrow = Product(4 * width, width, bias=config.bias)
 
     def forward(self, x: Tensor, state: State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
         y, now = self.attention(self.norm1(x), state, before)
@@ -64,11 +68,13 @@ class GPT2(Windowed):
         super().__init__(config, vocabulary)
         self.blocks = nn.ModuleList(Block(config, band) for band in self.bands())
         self.norm = nn.LayerNorm(config.width, config.epsilon, bias=config.bias)
-        self.readout = Tied(self.embedding, bias=False)
+        self.readout: Any = Tied(self.embedding, bias=False)
         draw(self)
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "narrow.weight")):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
+        if config.bits:
+            narrow(self)
 
     def bands(self) -> list[int]:
         """How far back each block looks; 0: as far as there is text."""

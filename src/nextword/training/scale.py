@@ -59,6 +59,10 @@ def synchronize(device: torch.device) -> None:
 
 def fitted_out(network: Any, phase: Phase, device: torch.device) -> None:
     """A network made ready for a phase that asks for compiling or for computing activations again."""
+    if getattr(network.config, "bits", 0):
+        raise NextwordError(
+            "[model] bits = 8 is for reading: eight bits cannot be trained. Leave it out of the recipe."
+        )
     wanted = {"compile": "compile_training", "checkpointing": "checkpointing"}
     for key, needed in wanted.items():
         if getattr(phase, key) and not hasattr(network, needed):

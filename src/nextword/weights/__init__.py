@@ -6,6 +6,8 @@ from one, so a new format is one module and one line of the table.
     convert("kn5.arpa.gz", "runs/kn5")
     convert("runs/kn5", "kn5.arpa")
     convert("runs/kn5", "runs/kn5-small", ["model.layout=compact", "model.bits=8"])
+    convert("downloads/gpt2", "runs/gpt2")
+    convert("runs/gpt2-small", "my-gpt2", to="huggingface")
 
 Nothing is overwritten, and what is written appears under its name when it is whole.
 """
@@ -19,23 +21,37 @@ from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.ngrams.file import MAGIC
-from nextword.weights import arpa, run
-from nextword.weights.run import Made, Progress
+from nextword.weights import arpa, huggingface, run
+from nextword.weights.run import Made, Progress, is_run
 
-__all__ = ["FORMATS", "Made", "convert"]
+__all__ = ["FORMATS", "Made", "convert", "is_run"]
 
 
 @dataclass(frozen=True)
 class Format:
+    key: str  # what `to` calls it
     name: str
     known_by: str  # its endings, for people
     is_source: Callable[[Path], bool]
     is_target: Callable[[Path], bool]  # by its name alone: it is not there yet
     read: Callable[[Path, Path, Sequence[str], Progress], Made]  # a file or folder → a run folder, with changes
     write: Callable[[Path, Path, Sequence[str], Progress], Made]  # a run folder → a file or folder
+    folder: bool = False
 
 
-FORMATS = (Format(arpa.NAME, arpa.ENDINGS, arpa.is_source, arpa.is_target, arpa.read, arpa.write),)
+FORMATS = (
+    Format("arpa", arpa.NAME, arpa.ENDINGS, arpa.is_source, arpa.is_target, arpa.read, arpa.write),
+    Format(
+        "huggingface",
+        huggingface.NAME,
+        huggingface.KNOWN_BY,
+        huggingface.is_source,
+        lambda path: False,  # a folder has no ending: it is asked for
+        huggingface.read,
+        huggingface.write,
+        folder=True,
+    ),
+)
 # Names that are no folder's: whoever writes one means a file
 OTHERS = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".txt", ".json", ".toml", ".safetensors", ".pt")
 PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -43,13 +59,21 @@ KENLM = b"mmap lm http://kheafield.com/code"
 
 
 def convert(
-    source: str | Path, target: str | Path, changes: Sequence[str] = (), progress: Progress | None = None
+    source: str | Path,
+    target: str | Path,
+    changes: Sequence[str] = (),
+    progress: Progress | None = None,
+    to: str = "",
 ) -> Made:
-    """Make TARGET of SOURCE. What they are is seen from what SOURCE holds and from how TARGET is called."""
+    """Make TARGET of SOURCE. What they are is seen from what SOURCE holds and from how TARGET is called, or from `to`.
+
+    `to` is the key of one of the FORMATS.
+    """
     source, target = Path(source), Path(target)
     progress = progress or (lambda label, done, total: None)
-    before, after = _source(source), _target(target)
-    if target.exists() and (not target.is_dir() or after or any(target.iterdir())):
+    before, after = _source(source), _asked(target, to) if to else _target(target)
+    file = after is not None and not after.folder
+    if target.exists() and (not target.is_dir() or file or any(target.iterdir())):
         raise NextwordError(
             f"{target} is there already, and nothing is overwritten. Choose another name, or remove it."
         )
@@ -76,13 +100,15 @@ def _source(path: Path) -> Format | None:
         raise NextwordError(
             f"There is no {path} to convert. Give {_all()}; `nextword runs` lists the runs that are here."
         )
-    if run.is_run(path):
+    if is_run(path):
         return None
     for format in FORMATS:
         if format.is_source(path):
             return format
     if path.is_dir():
         raise NextwordError(f"{path} is a folder without manifest.json, so it is no run. Give {_all()}.")
+    if path.suffix in (".safetensors", ".bin", ".json") and any(format.is_source(path.parent) for format in FORMATS):
+        raise NextwordError(f"{path} is one file of a model. Give the folder that it lies in, {path.parent}.")
     with path.open("rb") as file:
         begins = file.read(64)
     if begins.startswith(KENLM):
@@ -92,6 +118,16 @@ def _source(path: Path) -> Format | None:
     if begins.startswith(MAGIC):
         raise NextwordError(f"{path} is the model alone, without its tokenizer. Give the run folder that it lies in.")
     raise NextwordError(f"{path} is of no format that is known here. Give {_all()}.")
+
+
+def _asked(path: Path, to: str) -> Format:
+    """The format of this key, which the name must not gainsay."""
+    format = next((format for format in FORMATS if format.key == to), None)
+    if format is None:
+        raise NextwordError(f"--to {to}: expected one of {', '.join(format.key for format in FORMATS)}.")
+    if format.folder and (path.name.lower().endswith(OTHERS + PACKED) or any(f.is_target(path) for f in FORMATS)):
+        raise NextwordError(f"{path}: {format.name} is written, and this is the name of a file. Leave its ending away.")
+    return format
 
 
 def _target(path: Path) -> Format | None:

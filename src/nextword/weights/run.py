@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nextword.tokens import load_tokenizer, vocabulary
 
 NAME = "a run folder"
 LAYOUT = ("model.layout", "model.bits")  # what of a back-off model can be changed without estimating it again
+LAST = ("manifest.json", "config.json")  # what makes a folder known for what it is
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -38,6 +40,69 @@ def is_run(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """A run that was read: its model is whole and checked."""
+
+    run: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    network: Any
+
+
+def open_run(path: Path, suits: Callable[[RunFolder, Any], None]) -> Opened:
+    """`suits` is asked first, with the model's class, and raises where the conversion is not for such a model."""
+    run = RunFolder.open(path)
+    recipe = run.recipe
+    cls = model_class(recipe.slug)
+    suits(run, cls)
+    if not model_files(run):
+        raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
+    run.verify()
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    return Opened(run, recipe, tokenizer, network)
+
+
+def model_files(run: RunFolder) -> list[str]:
+    return sorted(run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"})
+
+
+def create_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, network: Callable[[Path], Any], **facts: Any) -> int:
+    """A finished run of a network, which is made when there is a folder for its scratch; its parameters."""
+    with whole(target) as place:
+        model = network(place)
+        run = RunFolder.create(place / "run", recipe, tokenizer, **facts)
+        parameters = count_parameters(model)
+        run.save_model(model.save, finished=True, parameters=parameters)
+        appear(run.path, target)
+    return parameters
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A hidden folder beside the target, or in it where it is there and empty; gone at the end, whatever happens."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target if target.is_dir() else target.parent, prefix=".new-") as name:
+        yield Path(name)
+
+
+def appear(made: Path, target: Path) -> None:
+    """The folder appears under its name when it is whole; an empty one may be where someone stands, and is filled."""
+    if not target.is_dir():
+        os.rename(made, target)
+        return
+    for path in sorted(made.iterdir(), key=lambda path: path.name in LAST):
+        os.rename(path, target / path.name)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+# ---------------------------------------------------------------------------------------------- tables of n-grams
+
+
+@dataclass(frozen=True)
 class BackOff:
     """A run of a model that is a table of n-grams, their probabilities and back-offs: it has `trie` and `of_trie`."""
 
@@ -48,21 +113,17 @@ class BackOff:
 
 
 def open_backoff(path: Path) -> BackOff:
-    run = RunFolder.open(path)
-    recipe = run.recipe
-    cls = model_class(recipe.slug)
-    files = sorted(run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"})
+    found = open_run(path, _is_table)
+    return BackOff(found.run, found.recipe, found.tokenizer, found.network.trie())
+
+
+def _is_table(run: RunFolder, cls: Any) -> None:
     if not hasattr(cls, "trie"):
         raise Unsupported(
-            f"{path} is a run of {cls.__name__}, which is no table of n-grams: neither an ARPA file nor another layout "
-            f"holds it. There is no other format for it yet; its weights are in {' and '.join(files) or 'no file yet'}."
+            f"{run.path} is a run of {cls.__name__}, which is no table of n-grams: neither an ARPA file nor another "
+            f"layout holds it. Its weights are in {' and '.join(model_files(run)) or 'no file yet'}; some networks can "
+            "be written for other programs with --to huggingface."
         )
-    if not files:
-        raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
-    run.verify()
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
-    return BackOff(run, recipe, tokenizer, network.trie())
 
 
 def create_backoff(
@@ -70,20 +131,12 @@ def create_backoff(
 ) -> Made:
     """The run appears under its name when it is whole; whatever stops it before leaves nothing behind."""
     settings = model_settings(recipe)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    empty = target.is_dir()  # it may be where someone stands, or another disk: then it is filled, not replaced
-    with tempfile.TemporaryDirectory(dir=target if empty else target.parent, prefix=".new-") as name:
-        place = Path(name)
-        network = model_class(recipe.slug).of_trie(trie, settings, vocabulary(tokenizer), place)
-        run = RunFolder.create(place / "run", recipe, tokenizer, **facts)
-        run.save_model(network.save, finished=True, parameters=count_parameters(network))
-        if empty:
-            for path in sorted(run.path.iterdir(), key=lambda path: path.name == "manifest.json"):
-                os.rename(path, target / path.name)
-        else:
-            os.rename(run.path, target)
-    size = sum(path.stat().st_size for path in target.iterdir() if path.is_file())
-    return Made(target, NAME, size, counted(trie), f'nextword next {target} "the"', list(notes))
+
+    def network(place: Path) -> Any:
+        return model_class(recipe.slug).of_trie(trie, settings, vocabulary(tokenizer), place)
+
+    create_run(target, recipe, tokenizer, network, **facts)
+    return Made(target, NAME, size_of(target), counted(trie), f'nextword next {target} "the"', list(notes))
 
 
 def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:

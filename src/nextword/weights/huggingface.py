@@ -1,0 +1,262 @@
+"""Folders of Hugging Face's transformers made into runs, and runs made into such folders.
+
+    config.json                     what the network is: `family` and its tables say it in our terms
+    model.safetensors, …            its weights: `tensors`
+    tokenizer.json, vocab.json, …   its tokenizer: `tokens.export` writes these
+    generation_config.json          what begins and ends a text, and what is never written
+
+A run made of a folder has the folder's tokenizer and, as `begin` and `end`, the tokens that it names. What the network
+was trained on is not known; the manifest has the checksums of the files. A network with more rows than its tokenizer
+has tokens keeps them, under names that no text has, so that every probability stays what it was.
+
+A tokenizer for which transformers has nothing alike does not hinder the weights: they are written, ours beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from nextword.checkpoint import RunFolder, checksum, full_disk_is_no_loss
+from nextword.contract import NextwordError, Tokenizer, Unsupported
+from nextword.models import count_parameters, model_class
+from nextword.recipe import Recipe, from_tables, load_recipe
+from nextword.tokens import load_tokenizer, storage, vocabulary
+from nextword.tokens.export import export, restored, widened
+from nextword.tokens.letters import Bytes
+from nextword.tokens.subwords import Subwords, names_of
+from nextword.weights import run
+from nextword.weights.family import Family
+from nextword.weights.gpt import FAMILIES as GPT
+from nextword.weights.run import Made, Progress, model_settings, open_run, refuse_changes, size_of
+from nextword.weights.tensors import SAFE, Tensors
+
+FAMILIES: tuple[Family, ...] = (*GPT,)
+NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+OURS = "nextword-tokenizer.json"  # where transformers has none
+BETWEEN = "\n</w>"  # what stands between texts of GPT-1, which names no token for it
+
+
+def is_source(path: Path) -> bool:
+    return path.is_dir() and (path / "config.json").is_file()
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
+    refuse_changes(changes, ("tokenizer.load",))
+    config = _json(source / "config.json")
+    family = _family(config, source)
+    settings, notes = family.settings_of(config, str(source / "config.json"))
+    given = [change.partition("=")[2].strip() for change in changes]
+    tokenizer = load_tokenizer(given[-1]) if given else _tokenizer(source, config)
+    rows = config.get("vocab_size")
+    rows = len(tokenizer) if rows is None else rows
+    if not isinstance(rows, int) or rows < len(tokenizer):
+        raise NextwordError(
+            f"{source}: its tokenizer has {len(tokenizer):,} tokens, but config.json says vocab_size = {rows!r}: some "
+            "would have no vector. Give the tokenizer that the network was made with, as --set tokenizer.load=PATH."
+        )
+    if rows > len(tokenizer):
+        unused = rows - len(tokenizer)
+        notes.append(f"{unused:,} of {rows:,} rows belong to no token. They are kept, and text never has their ids.")
+        tokenizer = widened(tokenizer, rows)
+    recipe = _recipe(family, settings, tokenizer, source.name)
+    network = _shapes(family.slugs[0], model_settings(recipe), tokenizer)
+    progress(f"reading {source.name}", 0, None)
+    found = Tensors(source)
+    untied = config.get("tie_word_embeddings") is False
+    network.load_state_dict(family.tensors_of(network.state_dict(), found, str(source), untied), assign=True)
+    progress(f"writing {target.name}", 0, None)
+    data = {phase.name: f"not known; the model was read from {source.name}" for phase in recipe.phases}
+    sums = {path.name: checksum(path) for path in (source / "config.json", *found.files)}
+    origin = {"from": source.name, "format": NAME, "files": sums}
+    parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
+    facts = _facts(parameters, recipe, tokenizer)
+    return Made(target, run.NAME, size_of(target), facts, f'nextword generate {target} "The" --length 60', notes)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise NextwordError(f"{path} is no whole JSON file ({problem}). Copy it again.") from None
+    if not isinstance(found, dict):
+        raise NextwordError(f"{path} holds a JSON {type(found).__name__}, where settings by name were expected.")
+    return found
+
+
+def _family(config: Mapping[str, Any], source: Path) -> Family:
+    kind, classes = config.get("model_type"), config.get("architectures") or []
+    for family in FAMILIES:
+        if kind == family.model_type or (kind is None and family.architecture in classes):
+            return family
+    known = ", ".join(f"{family.model_type} ({family.slugs[0]} here)" for family in FAMILIES)
+    said = f"model_type = {kind!r}" if kind is not None else f"no model_type, and architectures = {classes!r}"
+    raise Unsupported(f"{source / 'config.json'} says {said}, a network that is not known here. Known are: {known}.")
+
+
+def _tokenizer(source: Path, config: Mapping[str, Any]) -> Tokenizer:
+    """The folder's own. What its files leave open, which tokens begin and end a text, config.json may say."""
+    file = source / "tokenizer.json"
+    if not file.is_file():
+        try:
+            return load_tokenizer(source / OURS if (source / OURS).is_file() else source)
+        except NextwordError as problem:
+            raise NextwordError(f"{problem} Or name one that lies elsewhere: --set tokenizer.load=PATH.") from None
+    content = storage.read(file)
+    if (ours := restored(content)) is not None:
+        return ours
+    try:
+        return _spaced(load_tokenizer(file), source)
+    except NextwordError:
+        named = _named(content, config)
+        if named is None:
+            raise
+        return _spaced(named, source)
+
+
+def _spaced(tokenizer: Tokenizer, source: Path) -> Tokenizer:
+    """Whether a text begins with a space is what tokenizer_config.json says, if it does: so it is in transformers."""
+    path = source / "tokenizer_config.json"
+    space = _json(path).get("add_prefix_space") if path.is_file() else None
+    if not isinstance(tokenizer, Subwords) or not isinstance(space, bool):
+        return tokenizer
+    stage = tokenizer.library["pre_tokenizer"] or {}
+    if stage.get("type") != "ByteLevel" or stage.get("add_prefix_space") == space:
+        return tokenizer
+    content = {**tokenizer.library, "pre_tokenizer": {**stage, "add_prefix_space": space}}
+    return Subwords(content, tokenizer.special, tokenizer.begin, tokenizer.end)
+
+
+def _named(content: Mapping[str, Any], config: Mapping[str, Any]) -> Tokenizer | None:
+    """By the ids of config.json, or as GPT-1 does without any; None where neither is a token's."""
+    if not isinstance(content.get("model"), dict):
+        return None
+    names = names_of(content)
+    told = [_id(config.get(key)) for key in ("bos_token_id", "eos_token_id")]
+    begin, end = (next((id for id in ids if id is not None), names.get(BETWEEN)) for ids in (told, told[::-1]))
+    if begin is None or end is None or not {begin, end} <= set(names.values()):
+        return None
+    special = {token["content"]: token["id"] for token in content.get("added_tokens") or [] if token["special"]}
+    return Subwords({**content, "truncation": None, "padding": None}, special, begin, end)
+
+
+def _id(value: Any) -> int | None:
+    value = value[0] if isinstance(value, list) and value else value
+    return value if type(value) is int else None
+
+
+def _recipe(family: Family, settings: Mapping[str, Any], tokenizer: Tokenizer, name: str) -> Recipe:
+    """What can be said of a network that others trained. The phase names no data: there is nothing to train again."""
+    slug = family.slugs[0]
+    paper = {**load_recipe(f"{slug}/tiny").paper, "sources": {"model": f"trained elsewhere and read from {name}"}}
+    tables = {
+        "paper": paper,
+        "tokenizer": {"kind": tokenizer.kind} | ({} if isinstance(tokenizer, Bytes) else {"size": len(tokenizer)}),
+        "model": dict(settings),
+        "phase": [{"batches": {"kind": "blocks", "rows": 1, "length": settings["window"]}, "steps": 1}],
+    }
+    return from_tables(tables, name)
+
+
+def _shapes(slug: str, config: Any, tokenizer: Tokenizer) -> Any:
+    """A network without numbers in it."""
+    with torch.device("meta"):
+        return model_class(slug)(config, vocabulary(tokenizer)).eval()
+
+
+def _facts(parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    return {"parameters": parameters, "vocabulary": len(tokenizer), "model": dict(recipe.model)}
+
+
+# ---------------------------------------------------------------------------------------------- writing
+
+
+def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
+    refuse_changes(changes, ("huggingface.dtype",))
+    kind = ["float32", *(change.partition("=")[2].strip() for change in changes)][-1]
+    if kind not in DTYPES:
+        raise NextwordError(f"--set huggingface.dtype={kind}: expected one of {', '.join(DTYPES)}.")
+    progress(f"reading {source.name}", 0, None)
+    found = open_run(source, _is_known)
+    recipe, tokenizer, network = found.recipe, found.tokenizer, found.network
+    family = _written_as(recipe.slug)
+    config = {**family.config_of(network.config), "vocab_size": len(tokenizer), "torch_dtype": kind}
+    ends = {"bos_token_id": tokenizer.begin, "eos_token_id": tokenizer.end}
+    # what the folder would be read as says which tensors it must have
+    again, _ = family.settings_of(config, str(target))
+    like = _shapes(family.slugs[0], model_class(family.slugs[0]).Config(**again), tokenizer)
+    tensors, zeros = family.tensors_for(like.state_dict(), network.state_dict())
+    tensors = {name: _narrowed(tensor, name, kind) for name, tensor in tensors.items()}
+    progress(f"writing {target.name}", 0, None)
+    with full_disk_is_no_loss(target), run.whole(target) as place:
+        made = place / "made"
+        made.mkdir()
+        save_file(tensors, str(made / SAFE), metadata={"format": "pt"})
+        (made / SAFE).chmod(0o644)
+        told = export(tokenizer, made, network.window)
+        if not told:
+            tokenizer.save(made / OURS)
+        _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **_unwritten(tokenizer)})
+        _dump(made / "config.json", {**config, **ends})
+        run.appear(made, target)
+    facts = _facts(count_parameters(network), recipe, tokenizer)
+    begins = {id: name for name, id in tokenizer.special.items()}.get(tokenizer.begin, "")
+    opened = f"pipeline('text-generation', '{target}')('{begins}The')"
+    use = f'python -c "from transformers import pipeline; print({opened})"'
+    return Made(target, NAME, size_of(target), facts, use, _notes(recipe, family, tokenizer, zeros, bool(told)))
+
+
+def _written_as(slug: str) -> Family:
+    return next(family for family in FAMILIES if slug in family.slugs)
+
+
+def _is_known(found: RunFolder, cls: Any) -> None:
+    known = [slug for family in FAMILIES for slug in family.slugs]
+    if found.recipe.slug not in known:
+        raise Unsupported(
+            f"{found.path} is a run of {cls.__name__}, for which transformers has no network that computes the same. "
+            f"Folders are written of {', '.join(known)}."
+        )
+
+
+def _narrowed(tensor: torch.Tensor, name: str, kind: str) -> torch.Tensor:
+    narrow = tensor.to(DTYPES[kind])
+    if not torch.equal(narrow.isfinite(), tensor.isfinite()):
+        raise NextwordError(f"{name} has numbers that {kind} cannot hold. Write float32 or bfloat16 instead.")
+    return narrow
+
+
+def _unwritten(tokenizer: Tokenizer) -> dict[str, list[int]]:
+    """What `generate` never writes here, so that transformers does not either."""
+    banned = sorted(id for id in tokenizer.special.values() if id != tokenizer.end)
+    return {"suppress_tokens": banned} if banned else {}
+
+
+def _dump(path: Path, value: Mapping[str, Any]) -> None:
+    said = {key: value for key, value in value.items() if value is not None or key == "n_inner"}
+    path.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+
+
+def _notes(recipe: Recipe, family: Family, tokenizer: Tokenizer, zeros: int, told: bool) -> list[str]:
+    notes = []
+    if recipe.slug != family.slugs[0]:
+        notes.append(f"Every layer of this {recipe.slug} is dense, so it is written as {family.model_type}.")
+    if zeros:
+        notes.append(f"The network has no biases: {zeros:,} of {family.architecture} are zero.")
+    if not told:
+        notes.append(
+            f"transformers has no tokenizer that does what {tokenizer.kind} do, so the folder has the weights and, for "
+            f"nextword alone, {OURS}."
+        )
+    elif tokenizer.begin in tokenizer.special.values():
+        notes.append("nextword begins every text with a token; in transformers put tokenizer.bos_token before it.")
+    return notes

@@ -1,0 +1,329 @@
+"""`nextword convert` with folders of transformers: runs that every command takes, and folders that are refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nextword import load
+from nextword.weights import convert
+from nextword.weights.tensors import Tensors
+
+from .conftest import Cli, contents
+
+Js = Callable[..., Any]
+SMALL = ("--set", "tokenizer.size=300", "--set", "model.width=12", "--set", "phase.0.steps=8")
+
+
+@pytest.fixture(scope="module")
+def run(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run of GPT-2; not to be changed."""
+    folder = tmp_path_factory.mktemp("gpt2") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        cli("train", "gpt2/tiny", "--data", text, "--out", folder, *SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("written") / "folder"
+    convert(run, target, to="huggingface")
+    return target
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy of it to do anything with."""
+    return Path(shutil.copytree(written, tmp_path / "folder"))
+
+
+def change(path: Path, **settings: Any) -> None:
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in {**config, **settings}.items() if value != "absent"}))
+
+
+def rewrite(folder: Path, changed: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    changed(tensors)
+    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "model.safetensors")
+
+
+def refused(cli: Cli, *asked: str | Path) -> str:
+    """The error, and that nothing was written or lost."""
+    place = Path(asked[1]).parent
+    before = contents(place)
+    said = cli("convert", *asked, fails=True).stderr
+    assert contents(place) == before
+    assert not list(place.rglob(".new-*"))
+    return " ".join(str(said).split())
+
+
+# ---------------------------------------------------------------------------------------------- what works
+
+
+def test_every_command_takes_the_run(cli: Cli, js: Js, run: Path, folder: Path, text: Path, tmp_path: Path) -> None:
+    shown = cli("convert", folder, tmp_path / "runs" / "gpt").stdout
+    made = tmp_path / "runs" / "gpt"
+    assert f"nextword generate {made}" in shown
+    assert "300 tokens · width 12 · layers 2 · heads 3 · window 64" in shown
+    prompt = "the king"
+    for command, *rest in (("next",), ("generate", "--temperature", 0), ("generate", "--seed", 3)):
+        mine, other = (json.dumps(js(command, place, prompt, *rest)) for place in (run, made))
+        assert mine.replace(str(run), "") == other.replace(str(made), "")
+    (tmp_path / "other.txt").write_text(text.read_text(encoding="utf-8")[:5000], encoding="utf-8")
+    measured, other = (js("evaluate", place, "--data", tmp_path / "other.txt")["nats"] for place in (run, made))
+    assert other == pytest.approx(measured, rel=1e-6)
+    for place in (run, made):
+        cli("embed", place, text, "--out", tmp_path / f"{place.name}.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "run.npy"), np.load(tmp_path / "gpt.npy"))
+    (found,) = js("runs", "--in", made.parent)
+    assert (found["slug"], found["recipe"], found["status"]) == ("gpt2", "folder", "finished")
+    assert "not known" in cli("runs", made).stdout
+    assert "--data" in cli("evaluate", made, fails=True).stderr
+    assert "names no data" in cli("train", "--resume", "--out", made, fails=True).stderr
+
+
+def test_the_run_knows_where_it_came_from(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    cli("convert", folder, tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["converted"]["from"] == "folder"
+    assert manifest["converted"]["files"].keys() == {"config.json", "model.safetensors"}
+    recipe = (tmp_path / "run" / "recipe.toml").read_text()
+    assert 'title = "Language Models are Unsupervised Multitask Learners"' in recipe
+    assert "read from folder" in recipe
+
+
+def test_what_is_told_of_a_folder(cli: Cli, js: Js, run: Path, tmp_path: Path) -> None:
+    shown = cli("convert", run, tmp_path / "a", "--to", "huggingface").stdout
+    assert "is a Hugging Face folder of" in shown
+    assert "from transformers import pipeline" in shown
+    told = js("convert", run, tmp_path / "b", "--to", "huggingface")
+    assert told["parameters"] == load(run).parameters
+    assert (told["vocabulary"], told["model"]["width"]) == (300, 12)
+    assert told["size"] == sum(path.stat().st_size for path in (tmp_path / "b").iterdir())
+    assert "card.md" not in contents(tmp_path / "a")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_an_empty_folder_is_filled(cli: Cli, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    cli("convert", run, ".", "--to", "huggingface")
+    (tmp_path / "there").mkdir()
+    cli("convert", ".", tmp_path / "there")
+    assert load(tmp_path / "there").score("the king").nats == pytest.approx(load(run).score("the king").nats)
+    assert not list(tmp_path.rglob(".new-*"))
+
+
+def test_one_folder_into_another(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    cli("convert", folder, tmp_path / "small", "--to", "huggingface", "--set", "huggingface.dtype=bfloat16")
+    before, after = (load_file(place / "model.safetensors") for place in (folder, tmp_path / "small"))
+    assert {name: t.bfloat16().tolist() for name, t in before.items()} == {n: t.tolist() for n, t in after.items()}
+    assert {t.dtype for t in after.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "small" / "config.json").read_text())["torch_dtype"] == "bfloat16"
+
+
+def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        (folder / name).unlink()
+    said = refused(cli, folder, tmp_path / "run")
+    assert "There is no tokenizer in the folder" in said
+    assert "--set tokenizer.load=PATH" in said
+    cli("convert", folder, tmp_path / "run", "--set", f"tokenizer.load={run / 'tokenizer.json'}")
+    assert load(tmp_path / "run").score("the king").nats == pytest.approx(load(run).score("the king").nats)
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model_type": "llama"}, "model_type = 'llama', a network that is not known here. Known are: openai-gpt"),
+        ({"model_type": "absent", "architectures": ["Odd"]}, "no model_type, and architectures = ['Odd']"),
+        ({"activation_function": "relu"}, "activation_function = 'relu'"),
+        ({"activation_function": "gelu"}, "computes only 'gelu_new' or 'gelu_pytorch_tanh'"),
+        ({"scale_attn_weights": False}, "scale_attn_weights = False"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
+        ({"add_cross_attention": True}, "add_cross_attention = True"),
+        ({"n_inner": 13}, "n_inner = 13"),
+        ({"n_embd": "wide"}, "n_embd = 'wide' (width here), where a number was expected"),
+        ({"n_embd": 12.5}, "width = 12.5 must be a whole number"),
+        ({"n_head": 5}, "width = 12 cannot be cut into heads = 5"),
+        ({"n_layer": 0}, "layers = 0"),
+        ({"n_layer": None}, "does not say n_layer"),
+        ({"n_layer": 3}, "lacks 12 tensors that its config.json asks for: h.2.ln_1"),
+        ({"n_layer": 1}, "has 12 tensors that gpt2 has no place for: h.1."),
+        ({"n_embd": 24}, "of another shape than its config.json says: wte.weight is 300 × 12, not 300 × 24"),
+        ({"n_positions": 65}, "1 tensor of another shape than its config.json says: wpe.weight is 64 × 12, not 65"),
+        ({"vocab_size": 299}, "its tokenizer has 300 tokens, but config.json says vocab_size = 299"),
+        ({"vocab_size": 301}, "wte.weight is 300 × 12, not 301 × 12"),
+        ({"tie_word_embeddings": False}, "lacks 1 tensor that its config.json asks for: lm_head.weight"),
+    ],
+)
+def test_settings(cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    change(folder / "config.json", **settings)
+    assert said in refused(cli, folder, tmp_path / "run")
+
+
+def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    whole = contents(folder)["model.safetensors"]
+    rewrite(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if ".mlp." in name or "ln_" in name])
+    said = refused(cli, folder, tmp_path / "run")
+    assert "lacks 18 tensors" in said
+    assert said.count("h.") == 10
+    assert "… (8 more)" in said
+    (folder / "model.safetensors").write_bytes(whole)
+    rewrite(folder, lambda tensors: tensors.update({"score.weight": torch.zeros(2, 12)}))
+    said = refused(cli, folder, tmp_path / "run")
+    assert "1 tensor that gpt2 has no place for: score.weight" in said
+    assert "save it as GPT2LMHeadModel" in said
+    (folder / "model.safetensors").write_bytes(whole)
+    rewrite(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(300, 12)}))
+    assert "lm_head.weight is not wte.weight" in refused(cli, folder, tmp_path / "run")
+    (folder / "model.safetensors").write_bytes(whole)
+    rewrite(folder, lambda tensors: tensors.update({n: t.to(torch.int8) for n, t in tensors.items()}))
+    assert "is of type int8" in refused(cli, folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", b"{", "config.json is no whole JSON file"),
+        ("config.json", b"[]", "holds a JSON list"),
+        ("config.json", None, "is a folder without manifest.json, so it is no run"),
+        ("model.safetensors", None, "has no weights: looked for model.safetensors and pytorch_model.bin"),
+        ("model.safetensors", b"cut short", "is no whole safetensors file"),
+        ("tokenizer.json", b"{", "tokenizer.json is not a whole JSON file"),
+        ("tokenizer.json", b"{}", "neither a tokenizer"),
+    ],
+)
+def test_folders_that_are_not_whole(
+    cli: Cli, folder: Path, tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    assert said in refused(cli, folder, tmp_path / "run")
+
+
+def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "is no whole safetensors file" in refused(cli, folder, tmp_path / "run")
+    assert "Give the folder that it lies in" in refused(cli, path, tmp_path / "run")
+    path.rename(folder / "tf_model.h5")
+    assert "It has tf_model.h5, which is not read here" in refused(cli, folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ("{}", "is no index of tensors"),
+        ('{"weight_map": []}', "is no index of tensors"),
+        ('{"weight_map": {"a": 1}}', "is no index of tensors"),
+        ('{"weight_map": {"a": "part-2.safetensors"}}', "lacks part-2.safetensors"),
+        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "which is not in its folder"),
+        ('{"weight_map": {"a": "part-1.safetensors"}}', "the index names 1 tensors that its files do not hold"),
+    ],
+)
+def test_an_index_of_several_files(cli: Cli, folder: Path, tmp_path: Path, index: str, said: str) -> None:
+    (folder / "model.safetensors").rename(folder / "part-1.safetensors")
+    (folder / "model.safetensors.index.json").write_text(index)
+    assert said in refused(cli, folder, tmp_path / "run")
+
+
+class Trap:
+    """Opened as pickles are by default, this leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("how", ["archive", "plain", "raw"])
+def test_a_pickle_runs_nothing(cli: Cli, folder: Path, tmp_path: Path, how: str) -> None:
+    (folder / "model.safetensors").unlink()
+    sprung, path = tmp_path / "sprung", folder / "pytorch_model.bin"
+    held = {"transformer.wte.weight": torch.zeros(2), "trap": Trap(sprung)}
+    if how == "raw":
+        path.write_bytes(pickle.dumps(held))
+    else:
+        torch.save(held, path, _use_new_zipfile_serialization=how == "archive")
+    said = refused(cli, folder, tmp_path / "run")
+    assert "cannot be read as weights alone" in said
+    assert not sprung.exists()
+    if how != "raw":  # the trap is a real one
+        torch.load(path, weights_only=False)
+        assert sprung.exists()
+
+
+def test_a_pickle_of_something_else(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
+    assert "holds no table of tensors by name" in refused(cli, folder, tmp_path / "run")
+    (folder / "pytorch_model.bin").write_bytes(b"nothing of the kind")
+    assert "cannot be read as weights alone" in refused(cli, folder, tmp_path / "run")
+
+
+def test_targets_and_changes(cli: Cli, run: Path, trained: Path, folder: Path, tmp_path: Path) -> None:
+    there = ("--to", "huggingface")
+    assert "is there already, and nothing is overwritten" in refused(cli, run, folder, *there)
+    assert "this is the name of a file" in refused(cli, run, tmp_path / "out.safetensors", *there)
+    assert "this is the name of a file" in refused(cli, run, tmp_path / "out.arpa", *there)
+    assert "--to onnx: expected one of arpa, huggingface" in refused(cli, run, tmp_path / "out", "--to", "onnx")
+    for asked, said in (("dtype=int8", "expected one of float32, bfloat16, float16"), ("shards=2", "conversion knows")):
+        assert said in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
+    assert "this conversion knows tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
+    said = refused(cli, trained, tmp_path / "out", *there)
+    assert "is a run of LSTM, for which transformers has no network" in said
+    assert "gpt1, gpt2, gpt3" in said
+    assert "which is no table of n-grams" in refused(cli, folder, tmp_path / "out.arpa")
+
+
+def test_banded_layers_cannot_be_written(cli: Cli, text: Path, tmp_path: Path) -> None:
+    cli("train", "gpt3/tiny", "--data", text, "--out", tmp_path / "run", *SMALL, "--set", "phase.0.steps=1")
+    said = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
+    assert "[model] band = 16: GPT2LMHeadModel knows no such thing and computes as with band = 0" in said
+
+
+def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Path) -> None:
+    lm = load(run)
+    with torch.no_grad():
+        lm.network.embedding.weight[3, 4] = 1e5
+    from nextword.checkpoint import RunFolder
+    from nextword.weights.run import create_run
+
+    create_run(tmp_path / "large", RunFolder.open(run).recipe, lm.tokenizer, lambda place: lm.network)
+    asked = ("--to", "huggingface", "--set", "huggingface.dtype=float16")
+    assert "transformer.wte.weight has numbers that float16 cannot hold" in refused(
+        cli, tmp_path / "large", tmp_path / "out", *asked
+    )
+
+
+def test_dropouts_that_differ_are_told(js: Js, folder: Path, tmp_path: Path) -> None:
+    change(folder / "config.json", attn_pdrop=0.2, n_ctx=32)
+    notes = js("convert", folder, tmp_path / "run")["notes"]
+    assert notes == [
+        "n_ctx is 32 where n_positions is 64: the run has 64.",
+        "attn_pdrop is 0.2 where resid_pdrop is 0.0: the run has 0.0.",
+    ]
+
+
+def test_from_python(run: Path, tmp_path: Path) -> None:
+    made = convert(run, tmp_path / "there", to="huggingface")
+    assert made.facts["parameters"] == load(run).parameters
+    assert "transformer.wte.weight" in Tensors(made.target).names()

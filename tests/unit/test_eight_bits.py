@@ -1,0 +1,101 @@
+"""Matrices in eight bits, and products for a few rows: against plain ones, by hand, through a file and a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.small_job import small_job, walk
+from torch import nn
+
+from nextword.contract import IGNORE, Inputs, NextwordError, Vocabulary
+from nextword.layers.eight_bits import EightBits, narrow, product, rounded
+from nextword.layers.products import FEW, Product
+from nextword.models import count_parameters
+from nextword.models.gpt1 import GPT1, GPT1Config
+from nextword.models.gpt2 import GPT2, GPT2Config
+from nextword.training.loop import Descent
+
+SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, FEW, FEW + 1])
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = Product(13, 29, bias=bias)
+    for x in (torch.randn(rows, 13), torch.randn(1, rows, 13), torch.randn(rows, 1, 13)):
+        got = layer(x)
+        assert got.shape == (*x.shape[:-1], 29)
+        torch.testing.assert_close(got, F.linear(x, layer.weight, layer.bias))
+
+
+def test_a_few_rows_have_gradients() -> None:
+    layer, x = Product(5, 3), torch.randn(1, 5, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
+
+
+def test_rounding_by_hand() -> None:
+    q, scale = rounded(torch.tensor([[1.27, -0.5, 0.004, 0.006], [0.0, 0.0, 0.0, 0.0]]))
+    assert q.tolist() == [[127, -50, 0, 1], [0, 0, 0, 0]]
+    assert scale[0].item() == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 40])
+@pytest.mark.parametrize("size", [1, 4, 7, 130])
+@torch.no_grad()
+def test_products_are_those_of_the_rounded_matrix(rows: int, size: int) -> None:
+    torch.manual_seed(rows)
+    w, x, b = torch.randn(size, 37), torch.randn(rows, 37), torch.randn(size)
+    q, scale = rounded(w)
+    assert (q.float() * scale.unsqueeze(1) - w).abs().max() <= scale.max() / 2 + 1e-6
+    torch.testing.assert_close(product(x, q, scale, b), F.linear(x, q * scale.unsqueeze(1), b), rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_keeps_its_bias() -> None:
+    layer = nn.Linear(8, 5)
+    torch.testing.assert_close(EightBits(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))
+
+
+@pytest.mark.parametrize(("cls", "config"), [(GPT1, GPT1Config), (GPT2, GPT2Config)])
+@torch.no_grad()
+def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(50, 0)
+    wide = cls(config(**SHAPE), vocabulary).eval()
+    for p in wide.parameters():
+        p.mul_(4)
+    ids, lengths = torch.randint(0, 50, (3, 12)), torch.tensor([12, 12, 12])
+    before, _ = wide.score(ids, lengths, wide.initial(3))
+    parameters = count_parameters(wide)
+    narrow(wide)
+    wide.save(tmp_path)
+    again = cls.load(tmp_path, config(**SHAPE, bits=8), vocabulary)
+    after, _ = again.score(ids, lengths, again.initial(3))
+    assert 0 < (after - before).abs().max() < 0.5
+    assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.02)
+    assert count_parameters(again) == parameters
+    assert (tmp_path / "model.safetensors").stat().st_size < 0.5 * 4 * parameters
+    state, steps = again.initial(3), []  # one by one, through the compiled loop; at once, through torch
+    for t in range(11):
+        log_p, state = again.step(ids[:, t], state)
+        steps.append(log_p.gather(1, ids[:, t + 1 : t + 2]))
+    torch.testing.assert_close(torch.cat(steps, 1), after, rtol=1e-3, atol=1e-3)
+    assert torch.allclose(
+        again.readout.log_probs(again.hidden(Inputs(ids), None)[0][-1]).exp().sum(-1), torch.ones(3, 12)
+    )
+    ignored = torch.full((4,), IGNORE)
+    assert again.readout.nll(torch.randn(4, 24), ignored).abs().sum() == 0
+
+
+def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="bits = 4: expected 8"):
+        GPT2Config(bits=4)
+    job = small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
+    with pytest.raises(NextwordError, match="eight bits cannot be trained"):
+        Descent(job)
