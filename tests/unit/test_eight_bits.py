@@ -10,13 +10,15 @@ import torch.nn.functional as F
 from tests.small_job import small_job, walk
 from torch import nn
 
+import nextword
 from nextword.contract import IGNORE, Inputs, NextwordError, Vocabulary
 from nextword.layers.eight_bits import EightBits, narrow, product, rounded
 from nextword.layers.products import FEW, Product
 from nextword.models import count_parameters
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.training.loop import Descent
+from nextword.training.loop import Descent, descend
+from nextword.weights import convert
 
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
@@ -99,3 +101,18 @@ def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
     job = small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
     with pytest.raises(NextwordError, match="eight bits cannot be trained"):
         Descent(job)
+
+
+def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:
+    phase = {"steps": 5, "batches": {"kind": "blocks", "rows": 2, "length": 12}}
+    job = small_job(tmp_path / "run", "gpt2", SHAPE, 257, walk(256, 300), None, **phase)
+    list(descend(job))
+    job.run.seal(finished=True)
+    made = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])
+    assert made.facts["model"]["bits"] == 8
+    assert made.size < 0.6 * sum(p.stat().st_size for p in (tmp_path / "run").iterdir() if p.is_file())
+    wide, narrowed = (nextword.load(tmp_path / name, "cpu") for name in ("run", "small"))
+    assert narrowed.parameters == wide.parameters
+    assert narrowed.score("some text").nats == pytest.approx(wide.score("some text").nats, rel=0.01)
+    with pytest.raises(NextwordError, match="there is nothing to change"):
+        convert(tmp_path / "small", tmp_path / "smaller", ["model.bits=8"])

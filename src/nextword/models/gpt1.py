@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.eight_bits import narrow
 from nextword.layers.past import State
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
@@ -67,4 +66,4 @@ class GPT1(Windowed):
         self.readout: Any = Tied(self.embedding, bias=False)
         draw(self)
         if config.bits:
-            narrow(self)
+            self.narrowed()

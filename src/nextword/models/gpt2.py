@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.eight_bits import narrow
 from nextword.layers.past import State
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
@@ -74,7 +73,7 @@ class GPT2(Windowed):
             if name.endswith(("attention.out.weight", "narrow.weight")):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
         if config.bits:
-            narrow(self)
+            self.narrowed()
 
     def bands(self) -> list[int]:
         """How far back each block looks; 0: as far as there is text."""

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers import past
+from nextword.layers.eight_bits import narrow
 from nextword.models.causal import CausalNetwork
 
 
@@ -38,6 +39,10 @@ class Windowed(CausalNetwork):
         """Let torch fuse what training computes; reading with a state stays as it is."""
         if "_train" not in vars(self):
             self._train = torch.compile(self._train)  # type: ignore[method-assign]
+
+    def narrowed(self) -> None:
+        """From now on with weights in eight bits."""
+        narrow(self)
 
     def work(self, length: int) -> float:
         """Floating point operations a trained token, forward and backward, in blocks of this length.

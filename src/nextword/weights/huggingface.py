@@ -79,7 +79,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     sums = {path.name: checksum(path) for path in (source / "config.json", *found.files)}
     origin = {"from": source.name, "format": NAME, "files": sums}
     parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
-    facts = _facts(parameters, recipe, tokenizer)
+    facts = run.shapes(parameters, recipe, tokenizer)
     return Made(target, run.NAME, size_of(target), facts, f'nextword generate {target} "The" --length 60', notes)
 
 
@@ -173,10 +173,6 @@ def _shapes(slug: str, config: Any, tokenizer: Tokenizer) -> Any:
         return model_class(slug)(config, vocabulary(tokenizer)).eval()
 
 
-def _facts(parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"parameters": parameters, "vocabulary": len(tokenizer), "model": dict(recipe.model)}
-
-
 # ---------------------------------------------------------------------------------------------- writing
 
 
@@ -208,7 +204,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
         _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **_unwritten(tokenizer)})
         _dump(made / "config.json", {**config, **ends})
         run.appear(made, target)
-    facts = _facts(count_parameters(network), recipe, tokenizer)
+    facts = run.shapes(count_parameters(network), recipe, tokenizer)
     begins = {id: name for name, id in tokenizer.special.items()}.get(tokenizer.begin, "")
     opened = f"pipeline('text-generation', '{target}')('{begins}The')"
     use = f'python -c "from transformers import pipeline; print({opened})"'

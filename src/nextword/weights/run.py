@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,11 +146,34 @@ def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progres
     manifest = before.manifest
     recipe = from_tables(to_tables(before.recipe), str(manifest.get("recipe")), changes)
     model_settings(recipe)
+    facts: dict[str, Any] = {key: manifest[key] for key in ("data", "texts") if key in manifest}
+    facts["converted"] = {"from": source.name, "format": NAME, "files": manifest["files"]}
+    if hasattr(model_class(recipe.slug), "narrowed"):
+        return _narrowed(source, target, recipe, progress, facts)
     found = open_backoff(source)
     progress(f"writing {target.name}", 0, None)
-    facts = {key: manifest[key] for key in ("data", "texts") if key in manifest}
-    origin = {"from": source.name, "format": NAME, "files": manifest["files"]}
-    return create_backoff(target, recipe, found.tokenizer, found.trie, converted=origin, **facts)
+    return create_backoff(target, recipe, found.tokenizer, found.trie, **facts)
+
+
+def _narrowed(source: Path, target: Path, recipe: Recipe, progress: Progress, facts: Mapping[str, Any]) -> Made:
+    """A network with its weights in fewer bits."""
+    found = open_run(source, lambda run, cls: None)
+    before, after = (int(r.model.get("bits", 0)) for r in (found.recipe, recipe))
+    if before or not after:
+        raise NextwordError(
+            f"{source} has weights in {before or 32} bits, and --set model.bits=8 makes 8 of 32: there is nothing to "
+            "change. Digits that were rounded away do not come back."
+        )
+    progress(f"writing {target.name}", 0, None)
+    found.network.narrowed()
+    parameters = create_run(target, recipe, found.tokenizer, lambda place: found.network, **facts)
+    use = f'nextword generate {target} "The" --length 60'
+    return Made(target, NAME, size_of(target), shapes(parameters, recipe, found.tokenizer), use)
+
+
+def shapes(parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What is told of a network."""
+    return {"parameters": parameters, "vocabulary": len(tokenizer), "model": dict(recipe.model)}
 
 
 def model_settings(recipe: Recipe) -> Any:
