@@ -251,22 +251,31 @@ class Prediction:
     probabilities: Mapping[str, float]
 
 
+Bias = Mapping[int | str, float]  # token, as its id or as the text that it writes → what is added to its log p
+
+
 @dataclass(frozen=True)
 class Greedy:
     """The likeliest token at every step."""
 
     repetition: float = 1.0  # lower the scores of tokens already written (CTRL, measured from chance); 1: off
     no_repeat: int = 0  # never write the same n-gram of tokens twice; 0: off
+    bias: Bias = field(default_factory=dict, hash=False)  # −inf: never written
 
 
 @dataclass(frozen=True)
 class Sample:
+    """Drawn from the model's probabilities, sharpened by `temperature`, then narrowed in the order of the fields."""
+
     temperature: float = 1.0
     top_k: int = 0  # 0: all
     top_p: float = 1.0
     seed: int | None = None
     repetition: float = 1.0
     no_repeat: int = 0
+    min_p: float = 0.0  # only tokens that have at least this share of the likeliest one's probability; 0: all
+    typical: float = 1.0  # the tokens nearest to the expected surprise that hold this share; 1: all
+    bias: Bias = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -275,9 +284,21 @@ class Beam:
     length_penalty: float = 0.0  # 0: sum of log p; 1: mean per token
     repetition: float = 1.0
     no_repeat: int = 0
+    bias: Bias = field(default_factory=dict, hash=False)
 
 
-Decoding = Greedy | Sample | Beam
+@dataclass(frozen=True)
+class Contrastive:
+    """The best of the k likeliest by (1 − alpha) · p − alpha · greatest likeness to what was read before."""
+
+    k: int = 4
+    alpha: float = 0.6  # 0: greedy
+    repetition: float = 1.0
+    no_repeat: int = 0
+    bias: Bias = field(default_factory=dict, hash=False)
+
+
+Decoding = Greedy | Sample | Beam | Contrastive
 
 
 @dataclass(frozen=True)
@@ -285,6 +306,7 @@ class Stop:
     length: int = 100  # tokens
     strings: tuple[str, ...] = ()
     at_end: bool = True  # stop when the model ends the document
+    least: int = 0  # tokens before the model may end the document
 
 
 class LanguageModel(Protocol):
@@ -298,5 +320,8 @@ class LanguageModel(Protocol):
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]: ...
     def next(self, left: str, right: str = "", k: int = 10) -> list[Guess]: ...
     def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]: ...
+    def generate_many(
+        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop()
+    ) -> list[list[Piece]]: ...
     def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor: ...
     def predict(self, examples: Sequence[Any]) -> list[Prediction]: ...

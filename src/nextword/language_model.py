@@ -17,30 +17,22 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import (
     EXACT,
     Autoregressive,
-    Beam,
-    Decoding,
     Encoder,
     Encoding,
-    Greedy,
     Guess,
     Inputs,
     NextwordError,
-    Piece,
     Prediction,
     Score,
     State,
-    Stop,
     Tokenizer,
     Unsupported,
 )
-from nextword.generation.beam import search
-from nextword.generation.rules import validate
-from nextword.generation.sampling import tokens
-from nextword.generation.stopping import Stopper
 from nextword.generation.words import Spelling, next_words
 from nextword.models import count_parameters, model_class
-from nextword.tokens import Decoder, load_tokenizer, vocabulary
+from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device
+from nextword.writing import Writing
 
 CHUNK = 512  # tokens of a row read at once, unless the network names another `chunk`; the state is carried over
 TOGETHER = 8192  # tokens in one batch of texts
@@ -68,7 +60,7 @@ def of_network(network: Any, tokenizer: Tokenizer, name: str = "") -> Causal:
     raise Unsupported(f"{type(network).__name__} models no plain text by itself, so it cannot be used this way.")
 
 
-class Causal:
+class Causal(Writing):
     """A model that reads from left to right: exact scores, next words, generation, contextual vectors."""
 
     kind = EXACT
@@ -227,17 +219,7 @@ class Causal:
                 progress(min(starts[min(at + rows, len(starts)) - 1] + stride, len(ids)), len(ids))
         return out
 
-    # -------------------------------------------------------------------------------------------- next, generate
-
-    @torch.no_grad()
-    def _after(self, text: str) -> tuple[Tensor, State, list[int]]:
-        """The token to feed next, the state before it, and the ids of the text."""
-        last, state = self.network.start(1)
-        ids = self.tokenizer.encode(text).ids
-        if len(ids):
-            row = torch.from_numpy(ids.astype(np.int64)).unsqueeze(0).to(last.device)
-            _, last, state = self._read(last, row, state)
-        return last, state, ids.tolist()
+    # -------------------------------------------------------------------------------------------- next
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
         """The likeliest next words, with the pieces that spell the same word added up; `tokens`: raw tokens instead."""
@@ -248,7 +230,7 @@ class Causal:
             )
         if k < 1:
             raise NextwordError(f"k = {k}: ask for at least one guess.")
-        last, state, _ = self._after(left)
+        last, state = self._read_all([self.tokenizer.encode(left).ids.tolist()])
         if tokens or self.tokenizer.kind == "words":
             return self._next_tokens(last, state, k, raw=tokens)
         if self._spelling is None:
@@ -267,36 +249,6 @@ class Causal:
             text = self.tokenizer.piece(id).decode("utf-8", "replace")
             guesses.append(Guess(names.get(id) or (text if raw else text.strip()), value))
         return guesses
-
-    def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]:
-        """Pieces of text as they are written; beam search writes all of it at the end. The prompt is not repeated."""
-        validate(how)
-        stopper = Stopper(stop)
-        return self._pieces(prompt, how, stopper)
-
-    def _pieces(self, prompt: str, how: Decoding, stopper: Stopper) -> Iterator[Piece]:
-        last, state, written = self._after(prompt)
-        end = self.tokenizer.end
-        banned = [id for name, id in self.tokenizer.special.items() if id != end and not self.tokenizer.piece(id)]
-        banned += [id for name, id in self.tokenizer.special.items() if "unk" in name.lower()]
-        made: Iterator[tuple[int, float]]
-        if isinstance(how, Beam):
-            stopping = end if stopper.stop.at_end else None
-            ((best, *_),) = search(
-                self.network, last, state, how, stopper.stop.length, stopping, n=1, written=[written], banned=banned
-            )
-            made = zip(best.ids, best.log_probs, strict=True)
-        else:
-            made = tokens(self.network, last, state, how, written=written, banned=banned)
-        decoder = Decoder(self.tokenizer, after=written)
-        while not stopper.reason:
-            made_one = next(made, None)
-            if made_one is None:
-                yield Piece(stopper.close() + decoder.flush(), (), 0.0, stopper.reason)
-                return
-            id, log_prob = made_one
-            text = stopper.feed(decoder.push(id) if id != end else "", ended=id == end)
-            yield Piece(text, (id,), log_prob, stopper.reason)
 
     # -------------------------------------------------------------------------------------------- vectors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,31 @@ def apply(f: Callable[[Tensor], Tensor], nest: Any) -> Any:
 def take(nest: Any, rows: Tensor) -> Any:
     """The state of these rows of the batch, in this order; rows may repeat (beam search)."""
     return apply(lambda t: t.index_select(0, rows) if t.dim() else t, nest)
+
+
+def cat(nests: Sequence[Any]) -> Any:
+    """One state of the rows of several, in this order.
+
+    Leaves that have no rows (of rank 0, or no tensors) must be alike in all: what two of them would be together, a nest
+    cannot know, and a network with such leaves has to say so itself (its `join`).
+    """
+    first = nests[0]
+    if any(type(one) is not type(first) for one in nests):
+        raise ValueError(f"States of different make: {' and '.join(sorted({type(one).__name__ for one in nests}))}.")
+    if isinstance(first, Tensor) and first.dim():
+        return torch.cat(list(nests))
+    if isinstance(first, (tuple, list)):
+        if any(len(one) != len(first) for one in nests):
+            raise ValueError(f"States of different make: {' and '.join(str(len(one)) for one in nests)} parts.")
+        return type(first)(cat(parts) for parts in zip(*nests, strict=True))
+    if isinstance(first, dict):
+        if any(one.keys() != first.keys() for one in nests):
+            raise ValueError(f"States of different make: {' and '.join(', '.join(one) for one in nests)}.")
+        return {key: cat([one[key] for one in nests]) for key in first}
+    same = all(torch.equal(one, first) if isinstance(first, Tensor) else one == first for one in nests)
+    if not same:
+        raise ValueError(f"States that hold {' and '.join(map(str, nests))}, which has no rows, cannot be joined.")
+    return first
 
 
 def detach(nest: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nextword.contract import Beam, Greedy, Sample, Stop
 from nextword.generation import Stopper, search, tokens
-from nextword.generation.rules import normalise, temperature, top_k, top_p
+from nextword.generation.rules import min_p, normalise, temperature, top_k, top_p, typical
 
 seeds = st.integers(0, 10_000)
 END = 0
@@ -53,7 +53,9 @@ def continuations(size, length):
 @settings(max_examples=80, deadline=None)
 def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, p):
     scores = torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).mul(5)
-    for result in (normalise(scores), temperature(scores, warmth), top_k(scores, k), top_p(scores, p)):
+    rules = (normalise(scores), temperature(scores, warmth), top_k(scores, k), top_p(scores, p), min_p(scores, p))
+    torch.testing.assert_close(typical(scores, p).exp().sum(1), torch.ones(3))
+    for result in rules:
         torch.testing.assert_close(result.exp().sum(1), torch.ones(3))
         assert result.argmax(1).tolist() == scores.argmax(1).tolist()
 
@@ -66,6 +68,65 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_p(seed, p):
     assert float(kept.sum()) >= p - 1e-6
     assert float(kept.sum() - kept.min()) < p + 1e-9
     assert float(kept.min()) >= float(probs[top_p(probs.log(), p) == -math.inf].max()) if len(kept) < 12 else True
+
+
+@given(seeds, st.floats(0.001, 0.999), st.floats(0.3, 4))
+@settings(max_examples=80, deadline=None)
+def test_the_typical_set_is_what_a_list_says(seed, mass, spread):
+    """Meister et al. in plain Python: sort by |surprise − entropy|, take until the mass is reached."""
+    probs = torch.randn(12, generator=torch.Generator().manual_seed(seed)).mul(spread).softmax(0).double()
+    p = probs.tolist()
+    entropy = -sum(q * math.log(q) for q in p)
+    kept, total = [], 0.0
+    for id in sorted(range(12), key=lambda id: abs(-math.log(p[id]) - entropy)):
+        if total >= mass * (1 - 1e-6):
+            break
+        kept.append(id)
+        total += p[id]
+    result = typical(probs.log()[None], mass)[0].exp()
+    assert result.nonzero().squeeze(1).tolist() == sorted(kept)
+    assert result[kept].tolist() == pytest.approx([p[id] / total for id in kept])
+
+
+@given(seeds, st.floats(0.001, 1))
+@settings(max_examples=60, deadline=None)
+def test_min_p_keeps_all_that_is_likely_enough(seed, share):
+    probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
+    kept = min_p(probs.log(), share) > -math.inf
+    assert bool((probs[kept] >= share * probs.max() * (1 - 1e-9)).all())
+    assert bool((probs[~kept] < share * probs.max() * (1 + 1e-9)).all())
+
+
+@given(seeds, st.integers(0, 6), st.dictionaries(st.integers(0, 4), st.floats(-5, 5), max_size=3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_bias_and_a_least_length_are_what_they_are_by_hand(seed, least, bias, ties):
+    """Greedy, against adding to the table's log p and crossing the end out."""
+    model = Trigram(5, seed, ties)
+    expected, before, last = [], 0, 1
+    for place in range(8):
+        row = [float(p + torch.tensor(bias.get(id, 0.0))) for id, p in enumerate(model.table[before, last])]
+        if place < least:
+            row[END] = -math.inf
+        before, last = last, row.index(max(row))
+        expected.append(last)
+    stream = tokens(model, *model.start(1), Greedy(bias=bias), end=END, least=least)
+    assert [id for id, _ in islice(stream, 8)] == expected
+
+
+@given(seeds, st.integers(1, 5), st.integers(0, 4), st.dictionaries(st.integers(0, 4), st.floats(-3, 3), max_size=2))
+@settings(max_examples=40, deadline=None)
+def test_a_wide_beam_finds_the_best_under_bias_and_least_length(seed, n, least, bias):
+    model, length = Trigram(4, seed), 4
+    bias = {id: value for id, value in bias.items() if id < 4}
+    scores = {
+        ids: log_prob(model, ids) + sum(bias.get(id, 0.0) for id in ids)
+        for ids in continuations(4, length)
+        if END not in ids[:least]
+    }
+    ranked = sorted(scores.values(), reverse=True)
+    found = search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, least=least)[0]
+    assert [one.score for one in found] == pytest.approx(ranked[: len(found)], abs=1e-4)
+    assert all(END not in one.ids[:least] for one in found)
 
 
 @given(seeds, st.booleans(), st.floats(-1, 2), st.sampled_from([1.0, 1.5]), st.integers(0, 3))
@@ -106,12 +167,20 @@ def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
         assert one.complete or len(one.ids) == 6
 
 
-@given(seeds, st.integers(2, 6), st.floats(-1, 2), st.integers(1, 3), st.sampled_from([0.5, 1.0, 1.5]))
+@given(
+    seeds,
+    st.integers(2, 6),
+    st.floats(-1, 2),
+    st.integers(1, 3),
+    st.sampled_from([0.5, 1.0, 1.5]),
+    st.sampled_from([-1.0, 0.0, 2.0]),
+)
 @settings(max_examples=60, deadline=None)
-def test_stopping_a_beam_early_changes_nothing(seed, width, penalty, n, repetition):
+def test_stopping_a_beam_early_changes_nothing(seed, width, penalty, n, repetition, value):
     model, n = Trigram(5, seed), min(n, width)
-    early = search(model, *model.start(1), Beam(width, penalty, repetition), 8, END, n=n)[0]
-    late = search(model, *model.start(1), Beam(width, penalty, repetition), 8, END)[0]
+    how = Beam(width, penalty, repetition, bias={2: value})
+    early = search(model, *model.start(1), how, 8, END, n=n)[0]
+    late = search(model, *model.start(1), how, 8, END)[0]
     assert [one.score for one in early] == pytest.approx([one.score for one in late[:n]])
 
 

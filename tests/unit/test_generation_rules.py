@@ -5,8 +5,19 @@ import math
 import pytest
 import torch
 
-from nextword.contract import Beam, Greedy, NextwordError, Sample
-from nextword.generation.rules import Rules, forbid, normalise, penalise, temperature, top_k, top_p, validate
+from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample
+from nextword.generation.rules import (
+    Rules,
+    forbid,
+    min_p,
+    normalise,
+    penalise,
+    temperature,
+    top_k,
+    top_p,
+    typical,
+    validate,
+)
 
 P = torch.tensor([[0.5, 0.25, 0.15, 0.1]])
 
@@ -46,17 +57,46 @@ def test_top_p_has_a_nucleus_for_each_row():
     assert (top_p(both.log(), 0.8).exp() > 0).sum(1).tolist() == [3, 1]
 
 
+@pytest.mark.parametrize(("share", "kept"), [(0.0, 4), (0.2, 4), (0.21, 3), (0.31, 2), (0.5, 2), (0.51, 1), (1.0, 1)])
+def test_min_p_keeps_what_has_a_share_of_the_likeliest(share, kept):
+    result = min_p(P.log()[:, [2, 0, 3, 1]], share).exp()
+    assert int((result > 0).sum()) == kept
+    assert float(result.sum()) == pytest.approx(1.0)
+
+
+def test_typical_takes_those_first_that_surprise_as_expected():
+    # surprises in bits 1, 2, 2.74, 3.32; expected 1.74: distances .74, .26, .99, 1.58
+    close(typical(P.log(), 0.2), [[0.0, 1.0, 0.0, 0.0]])
+    close(typical(P.log(), 0.3), [[2 / 3, 1 / 3, 0.0, 0.0]])
+    close(typical(P.log(), 0.75), [[2 / 3, 1 / 3, 0.0, 0.0]])
+    close(typical(P.log(), 0.76), [[0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0.0]])
+    close(typical(P.log(), 1.0), P.tolist())
+    # The likeliest is not typical where much is said by the many: p .3 and seventy times .01
+    flat = torch.cat([torch.tensor([[0.3]]), torch.full((1, 70), 0.01)], 1)
+    assert typical(flat.log(), 0.5)[0, 0] == -math.inf
+    assert int((typical(flat.log(), 0.5) > -math.inf).sum()) == 50
+
+
+def test_of_equals_the_first_are_kept():
+    equal = torch.full((1, 10), 0.1).log()
+    for rule in (top_p, typical):
+        assert (rule(equal, 0.35) > -math.inf).tolist() == [[True] * 4 + [False] * 6]
+
+
 def test_penalty_divides_the_logit_measured_from_chance():
     scores = penalise(P.log(), torch.tensor([[True, False, False, True]]), 2.0)
     # log(.5 · 4) = log 2, halved: sqrt 2 / 4. log(.1 · 4) = log .4, doubled: .16 / 4.
     close(scores, [[math.sqrt(2) / 4, 0.25, 0.15, 0.04]])
+    lifted = penalise(P.log(), torch.tensor([[True, False, False, True]]), 0.5)
+    close(lifted, [[1.0, 0.25, 0.15, math.sqrt(0.4) / 4]])
 
 
 def test_an_empty_row_stays_empty_and_is_never_nan():
     nothing = forbid(P.log(), torch.ones(4, dtype=torch.bool))
     for result in (normalise(nothing), temperature(nothing, 0.7), temperature(nothing, 0), top_k(nothing, 2)):
         assert result.tolist() == [[-math.inf] * 4]
-    assert top_p(nothing, 0.5).tolist() == [[-math.inf] * 4]
+    for rule in (top_p, min_p, typical):
+        assert rule(nothing, 0.5).tolist() == [[-math.inf] * 4]
 
 
 def allowed(rules: Rules, rows: int, size: int = 5) -> list[list[int]]:
@@ -86,6 +126,22 @@ def test_banned_and_allowed_ids():
     assert allowed(Rules(Greedy(), [()], banned=[1, 4]), 1) == [[0, 2, 3]]
     assert allowed(Rules(Greedy(), [()], banned=[1], allowed=[0, 1]), 1) == [[0]]
     assert allowed(Rules(Greedy(), [()], allowed=[]), 1) == [[]]
+
+
+def test_a_bias_is_added_and_bans():
+    rules = Rules(Greedy(bias={0: 1.5, 2: -math.inf}), [()], banned=[3])
+    torch.testing.assert_close(rules.scores(P.log()), P.log() + torch.tensor([[1.5, 0.0, -math.inf, -math.inf]]))
+    for wrong in ("the", -1, 4):
+        with pytest.raises(NextwordError, match="an id from 0 to 3"):
+            Rules(Greedy(bias={wrong: 1.0}), [()]).scores(P.log())
+
+
+def test_the_end_waits_for_the_least_length():
+    rules = Rules(Greedy(), [(), ()], end=4, least=2)
+    for _ in range(2):
+        assert allowed(rules, 2) == [[0, 1, 2, 3]] * 2
+        rules.wrote(torch.tensor([0, 1]))
+    assert allowed(rules, 2) == [[0, 1, 2, 3, 4]] * 2
 
 
 @pytest.mark.parametrize("how", [Greedy(no_repeat=2), Greedy(no_repeat=1), Greedy(repetition=1.5, no_repeat=2)])
@@ -121,6 +177,16 @@ def test_without_rules_nothing_is_touched_or_remembered():
         (Sample(top_p=1.1), "top_p"),
         (Sample(top_p=math.nan), "top_p"),
         (Sample(seed=-1), "seed"),
+        (Sample(typical=0.0), "typical"),
+        (Sample(typical=1.5), "typical"),
+        (Sample(min_p=-0.1), "min_p"),
+        (Sample(min_p=math.nan), "min_p"),
+        (Contrastive(k=0), "k is 0"),
+        (Contrastive(alpha=-0.1), "alpha"),
+        (Contrastive(alpha=math.nan), "alpha"),
+        (Contrastive(repetition=0.0), "repetition"),
+        (Greedy(bias={3: math.inf}), "bias"),
+        (Beam(bias={"the": math.nan}), "bias"),
         (Beam(width=0), "width"),
         (Beam(length_penalty=math.nan), "length_penalty"),
         (Greedy(repetition=0.0), "repetition"),
@@ -133,5 +199,43 @@ def test_choices_without_meaning_are_refused_by_name(how, word):
 
 
 def test_meaningful_choices_pass():
-    for how in (Greedy(), Sample(), Sample(temperature=0, top_p=0.1, top_k=1, seed=0), Beam(), Beam(width=1)):
+    for how in (
+        Greedy(),
+        Sample(),
+        Sample(temperature=0, top_p=0.1, top_k=1, seed=0),
+        Beam(),
+        Beam(width=1),
+        Contrastive(),
+    ):
         validate(how)
+
+
+# ------------------------------------------------------------------------------------------------ beside transformers
+
+
+def scores(seed=0, rows=4, size=300):
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)).mul(2)
+
+
+@pytest.mark.parametrize("mass", [0.05, 0.3, 0.7, 0.95])
+def test_typical_and_the_nucleus_are_transformers(mass):
+    warp = pytest.importorskip("transformers.generation.logits_process")
+    given = scores()
+    for ours, theirs in (
+        (typical, warp.TypicalLogitsWarper(mass)),
+        (top_p, warp.TopPLogitsWarper(mass)),
+        (min_p, warp.MinPLogitsWarper(mass)),
+    ):
+        torch.testing.assert_close(ours(given, mass), theirs(None, given).log_softmax(-1))
+
+
+def test_the_least_length_and_the_bias_are_transformers():
+    warp = pytest.importorskip("transformers.generation.logits_process")
+    given = scores()
+    rules = Rules(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, least=2)
+    bias = warp.SequenceBiasLogitsProcessor({(7,): 2.5, (9,): -4.0})
+    for written in range(4):
+        ids = torch.ones(4, 5 + written, dtype=torch.long)
+        least = warp.MinNewTokensLengthLogitsProcessor(5, 2, 3)
+        torch.testing.assert_close(rules.scores(given), least(ids, bias(ids, given)))
+        rules.wrote(torch.ones(4, dtype=torch.long))

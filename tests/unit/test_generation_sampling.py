@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from nextword.contract import Greedy, NextwordError, Sample
-from nextword.generation.sampling import choose, draw, seeded, tokens, tokens_batch
+from nextword.generation import choosing
+from nextword.generation.choosing import NOTHING, choose, draw, greatest, narrowed, seeded
+from nextword.generation.rules import min_p, temperature, top_k, top_p, typical
+from nextword.generation.sampling import tokens, tokens_batch
 
 
 class Trigram:
@@ -169,3 +172,110 @@ def test_half_precision_models_are_sampled_in_single():
     model = Trigram()
     model.table = model.table.bfloat16()
     assert all(math.isfinite(p) for _, p in write(model, Sample(seed=0, top_p=0.9)))
+
+
+def test_each_row_of_a_batch_draws_from_a_seed_of_its_own():
+    model = Trigram()
+    batch = tokens_batch(model, *model.start(5), Sample(seed=10), 20, end=2)
+    for row, (ids, length) in enumerate(zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True)):
+        alone = [id for id, _ in write(model, Sample(seed=10 + row), 20)]
+        assert ids[:length] == alone[:length]
+
+
+def test_the_end_is_not_written_before_the_least_length():
+    how = Sample(seed=0, bias={2: 50.0})
+    batch = tokens_batch(Trigram(), *Trigram().start(4), how, 9, end=2, least=3)
+    assert batch.lengths.tolist() == [4] * 4
+    ids = [id for id, _ in write(Trigram(), how, 6, end=2, least=3)]
+    assert 2 not in ids[:3]
+    assert ids[3:] == [2, 2, 2]
+
+
+def test_a_bias_does_not_touch_the_log_p_that_is_reported():
+    model = Trigram()
+    before = last = 0
+    for id, log_prob in write(model, Greedy(bias={4: 100.0}), 5):
+        assert id == 4
+        assert log_prob == pytest.approx(float(model.table[before, last, id]))
+        before, last = last, id
+
+
+# ------------------------------------------------------------------------------------------------ few of many
+
+NARROWING = [
+    Sample(),
+    Sample(0.7),
+    Sample(1.3, top_k=50),
+    Sample(top_p=0.9),
+    Sample(0.5, top_p=0.3),
+    Sample(3.0, top_p=0.99),
+    Sample(top_k=700, top_p=0.8),
+    Sample(min_p=0.02),
+    Sample(4.0, min_p=0.001),
+    Sample(typical=0.9),
+    Sample(2.0, typical=0.2),
+    Sample(top_k=900, top_p=0.9, min_p=0.01, typical=0.8),
+]
+
+
+def definition(scores, how):
+    """The rules over the whole vocabulary, one after the other."""
+    scores = temperature(scores, how.temperature)
+    for rule, value in ((top_k, how.top_k), (top_p, how.top_p), (min_p, how.min_p), (typical, how.typical)):
+        scores = rule(scores, value)
+    return scores
+
+
+@pytest.mark.parametrize("how", NARROWING)
+@pytest.mark.parametrize("spread", [0.3, 2.0, 5.0])  # nearly flat, so that few ids settle nothing, to peaked
+def test_looking_among_few_ids_changes_nothing(how, spread, monkeypatch):
+    monkeypatch.setattr(choosing, "WIDTHS", (64, 512))
+    random = torch.Generator().manual_seed(1)
+    scores = torch.randn(3, 4000, generator=random).mul(spread).log_softmax(-1)
+    scores[:, ::7] = -math.inf
+    whole = definition(scores, how)
+    few, ids = narrowed(scores, how)
+    dense = few if ids is None else torch.full_like(scores, -math.inf).scatter(1, ids, few)
+    assert torch.equal(dense > -math.inf, whole > -math.inf)
+    torch.testing.assert_close(dense.log_softmax(-1).nan_to_num(neginf=-99), whole.nan_to_num(neginf=-99))
+    assert ids is None or bool((ids[:, 1:] > ids[:, :-1]).all())
+    for seed in range(20):
+        drawn = draw(whole, torch.Generator().manual_seed(seed))
+        assert choose(scores, how, torch.Generator().manual_seed(seed)).tolist() == drawn.tolist()
+
+
+@pytest.mark.parametrize("how", [Sample(top_p=0.5), Sample(top_p=0.9), Sample(typical=0.4), Sample(min_p=0.3)])
+def test_equals_at_the_edge_are_kept_in_order(how, monkeypatch):
+    """Scores of half precision have many equals; which of them stay must not depend on how they were looked for."""
+    monkeypatch.setattr(choosing, "WIDTHS", (16, 128))
+    for seed in range(10):
+        scores = (
+            torch.randn(2, 600, generator=torch.Generator().manual_seed(seed)).mul(8).round().div(4).log_softmax(-1)
+        )
+        few, ids = narrowed(scores, how)
+        dense = few if ids is None else torch.full_like(scores, -math.inf).scatter(1, ids, few)
+        assert torch.equal(dense > -math.inf, definition(scores, how) > -math.inf)
+
+
+def test_a_peak_is_found_among_few(monkeypatch):
+    """That the short way is taken at all: then the width drawn from is the first of WIDTHS."""
+    monkeypatch.setattr(choosing, "WIDTHS", (64, 512))
+    scores = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)).mul(6).log_softmax(-1)
+    for how in (Sample(top_p=0.9), Sample(typical=0.5), Sample(min_p=0.1)):
+        assert narrowed(scores, how)[0].shape == (2, 64)
+    assert narrowed(torch.zeros(2, 4000).log_softmax(-1), Sample(top_p=0.9))[1] is None
+
+
+def test_greatest_are_the_greatest():
+    values = torch.randn(3, 200, generator=torch.Generator().manual_seed(0))
+    assert greatest(values, 30).tolist() == values.topk(30).indices.sort().values.tolist()
+    assert greatest(values, 200).tolist() == [list(range(200))] * 3
+
+
+def test_rows_with_nothing_to_write_are_said_so_and_hurt_no_other():
+    scores = torch.full((3, 3000), -math.inf)
+    scores[1] = torch.randn(3000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    for how in (Greedy(), *NARROWING):
+        chosen = choose(scores, how, seeded(how)).tolist()
+        assert chosen[0] == chosen[2] == NOTHING
+        assert 0 <= chosen[1] < 3000

@@ -94,3 +94,27 @@ def test_nothing_stays_nothing(state: Any) -> None:
     found, shape = nest.flatten(state)
     assert not found
     assert nest.unflatten(found, shape) == state
+
+
+@given(nests, st.integers(0, 1), st.integers(1, 3))
+def test_rows_joined_are_the_rows_taken(state: Any, row: int, count: int) -> None:
+    """What `take` takes apart, `cat` puts together."""
+    parts = [nest.take(state, torch.tensor([at])) for at in [row] * count]
+    assert alike(nest.cat(parts), nest.take(state, torch.tensor([row] * count)))
+    assert alike(nest.cat([nest.take(state, torch.tensor([at])) for at in (0, 1)]), state)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        ({"h": torch.ones(1, 2), "most": 3}, {"h": torch.ones(1, 2), "most": 4}),
+        ({"clock": torch.tensor(3)}, {"clock": torch.tensor(4)}),
+        ({"even": True}, {"even": False}),
+        ((torch.ones(1),), ()),
+        ({"a": torch.ones(1)}, {"b": torch.ones(1)}),
+        (torch.ones(1), None),
+    ],
+)
+def test_states_that_a_nest_cannot_join_are_refused(states: Any) -> None:
+    with pytest.raises(ValueError, match="States"):
+        nest.cat(states)

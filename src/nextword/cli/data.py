@@ -21,6 +21,20 @@ def data(
         Path | None, typer.Option("--from", metavar="PATH", help="Bring it in from a folder, a file or an archive.")
     ] = None,
     get: Annotated[bool, typer.Option("--get", help="Download it from its owner. Nothing else downloads.")] = False,
+    clean: Annotated[
+        Path | None, typer.Option("--clean", metavar="OUT", help="Write it, cleaned as follows, to a new folder.")
+    ] = None,
+    deduplicate: Annotated[
+        bool, typer.Option("--deduplicate", help="Of documents that are nearly the same, keep the first.")
+    ] = False,
+    quality: Annotated[
+        str, typer.Option("--quality", metavar="GOOD", help="Keep what looks like this text (or a saved classifier).")
+    ] = "",
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", metavar="EVAL", help="Remove what stands in this evaluation set; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the quality filter's chances.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -31,12 +45,24 @@ def data(
       nextword data wikitext-2
       nextword data ptb --from Downloads/simple-examples.tgz
       nextword data tinyshakespeare --get
+      nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
     """
     from nextword.contract import NextwordError
     from nextword.corpora.catalog import find
     from nextword.corpora.install import fetch, install
     from nextword.corpora.opening import unknown
 
+    if clean or deduplicate or quality or against:
+        if not clean or source or get:
+            raise NextwordError(
+                "--deduplicate, --quality and --against go with --clean OUT, which says where the cleaned text goes, "
+                "and not with --from or --get."
+            )
+        from nextword.cli.cleaning import clean_corpus, show_report
+
+        report = clean_corpus(name, clean, deduplicate, quality, against or [], seed, quiet or json)
+        emit_json({**report, "out": str(clean)}) if json else show_report(report, clean)
+        return
     if source and get:
         raise NextwordError("--from takes what you have and --get what its owner offers: give one of them.")
     if not name and (source or get):
@@ -149,6 +175,7 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
 
 def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
     from nextword.corpora import leakage
+    from nextword.corpora.mixture import Mixed
 
     counts = {}
     for split in corpus.splits:
@@ -160,7 +187,10 @@ def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
                 words += len(document.text.split())
                 update(size)
         counts[split] = {"documents": documents, "bytes": size, "words": words}
-    return {"splits": counts, "leakage": leakage(corpus)}
+    about: dict[str, Any] = {"splits": counts, "leakage": leakage(corpus)}
+    if isinstance(mixed := corpus.texts.get("train"), Mixed):
+        about["sources"] = [vars(row) for row in mixed.table()]
+    return about
 
 
 def _show(about: dict[str, Any]) -> None:
@@ -194,6 +224,13 @@ def _show(about: dict[str, Any]) -> None:
         console.print(f"  {split:10} {escape(shown)}", soft_wrap=True)
     for file, result in about.get("checksums", {}).items():
         console.print(f"  sha256     {escape(file)}: [{'green' if result == 'as known' else 'red'}]{result}[/]")
+    if "sources" in about:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for heading in ("source", "weight", "bytes", "epochs in a pass"):
+            table.add_column(heading, justify="left" if heading == "source" else "right")
+        for row in about["sources"]:
+            table.add_row(escape(row["name"]), f"{row['weight']:.1%}", f"{row['bytes']:,}", f"{row['epochs']:.2f}")
+        console.print(table)
     if "splits" in about:
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         for heading in ("", "documents", "bytes", "words", "also in train"):

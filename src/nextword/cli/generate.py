@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from nextword.cli.console import emit_json, read_lines
+from nextword.cli.console import emit_json, err, read_lines
 from nextword.cli.options import Device, Json, Run
+
+if TYPE_CHECKING:
+    from nextword.contract import Decoding, Piece
+
+AT_ONCE = 64  # prompts of a file that are written side by side; then they are shown
 
 
 def generate(
     run: Run,
     prompt: Annotated[str, typer.Argument(help="Text to go on from.", show_default=False)] = "",
-    file: Annotated[Path | None, typer.Option("--file", help="One prompt a line, from this file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="One prompt a line, from this file; one line of text for each.")
+    ] = None,
     length: Annotated[int, typer.Option("--length", help="Tokens at the most.")] = 100,
+    min_length: Annotated[int, typer.Option("--min-length", help="Tokens before the text may end by itself.")] = 0,
     temperature: Annotated[float, typer.Option("--temperature", help="0: always the likeliest token.")] = 0.8,
     top_k: Annotated[int, typer.Option("--top-k", help="Draw from the k likeliest; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest that hold this share.")] = 1.0,
+    typical: Annotated[
+        float, typer.Option("--typical", help="Draw from the most typical that hold this share; 1: from all.")
+    ] = 1.0,
+    contrastive: Annotated[
+        float | None,
+        typer.Option("--contrastive", help="Contrastive search with this alpha among the --top-k likeliest (4)."),
+    ] = None,
     beam: Annotated[int, typer.Option("--beam", help="Beam search of this width instead of drawing.")] = 0,
     repetition: Annotated[
         float, typer.Option("--repetition", help="Penalty on tokens already written; 1: none.")
     ] = 1.0,
     no_repeat: Annotated[int, typer.Option("--no-repeat", help="Never repeat an n-gram of this many tokens.")] = 0,
+    bias: Annotated[
+        list[str] | None,
+        typer.Option("--bias", help="TOKEN=VALUE, added to its log-probability; -inf bans it; may be given often."),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed writes the same text.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="Stop before this string; may be given often.")
     ] = None,
+    overflow: Annotated[
+        str, typer.Option("--overflow", help="A prompt longer than the window: slide over it, or error.")
+    ] = "slide",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -37,46 +62,117 @@ def generate(
     [dim]Examples[/]
       nextword generate runs/lstm-tiny "In the beginning" --length 60
       nextword generate runs/lstm-tiny --temperature 0 --stop "."
+      nextword generate runs/lstm-tiny "The" --contrastive 0.6 --top-k 5
+      nextword generate runs/lstm-tiny "The" --typical 0.95 --min-length 20 --bias "e=-inf"
       nextword generate runs/lstm-tiny --file prompts.txt --beam 5 --json
+
+    In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
+    With --file, prompts are drawn with the seed given, the next one, and so on.
     """
-    from nextword.contract import Beam, Decoding, Greedy, NextwordError, Sample, Stop
+    from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop
     from nextword.language_model import load
 
+    if contrastive is not None and beam:
+        raise NextwordError("--beam and --contrastive are two ways to write. Give one of them.")
+    if typical != 1 and (contrastive is not None or beam or temperature == 0):
+        raise NextwordError("--typical narrows what is drawn, but nothing is drawn here. Leave it out.")
     how: Decoding
+    added = _biases(bias or ())
     if beam:
-        how = Beam(beam, repetition=repetition, no_repeat=no_repeat)
+        how = Beam(beam, repetition=repetition, no_repeat=no_repeat, bias=added)
+    elif contrastive is not None:
+        how = Contrastive(top_k or Contrastive.k, contrastive, repetition, no_repeat, added)
     elif temperature == 0:
-        how = Greedy(repetition=repetition, no_repeat=no_repeat)
+        how = Greedy(repetition, no_repeat, added)
     else:
-        how = Sample(temperature, top_k, top_p, seed, repetition, no_repeat)
+        how = Sample(temperature, top_k, top_p, seed, repetition, no_repeat, typical=typical, bias=added)
     if file is not None and not file.is_file():
         raise NextwordError(f"There is no file of prompts {file}.")
     prompts = read_lines(file) if file else [prompt]
     if not prompts:
         raise NextwordError(f"{file} has no prompt in it.")
-    ending = Stop(length, tuple(s.replace("\\n", "\n").replace("\\t", "\t") for s in stop or ()))
+    ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     lm = load(run, device)
-    results = []
-    for one in prompts:
-        if not json:
-            sys.stdout.write(one)
-            sys.stdout.flush()
+    if not file:
         pieces = []
-        for piece in lm.generate(one, how, ending):
+        stream = lm.generate(prompt, how, ending, overflow)
+        _note(lm, prompts)
+        if not json:
+            _show(prompt)
+        for piece in stream:
             pieces.append(piece)
             if not json:
-                sys.stdout.write(piece.text)
-                sys.stdout.flush()
-        if not json:
-            sys.stdout.write("\n")
-        results.append(
-            {
-                "prompt": one,
-                "text": "".join(piece.text for piece in pieces),
-                "tokens": sum(len(piece.ids) for piece in pieces),
-                "nats": -sum(piece.log_prob for piece in pieces),
-                "reason": pieces[-1].reason if pieces else "length",
-            }
-        )
+                _show(piece.text)
+        if json:
+            emit_json(_facts(prompt, pieces))
+        else:
+            _show("\n")
+        return
+    results = []
+    for at in range(0, len(prompts), AT_ONCE):
+        if isinstance(how, Sample) and seed is not None:
+            how = replace(how, seed=(seed + at) % 2**63)
+        some = prompts[at : at + AT_ONCE]
+        found = lm.generate_many(some, how, ending, overflow)
+        _note(lm, some)
+        for one, pieces in zip(some, found, strict=True):
+            results.append(_facts(one, pieces))
+            if not json:
+                _show(one + _escaped(results[-1]["text"]) + "\n")
     if json:
-        emit_json(results if file else results[0])
+        emit_json(results)
+
+
+def _note(lm: Any, prompts: Sequence[str]) -> None:
+    """Says so where a prompt has not fitted into the window."""
+    for prompt in prompts:
+        if gone := lm.beyond(prompt):
+            err.print(
+                f"note: {escape(repr(prompt[:20]))}… is longer than the window of {lm.context:,} tokens: all of it was "
+                f"read, but its first {gone:,} tokens are out of sight (--overflow error refuses such prompts)",
+                soft_wrap=True,
+            )
+
+
+def _facts(prompt: str, pieces: Sequence[Piece]) -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "text": "".join(piece.text for piece in pieces),
+        "tokens": sum(len(piece.ids) for piece in pieces),
+        "nats": -sum(piece.log_prob for piece in pieces),
+        "reason": pieces[-1].reason if pieces else "length",
+    }
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _biases(given: Sequence[str]) -> dict[int | str, float]:
+    """TOKEN=VALUE, where the token may itself hold an equals sign."""
+    from nextword.contract import NextwordError
+
+    found: dict[int | str, float] = {}
+    for one in given:
+        token, _, value = one.rpartition("=")
+        try:
+            number = float(value)
+            key = int(token[3:]) if token.startswith("id:") else _unescaped(token)
+        except ValueError:
+            key, number = "", 0.0
+        if key == "":
+            raise NextwordError(f"--bias {one}: expected TOKEN=VALUE, such as ' the=-2', '\\n=-inf' or id:17=3.")
+        if key in found:
+            raise NextwordError(f"--bias names {token!r} twice. Give it once.")
+        found[key] = number
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _escaped(text: str) -> str:
+    """On one line, whatever it says."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")

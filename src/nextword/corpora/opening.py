@@ -11,11 +11,12 @@ from nextword.corpora.builtin import BUILT_IN, open_built_in
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
 from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, keep_stdin, with_given
 from nextword.corpora.decoding import STDIN
+from nextword.corpora.mixture import is_mixture, open_mixture
 from nextword.corpora.splits import HELD_OUT
 
 
 def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
-    """The corpus at a path, of a built-in or catalog name, or on standard input (`-`).
+    """The corpus at a path, of a built-in or catalog name, or on standard input (`-`); a .toml file is a mixture.
 
     A name wins over a file of the same name: write `./web` for the file.
     """
@@ -29,8 +30,11 @@ def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
         path = Path(spec).expanduser()
         if not path.exists() and os.sep not in spec and not path.suffix:
             raise unknown(spec)
-        return from_path(path, text_column=text_column)
-    return from_path(spec, text_column=text_column)
+    else:
+        path = spec
+    if is_mixture(path):
+        return open_mixture(path, open_corpus)
+    return from_path(path, text_column=text_column)
 
 
 def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
@@ -39,7 +43,7 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     For scoring a text that was not trained on: there is nothing to hold out of it, and it may be short.
     """
     path = Path(spec).expanduser()
-    known = isinstance(spec, str) and (spec in BUILT_IN or find(spec) is not None)
+    known = (isinstance(spec, str) and (spec in BUILT_IN or find(spec) is not None)) or is_mixture(path)
     if str(spec) != STDIN and not known and path.is_file():
         return Corpus(path.name, f"{path}, all of it", {"test": Files((path,), text_column)})
     if str(spec) == STDIN:

@@ -3,26 +3,31 @@
 Nothing here knows a network or a tokenizer: a model is its `start` and `step`, and text enters only as bytes or
 strings that the caller made of the ids.
 
-    rules      what may be written next: temperature, top-k, top-p, repetition
-    sampling   one token after another, streaming or in batches
-    beam       the best of many continuations
-    stopping   when to stop, and which text to hold back until that is known
-    words      the likeliest next words, whole, from a model of sub-words
+    rules        what may be written next: temperature, top-k, top-p, typicality, repetition, bias
+    choosing     one id of each row's scores
+    sampling     one token after another, streaming or in batches
+    contrastive  likely, and unlike what was said before
+    beam         the best of many continuations
+    stopping     when to stop, and which text to hold back until that is known
+    words        the likeliest next words, whole, from a model of sub-words
 """
 
 from __future__ import annotations
 
 from nextword.generation.beam import Hypothesis, search
+from nextword.generation.contrastive import contrastive
 from nextword.generation.rules import validate
-from nextword.generation.sampling import Written, tokens, tokens_batch
+from nextword.generation.sampling import Rows, Written, tokens, tokens_batch
 from nextword.generation.stopping import Stopper
 from nextword.generation.words import Spelling, next_words
 
 __all__ = [
     "Hypothesis",
+    "Rows",
     "Spelling",
     "Stopper",
     "Written",
+    "contrastive",
     "next_words",
     "search",
     "tokens",

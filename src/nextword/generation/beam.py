@@ -47,16 +47,17 @@ def search(
     n: int | None = None,
     written: Sequence[Sequence[int]] | None = None,
     banned: Iterable[int] = (),
+    least: int = 0,
 ) -> list[list[Hypothesis]]:
     """For each of the rows `last` (B,), the best `n` continuations (all `width` if None), best first.
 
-    A continuation is complete with `end`, or cut at `length` tokens; these compete, since together they are all that
-    the model can write. Asking for fewer than `width` lets the search stop as soon as those are certain. Consumes the
-    state.
+    A continuation is complete with `end`, after no fewer than `least` other tokens, or cut at `length` tokens; these
+    compete, since together they are all that the model can write. Asking for fewer than `width` lets the search stop as
+    soon as those are certain. Consumes the state.
     """
     validate(how)
     searches = [_Search(how, length, end, n or how.width) for _ in last]
-    rules = Rules(how, written or [()] * len(last), banned)
+    rules = Rules(how, written or [()] * len(last), banned, end=end, least=least)
     for _ in range(length):
         log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
         scores = rules.scores(log_probs)
@@ -135,8 +136,8 @@ class _Search:
         """Whether no open hypothesis can still come before the n-th complete one."""
         if len(self.closed) < self.n or not self.open:
             return False
-        if self.how.repetition < 1:
-            return False  # a reward for repeating can make a total grow, so nothing bounds it
+        if self.how.repetition < 1 or any(value > 0 for value in self.how.bias.values()):
+            return False  # a reward can make a total grow, so nothing bounds it
         # log p ≤ 0: a total never grows. Divided by a power of the length it is greatest at the longest (penalty > 0)
         # or at the next (penalty < 0), if there is a next.
         kindest = self.length if self.how.length_penalty > 0 else min(self.open[0].length + 1, self.length)

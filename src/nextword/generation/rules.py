@@ -1,8 +1,9 @@
 """What may be written next: functions of log-probabilities (B, V), and a memory for the rules that look back.
 
-`normalise`, `temperature`, `top_k` and `top_p` return distributions: every row sums to one. `forbid` and `penalise`
-return scores, which leave the ids they do not touch at their log p: sampling normalises them, and beam search must
-not, or a hypothesis would gain by having had less choice. A row in which nothing may be written is all -inf.
+`normalise`, `temperature`, `top_k`, `top_p`, `min_p` and `typical` return distributions: every row sums to one.
+`forbid` and `penalise` return scores, which leave the ids they do not touch at their log p: sampling normalises them,
+and beam search must not, or a hypothesis would gain by having had less choice. A row in which nothing may be written is
+all -inf.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Beam, Decoding, NextwordError, Sample
+from nextword.contract import Beam, Contrastive, Decoding, NextwordError, Sample
 
 
 def validate(how: Decoding) -> None:
@@ -28,6 +30,10 @@ def validate(how: Decoding) -> None:
             raise NextwordError(f"top_k is {how.top_k}; it must be 0 (all tokens) or the number of tokens to keep.")
         if not 0 < how.top_p <= 1:
             raise NextwordError(f"top_p is {how.top_p}; it must be above 0 and at most 1 (1 keeps all tokens).")
+        if not 0 <= how.min_p <= 1:
+            raise NextwordError(f"min_p is {how.min_p}; it must lie between 0 (keeps all tokens) and 1.")
+        if not 0 < how.typical <= 1:
+            raise NextwordError(f"typical is {how.typical}; it must be above 0 and at most 1 (1 keeps all tokens).")
         if how.seed is not None and not 0 <= how.seed < 2**63:
             raise NextwordError(f"seed is {how.seed}; it must lie between 0 and 2**63 - 1.")
     if isinstance(how, Beam):
@@ -35,14 +41,25 @@ def validate(how: Decoding) -> None:
             raise NextwordError(f"The beam's width is {how.width}; it must be 1 or more (1 is greedy).")
         if not math.isfinite(how.length_penalty):
             raise NextwordError(f"length_penalty is {how.length_penalty}; it must be a finite number (0: off).")
+    if isinstance(how, Contrastive):
+        if how.k < 1:
+            raise NextwordError(f"k is {how.k}; contrastive search chooses among 1 or more tokens (1 is greedy).")
+        if not 0 <= how.alpha <= 1:
+            raise NextwordError(f"alpha is {how.alpha}; it must lie between 0 (greedy) and 1 (likeness alone counts).")
+    for token, value in how.bias.items():
+        if math.isnan(value) or value == math.inf:
+            raise NextwordError(
+                f"The bias of {token!r} is {value}; it must be a number to add to the token's log-probability, or -inf "
+                "to ban it."
+            )
     if not 0 < how.repetition < math.inf:
         raise NextwordError(f"repetition is {how.repetition}; it must be above 0 (1: off; CTRL's value is 1.2).")
     if how.no_repeat < 0:
         raise NextwordError(f"no_repeat is {how.no_repeat}; it must be 0 (off) or the length of the n-gram.")
 
 
-def ensure_numbers(values: Tensor) -> None:
-    if bool(values.isnan().any()):
+def ensure_numbers(values: Tensor | Sequence[float]) -> None:
+    if bool(values.isnan().any()) if isinstance(values, Tensor) else any(map(math.isnan, values)):
         raise NextwordError(
             "The model's probabilities are not numbers (NaN), so nothing can be written. Its weights are damaged, or "
             "its training diverged: load an earlier state or train again with a lower rate."
@@ -54,19 +71,31 @@ def ensure_numbers(values: Tensor) -> None:
 
 def normalise(scores: Tensor) -> Tensor:
     """Log-probabilities in proportion to exp(scores); a row of nothing but -inf stays so."""
-    total = scores.logsumexp(dim=-1, keepdim=True)
-    return scores - total.masked_fill(total == -math.inf, 0.0)
+    return scores - total(scores)
+
+
+def total(scores: Tensor) -> Tensor:
+    """log Σ exp of each row (B, 1); 0 where that is nothing."""
+    found = scores.logsumexp(dim=-1, keepdim=True)
+    return found.masked_fill(found == -math.inf, 0.0)
+
+
+def sharpened(scores: Tensor, value: float, best: Tensor | None = None) -> Tensor:
+    """Scores over the temperature (above 0), measured from the best: in proportion to p^(1/value), not normalised."""
+    # Measured from the best, the best stays at 0 however cold it is, so that nothing overflows; below 1e-30 the
+    # result is already the limit in float32, and a smaller divisor would be rounded to zero.
+    if best is None:
+        best = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    return scores - best if value == 1 else (scores - best).div_(max(value, 1e-30))
 
 
 def temperature(scores: Tensor, value: float) -> Tensor:
     """p^(1/value), normalised; at 0 its limit, all on the likeliest id (the first of equals)."""
+    if value > 0:
+        return normalise(sharpened(scores, value))
     best = scores.max(dim=-1, keepdim=True)
-    if value == 0:
-        only = torch.full_like(scores, -math.inf).scatter(-1, best.indices, 0.0)
-        return only.masked_fill(best.values == -math.inf, -math.inf)
-    # Measured from the best, the best stays at 0 however cold it is, so that nothing overflows; below 1e-30 the
-    # result is already the limit in float32, and a smaller divisor would be rounded to zero.
-    return normalise((scores - best.values.clamp(min=torch.finfo(scores.dtype).min)) / max(value, 1e-30))
+    only = torch.full_like(scores, -math.inf).scatter(-1, best.indices, 0.0)
+    return only.masked_fill(best.values == -math.inf, -math.inf)
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
@@ -83,14 +112,62 @@ def top_p(scores: Tensor, p: float) -> Tensor:
     Holtzman et al. (2020), "The curious case of neural text degeneration".
     """
     log_probs = normalise(scores)
-    if p == 1:
-        return log_probs
-    ordered, ids = log_probs.sort(dim=-1, descending=True, stable=True)
-    mass = ordered.double().exp()  # a running sum of float32 goes astray over a large vocabulary
+    return log_probs if p == 1 else normalise(fewest(log_probs, log_probs, p))
+
+
+def min_p(scores: Tensor, share: float) -> Tensor:
+    """The ids that have at least this share of the likeliest one's probability, normalised.
+
+    Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".
+    """
+    if share == 0:
+        return normalise(scores)
+    least = scores.amax(dim=-1, keepdim=True) + math.log(share)
+    return normalise(scores.masked_fill(scores < least, -math.inf))
+
+
+def typical(scores: Tensor, mass: float) -> Tensor:
+    """The fewest ids whose mass reaches `mass`, those first whose surprise is nearest to the expected; normalised.
+
+    Meister et al. (2023), "Locally typical sampling": the distance is |−log p − H|, with H the entropy of the row.
+    """
+    log_probs = normalise(scores)
+    return log_probs if mass == 1 else normalise(fewest(log_probs, typicality(log_probs), mass))
+
+
+def typicality(log_probs: Tensor) -> Tensor:
+    """How near each id's surprise is to the expected one: 0 is there, and less is farther."""
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # what is impossible adds nothing
+    entropy = -(log_probs.exp() * finite).sum(dim=-1, keepdim=True)
+    return -(log_probs + entropy).abs()
+
+
+def fewest(log_probs: Tensor, key: Tensor, share: float) -> Tensor:
+    """-inf but for the fewest ids, those of greatest key first (the first of equals first), whose mass reaches it."""
+    order, late, settled = _late(log_probs, key, share, stable=False)
+    if not settled:
+        order, late, _ = _late(log_probs, key, share, stable=True)
+    return log_probs.masked_fill(torch.empty_like(late).scatter(-1, order, late), -math.inf)
+
+
+def _late(log_probs: Tensor, key: Tensor, share: float, stable: bool) -> tuple[Tensor, Tensor, bool]:
+    """Ids by key, greatest first; which come after the share is reached; whether the order of equals has no say in it.
+
+    On a CPU a sort that may shuffle equals takes a tenth of the time.
+    """
+    if stable or key.device.type != "cpu":
+        order, stable = key.sort(dim=-1, descending=True, stable=True).indices, True
+    else:
+        order = torch.from_numpy(np.argsort(-key.detach().numpy(), axis=-1))
+    mass = log_probs.gather(-1, order).double().exp()  # a running sum of float32 goes astray over many ids
     before = mass.cumsum(dim=-1) - mass
-    # A mass of p that rounding has put a hair below p has reached it; relative, so that the best always stays.
-    kept = ordered.masked_fill(before >= p * (1 - 1e-6), -math.inf)
-    return normalise(torch.empty_like(kept).scatter(-1, ids, kept))
+    # A mass of p that rounding has put a hair below p has reached it; relative, so that the first always stays.
+    late = before >= share * (1 - 1e-6)
+    if stable:
+        return order, late, True
+    ordered = key.gather(-1, order)
+    edge = ordered.masked_fill(late, math.inf).amin(dim=-1, keepdim=True)
+    return order, late, bool(((ordered == edge).sum(dim=-1) == 1).all())
 
 
 # ------------------------------------------------------------------------------------------------ scores
@@ -110,16 +187,18 @@ def penalise(scores: Tensor, which: Tensor, penalty: float) -> Tensor:
     """
     chance = math.log(scores.shape[-1])
     x = scores + chance
-    return torch.where(which, torch.where(x > 0, x / penalty, x * penalty) - chance, scores)
+    either = torch.minimum if penalty > 1 else torch.maximum  # of the two, the one that the sign of x asks for
+    return torch.where(which, either(x / penalty, x * penalty) - chance, scores)
 
 
 # ------------------------------------------------------------------------------------------------ memory
 
 
 class Rules:
-    """The rules that look back (repetition, no_repeat) and those that never change (banned, allowed), for B rows.
+    """The rules that look back (repetition, no_repeat, least) and those that never change (bias, banned, allowed).
 
-    A step costs the same however long the text has grown, and nothing is remembered that no rule asks for.
+    They hold for B rows, which are written side by side. A step costs the same however long the text has grown, and
+    nothing is remembered that no rule asks for.
 
         scores = rules.scores(log_probs)    then choose one id a row    then rules.wrote(chosen)
     """
@@ -130,15 +209,20 @@ class Rules:
         written: Sequence[Sequence[int]],  # for each row, the ids that count as already written
         banned: Iterable[int] = (),
         allowed: Iterable[int] | None = None,  # None: all
+        end: int | None = None,
+        least: int = 0,  # tokens to be written before `end`
     ):
         self.penalty = how.repetition
         self.n = how.no_repeat
+        self.bias = dict(how.bias)
         self.banned = tuple(banned)
         self.allowed = None if allowed is None else tuple(allowed)
-        self.forbidden: Tensor | None = None  # (V,), once V is known
+        self.added: Tensor | None = None  # (V,): the bias, and -inf for what is never written; once V is known
         self.seen: Tensor | None = None  # (B, V), once V is known
         self.written = written
         self.grams = [_Grams(self.n, ids) for ids in written] if self.n > 1 else []
+        self.early = 0 if end is None else least  # tokens still to be written before the end
+        self.end = end
 
     def scores(self, log_probs: Tensor) -> Tensor:
         """(B, V) → (B, V), in at least single precision."""
@@ -151,19 +235,22 @@ class Rules:
             scores = penalise(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
             scores = forbid(scores, self.seen)
-        if self.grams:
-            repeats = torch.zeros_like(scores, dtype=torch.bool)
-            for row, grams in enumerate(self.grams):
-                repeats[row, list(grams.repeats())] = True
-            scores = forbid(scores, repeats)
-        if self.banned or self.allowed is not None:
-            if self.forbidden is None:
-                self.forbidden = self._forbidden(scores)
-            scores = forbid(scores, self.forbidden)
+        if self.bias or self.banned or self.allowed is not None:
+            if self.added is None:
+                self.added = self._added(scores)
+            scores = scores + self.added
+        repeats = [(row, ids) for row, grams in enumerate(self.grams) if (ids := grams.repeats())]
+        if repeats or self.early:
+            scores = scores.clone()
+            for row, ids in repeats:
+                scores[row, list(ids)] = -math.inf
+            if self.early:
+                scores[:, self.end] = -math.inf
         return scores
 
     def wrote(self, ids: Tensor) -> None:
         """One id a row (B,)."""
+        self.early = max(0, self.early - 1)
         if self.seen is not None:
             self.seen.scatter_(1, ids[:, None].to(self.seen.device), True)
         if self.grams:
@@ -180,13 +267,18 @@ class Rules:
     def _looks_at_single_ids(self) -> bool:
         return self.penalty != 1 or self.n == 1
 
-    def _forbidden(self, scores: Tensor) -> Tensor:
-        forbidden = torch.zeros_like(scores[0], dtype=torch.bool)
+    def _added(self, scores: Tensor) -> Tensor:
+        added = torch.zeros_like(scores[0])
+        for id, value in self.bias.items():
+            if not isinstance(id, int) or not 0 <= id < len(added):
+                raise NextwordError(f"A bias is set on {id!r}; expected an id from 0 to {len(added) - 1}.")
+            added[id] = value
         if self.allowed is not None:
-            forbidden[:] = True
-            forbidden[list(self.allowed)] = False
-        forbidden[list(self.banned)] = True
-        return forbidden
+            others = torch.ones_like(added, dtype=torch.bool)
+            others[list(self.allowed)] = False
+            added = added.masked_fill(others, -math.inf)
+        added[list(self.banned)] = -math.inf
+        return added
 
 
 class _Grams:

@@ -1,4 +1,4 @@
-"""One token after another: greedy, or drawn from the model under the rules.
+"""One token after another: greedy, or drawn from the model under the rules; one row, or many side by side.
 
 The log-probability that comes with a token is the model's own, untouched by temperature, top-k, top-p or repetition:
 added up, they are what `score` would say of the text.
@@ -6,15 +6,65 @@ added up, they are what `score` would say of the text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from nextword import nest
 from nextword.contract import Autoregressive, Greedy, Sample, State
-from nextword.generation.rules import Rules, ensure_numbers, temperature, top_k, top_p, validate
+from nextword.generation.choosing import NOTHING, choose, seeded
+from nextword.generation.rules import Rules, validate
+
+
+class Rows:
+    """B rows that are written side by side. Consumes the state.
+
+        while rows:
+            for id, log_prob in rows.step(): ...     one token in each row; NOTHING where the rules leave none
+            rows.keep([0, 2])                        the others have ended, and cost nothing from here on
+
+    Each row has its own generator, so that what it says does not depend on its neighbours.
+    """
+
+    def __init__(
+        self,
+        model: Autoregressive,
+        last: Tensor,
+        state: State,
+        how: Greedy | Sample,
+        rules: Rules,
+        generators: Sequence[torch.Generator] | None = None,
+    ):
+        self.model, self.last, self.state, self.how, self.rules = model, last, state, how, rules
+        self.generators = list(generators or [seeded(how, row) for row in range(len(last))])
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    @torch.no_grad()
+    def step(self) -> list[tuple[int, float]]:
+        log_probs, self.state = self.model.step(self.last, self.state)
+        chosen = choose(self.rules.scores(log_probs), self.how, self.generators)
+        ids = chosen.tolist()
+        if NOTHING in ids:  # such a row must be fed something until it is left out
+            chosen = chosen.clamp(min=0)
+        own = log_probs.gather(1, chosen.unsqueeze(1)).tolist()
+        self.rules.wrote(chosen)
+        self.last = chosen.to(self.last)
+        return [(id, log_prob) for id, (log_prob,) in zip(ids, own, strict=True)]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Goes on with these rows alone."""
+        if len(rows) == len(self):
+            return
+        taken = torch.tensor(rows, dtype=torch.long, device=self.last.device)
+        self.last = self.last[taken]
+        self.generators = [self.generators[row] for row in rows]
+        if rows:
+            self.state = nest.take(self.state, taken)
+            self.rules.take(taken)
 
 
 def tokens(
@@ -26,31 +76,27 @@ def tokens(
     written: Sequence[int] = (),
     banned: Iterable[int] = (),
     allowed: Iterable[int] | None = None,
+    end: int | None = None,
+    least: int = 0,
     generator: torch.Generator | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Endless pairs (id, log p) for one row, each made when it is asked for; `last` (1,) is fed first.
 
     Consumes the state. `written` are ids, usually the prompt's, that the repetition rules count besides those made
-    here. Ends only when the rules leave nothing to write. The generator (on the CPU) replaces `how.seed`.
+    here. `end` is not written before `least` other tokens, and ends nothing: the stream ends only when the rules leave
+    nothing to write. The generator (on the CPU) replaces `how.seed`.
     """
     validate(how)  # here and not in the stream: a generator function would wait for the first `next`
-    rules = Rules(how, [written], banned, allowed)
-    return _stream(model, last, state, how, rules, generator or seeded(how))
+    rules = Rules(how, [written], banned, allowed, end, least)
+    return _stream(Rows(model, last, state, how, rules, [generator] if generator else None))
 
 
-@torch.no_grad()
-def _stream(
-    model: Autoregressive, last: Tensor, state: State, how: Greedy | Sample, rules: Rules, generator: torch.Generator
-) -> Iterator[tuple[int, float]]:
+def _stream(rows: Rows) -> Iterator[tuple[int, float]]:
     while True:
-        log_probs, state = model.step(last, state)
-        chosen = choose(rules.scores(log_probs), how, generator)
-        id = int(chosen)
-        if id == NOTHING:
+        (made,) = rows.step()
+        if made[0] == NOTHING:
             return
-        rules.wrote(chosen)
-        last = chosen.to(last)
-        yield id, float(log_probs[0, id])
+        yield made
 
 
 class Written(NamedTuple):
@@ -61,7 +107,6 @@ class Written(NamedTuple):
     lengths: Tensor  # (B,), the `end` included
 
 
-@torch.no_grad()
 def tokens_batch(
     model: Autoregressive,
     last: Tensor,
@@ -73,78 +118,31 @@ def tokens_batch(
     written: Sequence[Sequence[int]] | None = None,
     banned: Iterable[int] = (),
     allowed: Iterable[int] | None = None,
-    generator: torch.Generator | None = None,
+    least: int = 0,
+    generators: Sequence[torch.Generator] | None = None,
 ) -> Written:
-    """Continues B rows at once, each until `end` or `length` tokens; stops when all have ended."""
+    """Continues B rows at once, each until `end` or `length` tokens; a row that has ended costs nothing more."""
     validate(how)
-    generator = generator or seeded(how)
-    rows = len(last)
-    rules = Rules(how, written or [()] * rows, banned, allowed)
-    live = torch.ones(rows, dtype=torch.bool, device=last.device)
-    ids: list[Tensor] = []
-    log_ps: list[Tensor] = []
-    lengths = torch.zeros(rows, dtype=torch.long, device=last.device)
+    count = len(last)
+    rules = Rules(how, written or [()] * count, banned, allowed, end, least)
+    rows = Rows(model, last, state, how, rules, generators)
+    made: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+    live = list(range(count))
     for _ in range(length):
-        log_probs, state = model.step(last, state)
-        chosen = choose(rules.scores(log_probs), how, generator).to(last)
-        live = live & (chosen != NOTHING)
-        chosen = chosen.masked_fill(~live, 0 if end is None else end)
-        log_p = log_probs.gather(1, chosen[:, None].long()).squeeze(1)
-        ids.append(chosen)
-        log_ps.append(log_p.float().masked_fill(~live, 0.0))
-        lengths += live
-        if end is not None:
-            live = live & (chosen != end)
-        if not live.any():
+        goes_on = []
+        for place, (row, one) in enumerate(zip(live, rows.step(), strict=True)):
+            if one[0] != NOTHING:
+                made[row].append(one)
+            if one[0] not in (NOTHING, end):
+                goes_on.append(place)
+        rows.keep(goes_on)
+        live = [live[place] for place in goes_on]
+        if not live:
             break
-        rules.wrote(chosen.long())
-        last = chosen
-    if not ids:
-        return Written(last.new_zeros(rows, 0), torch.zeros(rows, 0, device=last.device), lengths)
-    longest = int(lengths.max())  # a row that could write nothing took part in a step without adding to it
-    return Written(torch.stack(ids, 1)[:, :longest], torch.stack(log_ps, 1)[:, :longest], lengths)
-
-
-# ------------------------------------------------------------------------------------------------ choosing
-
-NOTHING = -1  # in place of an id, where the rules leave none
-
-
-def choose(scores: Tensor, how: Greedy | Sample, generator: torch.Generator) -> Tensor:
-    """One id for each row of the scores (B, V) → (B,); NOTHING where a row is all -inf."""
-    best = scores.max(dim=-1)
-    ensure_numbers(best.values)
-    if isinstance(how, Greedy) or how.temperature == 0:
-        chosen = best.indices
-    else:
-        if how.temperature != 1:
-            scores = temperature(scores, how.temperature)
-        if how.top_k:
-            scores = top_k(scores, how.top_k)
-        if how.top_p != 1:
-            scores = top_p(scores, how.top_p)
-        chosen = draw(scores, generator)
-    return chosen.masked_fill(best.values == -math.inf, NOTHING)
-
-
-def draw(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """One id for each row, with probability in proportion to exp(scores), by inverting the cumulative sum.
-
-    One uniform number a row, drawn on the CPU: the same seed writes the same text on every device.
-    """
-    uniform = torch.rand(len(scores), 1, generator=generator, dtype=torch.float64)
-    cumulative = (scores - scores.max(dim=-1, keepdim=True).values).cpu().double().exp().cumsum(dim=-1)
-    # The first id whose sum is above a number below one: never an id of probability zero, which adds nothing.
-    cumulative = cumulative / cumulative[:, -1:]
-    chosen = torch.searchsorted(cumulative, uniform, right=True).squeeze(1)
-    return chosen.clamp(max=scores.shape[-1] - 1).to(scores.device)
-
-
-def seeded(how: Greedy | Sample) -> torch.Generator:
-    """A generator that starts at the seed asked for, or anywhere."""
-    generator = torch.Generator()
-    if isinstance(how, Sample) and how.seed is not None:
-        generator.manual_seed(how.seed)
-    else:
-        generator.seed()
-    return generator
+    lengths = [len(one) for one in made]
+    longest = max(lengths, default=0)
+    padded = [one + [(end or 0, 0.0)] * (longest - len(one)) for one in made]
+    ids = torch.tensor([[id for id, _ in one] for one in padded], dtype=last.dtype, device=last.device)
+    log_probs = torch.tensor([[p for _, p in one] for one in padded], dtype=torch.float, device=last.device)
+    shape = count, longest
+    return Written(ids.view(shape), log_probs.view(shape), torch.tensor(lengths, device=last.device))

@@ -26,6 +26,10 @@ class Stopper:
     def __init__(self, stop: Stop):
         if stop.length < 0:
             raise NextwordError(f"The length to generate is {stop.length}; it must be 0 or more tokens.")
+        if not 0 <= stop.least <= stop.length:
+            raise NextwordError(
+                f"The least length is {stop.least} tokens; it must lie between 0 and the greatest, {stop.length}."
+            )
         if "" in stop.strings:
             raise NextwordError("A stop string is empty, and would stop every text before it begins. Leave it out.")
         self.stop = stop

@@ -1,0 +1,181 @@
+"""`nextword data … --clean`: what goes, what stays, what is said about it; and a mixture seen by the command."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.corpora import open_corpus
+from tests.cli.conftest import Cli, contents
+
+WORDS = [f"word{i}" for i in range(900)]
+SPAM = [f"spam{i}" for i in range(50)]
+
+
+def prose(seed: int, words: list[str] = WORDS, length: int = 150) -> str:
+    return " ".join(random.Random(seed).choices(words, k=length))
+
+
+def jsonl(path: Path, texts: dict[str, str]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"id": id, "text": text}) + "\n" for id, text in texts.items()))
+    return path
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Path:
+    """Forty fine documents, two of them twice; thirty of spam; one that holds test text; one like a held-out one."""
+    texts = {f"fine{i}": prose(i) for i in range(40)}
+    texts |= {"copy3": texts["fine3"].upper(), "copy4": texts["fine4"] + " end"}
+    texts |= {f"spam{i}": prose(500 + i, SPAM) for i in range(30)}
+    texts["leak"] = f"{prose(60)} {prose(900)[:400]} {prose(61)}"
+    texts["held"] = f"{prose(800)} more"
+    jsonl(tmp_path / "crawl" / "train.jsonl", texts)
+    jsonl(tmp_path / "crawl" / "valid.jsonl", {"v": prose(800)})
+    jsonl(tmp_path / "crawl" / "test.jsonl", {"t": prose(801)})
+    jsonl(tmp_path / "eval.jsonl", {"e0": prose(900), "e1": prose(901)})
+    jsonl(tmp_path / "good.jsonl", {f"g{i}": prose(1000 + i) for i in range(60)})
+    return tmp_path / "crawl"
+
+
+def step(report: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in report["steps"] if one["name"] == name)
+
+
+def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    good, evaluated = tmp_path / "good.jsonl", tmp_path / "eval.jsonl"
+    report = js("data", crawl, "--clean", out, "--deduplicate", "--quality", good, "--against", evaluated)
+    assert [one["name"] for one in report["steps"]] == ["quality", "duplicates", "contamination"]
+    left = ids(out / "train.jsonl")
+    assert not [id for id in left if id.startswith("spam")]
+    assert step(report, "quality")["documents"] == 74
+    assert step(report, "quality")["facts"]["ranked"] > 0.5
+    for before, after in zip(report["steps"], report["steps"][1:], strict=False):
+        assert (after["documents"], after["bytes"]) == (before["documents_left"], before["bytes_left"])
+    assert step(report, "contamination")["documents_left"] == len(left)
+    assert json.loads((out / "report.json").read_text())["steps"] == report["steps"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "quality.safetensors",
+        "report.json",
+        "test.jsonl",
+        "train.jsonl",
+        "valid.jsonl",
+    ]
+    again = tmp_path / "again"
+    js(
+        "data",
+        crawl,
+        "--clean",
+        again,
+        "--deduplicate",
+        "--quality",
+        out / "quality.safetensors",
+        "--against",
+        evaluated,
+    )
+    assert contents(again)["train.jsonl"] == contents(out)["train.jsonl"]
+
+
+def test_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = contents(crawl)
+    report = js("data", crawl, "--clean", out, "--deduplicate", "--against", tmp_path / "eval.jsonl")
+    kept = [id for id in ids(crawl / "train.jsonl") if id not in ("copy3", "copy4", "held", "leak")]
+    assert ids(out / "train.jsonl") == [*kept, "leak#1", "leak#2"]
+    assert step(report, "duplicates")["facts"]["of_held_out"] == 1
+    assert [e["id"] for e in step(report, "duplicates")["examples"]] == ["copy3", "copy4", "held"]
+    assert step(report, "duplicates")["examples"][0]["why"] == "100% as fine3"
+    facts = step(report, "contamination")["facts"]
+    assert (facts["cut"], facts["dropped"]) == (1, 0)
+    assert (facts["sets"][0]["n"], facts["sets"][0]["dirty"], facts["sets"][0]["documents"]) == (13, 1, 2)
+    old, new = open_corpus(crawl), open_corpus(out)
+    for split in ("valid", "test"):  # held-out text is as it was
+        assert [d.text for d in new.documents(split)] == [d.text for d in old.documents(split)]
+    texts = {d.id: d.text for d in old.documents("train")}
+    assert all(d.text == texts[d.id] for d in new.documents("train") if "#" not in d.id)
+    assert contents(crawl) == before
+    shown = cli(
+        "data", crawl, "--clean", tmp_path / "shown", "--deduplicate", "--against", tmp_path / "eval.jsonl"
+    ).stdout
+    assert "100% as fine3" in shown
+    assert "1 training documents were cut, 0 dropped" in shown
+
+
+def test_clean_text_is_untouched(js: Any, tmp_path: Path) -> None:
+    jsonl(tmp_path / "text.jsonl", {f"d{i}": prose(i) for i in range(200)})
+    jsonl(tmp_path / "eval.jsonl", {"e": prose(900)})
+    js(
+        "data",
+        tmp_path / "text.jsonl",
+        "--clean",
+        tmp_path / "out",
+        "--deduplicate",
+        "--against",
+        tmp_path / "eval.jsonl",
+    )
+    old, new = open_corpus(tmp_path / "text.jsonl"), open_corpus(tmp_path / "out")
+    for split in ("train", "valid", "test"):
+        assert [(d.id, d.text) for d in new.documents(split)] == [(d.id, d.text) for d in old.documents(split)]
+
+
+def test_bad_input(cli: Cli, crawl: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def refused(*words: str | Path) -> str:
+        said = cli("data", *words, fails=True).stderr
+        assert not out.exists()
+        assert not list(tmp_path.glob(".*.part"))
+        return " ".join(said.split())
+
+    assert "Say what to remove" in refused(crawl, "--clean", out)
+    assert "go with --clean OUT" in refused(crawl, "--deduplicate")
+    assert "needs a text" in refused("--clean", out, "--deduplicate")
+    assert "nothing is overwritten" in " ".join(
+        cli("data", crawl, "--clean", crawl, "--deduplicate", fails=True).stderr.split()
+    )
+    jsonl(tmp_path / "tiny.jsonl", {"t": "two words"})
+    assert "too short to look for" in refused(crawl, "--clean", out, "--against", tmp_path / "tiny.jsonl")
+    assert "at least 20 are needed" in refused(crawl, "--clean", out, "--quality", tmp_path / "tiny.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "is empty" in refused(crawl, "--clean", out, "--against", tmp_path / "empty.jsonl")
+    jsonl(tmp_path / "only" / "test.jsonl", {"t": prose(1)})
+    assert "has no training text" in refused(tmp_path / "only", "--clean", out, "--deduplicate")
+    jsonl(tmp_path / "same" / "train.jsonl", {"a": prose(1)})
+    for split in ("valid", "test"):
+        jsonl(tmp_path / "same" / f"{split}.jsonl", {"a": prose(1)})
+    assert "Nothing of same would be left" in refused(tmp_path / "same", "--clean", out, "--deduplicate")
+
+
+def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
+    (tmp_path / "mix.toml").write_text(
+        '[[source]]\ndata = "crawl"\nweight = 3\n[[source]]\ndata = "python"\nweight = 1\n'
+    )
+    about = js("data", tmp_path / "mix.toml")
+    assert [(row["name"], row["weight"]) for row in about["sources"]] == [("crawl", 0.75), ("python", 0.25)]
+    assert about["sources"][0]["epochs"] > 1 > about["sources"][1]["epochs"]
+    assert set(about["splits"]) == {"train", "valid", "test"}
+    assert "epochs in a pass" in cli("data", tmp_path / "mix.toml").stdout
+
+
+def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Path) -> None:
+    """What `evaluate --against` says: of three documents, the one that the training text holds is dirty."""
+    from nextword.cli.cleaning import score_against, show_apart
+    from nextword.corpora import open_whole
+    from nextword.language_model import load
+
+    seen = next(open_corpus(text).documents("train")).text[:300]
+    path = jsonl(tmp_path / "three.jsonl", {"new": prose(1), "seen": seen, "other": prose(2)})
+    result = score_against(load(trained, "cpu"), open_whole(path), "test", str(text), quiet=True)
+    assert [result[key]["documents"] for key in ("all", "clean", "dirty")] == [3, 2, 1]
+    assert result["all"]["nats"] == pytest.approx(result["clean"]["nats"] + result["dirty"]["nats"])
+    assert result["examples"][0]["document"] == "seen"
+    show_apart(result)
