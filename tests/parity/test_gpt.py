@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, Vocabulary
 from nextword.layers.attention import banded
+from nextword.models import recorded
+from nextword.models.causal import CausalNetwork
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
@@ -192,3 +195,59 @@ def test_training_on_more_than_a_window_is_refused() -> None:
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(NextwordError, match="width = 10 cannot be cut into heads = 4"):
         GPT2Config(width=10, heads=4)
+
+
+# ------------------------------------------------------------------------------------------------ recorded steps
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("which", range(5))
+@torch.no_grad()
+def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows even and uneven, slots that run out, a state that comes from elsewhere in between, up to the window."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("NO GPU HERE: this test proves nothing of graphs")
+    monkeypatch.setattr(recorded, "LEAST", 8)
+    network = networks()[which].to(device)
+    steps = recorded.Steps(network)
+    ids = torch.randint(0, SIZE, (3, 4), device=device)
+    for lengths in ([4, 4, 4], [4, 2, 3]):
+        fixed = network.prompt(ids, torch.tensor(lengths, device=device))
+        plain = nest.clone(fixed)
+        n = 0
+        while steps.suit(fixed):
+            last = torch.randint(0, SIZE, (3,), device=device)
+            got, fixed = steps(last, fixed)
+            want, plain = CausalNetwork.step(network, last, plain)
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+            if n == 3:  # other rows, as a beam would choose them
+                rows = torch.tensor([2, 0, 0], device=device)
+                fixed, plain = nest.take(fixed, rows), nest.take(plain, rows)
+            n += 1
+        assert n == 12
+        assert len(steps.made) == 2
+        got, _ = network.step(last, fixed)  # the window is full: it moves on from what the slots hold
+        want, _ = CausalNetwork.step(network, last, plain)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_two_texts_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one has read is not written over while it goes on; when it is done with, its place is used again."""
+    network = networks()[1]
+    steps = recorded.Steps(network)
+    ids = torch.randint(0, SIZE, (2, 1, 4))
+    a, b = (network.prompt(x, torch.tensor([4])) for x in ids)
+    plain = [nest.clone(a), nest.clone(b)]
+    for _ in range(4):
+        last = torch.randint(0, SIZE, (2, 1))
+        got_a, a = steps(last[0], a)
+        got_b, b = steps(last[1], b)
+        for i, got in enumerate((got_a, got_b)):
+            want, plain[i] = CausalNetwork.step(network, last[i], plain[i])
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert len(steps.made) == 2
+    del a
+    steps(last[0], network.prompt(ids[0], torch.tensor([4])))
+    assert len(steps.made) == 2
+    assert copy.deepcopy(network).steps.network is not network

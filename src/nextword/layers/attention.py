@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.layers import past
+from nextword.layers.past import Reading
 from nextword.layers.products import Product
 
 Layer = tuple[Tensor, Tensor]  # keys, values: each (B, H, C, D)
@@ -24,23 +24,23 @@ Layer = tuple[Tensor, Tensor]  # keys, values: each (B, H, C, D)
 class SelfAttention(nn.Module):
     """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
 
-    def __init__(self, width: int, heads: int, window: int, dropout: float = 0.0, band: int = 0, bias: bool = True):
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, band: int = 0, bias: bool = True) -> None:
         super().__init__()
-        self.heads, self.window, self.dropout, self.band = heads, window, dropout, band
+        self.heads, self.dropout, self.band = heads, dropout, band
         self.join = Product(width, 3 * width, bias=bias)
         self.out = Product(width, width, bias=bias)
 
-    def forward(self, x: Tensor, state: past.State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        """`state` is the network's, None where nothing is to be kept; `before` this layer's keys and values."""
+    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
+        """`reading` is None where nothing is to be kept; `before` are this layer's keys and values."""
         q, k, v = self.join(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         drop = self.dropout if self.training else 0.0
-        if state is None or not state["most"]:
+        if reading is None or not reading.most:
             y = self._whole(q, k, v, drop)
-            now = None if state is None else (k, v)
+            now = None if reading is None else (k, v)
         else:
             old_k, old_v = before if before is not None else (None, None)
-            now = (past.extended(old_k, k, state, self.window), past.extended(old_v, v, state, self.window))
-            y = self._after(q, now, state, drop)
+            now = (reading.extended(old_k, k), reading.extended(old_v, v))
+            y = self._after(q, now, reading, drop)
         return self.out(y.transpose(1, 2).reshape(x.shape)), now
 
     def _whole(self, q: Tensor, k: Tensor, v: Tensor, drop: float) -> Tensor:
@@ -48,16 +48,13 @@ class SelfAttention(nn.Module):
             return banded(q, k, v, self.band, drop)
         return F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=True)
 
-    def _after(self, q: Tensor, kept: Layer, state: past.State, drop: float) -> Tensor:
-        steps, most = q.shape[2], state["most"]
-        k, v = (t[:, :, : most + steps] for t in kept)
-        if self.band and state["even"]:  # what lies before the band of the first new token is not even looked at
-            first = max(0, most + 1 - self.band)
+    def _after(self, q: Tensor, kept: Layer, reading: Reading, drop: float) -> Tensor:
+        k, v = (t[:, :, : reading.most + reading.steps] for t in kept)
+        mask = reading.visible(self.band)
+        if self.band and reading.even:  # what lies before the band of the first new token is not even looked at
+            first = max(0, reading.most + 1 - self.band)
             k, v = k[:, :, first:], v[:, :, first:]
-            mask = past.visible(state, steps, q.device, self.band)
-            mask = None if mask is None else mask[:, first:]
-        else:
-            mask = past.visible(state, steps, q.device, self.band)
+            mask = None if mask is None or reading.steps == 1 else mask[:, first:]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
 
 

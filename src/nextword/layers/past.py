@@ -30,70 +30,76 @@ def empty(batch: int, device: torch.device) -> State:
     }
 
 
-def positions(state: State | None, steps: int, device: torch.device) -> Tensor:
-    """Where the next tokens stand: (T,), or (B, T) where rows differ."""
-    ahead = torch.arange(steps, device=device)
-    if state is None:
-        return ahead
-    return ahead + state["most"] if state["even"] else ahead + state["length"].unsqueeze(1)
+class Reading:
+    """So many more tokens, read after a state: where they stand, where they are written, and what they may look at.
 
+    Made once for all layers, which ask it the same things.
+    """
 
-def extended(old: Tensor | None, new: Tensor, state: State, window: int) -> Tensor:
-    """Keys, values (B, H, C, D) or ids (B, C) with `new` written after what each row has; room is made where needed."""
-    axis = new.dim() - 2 if new.dim() == 4 else 1
-    most, steps = state["most"], new.shape[axis]
-    if old is None or not most:  # nothing before: no copy
-        return new
-    if old.shape[axis] < most + steps:
-        room = min(max(2 * (most + steps), LEAST), max(window, most + steps))
-        shape = list(new.shape)
-        shape[axis] = room
-        larger = old.new_zeros(shape)
-        larger.narrow(axis, 0, most).copy_(old.narrow(axis, 0, most))
-        old = larger
-    if state["even"]:
-        old.narrow(axis, most, steps).copy_(new)
+    def __init__(self, state: State, steps: int, window: int) -> None:
+        self.state, self.steps, self.window = state, steps, window
+        self.most, self.even, self.device = state["most"], state["even"], state["length"].device
+        ahead = torch.arange(steps, device=self.device)
+        self.positions = ahead + self.most if self.even else ahead + state["length"].unsqueeze(1)  # (T,) or (B, T)
+        self._rows = None if self.even else torch.arange(len(state["length"]), device=self.device).unsqueeze(1)
+        self._seen: dict[int, Tensor | None] = {}
+
+    def extended(self, old: Tensor | None, new: Tensor) -> Tensor:
+        """Keys, values (B, H, C, D) or ids (B, C) with `new` after what each row has; room is made if needed."""
+        axis = 2 if new.dim() == 4 else 1
+        if old is None or not self.most:  # nothing before: no copy
+            return new
+        if old.shape[axis] < self.most + self.steps:
+            old = self._larger(old, new, axis)
+        if self.even:
+            old.narrow(axis, self.most, self.steps).copy_(new)
+        elif new.dim() == 4:
+            old.transpose(1, 2)[self._rows, self.positions] = new.transpose(1, 2)
+        else:
+            old[self._rows, self.positions] = new
         return old
-    rows = torch.arange(len(new), device=new.device).unsqueeze(1)
-    slots = positions(state, steps, new.device)
-    if new.dim() == 4:
-        old.transpose(1, 2)[rows, slots] = new.transpose(1, 2)
-    else:
-        old[rows, slots] = new
-    return old
 
+    def _larger(self, old: Tensor, new: Tensor, axis: int) -> Tensor:
+        needed = self.most + self.steps
+        shape = list(new.shape)
+        shape[axis] = min(max(2 * needed, LEAST), max(self.window, needed))
+        larger = old.new_zeros(shape)
+        larger.narrow(axis, 0, self.most).copy_(old.narrow(axis, 0, self.most))
+        return larger
 
-def advanced(state: State, ids: Tensor, layers: tuple[Any, ...], window: int) -> State:
-    """The state after these tokens, whose keys and values are in `layers` already."""
-    steps = ids.shape[1]
-    return {
-        "ids": extended(state["ids"], ids, state, window),
-        "length": state["length"] + steps,
-        "layers": layers,
-        "most": state["most"] + steps,
-        "even": state["even"],
-    }
+    def visible(self, band: int = 0) -> Tensor | None:
+        """(T, C) or (B, 1, T, C), True where a new token may look, over the slots in use once it is written.
+
+        `band`: at itself and the band − 1 before it alone. None: everywhere, as for one token after rows that are even.
+        """
+        if band not in self._seen:
+            self._seen[band] = self._look(band)
+        return self._seen[band]
+
+    def _look(self, band: int) -> Tensor | None:
+        if self.even and self.steps == 1 and (not band or self.most < band):
+            return None
+        at = self.positions.unsqueeze(-1)
+        slots = torch.arange(self.most + self.steps, device=self.device)
+        seen = slots <= at
+        if band:
+            seen = seen & (slots > at - band)
+        return seen if self.even else seen.unsqueeze(1)
+
+    def done(self, ids: Tensor, layers: tuple[Any, ...]) -> State:
+        """The state after these tokens, whose keys and values are in `layers` already."""
+        return {
+            "ids": self.extended(self.state["ids"], ids),
+            "length": self.state["length"] + self.steps,
+            "layers": layers,
+            "most": self.most + self.steps,
+            "even": self.even,
+        }
 
 
 def settled(state: State, lengths: Tensor) -> State:
     """Rows that were padded at their end have read only so many tokens (B,)."""
     return {**state, "length": lengths.to(state["length"]), "even": bool((lengths == state["most"]).all())}
-
-
-def visible(state: State, steps: int, device: torch.device, band: int = 0) -> Tensor | None:
-    """(T, C) or (B, 1, T, C), True where a new token may look, over the slots in use once it is written.
-
-    `band`: at itself and the band − 1 before it alone. None: everywhere, as for one token after rows that are even.
-    """
-    most = state["most"]
-    if state["even"] and steps == 1 and (not band or most < band):
-        return None
-    at = positions(state, steps, device).unsqueeze(-1)
-    slots = torch.arange(most + steps, device=device)
-    seen = slots <= at
-    if band:
-        seen = seen & (slots > at - band)
-    return seen if state["even"] else seen.unsqueeze(1)
 
 
 def latest(state: State, keep: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.past import State
+from nextword.layers.past import Reading
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
 from nextword.models.causal import check_sizes
@@ -44,14 +44,14 @@ class Block(nn.Module):
     def __init__(self, config: GPT1Config) -> None:
         super().__init__()
         width, self.dropout = config.width, config.dropout
-        self.attention = SelfAttention(width, config.heads, config.window, config.dropout)
+        self.attention = SelfAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
         self.wide = Product(width, 4 * width)
         self.narrow = Product(4 * width, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Tensor, state: State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        y, now = self.attention(x, state, before)
+    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
+        y, now = self.attention(x, reading, before)
         x = self.norm1(x + F.dropout(y, self.dropout, self.training))
         y = self.narrow(F.gelu(self.wide(x), approximate="tanh"))
         return self.norm2(x + F.dropout(y, self.dropout, self.training)), now

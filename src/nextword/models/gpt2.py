@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.past import State
+from nextword.layers.past import Reading
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
 from nextword.models.causal import check_sizes
@@ -48,13 +48,13 @@ class Block(nn.Module):
         super().__init__()
         width, self.dropout = config.width, config.dropout
         self.norm1 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
-        self.attention = SelfAttention(width, config.heads, config.window, config.dropout, band, config.bias)
+        self.attention = SelfAttention(width, config.heads, config.dropout, band, config.bias)
         self.norm2 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
         self.wide = Product(width, 4 * width, bias=config.bias)
         self.narrow = Product(4 * width, width, bias=config.bias)
 
-    def forward(self, x: Tensor, state: State | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        y, now = self.attention(self.norm1(x), state, before)
+    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
+        y, now = self.attention(self.norm1(x), reading, before)
         x = x + F.dropout(y, self.dropout, self.training)
         y = self.narrow(F.gelu(self.wide(self.norm2(x)), approximate="tanh"))
         return x + F.dropout(y, self.dropout, self.training), now

@@ -18,10 +18,11 @@ from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers import past
 from nextword.layers.eight_bits import narrow
 from nextword.models.causal import CausalNetwork
+from nextword.models.recorded import Steps
 
 
 class Windowed(CausalNetwork):
-    """Token and position embeddings, then `blocks` (x, state, before) → (x, keys and values), then `finish`."""
+    """Token and position embeddings, then `blocks` (x, reading, before) → (x, keys and values), then `finish`."""
 
     window: int
     blocks: nn.ModuleList
@@ -34,6 +35,7 @@ class Windowed(CausalNetwork):
         self.positions = nn.Embedding(config.window, config.width)
         self.widths = [config.width] * (config.layers + 1)
         self.checkpointing = False
+        self.steps = Steps(self)
 
     def compile_training(self) -> None:
         """Let torch fuse what training computes; reading with a state stays as it is."""
@@ -74,7 +76,7 @@ class Windowed(CausalNetwork):
         while True:
             room = self.window - state["most"]
             if room and (ids.shape[1] or not parts):
-                layers, state = self._read(ids[:, :room], state)
+                layers, state = self.read(ids[:, :room], state)
                 parts.append(layers)
             ids = ids[:, room:]
             if not ids.shape[1]:
@@ -83,7 +85,7 @@ class Windowed(CausalNetwork):
 
     def _train(self, ids: Tensor) -> list[Tensor]:
         """A batch at once, with nothing before it and nothing kept."""
-        x = self._enter(ids, None)
+        x = self._enter(ids, torch.arange(ids.shape[1], device=ids.device))
         outputs = [x]
         for block in self.blocks:
             if self.checkpointing and torch.is_grad_enabled():
@@ -94,27 +96,32 @@ class Windowed(CausalNetwork):
         outputs[-1] = self.finish(x)
         return outputs
 
-    def _read(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
+    def read(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
         """What fits into the window after what was read."""
-        x = self._enter(ids, state)
+        reading = past.Reading(state, ids.shape[1], self.window)
+        x = self._enter(ids, reading.positions)
         outputs, kept = [x], []
         for i, block in enumerate(self.blocks):
-            x, now = block(x, state, state["layers"][i] if state["layers"] else None)
+            x, now = block(x, reading, state["layers"][i] if state["layers"] else None)
             outputs.append(x)
             kept.append(now)
         outputs[-1] = self.finish(x)
-        return outputs, past.advanced(state, ids, tuple(kept), self.window)
+        return outputs, reading.done(ids, tuple(kept))
 
-    def _enter(self, ids: Tensor, state: past.State | None) -> Tensor:
-        x = self.embedding(ids) + self.positions(past.positions(state, ids.shape[1], ids.device))
-        return F.dropout(x, self.config.dropout, self.training)
+    def _enter(self, ids: Tensor, positions: Tensor) -> Tensor:
+        return F.dropout(self.embedding(ids) + self.positions(positions), self.config.dropout, self.training)
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        if last.is_cuda and not torch.is_grad_enabled() and self.steps.suit(state):
+            return self.steps(last, state)
+        return super().step(last, state)
 
     def _moved_on(self, state: past.State) -> State:
         """The window is full: the later half of what was read, read again."""
         ids, lengths = past.latest(state, self.window - self.stride)
         if not ids.shape[1]:  # a window of one token
             return past.empty(len(ids), ids.device)
-        _, fresh = self._read(ids, past.empty(len(ids), ids.device))
+        _, fresh = self.read(ids, past.empty(len(ids), ids.device))
         return past.settled(fresh, lengths)
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:

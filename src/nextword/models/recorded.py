@@ -1,0 +1,134 @@
+"""Writing token by token on a GPU: a step of fixed shapes, recorded once as a graph and replayed.
+
+A step launches a few hundred small kernels, and to launch them one by one takes longer than to run them. A graph has
+fixed shapes and places, so keys and values lie in `slots` slots from the start, each row writes where its length says,
+and all slots are looked at under a mask. Slots are as many as a power of two holds, so that few graphs serve any
+length; where they run out, the next graph takes over with what was read.
+
+    state of any origin ──copied in──▶ [ kept: ids, length, keys, values ] ──replay──▶ log p, and kept is one longer
+    kept itself         ──────────────▶            (no copy)
+
+What `kept` holds belongs to the state that was returned last. While someone still has that state, another text is not
+written over it: it gets a graph of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nextword.layers import past
+
+LEAST = 128  # slots of the smallest graph
+GRAPHS = 6  # kept at once; each holds keys and values for its rows and slots
+
+
+class FixedStep:
+    """One step of a network for so many rows and slots, without a shape or a place that changes."""
+
+    def __init__(self, network: Any, rows: int, slots: int, like: past.State) -> None:
+        self.network, self.rows, self.slots = network, rows, slots
+        device = like["length"].device
+        self.last = torch.zeros(rows, dtype=torch.long, device=device)
+        layers = tuple(tuple(t.new_zeros(rows, t.shape[1], slots, t.shape[3]) for t in pair) for pair in like["layers"])
+        self.kept: dict[str, Any] = {
+            "ids": torch.zeros(rows, slots, dtype=torch.long, device=device),
+            "length": torch.zeros(rows, dtype=torch.long, device=device),
+            "layers": layers,
+        }
+        self.log_probs: Tensor | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.held: weakref.ref[Tensor] | None = None  # the lengths in the state that was returned last
+
+    def owns(self, state: past.State) -> bool:
+        return bool(state["layers"]) and state["layers"][0][0] is self.kept["layers"][0][0]
+
+    def free(self) -> bool:
+        """Nobody has the state any more that was returned last."""
+        return self.held is None or self.held() is None
+
+    def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
+        if not self.owns(state):
+            self._take_in(state)
+        self.last.copy_(last)
+        if self.last.is_cuda:
+            self._replay()
+        else:
+            self.log_probs = self.work()
+        assert self.log_probs is not None
+        length = self.kept["length"].view(-1)
+        self.held = weakref.ref(length)
+        return self.log_probs.clone(), {
+            **self.kept,
+            "length": length,
+            "most": state["most"] + 1,
+            "even": state["even"],
+        }
+
+    def work(self) -> Tensor:
+        """Read `last`, write it into the slots, and say what may follow."""
+        state = {**self.kept, "most": self.slots - 1, "even": False}
+        layers, _ = self.network.read(self.last.unsqueeze(1), state)
+        self.kept["length"].add_(1)
+        return self.network.readout.log_probs(layers[-1][:, -1])
+
+    def _take_in(self, state: past.State) -> None:
+        most = state["most"]
+        self.kept["length"].copy_(state["length"])
+        self.kept["ids"][:, :most].copy_(state["ids"][:, :most])
+        for ours, theirs in zip(self.kept["layers"], state["layers"], strict=True):
+            for to, t in zip(ours, theirs, strict=True):
+                to[:, :, :most].copy_(t[:, :, :most])
+
+    def _replay(self) -> None:
+        if self.graph is None:
+            self._record()
+            assert self.graph is not None
+        self.graph.replay()
+
+    def _record(self) -> None:
+        length = self.kept["length"].clone()
+        stream = torch.cuda.Stream(self.last.device)
+        stream.wait_stream(torch.cuda.current_stream(self.last.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # makes every library ready; what it wrote is written over
+                self.work()
+                self.kept["length"].copy_(length)
+        torch.cuda.current_stream(self.last.device).wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.log_probs = self.work()
+        self.kept["length"].copy_(length)
+
+
+class Steps:
+    """The steps that a network has recorded so far, the latest used last."""
+
+    def __init__(self, network: Any) -> None:
+        self.network = network
+        self.made: list[FixedStep] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Steps:
+        return Steps(copy.deepcopy(self.network, memo))  # the copy records its own
+
+    def suit(self, state: past.State) -> bool:
+        """Whether something was read, and one token more has room in the window."""
+        return bool(state["layers"]) and 0 < state["most"] < self.network.window
+
+    def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
+        step = self._step(len(last), state)
+        self.made = [*(one for one in self.made if one is not step), step][-GRAPHS:]
+        return step(last, state)
+
+    def _step(self, rows: int, state: past.State) -> FixedStep:
+        slots = LEAST
+        while slots < state["most"] + 1:
+            slots *= 2
+        slots = min(slots, self.network.window)
+        fitting = [one for one in self.made if (one.rows, one.slots) == (rows, slots)]
+        own = next((one for one in fitting if one.owns(state)), None)
+        return own or next((one for one in fitting if one.free()), None) or FixedStep(self.network, rows, slots, state)
