@@ -1,4 +1,4 @@
-"""`nextword evaluate`: how well a run predicts a text."""
+"""`nextword evaluate`: how well a run predicts a text, or does a task that is put in words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from nextword.cli.console import console, emit_json, progress_bar, read_lines
-from nextword.cli.options import Device, Json, Quiet, Run
+from nextword.cli.options import Device, Json, Quiet
 from nextword.infinity import number
 
 
 def evaluate(
-    run: Run,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run folder (see `nextword runs`).", show_default=False)
+    ] = "",
     data: Annotated[str, typer.Option("--data", help="Another text: a path or a name. Default: the run's own.")] = "",
     split: Annotated[
         str, typer.Option("--split", help="train, valid or test. Default: test; a text without splits is scored whole.")
@@ -25,8 +27,16 @@ def evaluate(
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Dynamic evaluation: it learns as it reads.")] = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="cache.lambda, .theta, .window, dynamic.rate, .lambda, … "),
+        typer.Option("--set", metavar="A.B=C", help="cache.lambda, .theta, .window, dynamic.rate, task.rule, … "),
     ] = None,
+    task: Annotated[str, typer.Option("--task", help="A task put in words: its name, or a .toml of yours.")] = "",
+    shots: Annotated[int, typer.Option("--shots", help="Solved examples before each question.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", help="Ask a sample of so many questions.")] = 0,
+    tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the shots and the sample.")] = 0,
+    against: Annotated[
+        str, typer.Option("--against", metavar="DATA", help="Training text: score what it holds in part apart.")
+    ] = "",
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -35,7 +45,8 @@ def evaluate(
 
     Over a closed vocabulary the token perplexity is given with and without line ends and unknown words, side by side.
     With --cache or --dynamic, settings that are not given are found on validation text, and all are stated; the run's
-    own weights and its plain numbers stay as they are.
+    own weights and its plain numbers stay as they are. With --task the model is asked in words, with --shots examples
+    before each question; nothing is learnt.
 
     [dim]Examples[/]
       nextword evaluate runs/lstm-tiny
@@ -44,11 +55,34 @@ def evaluate(
       nextword evaluate runs/lstm-tiny --cache
       nextword evaluate runs/lstm-tiny --cache --set cache.window=500 --set cache.theta=1 --set cache.lambda=0.1
       nextword evaluate runs/lstm-tiny --dynamic --set dynamic.rate=1e-4
+      nextword evaluate runs/gpt2-small --data held-out.txt --against wikipedia
+      nextword evaluate --tasks
+      nextword evaluate runs/gpt2-small --task lambada
+      nextword evaluate runs/gpt2-small --task rte --shots 4 --limit 200
       echo "the cat sat on the mat" | nextword evaluate runs/lstm-tiny --data - --lines
     """
+    from nextword.contract import NextwordError
+
+    if tasks:
+        from nextword.cli.tasks import list_tasks
+
+        list_tasks(json)
+        return
+    if not run:
+        raise NextwordError("Which run? Give its folder: nextword evaluate RUN. `nextword runs` lists those here.")
+    if task:
+        if context or stride or lines or cache or dynamic:
+            raise NextwordError(
+                "--task asks questions; --context, --stride, --lines, --cache and --dynamic are for texts."
+            )
+        from nextword.cli.tasks import run_task
+
+        run_task(run, task, shots, limit, seed, split, data, set_ or [], device, json, quiet)
+        return
+    if shots or limit:
+        raise NextwordError("--shots and --limit go with --task NAME; `nextword evaluate --tasks` lists the names.")
     from nextword.checkpoint import RunFolder
     from nextword.cli.results import measure, show
-    from nextword.contract import NextwordError
     from nextword.corpora import open_corpus, open_whole
     from nextword.language_model import load
 
@@ -58,6 +92,8 @@ def evaluate(
         raise NextwordError(
             f"--cache and --dynamic read a text as one stream: leave {'--lines' if lines else '--context'} away."
         )
+    if against and (adaptive or context or lines):
+        raise NextwordError("--against scores whole documents: leave --cache, --dynamic, --context and --lines away.")
     chosen = _settings(set_ or [], cache, dynamic)
     folder = RunFolder.open(run)
     if lines:
@@ -75,10 +111,16 @@ def evaluate(
     quiet = quiet or json
     method = _method(lm, folder, corpus, chosen, quiet) if adaptive else None
     result = measure(lm, folder, corpus, split, context or None, stride or None, quiet, method)
+    if against:
+        from nextword.cli.cleaning import score_against, show_apart
+
+        result["against"] = score_against(lm, corpus, split, against, quiet)
     if json:
         emit_json(result)
-    else:
-        show(result)
+        return
+    show(result)
+    if against:
+        show_apart(result["against"])
 
 
 def _settings(changes: list[str], cache: bool, dynamic: bool) -> tuple[Any, Any]:

@@ -72,7 +72,7 @@ class FixedStep:
     def work(self) -> Tensor:
         """Read `last`, write it into the slots, and say what may follow."""
         state = {**self.kept, "most": self.slots - 1, "even": False}
-        layers, _ = self.network.read(self.last.unsqueeze(1), state)
+        layers, _ = self.network.go_on(self.last.unsqueeze(1), state)
         self.kept["length"].add_(1)
         return self.network.readout.log_probs(layers[-1][:, -1])
 

@@ -76,7 +76,7 @@ class Windowed(CausalNetwork):
         while True:
             room = self.window - state["most"]
             if room and (ids.shape[1] or not parts):
-                layers, state = self.read(ids[:, :room], state)
+                layers, state = self.go_on(ids[:, :room], state)
                 parts.append(layers)
             ids = ids[:, room:]
             if not ids.shape[1]:
@@ -96,7 +96,7 @@ class Windowed(CausalNetwork):
         outputs[-1] = self.finish(x)
         return outputs
 
-    def read(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
+    def go_on(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
         """What fits into the window after what was read."""
         reading = past.Reading(state, ids.shape[1], self.window)
         x = self._enter(ids, reading.positions)
@@ -121,7 +121,7 @@ class Windowed(CausalNetwork):
         ids, lengths = past.latest(state, self.window - self.stride)
         if not ids.shape[1]:  # a window of one token
             return past.empty(len(ids), ids.device)
-        _, fresh = self.read(ids, past.empty(len(ids), ids.device))
+        _, fresh = self.go_on(ids, past.empty(len(ids), ids.device))
         return past.settled(fresh, lengths)
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:

@@ -1,0 +1,413 @@
+"""Tasks put in words: what is asked, what is drawn, how it is scored, and that nothing depends on batching."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nextword.contract import NextwordError, Piece, Score, Unsupported, Vocabulary
+from nextword.evaluation.fewshot import evaluate_task
+from nextword.evaluation.prompts import Question, draw, fill, fitted, pool_for, question, window_of, write
+from nextword.evaluation.tasks import load_task, task_names
+from nextword.evaluation.tasks.arithmetic import sums
+from nextword.evaluation.tasks.completions import _steps, likelihoods
+from nextword.evaluation.tasks.measures import accuracy, bleu, f1, matthews, resampled, wilson
+from nextword.evaluation.tasks.reading import examples
+from nextword.language_model import of_network
+from nextword.models import model_class
+from nextword.tokens import train_tokenizer
+
+BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
+WORDS = train_tokenizer({"kind": "words"}, ["the cat sat on the mat and the dog lay by the door yes no"])
+
+TASK = """
+title = "Is it a cat?"
+data = "."
+layout = { test = ["test.jsonl"], train = ["train.jsonl"] }
+reader = "jsonl"
+fields = { animal = "animal", label = "label" }
+split = "test"
+context = "The {animal} is a cat:"
+choices = [" no", " yes"]
+gold = "label"
+labels = { "0" = 0, "1" = 1 }
+answer_context = "answer:"
+separator = "\\n"
+"""
+
+
+@pytest.fixture
+def cats(tmp_path: Path) -> Path:
+    (tmp_path / "cats.toml").write_text(TASK)
+    for split, animals in {"test": ["tom", "rex", "kit", "ox"], "train": ["tib", "fox", "tom", "lion", "cow"]}.items():
+        rows = [f'{{"animal": "{a}", "label": {int(a in ("tom", "kit", "tib", "lion"))}}}\n' for a in animals]
+        (tmp_path / f"{split}.jsonl").write_text("".join(rows))
+    return tmp_path / "cats.toml"
+
+
+class Fixed:
+    """A model whose costs are a function of (given, text); it writes what it is told to."""
+
+    tokenizer = BYTES
+    context = stride = None
+
+    def __init__(self, cost: Any = None, writes: Any = None, can: tuple[str, ...] = ("score", "generate")) -> None:
+        self.cost, self.writes, self.can = cost, writes, frozenset(can)
+        self.seen: list[tuple[str, str]] = []
+
+    def score_many(self, texts: Any, given: Any) -> list[Score]:
+        self.seen += zip(given, texts, strict=True)
+        return [Score(self.cost(g, t), len(t), 1, len(t)) for g, t in zip(given, texts, strict=True)]
+
+    def generate(self, prompt: str, how: Any, stop: Any) -> list[Piece]:
+        return [Piece(self.writes(prompt), (), 0.0, "stop")]
+
+
+def network(slug: str = "gpt2", tokenizer: Any = BYTES, seed: int = 0, **config: Any) -> Any:
+    torch.manual_seed(seed)
+    cls = model_class(slug)
+    default = {"width": 16, "layers": 2, "heads": 2, "window": 64, "dropout": 0.0} if slug == "gpt2" else {"width": 16}
+    made = cls(cls.Config(**{**default, **config}), Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special))
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.mul_(5)  # distributions far from uniform
+    return of_network(made.eval(), tokenizer)
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+
+def test_every_task_that_comes_along_is_whole() -> None:
+    names = task_names()
+    assert {"lambada", "lambada-blank", "story-cloze", "rte", "cola", "sst-2", "multi30k", "arithmetic"} <= set(names)
+    for name in names:
+        task = load_task(name)
+        assert task.name == name
+        assert all(choice.startswith(" ") for choice in task.choices or (task.answer,))  # the space is the completion's
+        assert not task.context.endswith(" ")
+        for one in task.published:
+            assert {"model", "shots", "value", "source"} <= set(one)
+
+
+def test_a_variant_changes_what_it_names_and_no_more() -> None:
+    plain, blank = load_task("lambada"), load_task("lambada-blank")
+    assert blank.context == "{before} ____. →"
+    assert (plain.rule, plain.data, plain.answer) == (blank.rule, blank.data, blank.answer)
+    assert not {one["value"] for one in plain.published} & {one["value"] for one in blank.published}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ('rule = "word"', "one of sum, token, byte, unconditional"),
+        ('metric = "acuracy"', "one of accuracy"),
+        ('shots_from = "test"', "also the one to be scored"),
+        ('answer = " x"', "exactly one of the two"),
+        ('contxt = "x"', "Did you mean 'context'"),
+        ("rule = ", "no valid TOML"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(cats: Path, change: str, said: str) -> None:
+    cats.write_text(f"{change}\n{TASK}")
+    with pytest.raises(NextwordError, match=said):
+        load_task(str(cats))
+
+
+def test_an_unknown_task_is_told_with_the_nearest() -> None:
+    with pytest.raises(NextwordError, match="Did you mean lambada"):
+        load_task("lamdaba")
+    with pytest.raises(NextwordError, match=r"no file .*none\.toml"):
+        load_task("none.toml")
+
+
+def test_braces_in_the_data_are_text() -> None:
+    assert fill("{a}: {b}", {"a": "{b}", "b": "x.y[0]"}, "t") == "{b}: x.y[0]"
+    with pytest.raises(NextwordError, match=r"names \{c\}; the fields are a"):
+        fill("{c}", {"a": "1"}, "t")
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def test_the_official_story_cloze_file(tmp_path: Path) -> None:
+    sentences = ",".join(f"InputSentence{i}" for i in (1, 2, 3, 4))
+    header = f"InputStoryid,{sentences},RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding\n"
+    row = '7,Ann baked.,"It was late, and dark.","She said ""go"".",Bo ate.,Bo was full.,Bo was a car.,{}\n'
+    for split, name in (("test", "test"), ("val", "val")):
+        file = tmp_path / f"cloze_test_{split}__spring2016 - cloze_test_ALL_{name}.csv"
+        file.write_text(header + row.format(1) + row.format(2))
+    task = load_task("story-cloze")
+    first, second = (question(task, one) for one in examples(task, "test", tmp_path))
+    assert first.context == 'Ann baked. It was late, and dark. She said "go". Bo ate.'
+    assert first.choices == (" Bo was full.", " Bo was a car.")
+    assert (first.gold, second.gold) == (0, 1)
+    assert len(examples(task, "valid", tmp_path)) == 2
+
+
+def test_glue_files_are_cut_at_tabs_alone(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text('index\tsentence1\tsentence2\tlabel\n0\tHe said "no.\tHe spoke.\tentailment\n')
+    (tmp_path / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    task = load_task("rte")
+    (one,) = examples(task, "valid", tmp_path)
+    asked = question(task, one)
+    assert asked.context == 'He said "no.\nquestion: He spoke. True or False?\nanswer:'
+    assert asked.answer == " True"
+    with pytest.raises(NextwordError, match=r"no column 'label'.*--split valid"):
+        examples(task, "test", tmp_path)
+
+
+def test_cola_has_no_header_and_sst_two_forms(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("gj04\t0\t*\tHim sleeps.\ngj04\t1\t\tHe sleeps.\n")
+    assert [e["label"] for e in examples(load_task("cola"), "valid", tmp_path)] == ["0", "1"]
+    (tmp_path / "stsa.binary.dev").write_text("0 dull .\n1 a joy .\n")
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\nso so\t1\n")
+    assert examples(load_task("sst-2"), "valid", tmp_path)[1] == {"sentence": "a joy .", "label": "1"}
+    assert examples(load_task("sst-2"), "train", tmp_path) == [{"sentence": "so so", "label": "1"}]
+
+
+def test_lambada_is_cut_before_its_last_word(tmp_path: Path) -> None:
+    (tmp_path / "lambada_test_plain_text.txt").write_text("he went to the door\n\nalone\n")
+    task = load_task("lambada")
+    (one,) = examples(task, "test", tmp_path)
+    assert question(task, one) == Question("he went to the", (" door",))
+
+
+def test_parallel_files_must_be_of_equal_length(tmp_path: Path) -> None:
+    (tmp_path / "test_2016_flickr.en").write_text("A dog.\nA cat.\n")
+    (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\nEine Katze.\n")
+    task = load_task("multi30k")
+    assert question(task, examples(task, "test", tmp_path)[1]).solved == "A cat. = Eine Katze."
+    (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\n")
+    with pytest.raises(NextwordError, match="ends before line 2"):
+        examples(task, "test", tmp_path)
+
+
+def test_data_that_are_missing_say_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="nextword data story-cloze --from PATH"):
+        examples(load_task("story-cloze"), "test")
+    with pytest.raises(NextwordError, match=r"lacks the valid split.*dev\.tsv"):
+        examples(load_task("rte"), "valid", tmp_path)
+
+
+@pytest.mark.parametrize("name", [n for n in task_names() if n.startswith("arithmetic")])
+def test_sums_are_right_the_same_every_time_and_never_shown_before(name: str) -> None:
+    task = load_task(name)
+    asked, pool = sums("test", task.options), sums("train", task.options)
+    assert asked == sums("test", task.options)
+    assert len(asked) == 2000
+    assert len(pool) > 40
+    assert not {one["sum"] for one in asked} & {one["sum"] for one in pool}
+    for one in asked[:200]:
+        spelled = one["sum"].replace("plus", "+").replace("minus", "-").replace("times", "*")
+        assert eval(spelled) == int(one["result"])
+        assert all(
+            len(number) <= task.options["digits"]
+            for number in spelled.translate({ord(c): " " for c in "+-*()"}).split()
+        )
+
+
+# ------------------------------------------------------------------------------------------------ prompts
+
+
+def test_a_prompt_is_shots_then_the_question(cats: Path) -> None:
+    task = load_task(str(cats))
+    pool = [question(task, one) for one in examples(task, "train")]
+    asked = question(task, examples(task, "test")[1])
+    assert write(task, pool[:2], asked) == ("The tib is a cat: yes\nThe fox is a cat: no\nThe rex is a cat:")
+
+
+def test_shots_depend_on_seed_and_number_alone_and_never_are_what_is_asked(cats: Path) -> None:
+    task = load_task(str(cats))
+    asked = [question(task, one) for one in examples(task, "test")]
+    pool = pool_for(task, [question(task, one) for one in examples(task, "train")], asked, 4)
+    assert all("tom" not in one.context for one in pool)  # it stands in both splits
+    assert draw(pool, 3, 0, 1) == draw(pool, 3, 0, 1)
+    assert len({tuple(draw(pool, 3, 0, i)) for i in range(20)}) > 5
+    assert len(set(draw(pool, 4, 0, 0))) == 4
+    with pytest.raises(NextwordError, match="5 shots were asked for, but cats has 4 examples"):
+        pool_for(task, pool, asked, 5)
+
+
+def test_shots_fall_away_from_the_front_until_the_rest_fits(cats: Path) -> None:
+    task = load_task(str(cats))
+    lm = network(window=64)
+    assert window_of(lm) == 64
+    one = question(task, {"animal": "rex", "label": "0"})  # 17 bytes, 4 more for the longest choice, 22 a shot
+    shots = [question(task, {"animal": f"a{i}", "label": "1"}) for i in range(4)]
+    (prompt,) = fitted(lm, task, [shots], [one])
+    assert prompt.text == write(task, shots[2:], one)
+    assert (prompt.shots, prompt.slides) == (2, False)
+    assert len(BYTES.encode(prompt.text + " yes")) <= 64 < len(BYTES.encode(write(task, shots[1:], one) + " yes"))
+    long = question(task, {"animal": "x" * 70, "label": "0"})
+    assert fitted(lm, task, [shots], [long])[0].slides
+    with pytest.raises(NextwordError, match=r"88 tokens with its answer.*window is 64"):
+        fitted(lm, task, [shots], [long], "error")
+    unbounded = network("lstm")
+    assert window_of(unbounded) is None
+    assert fitted(unbounded, task, [shots], [long])[0].shots == 4
+
+
+# ------------------------------------------------------------------------------------------------ likelihood
+
+
+@pytest.mark.parametrize("slug", ["gpt2", "lstm"])
+def test_completions_cost_what_score_says_whatever_stands_beside_them(slug: str) -> None:
+    lm = network(slug)
+    given = ["", "a b", "a b", "x" * 100, "the cat sat", "é"]
+    texts = [" q", " c", " d", " end of a longer one", "", "tude"]
+    found = likelihoods(lm, texts, given, greedy=True)
+    for text, before, one in zip(texts, given, found, strict=True):
+        alone = lm.score(text, before)
+        assert one.nats == pytest.approx(alone.nats, abs=1e-4)
+        assert (one.tokens, one.bytes) == (alone.tokens, alone.bytes)
+        assert likelihoods(lm, [text], [before], greedy=True)[0].nats == pytest.approx(one.nats, abs=1e-4)
+
+
+@pytest.mark.parametrize("slug", ["gpt2", "lstm"])
+def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
+    lm = network(slug, WORDS, seed=3)
+    words = [f" {word}" for word in WORDS.words]
+    told = 0
+    for given in ["the", "the cat", "no dog", "mat the cat sat", "yes", "by the door"]:
+        found = likelihoods(lm, words, [given] * len(words), greedy=True)
+        cheapest = min(range(len(words)), key=lambda i: found[i].nats)
+        assert [i for i, one in enumerate(found) if one.greedy] in (
+            [cheapest],
+            [],
+        )  # or else <unk> or <eos> is likeliest
+        told += sum(bool(one.greedy) for one in found)
+        encodings = WORDS.encode_batch([given + word for word in words])
+        places = [np.array([len(encoding) - 1]) for encoding in encodings]
+        assert _steps(lm.network, encodings, places) == [one.greedy for one in found]
+    assert told
+    first = next(iter(lm.generate("the cat")))  # nothing but what may be written is written
+    two = likelihoods(lm, [first.text, " the cat"], ["the cat"] * 2, greedy=True)
+    assert two[0].nats == pytest.approx(-first.log_prob, abs=1e-4)
+
+
+def test_a_word_outside_the_vocabulary_is_never_right() -> None:
+    lm = network("lstm", WORDS)
+    with torch.no_grad():
+        lm.network.readout.bias[WORDS.special["<unk>"]] = 100.0  # it would always write <unk>
+    known, unknown = likelihoods(lm, [" mat", " zebra"], ["the cat sat on the"] * 2, greedy=True)
+    assert (unknown.unknown, unknown.greedy) == (True, False)
+    assert unknown.nats < 1e-3
+    assert not known.unknown
+
+
+# ------------------------------------------------------------------------------------------------ rules
+
+
+def choose(cats: Path, cost: Any, **changes: Any) -> Any:
+    return evaluate_task(Fixed(cost), load_task(str(cats), **changes))
+
+
+def test_sum_token_and_byte_weigh_length_differently(cats: Path) -> None:
+    # " no" has 3 bytes and costs 4 nats, " yes" has 4 and costs 5: no by the sum, yes by the byte
+    cost = lambda given, text: {" no": 4.0, " yes": 5.0}[text]  # noqa: E731
+    assert choose(cats, cost).first["said"] == " no"
+    assert choose(cats, cost, rule="byte").first["said"] == " yes"
+    assert choose(cats, cost, rule="token").first["said"] == " yes"  # each byte is a token here
+
+
+def test_unconditional_asks_what_the_context_adds(cats: Path) -> None:
+    def cost(given: str, text: str) -> float:
+        return {" no": 1.0, " yes": 6.0}[text] if given == "answer:" else {" no": 2.0, " yes": 5.0}[text]
+
+    assert choose(cats, cost).first["said"] == " no"
+    assert choose(cats, cost, rule="unconditional").first["said"] == " yes"
+
+
+def test_accuracy_baselines_and_interval(cats: Path) -> None:
+    knows = lambda given, text: float(("tom" in given or "kit" in given) != (text == " yes"))  # noqa: E731
+    found = choose(cats, knows)
+    assert (found.value, found.count, found.of) == (1.0, 4, 4)
+    assert found.baselines == {"majority": 0.5, "chance": 0.5}
+    assert (found.low, found.high) == wilson(4, 4)
+    assert found.ties == 0
+    nothing = choose(cats, lambda given, text: 1.0)
+    assert nothing.ties == 4
+    never = choose(cats, lambda given, text: math.inf, rule="unconditional")
+    assert never.ties == 4
+
+
+def test_shots_are_in_the_prompt_and_the_same_for_a_sample(cats: Path) -> None:
+    task = load_task(str(cats))
+    every, some, once = Fixed(lambda g, t: 1.0), Fixed(lambda g, t: 1.0), Fixed(lambda g, t: 1.0)
+    found = evaluate_task(every, task, 2, seed=5)
+    assert (found.shots, found.dropped, found.drawn) == (2, 0, "item")
+    assert all(given.count("\n") == 2 for given, _ in every.seen)
+    assert evaluate_task(some, task, 2, seed=5, limit=2).count == 2
+    assert set(some.seen) < set(every.seen)
+    evaluate_task(once, task, 2, seed=5, drawn="once")
+    assert len({given.rpartition("\n")[0] for given, _ in once.seen}) == 1
+
+
+def test_a_word_is_right_when_the_model_would_write_it() -> None:
+    task = load_task("lambada")
+    lm = network("gpt2", seed=1)
+    passages = ["it was the end", "he saw a dog", "she ran a mile"]
+    given = [dict(zip(("before", "last"), one.rsplit(" ", 1), strict=True)) for one in passages]
+    found = evaluate_task(lm, task, given=([], given))
+    nats = [lm.score(" " + one["last"], one["before"]).nats for one in given]
+    assert found.perplexity == pytest.approx(math.exp(np.mean(nats)), rel=1e-4)
+    assert found.value == 0.0
+
+
+def test_generation_is_compared_with_the_answer() -> None:
+    task = load_task("arithmetic")
+    given = ([], [{"sum": f"{i} plus 1", "result": str(i + 1)} for i in range(10)])
+    right = Fixed(writes=lambda prompt: f" {eval(prompt[prompt.rindex('is') + 3 : -4].replace('plus', '+'))}")
+    assert evaluate_task(right, task, given=given).value == 1.0
+    one = evaluate_task(Fixed(writes=lambda prompt: " 3 "), task, given=given)
+    assert one.value == pytest.approx(0.1)
+    assert one.baselines == {"majority": 0.1}
+
+
+def test_what_cannot_be_asked(cats: Path) -> None:
+    task = load_task(str(cats))
+    with pytest.raises(Unsupported, match="needs a model that can score"):
+        evaluate_task(Fixed(can=("embed",)), task)
+    with pytest.raises(Unsupported, match="needs a model that can generate"):
+        evaluate_task(Fixed(can=("score",)), load_task("arithmetic"))
+    for wrong in ({"shots": -1}, {"limit": 0}, {"drawn": "twice"}, {"long": "cut"}, {"shots": 5}):
+        with pytest.raises(NextwordError):
+            evaluate_task(Fixed(lambda g, t: 1.0), task, **wrong)
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def test_wilson_by_hand() -> None:
+    low, high = wilson(8, 10)  # Wilson (1927) for 8 of 10, as in textbooks
+    assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+    assert wilson(0, 10)[0] == 0.0
+    assert wilson(10, 10)[1] == pytest.approx(1.0)
+    assert accuracy([True, False]).value == 0.5
+
+
+def test_matthews_and_f1_agree_with_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is absent: nothing to compare with")
+    rng = np.random.default_rng(0)
+    for classes in (2, 4):
+        gold, said = rng.integers(0, classes, 200), rng.integers(0, classes, 200)
+        assert matthews(gold, said) == pytest.approx(metrics.matthews_corrcoef(gold, said))
+    gold, said = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
+    assert f1(gold, said, 1) == pytest.approx(metrics.f1_score(gold, said))
+    assert matthews(np.array([0, 1, 1]), np.array([1, 1, 1])) == 0.0
+    found = resampled(matthews, gold.tolist(), said.tolist())
+    assert found.low < found.value < found.high
+
+
+def test_bleu_is_sacrebleus() -> None:
+    pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU is not tested")
+    lines = ["the cat sat on the mat .", "a dog lay by the door ."]
+    found, signature = bleu(lines, lines)
+    assert found.value == pytest.approx(100.0)
+    assert "tok:13a" in signature
+    assert bleu(["no word", "in common"], lines)[0].value < 1.0
