@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.contract import IGNORE, Readout
-from nextword.layers import softmax
+from nextword.layers import kernels, softmax
 from nextword.layers.softmax import Full, Tied, linear_cross_entropy, total_cross_entropy
 
 WIDTH, SIZE = 16, 101
@@ -293,3 +293,33 @@ def test_tied_has_one_matrix_under_one_name() -> None:
     torch.testing.assert_close(
         network.readout.log_probs(network.hidden(ids)).exp().sum(-1), torch.ones(5, dtype=torch.float64)
     )
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_pass_in_chunks_is_the_total(rows: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel done by torch, so that chunks and padding are tried where there is no GPU."""
+
+    def by_torch(z: Tensor, plus: Tensor, targets: Tensor, size: int) -> Tensor:
+        logits = z[:, :size].float() + plus
+        kept = targets != IGNORE
+        nll = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
+        grad = (logits.softmax(-1) - F.one_hot(targets.clamp(min=0), size)) * kept.unsqueeze(1)
+        z.zero_()
+        z[:, :size] = grad.to(z.dtype)
+        return nll
+
+    monkeypatch.setattr(kernels, "softmax_gradient", by_torch)
+    monkeypatch.setattr(softmax, "HALF", 64 * 16)
+    torch.manual_seed(rows)
+    h, w = torch.randn(rows, 24, requires_grad=True), (0.3 * torch.randn(50, 24)).requires_grad_()
+    b = torch.randn(50, requires_grad=True) if bias else None
+    targets = torch.randint(0, 50, (rows,))
+    targets[::5] = IGNORE
+    inputs = [x for x in (h, w, b) if x is not None]
+    got = softmax._OnePass.apply(h, w, b, targets)
+    grads = torch.autograd.grad(got, inputs)
+    want = F.cross_entropy(F.linear(h, w, b), targets, ignore_index=IGNORE, reduction="sum")
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.05)
+    for mine, theirs in zip(grads, torch.autograd.grad(want, inputs), strict=True):
+        assert (mine - theirs).norm() <= 0.02 * theirs.norm() + 1e-3

@@ -32,6 +32,7 @@ from nextword.layers.products import product
 # are left, reading W costs more than leaving the cache: 500,000 words, 16 rows at a time, take almost twice as long.
 HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
 ROWS = 64  # at least
+HALF = 1 << 29  # logits of 16 bits held at once on a GPU
 
 # Up to so many logits torch's own functions do as well: on the CPU few numbers cost less than the calls about them; a
 # GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
@@ -59,7 +60,7 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor,
 def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
     """The sum of `linear_cross_entropy`, a scalar whose gradient is computed along with it, in the forward pass."""
     narrow = _narrow(h, precision)
-    if narrow and h.is_cuda and _learning(h, weight, bias) and _few(h, weight) and kernels.available():
+    if narrow and h.is_cuda and _learning(h, weight, bias) and kernels.available():
         return _OnePass.apply(h, weight, bias, targets)
     if _few(h, weight):
         return _torchs_own(h, weight, bias, targets, narrow, "sum")
@@ -262,25 +263,33 @@ class _Total(torch.autograd.Function):
 class _OnePass(torch.autograd.Function):
     """The total on a GPU in 16 bits: sizes in multiples of 64, as its products like them, and one kernel for the rest.
 
-    A column of ones beside h makes the bias's gradient a part of the weight's.
+    A column of ones beside h makes the bias's gradient a part of the weight's. Many rows go in chunks of HALF logits.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor) -> Tensor:
         with torch.autocast("cuda", enabled=False):
             size, width = weight.shape
-            x = F.pad(h.to(torch.bfloat16), (0, _up(width + 1, 8) - width))
-            x[:, width] = 1
             w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, _up(size, 64) - size))
-            z = torch.mm(x[:, :width], w.t())
-            plus = weight.new_zeros(size) if bias is None else bias
-            nll = kernels.softmax_gradient(z, plus.float(), targets, size)
-            grad_h = torch.mm(z, w).to(h.dtype)
-            grad_weight = torch.mm(z.t(), x)[:size]
-            ctx.grads = [grad_h, grad_weight[:, :width].to(weight.dtype), None]
+            plus = (weight.new_zeros(size) if bias is None else bias).float()
+            chunks = -(-len(h) * len(w) // HALF) or 1
+            grad_h = torch.empty_like(h)
+            total = torch.zeros((), dtype=torch.float32, device=h.device)
+            summed: Tensor | None = None
+            for rows, rows_targets, rows_grad in zip(*(t.chunk(chunks) for t in (h, targets, grad_h)), strict=True):
+                x = F.pad(rows.to(torch.bfloat16), (0, _up(width + 1, 8) - width))
+                x[:, width] = 1
+                z = torch.mm(x[:, :width], w.t())
+                total += kernels.softmax_gradient(z, plus, rows_targets, size).sum()
+                rows_grad.copy_(torch.mm(z, w))
+                part = torch.mm(z.t(), x)[:size]
+                summed = part if chunks == 1 else part.float() if summed is None else summed.add_(part)
+            if summed is None:  # no rows at all
+                summed = weight.new_zeros(size, width + 1)
+            ctx.grads = [grad_h, summed[:, :width].to(weight.dtype), None]
             if bias is not None:
-                ctx.grads[2] = grad_weight[:, width].to(bias.dtype)
-            return nll.sum()
+                ctx.grads[2] = summed[:, width].to(bias.dtype)
+            return total
 
     @staticmethod
     @once_differentiable
