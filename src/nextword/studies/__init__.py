@@ -16,6 +16,8 @@ STUDIES = {
     "ngram-sparsity": "nextword.studies.ngram_sparsity",
     "parameter-growth": "nextword.studies.parameter_growth",
     "initialisation": "nextword.studies.initialisation",
+    "vanishing-gradients": "nextword.studies.vanishing_gradients",
+    "sgd-for-lms": "nextword.studies.sgd_for_lms",
 }
 
 
