@@ -146,8 +146,8 @@ def test_sizes_must_be_positive(kind: Any, options: dict[str, int]) -> None:
 
 
 def test_the_objective_is_strict_about_its_batches() -> None:
-    with pytest.raises(NextwordError, match="rows or variable or windows"):
-        Causal({"kind": "blocks"})
+    with pytest.raises(NextwordError, match="rows or variable or windows or blocks"):
+        Causal({"kind": "boxes"})
     with pytest.raises(NextwordError, match="rows, length"):
         Causal({"kind": "rows", "context": 3})
     with pytest.raises(NextwordError, match="token or sequence"):
