@@ -146,7 +146,7 @@ def test_sizes_must_be_positive(kind: Any, options: dict[str, int]) -> None:
 
 
 def test_the_objective_is_strict_about_its_batches() -> None:
-    with pytest.raises(NextwordError, match="rows or variable or windows or blocks"):
+    with pytest.raises(NextwordError, match="rows or variable or shifted or windows or blocks"):
         Causal({"kind": "boxes"})
     with pytest.raises(NextwordError, match="rows, length"):
         Causal({"kind": "rows", "context": 3})

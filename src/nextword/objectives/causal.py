@@ -11,11 +11,18 @@ from torch import Tensor
 
 from nextword.batching.blocks import Blocks
 from nextword.batching.rows import Rows
+from nextword.batching.shifted import Shifted
 from nextword.batching.variable import Variable
 from nextword.batching.windows import Windows
 from nextword.contract import Batch, Loss, NextwordError, State
 
-BATCHES: dict[str, Any] = {"rows": Rows, "variable": Variable, "windows": Windows, "blocks": Blocks}
+BATCHES: dict[str, Any] = {
+    "rows": Rows,
+    "variable": Variable,
+    "shifted": Shifted,
+    "windows": Windows,
+    "blocks": Blocks,
+}
 REDUCE = ("token", "sequence")
 
 

@@ -18,6 +18,8 @@ STUDIES = {
     "initialisation": "nextword.studies.initialisation",
     "vanishing-gradients": "nextword.studies.vanishing_gradients",
     "sgd-for-lms": "nextword.studies.sgd_for_lms",
+    "bptt": "nextword.studies.bptt",
+    "awd-ablation": "nextword.studies.awd_ablation",
 }
 
 

@@ -24,6 +24,7 @@ from nextword.contract import State, Vocabulary
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import Causal
 from nextword.studies.apart import apart, spread
+from nextword.studies.measures import interval
 from nextword.training.averaging import AveragedSGD, averages, hear
 from nextword.training.optimizers import make_optimizer
 
@@ -158,17 +159,7 @@ def train_all(
     return spread({job: (trained, (job, text)) for job in jobs}, lambda n, total: done(), workers)
 
 
-# Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond them 1.96 + 2.4 / n is right to two digits
-STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-
-
 def lower(these: Mapping[int, float], those: Mapping[int, float]) -> list[float] | None:
     """By how many per cent of perplexity these are below those: mean over seeds, 95 % interval. None for one seed."""
-    apart = np.array([those[seed] - these[seed] for seed in sorted(these)])
-    n = len(apart)
-    if n < 2:
-        return None
-    times = STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96 + 2.4 / (n - 1)
-    half = times * float(apart.std(ddof=1)) / n**0.5
-    middle = float(apart.mean())
-    return [float(100 * (1 - np.exp(-x))) for x in (middle, middle - half, middle + half)]
+    found = interval(np.array([those[seed] - these[seed] for seed in sorted(these)]))
+    return None if found is None else [float(100 * (1 - np.exp(-x))) for x in found]
