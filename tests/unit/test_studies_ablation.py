@@ -67,6 +67,16 @@ def test_what_matters_most_is_found_from_intervals(cell: list[float], expected: 
     assert study.judge(made_up(weight_dropping=cell))[-1].verdict == expected
 
 
+def test_averaging_that_never_began_is_not_called_harmless() -> None:
+    tables = made_up()
+    rows = [
+        (name, [0.0] * 3, [0.0] * 3, 1.0, 1.0) if "NT" in name else (name, *rest) for name, *rest in tables["harm"].rows
+    ]
+    part = study.judge({**tables, "harm": replace(tables["harm"], rows=tuple(rows))})[0]
+    assert part.verdict == UNDECIDED
+    assert "had not come into play" in part.found
+
+
 # ------------------------------------------------------------------------------------------------ variants
 
 
