@@ -65,6 +65,13 @@ def clone(nest: Any) -> Any:
     return apply(Tensor.clone, nest)
 
 
+def copy(to: Any, values: Any) -> None:
+    """Write one state over another of the same shapes, in place: recorded steps read from where it stays."""
+    new, _ = flatten(values, "state")
+    for name, tensor in flatten(to, "state")[0].items():
+        tensor.copy_(new[name])
+
+
 def flatten(nest: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
     """Named tensors, and a JSON-able shape from which `unflatten` builds the nest again."""
     if isinstance(nest, Tensor):

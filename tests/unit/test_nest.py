@@ -118,3 +118,11 @@ def test_rows_joined_are_the_rows_taken(state: Any, row: int, count: int) -> Non
 def test_states_that_a_nest_cannot_join_are_refused(states: Any) -> None:
     with pytest.raises(ValueError, match="States"):
         nest.cat(states)
+
+
+def test_a_state_is_written_over_in_place() -> None:
+    to = {"a": (torch.zeros(2), torch.zeros(3)), "n": 1}
+    kept = to["a"][0]  # type: ignore[index]
+    nest.copy(to, {"a": (torch.ones(2), torch.full((3,), 2.0)), "n": 1})
+    assert kept.tolist() == [1, 1]
+    assert to["a"][1].tolist() == [2, 2, 2]  # type: ignore[index]

@@ -230,11 +230,11 @@ class Adapting:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             h, nats, after = self._step(place, kept)
-            _copy(kept, after)
+            nest.copy(kept, after)
 
         def replay(segment: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
             if state is not kept:
-                _copy(kept, state)
+                nest.copy(kept, state)
             place.copy_(segment)
             graph.replay()
             return h.clone(), nats.clone(), kept
@@ -270,12 +270,6 @@ def _squares(network: Any, gradients: Statistics | None) -> list[Tensor]:
     if gradients is None:
         raise NextwordError("dynamic.kind = rms needs the gradient statistics of the training text; see `statistics`.")
     return [gradients.squares[name].to(weight.device) for name, weight in network.named_parameters()]
-
-
-def _copy(to: State, values: State) -> None:
-    new = nest.flatten(values, "state")[0]
-    for name, tensor in nest.flatten(to, "state")[0].items():
-        tensor.copy_(new[name])
 
 
 def _shapes(state: State) -> list[tuple[str, torch.Size]]:

@@ -43,7 +43,7 @@ class Graphs:
             if self.state is None:
                 self.state = nest.clone(self.initial(len(batch.targets)))
             elif batch.fresh:
-                _copy(self.state, self.initial(len(batch.targets)))
+                nest.copy(self.state, self.initial(len(batch.targets)))
             self._run(batch)
         now.wait_stream(self.stream)
 
@@ -52,7 +52,7 @@ class Graphs:
         if shape not in self.recorded:
             if shape not in self.seen or len(self.recorded) >= MOST:
                 self.seen.add(shape)
-                _copy(self.state, nest.detach(self.work(_moved(batch, self.device), self.state)))
+                nest.copy(self.state, nest.detach(self.work(_moved(batch, self.device), self.state)))
                 return
             self._record(shape, batch)
         graph, place = self.recorded[shape]
@@ -64,17 +64,10 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         place = _moved(batch, self.device)
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-            _copy(self.state, nest.detach(self.work(place, self.state)))
+            nest.copy(self.state, nest.detach(self.work(place, self.state)))
         self.pool = self.pool or graph.pool()
         self.recorded[shape] = (graph, place)
 
 
 def _moved(batch: Batch, device: torch.device) -> Batch:
     return Batch(Inputs(batch.inputs.ids.to(device)), batch.targets.to(device), scale=batch.scale)
-
-
-def _copy(to: State, values: State) -> None:
-    kept, _ = nest.flatten(to, "state")
-    new, _ = nest.flatten(values, "state")
-    for name, tensor in kept.items():
-        tensor.copy_(new[name])
