@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_the_objective_offers_them_and_scales_the_rate() -> None:
     batches = list(islice(objective.batches(ids, 1, 0), 10))
     assert objective.per_epoch(ids) == round(99 / 6.7)  # 0.8 · 8 + 0.2 · 4, less a half for rounding down
     assert len({b.scale for b in batches}) > 2
-    with pytest.raises(NextwordError, match=r"take rows, length, spread, half, least"):
+    with pytest.raises(NextwordError, match=r"take rows, length, spread, half, least, rotate"):
         Causal({"kind": "variable", "columns": 3})
 
 
@@ -130,3 +131,23 @@ def test_too_little_text_and_odd_settings_are_refused() -> None:
     for odd in ({"rows": 0}, {"length": 0}):
         with pytest.raises(NextwordError, match="at least 1"):
             Variable(**odd)  # type: ignore[arg-type]
+
+
+@given(layout=LAYOUTS, length=st.integers(12, 400), seed=st.integers(0, 9), epoch=st.integers(0, 2))
+def test_rotated_rows_begin_anywhere_and_go_round(layout: Variable, length: int, seed: int, epoch: int) -> None:
+    ids = np.arange(length)
+    plain, turned = (epoch_of(each, ids, seed, epoch) for each in (layout, replace(layout, rotate=True)))
+    width = length // layout.rows
+    assert [b.targets.shape for b in turned] == [b.targets.shape for b in plain]  # the lengths are the same
+    joined = torch.cat([*(b.inputs.ids for b in turned), turned[-1].targets[:, -1:]], 1)
+    for row, read in enumerate(joined.tolist()):
+        first = read[0] - row * width
+        assert read == [row * width + (first + t) % width for t in range(width)]
+
+
+def test_rotation_is_another_one_each_epoch_and_row_and_training_can_begin_anywhere() -> None:
+    layout, ids = Variable(8, 20, rotate=True), np.arange(8 * 500)
+    first = [epoch_of(layout, ids, 1, epoch)[0].inputs.ids[:, 0] % 500 for epoch in (0, 1)]
+    assert len({*first[0].tolist()}) > 4 and not torch.equal(*first)
+    whole = [values(b) for b in islice(layout.batches(ids, 1, 0), 60)]
+    assert [values(b) for b in islice(layout.batches(ids, 1, 31), 29)] == whole[31:]

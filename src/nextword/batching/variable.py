@@ -4,6 +4,11 @@
 
 Merity, Keskar & Socher (2018). Every token of a row is read once an epoch, whatever the lengths. A longer piece is a
 mean over more tokens, so its rate is scaled by its length. Lengths of an epoch are drawn from (seed, epoch) alone.
+
+    rotate = true: each row begins an epoch at a place of its own and goes round    b c d a | f g h e | …
+
+Press (2019), "Partially shuffling": which words stand side by side in a batch changes, what precedes a word does not,
+but for one place a row.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ class Variable:
     spread: float = 5.0  # standard deviation
     half: float = 0.05  # how often a piece is about half as long
     least: int = 5
+    rotate: bool = False
 
     def __post_init__(self) -> None:
         check_counts(Rows(self.rows, self.length))
@@ -65,8 +71,16 @@ class Variable:
             epoch += 1
             pieces = self.pieces(columns, seed, epoch)
         while True:
+            turned = self._turned(table, seed, epoch)
             for at, n in pieces[step:]:
-                part = torch.from_numpy(table[:, at : at + n + 1].astype(np.int64))
+                part = torch.from_numpy(turned[:, at : at + n + 1].astype(np.int64))
                 yield Batch(Inputs(part[:, :-1]), part[:, 1:], fresh=at == 0, epoch=epoch, scale=n / self.length)
             step, epoch = 0, epoch + 1
             pieces = self.pieces(columns, seed, epoch)
+
+    def _turned(self, table: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+        """The rows as this epoch reads them."""
+        if not self.rotate:
+            return table
+        first = np.random.default_rng([seed, epoch, 1]).integers(0, table.shape[1], len(table))
+        return np.stack([np.roll(row, -by) for row, by in zip(table, first.tolist(), strict=True)])

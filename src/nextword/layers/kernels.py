@@ -71,7 +71,7 @@ def softmax_gradient(z: Tensor, bias: Tensor, targets: Tensor, size: int) -> Ten
     """
     _, rows, _ = _compiled()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
-    rows[(len(z),)](z, bias, targets, nll, size, z.shape[1], IGNORE, BLOCK=4096, num_warps=16)
+    rows[(len(z),)](z, bias, targets, nll, size, z.shape[1], IGNORE, BLOCK=2048, num_warps=16)
     return nll
 
 

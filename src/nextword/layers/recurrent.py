@@ -8,8 +8,9 @@ the cell or at once with the fused kernel; both read the same four tensors, name
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -67,6 +68,20 @@ KINDS = {
 }
 
 
+@contextlib.contextmanager
+def rounding_as_products(x: Tensor) -> Iterator[None]:
+    """By itself torch lets cuDNN round the operands of recurrent layers to tf32, but not those of matrix products."""
+    if not x.is_cuda:
+        yield
+        return
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
 class Layer(nn.Module):
     """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h').
 
@@ -122,7 +137,7 @@ class Layer(nn.Module):
         else:
             x = x.to(weights[0].dtype)  # on a CPU in 16 bits, the layer before may have a product as its output
         past = [m.unsqueeze(0).to(x.dtype) for m in memory]
-        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+        with torch.autocast(x.device.type, enabled=False), rounding_as_products(x), warnings.catch_warnings():
             # cuDNN wants the weights in one block and copies them there at each call: a few microseconds, and no reason
             # to keep them in a form that the optimizer and the file do not have
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")

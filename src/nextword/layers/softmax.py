@@ -257,7 +257,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return *_spent(ctx, grad), None, None
+        return *(None if g is None else g.mul_(grad) for g in _spent(ctx)), None, None
 
 
 class _OnePass(torch.autograd.Function):
@@ -270,7 +270,9 @@ class _OnePass(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor) -> Tensor:
         with torch.autocast("cuda", enabled=False):
             size, width = weight.shape
-            w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, _up(size, 64) - size))
+            w = torch.empty(_up(size, 64), width, dtype=torch.bfloat16, device=weight.device)
+            w[:size] = weight
+            w[size:] = 0
             plus = (weight.new_zeros(size) if bias is None else bias).float()
             chunks = -(-len(h) * len(w) // HALF) or 1
             grad_h = torch.empty_like(h)
@@ -286,25 +288,26 @@ class _OnePass(torch.autograd.Function):
                 summed = part if chunks == 1 else part.float() if summed is None else summed.add_(part)
             if summed is None:  # no rows at all
                 summed = weight.new_zeros(size, width + 1)
-            ctx.grads = [grad_h, summed[:, :width].to(weight.dtype), None]
-            if bias is not None:
-                ctx.grads[2] = summed[:, width].to(bias.dtype)
+            ctx.grads = [grad_h, summed[:, :width], None if bias is None else summed[:, width]]
+            ctx.kind = weight.dtype
             return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return *_spent(ctx, grad), None
+        grad_h, *others = _spent(ctx)
+        wide = grad.reshape(1)  # of one dimension: 16 bits times it are 32, in one walk over memory
+        return grad_h.mul_(grad), *(None if g is None else (g * wide).to(ctx.kind) for g in others), None
 
 
-def _spent(ctx: Any, grad: Tensor) -> list[Bias]:
-    """The gradients computed along with a total, times what came from above."""
+def _spent(ctx: Any) -> list[Any]:
+    """The gradients computed along with a total, but for the factor that comes from above."""
     grads, ctx.grads = ctx.grads, None
     if grads is None:
         raise RuntimeError(
             "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
         )
-    return [None if g is None else g.mul_(grad) for g in grads]
+    return list(grads)
 
 
 def _up(n: int, multiple: int) -> int:

@@ -35,11 +35,11 @@ def choose_device(name: str = "auto") -> torch.device:
 
 @contextlib.contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """fp32 as it is; tf32 lets a GPU round the products' operands; bf16 computes in 16 bits over fp32 weights."""
-    if precision == "tf32" and device.type == "cuda":
+    """fp32 is exact; tf32 lets a GPU round the products' operands; bf16 computes in 16 bits over fp32 weights."""
+    if precision in ("fp32", "tf32") and device.type == "cuda":
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"  # torch's default rounds in recurrent layers
         try:
             yield
         finally:
