@@ -88,7 +88,8 @@ class Inputs:
     padding: Tensor | None = None  # (B, T) True where there is a token
     segments: Tensor | None = None  # (B, T) BERT
     positions: Tensor | None = None  # (B, T), or (B, T, 2) for GLM
-    mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM, packing
+    mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
+    starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     characters: Tensor | None = None  # (B, T, 50) ELMo
 
 
@@ -126,6 +127,16 @@ class Autoregressive(Protocol):
 @runtime_checkable
 class Infilling(Protocol):
     def fill(self, inputs: Inputs, at: Tensor) -> Tensor: ...  # log p at these positions
+
+
+@dataclass(frozen=True)
+class Framed:
+    """One text or two as a network reads them for a task, with the paper's own tokens around and between."""
+
+    ids: np.ndarray  # (T,)
+    speaks: int  # the position whose vector stands for the whole: [CLS], or the last
+    segments: np.ndarray | None = None  # (T,) BERT: which text each token belongs to
+    parts: tuple[tuple[int, int], ...] = ()  # where each text lies among the ids, for labels of words and for answers
 
 
 @runtime_checkable
@@ -169,11 +180,11 @@ class Loss:
 
 
 class Objective(Protocol):
-    def per_epoch(self, ids: np.ndarray) -> int: ...
-    def batches(
-        self, ids: np.ndarray, seed: int, step: int
-    ) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
-    def held_out(self, ids: np.ndarray) -> Iterator[Batch]: ...  # one pass, for validation
+    """A text is a prepared one (batching/prepare.py): its ids, and where words, sentences and documents begin."""
+
+    def per_epoch(self, text: Any) -> int: ...
+    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
+    def held_out(self, text: Any) -> Iterator[Batch]: ...  # one pass, for validation
     def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
 
 

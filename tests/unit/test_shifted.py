@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
 from nextword.batching.shifted import Shifted
 from nextword.contract import Batch, NextwordError, Vocabulary
@@ -114,7 +115,7 @@ def test_the_state_that_is_carried_is_that_of_the_token_before() -> None:
         at_once, _ = network.score(table, torch.tensor([30, 30]), None)
     seen: dict[int, float] = {}
     state = None
-    for batch in islice(objective.batches(ids, 1, 0), 40):
+    for batch in islice(objective.batches(Stream.from_ids(ids), 1, 0), 40):
         loss = objective.loss(network, batch, None if batch.fresh else state)
         state = loss.state
         seen[batch.epoch] = seen.get(batch.epoch, 0.0) + float(loss.nats)
@@ -157,7 +158,9 @@ def test_overlapping_windows_move_by_and_can_begin_anywhere(by: int, length: int
 
 def test_the_objective_offers_them() -> None:
     objective = Causal({"kind": "shifted", "rows": 2, "length": 8})
-    assert objective.per_epoch(np.arange(200)) == 13  # 99 predictions a row: 12 windows and what is left at the ends
+    assert (
+        objective.per_epoch(Stream.from_ids(np.arange(200))) == 13
+    )  # 99 predictions a row: 12 windows and what is left at the ends
     with pytest.raises(NextwordError, match=r"take rows, length, by, overlapping"):
         Causal({"kind": "shifted", "context": 3})
 

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextword.batching.prepare import Stream
 from nextword.batching.variable import Variable
 from nextword.contract import Batch, NextwordError
 from nextword.objectives.causal import Causal
@@ -103,8 +104,10 @@ def test_a_piece_is_never_shorter_than_the_least_but_at_the_end() -> None:
 def test_the_objective_offers_them_and_scales_the_rate() -> None:
     objective = Causal({"kind": "variable", "rows": 2, "length": 8, "spread": 2.0, "half": 0.2, "least": 2})
     ids = np.arange(200)
-    batches = list(islice(objective.batches(ids, 1, 0), 10))
-    assert objective.per_epoch(ids) == round(99 / 6.7)  # 0.8 · 8 + 0.2 · 4, less a half for rounding down
+    batches = list(islice(objective.batches(Stream.from_ids(ids), 1, 0), 10))
+    assert objective.per_epoch(Stream.from_ids(ids)) == round(
+        99 / 6.7
+    )  # 0.8 · 8 + 0.2 · 4, less a half for rounding down
     assert len({b.scale for b in batches}) > 2
     with pytest.raises(NextwordError, match=r"take rows, length, spread, half, least, rotate"):
         Causal({"kind": "variable", "columns": 3})

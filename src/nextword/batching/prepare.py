@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,13 @@ class Stream:
     @property
     def tokens(self) -> int:
         return len(self.ids)
+
+    def first(self, tokens: int | None) -> Stream:
+        """The beginning of the text, up to so many tokens; its counts stay those of the whole. None: all of it."""
+        if tokens is None or tokens >= len(self.ids):
+            return self
+        documents = self.documents[self.documents["start"] < tokens]
+        return replace(self, ids=self.ids[:tokens], marks=self.marks[:tokens], documents=documents)
 
     @staticmethod
     def from_ids(

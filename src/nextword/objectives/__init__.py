@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, Vocabulary
 
 OBJECTIVES = {"causal": "nextword.objectives.causal:Causal"}
 
@@ -17,16 +18,18 @@ def objective_class(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any]) -> Any:
-    """The objective of a recipe's phase over its batches."""
+def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary) -> Any:
+    """The objective of a recipe's phase over its batches. One that puts tokens of its own in is told the vocabulary."""
     options = dict(given)
     kind = options.pop("kind", "causal")
     if kind not in OBJECTIVES:
         near = get_close_matches(str(kind), OBJECTIVES, n=1)
         hint, known = f" Did you mean '{near[0]}'?" if near else "", ", ".join(OBJECTIVES)
         raise NextwordError(f"No objective is called '{kind}'.{hint} There are {known}.")
+    cls = objective_class(kind)
+    told = {"vocabulary": vocabulary} if "vocabulary" in inspect.signature(cls).parameters else {}
     try:
-        return objective_class(kind)(batches, **options)
+        return cls(batches, **options, **told)
     except TypeError:
         raise NextwordError(
             f"Objective '{kind}' was given {', '.join(options)}; some of these it does not know."

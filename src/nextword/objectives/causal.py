@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nextword.batching.blocks import Blocks
+from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
 from nextword.batching.shifted import Shifted
 from nextword.batching.variable import Variable
@@ -59,14 +59,15 @@ class Causal:
         """Tokens in a row of a batch."""
         return int(getattr(self.layout, "length", 0))
 
-    def per_epoch(self, ids: np.ndarray) -> int:
-        return self.layout.per_epoch(ids)
+    def per_epoch(self, text: Stream) -> int:
+        return self.layout.per_epoch(text.ids)
 
-    def batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(ids, seed, step)
+    def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
+        return self.layout.batches(text.ids, seed, step)
 
-    def held_out(self, ids: np.ndarray) -> Iterator[Batch]:
+    def held_out(self, text: Stream) -> Iterator[Batch]:
         """One pass over held-out text in few rows, so that nearly every token has its whole past; or in blocks."""
+        ids = text.ids
         if isinstance(self.layout, Blocks):
             return self.layout.held_out(ids)
         rows = max(1, min(10, len(ids) // 500))

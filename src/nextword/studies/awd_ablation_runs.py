@@ -103,11 +103,11 @@ def trained(recipe: Recipe, text: Text, device: torch.device) -> Outcome:
 @torch.no_grad()
 def nats(network: Any, phase: Any, ids: np.ndarray, device: torch.device) -> float:
     """A token, on a text read from left to right without dropout."""
-    objective = make_objective(phase.objective, phase.batches)
+    objective = make_objective(phase.objective, phase.batches, network.vocabulary)
     network.eval()
     total, count = 0.0, 0
     state: State = None
-    for batch in objective.held_out(ids):
+    for batch in objective.held_out(Stream.from_ids(ids)):
         batch.inputs.ids, batch.targets = batch.inputs.ids.to(device), batch.targets.to(device)
         with arithmetic(phase.precision, device):
             loss = objective.loss(network, batch, None if batch.fresh else state)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from nextword.batching.prepare import Stream
 from nextword.objectives.causal import Causal
 from nextword.recipe import Recipe, load_recipe
 from nextword.studies.awd_ablation_runs import (
@@ -133,7 +134,7 @@ def _recipes(
 def _steps(batches: dict[str, Any], ids: np.ndarray, seed: int, epochs: int) -> int:
     """Steps in which as many tokens are read as in these epochs of whole rows."""
     left = epochs * (len(ids) // batches["rows"] - 1)
-    for step, batch in enumerate(Causal(batches).batches(ids, seed, 0), 1):
+    for step, batch in enumerate(Causal(batches).batches(Stream.from_ids(ids), seed, 0), 1):
         left -= batch.targets.shape[1]
         if left <= 0:
             return step
@@ -149,7 +150,7 @@ def pasts(batches: dict[str, Any], epochs: int, seed: int, columns: int = COLUMN
     ids = np.arange(columns + 1)
     longest, first, read = np.zeros(columns, int), np.zeros(columns, int), 0
     out: list[tuple[np.ndarray, np.ndarray]] = []
-    for batch in Causal({**batches, "rows": 1}).batches(ids, seed, 0):
+    for batch in Causal({**batches, "rows": 1}).batches(Stream.from_ids(ids), seed, 0):
         tokens = batch.inputs.ids[0].numpy()
         longest[tokens] = np.maximum(longest[tokens], np.arange(1, len(tokens) + 1))
         first[tokens[0]] += 1

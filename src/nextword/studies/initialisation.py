@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nextword.batching.prepare import Stream
 from nextword.corpora import Corpus
 from nextword.layers import initial
 from nextword.models.nplm import NPLM, NPLMConfig
@@ -165,13 +166,13 @@ def trained(fill: Fill, learnt: np.ndarray, held: np.ndarray, steps: int, seed: 
     initial.unigram_bias(network.get_parameter("readout.bias"), counts)
     objective = Causal({"kind": "windows", "rows": ROWS, "context": CONTEXT})
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    for batch in islice(objective.batches(learnt, seed, 0), steps):
+    for batch in islice(objective.batches(Stream.from_ids(learnt), seed, 0), steps):
         optimizer.zero_grad()
         objective.loss(network, batch, None).value.backward()
         optimizer.step()
     whole = Causal({"kind": "windows", "rows": len(held) - CONTEXT, "context": CONTEXT})
     with torch.no_grad():
-        batch = next(whole.batches(held, 0, 0))
+        batch = next(whole.batches(Stream.from_ids(held), 0, 0))
         loss = objective.loss(network, batch, None)
         units = network.hidden(batch.inputs, None)[0][-1][:, -1]  # (N, h)
     return different(units), features(units), float(loss.nats) / loss.count / math.log(2)

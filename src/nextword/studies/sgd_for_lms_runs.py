@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from nextword import nest
+from nextword.batching.prepare import Stream
 from nextword.contract import State, Vocabulary
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import Causal
@@ -110,7 +111,7 @@ def _walked(job: Job, text: Text) -> dict[str, Outcome]:
     state: State = None
     checks = {round(job.size.steps * i / CHECKS) for i in range(1, CHECKS + 1)}
     ids = np.roll(text.train, np.random.default_rng(job.seed).integers(len(text.train)))  # seeds differ in rows, too
-    for step, batch in enumerate(islice(objective.batches(ids, job.seed, 0), job.size.steps), 1):
+    for step, batch in enumerate(islice(objective.batches(Stream.from_ids(ids), job.seed, 0), job.size.steps), 1):
         lstm.train()
         loss = objective.loss(lstm, batch, None if batch.fresh else state)
         state = nest.detach(loss.state)
@@ -146,7 +147,7 @@ def nats(lstm: LSTM, ids: np.ndarray) -> float:
     objective = Causal({"kind": "rows"})
     total, count = 0.0, 0
     state: State = None
-    for batch in objective.held_out(ids):
+    for batch in objective.held_out(Stream.from_ids(ids)):
         loss = objective.loss(lstm, batch, state)
         total, count, state = total + float(loss.nats), count + loss.count, loss.state
     return total / count if np.isfinite(total) else 1e3

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
+from nextword.batching.prepare import Stream
 from nextword.contract import Inputs, State, Vocabulary
 from nextword.layers.recurrent import Layer, Memory
 from nextword.models.rnn import GRU, LSTM, RNN, ElmanConfig, Recurrent, RecurrentConfig
@@ -131,7 +132,7 @@ def descend(
     """
     objective = Causal({"kind": "rows", "rows": ROWS, "length": PIECE})
     first = int(np.random.default_rng(seed).integers(0, 10_000))  # seeds differ in what they read, too
-    for batch in islice(objective.batches(ids, seed, first), steps):
+    for batch in islice(objective.batches(Stream.from_ids(ids), seed, first), steps):
         loss = objective.loss(network, batch, None)
         optimizer.zero_grad()
         loss.value.backward()

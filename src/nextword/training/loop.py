@@ -69,13 +69,13 @@ class Descent:
         network, phase, device = job.network, job.phase, job.device
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
         self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
-        self.objective = make_objective(phase.objective, phase.batches)
+        self.objective = make_objective(phase.objective, phase.batches, network.vocabulary)
         check_initial(network, phase.initial)
         network.to(device)
         fitted_out(network, phase, device)
         self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
         self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
-        self.per_epoch = max(1, self.objective.per_epoch(self.train.ids) // phase.accumulate)
+        self.per_epoch = max(1, self.objective.per_epoch(self.train) // phase.accumulate)
         self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
         self.every = phase.validate or (self.per_epoch if phase.epochs else max(1, self.total // VALIDATIONS))
         self.step = 0
@@ -138,7 +138,7 @@ class Descent:
     # -------------------------------------------------------------------------------------------- going on
 
     def batches(self) -> Iterator[Batch]:
-        return self.objective.batches(self.train.ids, self.phase.seed, self.step * self.phase.accumulate)
+        return self.objective.batches(self.train, self.phase.seed, self.step * self.phase.accumulate)
 
     def advance(self, batches: Iterator[Batch]) -> None:
         """One step of the optimizer, over `accumulate` batches."""
@@ -295,7 +295,7 @@ class Descent:
         nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
         carried: State = None
         some = max(int(HELD[0] * 60 * self.phase.minutes), HELD[1]) if self.phase.minutes else None
-        for batch in self.objective.held_out(self.valid.ids[:some]):
+        for batch in self.objective.held_out(self.valid.first(some)):
             batch = self._here(batch)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
