@@ -98,7 +98,7 @@ def test_as_many_tokens_are_read_at_as_high_rates_whatever_the_cuts() -> None:
     ids = bptt.even(np.arange(3000), length)
     read, rates = {}, {}
     for name, batches in bptt.layouts(length).items():
-        source = bptt.Causal(batches).batches(ids, 3, 0)
+        source = bptt.Causal(batches).layout.batches(ids, 3, 0)
         found = [next(source) for _ in range(bptt._steps(batches, ids, seed=3, epochs=epochs))]
         read[name] = sum(batch.targets.numel() for batch in found)
         rates[name] = sum(batch.scale for batch in found)

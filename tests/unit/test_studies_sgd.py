@@ -71,7 +71,7 @@ def test_a_follower_finds_what_the_optimizer_itself_finds(
         assert isinstance(optimizer, AveragedSGD)
         objective, state, curve = Causal({"kind": "rows", "rows": 4, "length": 6}), None, []
         ids = np.roll(text.train, np.random.default_rng(1).integers(600))
-        for step, batch in enumerate(islice(objective.batches(ids, 1, 0), 40), 1):
+        for step, batch in enumerate(islice(objective.layout.batches(ids, 1, 0), 40), 1):
             lstm.train()
             loss = objective.loss(lstm, batch, None if batch.fresh else state)
             state = nest.detach(loss.state)
