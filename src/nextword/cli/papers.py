@@ -26,7 +26,7 @@ SHOWN = (
 def papers(
     slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="One paper in detail.", show_default=False)] = "",
     record: Annotated[
-        str, typer.Option("--record", metavar="RUN", help="Write a run's result into its recipe's [measured].")
+        str, typer.Option("--record", metavar="RUN", help="Write a run's result into its recipe's \\[measured].")
     ] = "",
     json: Json = False,
 ) -> None:

@@ -59,9 +59,14 @@ class Reading:
             old[self._rows, self.positions] = new
         return old
 
-    def _larger(self, old: Tensor, new: Tensor, axis: int) -> Tensor:
+    def roomy(self, old: Tensor) -> Tensor:
+        """Keys or values with room for what comes, in one piece, so that it can be written from outside."""
+        fits = old.shape[2] >= self.most + self.steps and old.is_contiguous()
+        return old if fits else self._larger(old, old, 2)
+
+    def _larger(self, old: Tensor, like: Tensor, axis: int) -> Tensor:
         needed = self.most + self.steps
-        shape = list(new.shape)
+        shape = list(like.shape)
         shape[axis] = min(max(2 * needed, LEAST), max(self.window, needed))
         larger = old.new_zeros(shape)
         larger.narrow(axis, 0, self.most).copy_(old.narrow(axis, 0, self.most))

@@ -1,4 +1,4 @@
-"""`python -m nextword.models` compiles the loops of counting and reading, so that nobody waits for it later."""
+"""`python -m nextword.models` compiles the loops of counting, reading and writing, so that nobody waits later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from nextword.contract import Vocabulary
+from nextword.models import model_class
 from nextword.ngrams.counting import Counted, count_ngrams
 from nextword.ngrams.estimate import Estimator, estimate
 from nextword.ngrams.layouts import LAYOUTS, build, open_layout
@@ -28,6 +31,16 @@ def compile_all() -> None:
             opened = open_layout(path)
             opened.read(ids.astype(np.uint32))
             opened.distributions(ids[None, :2].astype(np.uint32))
+    write()
+
+
+@torch.no_grad()
+def write() -> None:
+    """A step of a small network, as a large one is written with on a CPU."""
+    cls = model_class("gpt2")
+    network = cls(cls.Config(width=64, layers=1, heads=1, window=8), Vocabulary(8, 0)).eval()
+    network.whole_steps.least = 0
+    network.step(torch.tensor([1]), network.prompt(torch.tensor([[1]]), torch.tensor([1])))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ class Block(nn.Module):
 
 class GPT1(Windowed):
     Config = GPT1Config
+    norms_after = True
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -67,3 +68,7 @@ class GPT1(Windowed):
         draw(self)
         if config.bits:
             self.narrowed()
+
+    def norms(self) -> list[nn.LayerNorm | None]:
+        blocks: Any = self.blocks
+        return [None, *(norm for block in blocks for norm in (block.norm1, block.norm2))]

@@ -79,5 +79,9 @@ class GPT2(Windowed):
         """How far back each block looks; 0: as far as there is text."""
         return [0] * self.config.layers
 
+    def norms(self) -> list[nn.LayerNorm | None]:
+        blocks: Any = self.blocks
+        return [*(norm for block in blocks for norm in (block.norm1, block.norm2)), self.norm]
+
     def finish(self, x: Tensor) -> Tensor:
         return self.norm(x)

@@ -19,6 +19,7 @@ from nextword.layers import past
 from nextword.layers.eight_bits import narrow
 from nextword.models.causal import CausalNetwork
 from nextword.models.recorded import Steps
+from nextword.models.whole_steps import WholeSteps
 
 
 class Windowed(CausalNetwork):
@@ -26,6 +27,7 @@ class Windowed(CausalNetwork):
 
     window: int
     blocks: nn.ModuleList
+    norms_after = False  # whether a block norms the sum, and not what it takes from it
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -36,6 +38,7 @@ class Windowed(CausalNetwork):
         self.widths = [config.width] * (config.layers + 1)
         self.checkpointing = False
         self.steps = Steps(self)
+        self.whole_steps = WholeSteps(self)
 
     def compile_training(self) -> None:
         """Let torch fuse what training computes; reading with a state stays as it is."""
@@ -58,6 +61,10 @@ class Windowed(CausalNetwork):
     def finish(self, x: Tensor) -> Tensor:
         """What the readout reads, of the last block's output."""
         return x
+
+    def norms(self) -> list[nn.LayerNorm | None]:
+        """What stands before each block's attention and its feed-forward part, in turn, and before the readout."""
+        raise NotImplementedError  # each paper's file
 
     def initial(self, batch: int) -> State:
         return past.empty(batch, self.device)
@@ -112,8 +119,11 @@ class Windowed(CausalNetwork):
         return F.dropout(self.embedding(ids) + self.positions(positions), self.config.dropout, self.training)
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
-        if last.is_cuda and not torch.is_grad_enabled() and self.steps.suit(state):
-            return self.steps(last, state)
+        if not torch.is_grad_enabled():
+            if last.is_cuda and self.steps.suit(state):
+                return self.steps(last, state)
+            if last.device.type == "cpu" and self.whole_steps.suit(last, state):
+                return self.whole_steps(last, state)
         return super().step(last, state)
 
     def _moved_on(self, state: past.State) -> State:

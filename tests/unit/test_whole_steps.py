@@ -1,0 +1,152 @@
+"""The compiled step on a CPU gives what the network gives, from any state, in any number of rows and threads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextword import nest
+from nextword.contract import Inputs, Vocabulary
+from nextword.layers.dots import has_byte_products
+from nextword.models import model_class
+from nextword.models.windowed import Windowed
+
+WORDS = 101  # no multiple of four
+byte_products = pytest.mark.skipif(not has_byte_products(), reason="this machine has no products of bytes")
+
+
+def network(slug: str = "gpt2", **settings: Any) -> Windowed:
+    torch.manual_seed(5)
+    cls = model_class(slug)
+    net = cls(
+        cls.Config(**{"width": 64, "layers": 3, "heads": 4, "window": 24, **settings}), Vocabulary(WORDS, 0)
+    ).eval()
+    for p in net.parameters():  # far from where they begin, so that no part of the network is nearly nothing
+        if p.requires_grad:
+            p.data.add_(torch.randn_like(p) * 0.1).mul_(1.5)
+    return net
+
+
+def plainly(net: Windowed, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+    net.whole_steps.least = 10**12
+    return net.step(last, state)
+
+
+def compiled(net: Windowed, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+    net.whole_steps.least = 0
+    assert net.whole_steps.suit(last, state)
+    return net.whole_steps(last, state)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+KINDS = [
+    ("gpt2", {}),
+    ("gpt2", {"bias": False}),
+    ("gpt2", {"layers": 1, "heads": 1, "width": 16}),
+    ("gpt1", {}),
+    ("gpt3", {"band": 5}),
+    pytest.param("gpt2", {"bits": 8}, marks=byte_products),
+    pytest.param("gpt1", {"bits": 8}, marks=byte_products),
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("slug", "settings"), KINDS)
+@pytest.mark.parametrize("lengths", [[6], [6, 6, 6], [6, 1, 4], [3] * 8])
+def test_it_gives_what_the_network_gives(slug: str, settings: dict[str, Any], lengths: list[int]) -> None:
+    net = network(slug, **settings)
+    ids = torch.randint(WORDS, (len(lengths), 6))
+    states = [net.prompt(ids, torch.tensor(lengths)) for _ in range(2)]
+    for _ in range(14):
+        last = torch.randint(WORDS, (len(lengths),))
+        want, states[0] = plainly(net, last, states[0])
+        got, states[1] = compiled(net, last, states[1])
+        # eight bits: there x has sixteen
+        torch.testing.assert_close(got, want, rtol=0, atol=2e-3 if settings.get("bits") else 2e-5)
+        assert torch.equal(states[0]["length"], states[1]["length"])
+        assert torch.equal(states[0]["ids"][:, : states[0]["most"]], states[1]["ids"][:, : states[1]["most"]])
+
+
+@torch.no_grad()
+def test_any_number_of_threads(threads: int) -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 3]))
+    want, _ = plainly(net, torch.tensor([1, 2]), copy.deepcopy(state))
+    for _ in range(20):
+        got, _ = compiled(net, torch.tensor([1, 2]), copy.deepcopy(state))
+        torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_either_way_takes_over_from_the_other_and_windows_move_on() -> None:
+    net = network(window=10)
+    net.whole_steps.least = 0
+    ids = torch.randint(WORDS, (1, 40))
+    state: Any = net.initial(1)
+    found = []
+    for t in range(40):
+        if t % 3 == 0:
+            log_p, state = plainly(net, ids[:, t], state)
+        else:
+            net.whole_steps.least = 0
+            log_p, state = net.step(ids[:, t], state)  # where it does not suit, as when the window is full, otherwise
+        found.append(log_p)
+    net.whole_steps.least = 10**12
+    layers, _ = net.hidden(Inputs(ids), net.initial(1))
+    torch.testing.assert_close(torch.stack(found, 1), net.readout.log_probs(layers[-1]), rtol=0, atol=3e-5)
+
+
+@torch.no_grad()
+def test_rows_of_a_state_can_be_chosen_and_repeated_as_beams_do() -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 5]))
+    _, state = compiled(net, torch.tensor([3, 4]), state)
+    chosen = nest.take(state, torch.tensor([1, 1, 0]))
+    want, _ = plainly(net, torch.tensor([7, 8, 9]), copy.deepcopy(chosen))
+    got, _ = compiled(net, torch.tensor([7, 8, 9]), chosen)
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_weights_may_move_and_change_between_steps() -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
+    compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    net.double().float()  # every weight has another address now
+    for p in net.parameters():
+        p.mul_(1.25)
+    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
+    other = copy.deepcopy(net)
+    other.blocks[0].wide.weight.zero_()
+    got, _ = compiled(other, torch.tensor([3]), copy.deepcopy(state))
+    assert not torch.allclose(got, want, atol=1e-3)  # a copy steps with weights of its own
+
+
+def test_where_it_does_not_suit() -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
+    one = torch.tensor([3])
+    assert not net.whole_steps.suit(one, state)  # so small a network stays in the cache
+    net.whole_steps.least = 0
+    assert net.whole_steps.suit(one, state)
+    assert not net.whole_steps.suit(one, net.initial(1))  # nothing read
+    assert not net.whole_steps.suit(torch.zeros(9, dtype=torch.long), state)  # many rows
+    assert not net.train().whole_steps.suit(one, state)
+    assert not net.eval().double().whole_steps.suit(one, state)
+    odd = network(width=20)
+    odd.whole_steps.least = 0
+    assert not odd.whole_steps.suit(one, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
