@@ -6,8 +6,10 @@ Compiled functions let other threads run: `spread` cuts a range in two or more a
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,3 +37,20 @@ def spread(total: int, work: Callable[..., Any], *args: Any, least: int = SMALL)
         return [work(0, total, *plain)]
     with ThreadPoolExecutor(parts) as pool:
         return list(pool.map(lambda begin, end: work(begin, end, *plain), edges[:-1], edges[1:]))
+
+
+_one_caller = threading.Lock()  # work that waits for work that has not begun would wait forever
+
+
+@cache
+def _helpers(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(64, cores()), thread_name_prefix="nextword")
+
+
+def together(threads: int, work: Callable[[int], Any]) -> None:
+    """`work(0)` … `work(threads − 1)` at the same time, so that they may wait for each other; one caller at a time."""
+    with _one_caller:
+        others = [_helpers(os.getpid()).submit(work, t) for t in range(1, threads)]
+        work(0)
+        for other in others:
+            other.result()

@@ -142,6 +142,7 @@ class Framed:
 @runtime_checkable
 class Encoder(Protocol):
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]: ...
+    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed: ...  # how this paper dresses one or two texts
 
 
 @runtime_checkable
@@ -165,6 +166,9 @@ class Batch:
     fresh: bool = False  # the carried state does not belong to this batch: start anew
     epoch: int = 0
     scale: float = 1.0  # what to multiply the rate by for this batch (variable-length BPTT)
+    at: Tensor | None = None  # (K,) flat positions of what is predicted, where that is little; others are IGNORE there
+    predicted: int = 0  # how many of `at` that is: known without asking a GPU
+    pair: Tensor | None = None  # (B,) 0: segment B follows A; 1: it does not, or they are swapped
 
 
 IGNORE = -100

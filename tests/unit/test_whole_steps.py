@@ -136,6 +136,18 @@ def test_weights_may_move_and_change_between_steps() -> None:
     assert not torch.allclose(got, want, atol=1e-3)  # a copy steps with weights of its own
 
 
+@torch.no_grad()
+@byte_products
+def test_a_network_can_be_narrowed_after_it_has_written() -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
+    compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    net.narrowed()
+    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-3)
+
+
 def test_where_it_does_not_suit() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))

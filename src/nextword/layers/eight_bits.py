@@ -2,57 +2,27 @@
 
     W[i, j] ≈ scale[i] · Q[i, j]        Q whole numbers from −127 to 127, scale[i] the largest |W[i, ·]| over 127
 
-Each row has a scale of its own (Dettmers et al. 2022 call it vector-wise). Products are summed in 32 bits with x as it
-is, so the only error is the rounding of W. A few rows at a time on a CPU go through a compiled loop that reads each
-byte once; otherwise the matrix is widened piece by piece and multiplied as usual. Such a network cannot be trained.
+Each row has a scale of its own (Dettmers et al. 2022 call it vector-wise). x is as it is, or in sixteen bits, so the
+only error that can be felt is the rounding of W. A few rows at a time, on a CPU that multiplies bytes, go through a
+compiled loop that reads each byte once (layers/dots.py); otherwise the matrix is widened piece by piece and multiplied
+as usual. Such a network cannot be trained.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numba import prange
 from torch import Tensor, nn
 
-from nextword.compiled import make
 from nextword.contract import IGNORE
+from nextword.layers.dots import LANES, ROWS, has_byte_products
+from nextword.layers.whole_step import multiply, room
 
-_one_at_a_time = threading.Lock()  # one of numba's ways to share work among threads bears no second caller
-FEW = 8  # rows that the compiled loop takes
+FEW = 64  # rows that the compiled loop takes
 PIECE = 1 << 22  # entries widened at once
-
-
-@make(fastmath=True, nogil=True, cache=True, parallel=True, error_model="numpy")
-def _few(q: np.ndarray, scale: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
-    """out[r, i] = scale[i] · Σ_j q[i, j] x[r, j]; four rows of q at a time, so that x is read once for them."""
-    size, width = q.shape
-    for block in prange((size + 3) // 4):
-        i = 4 * block
-        if i + 4 <= size:
-            for r in range(len(x)):
-                a = b = c = d = np.float32(0)
-                for j in range(width):
-                    v = x[r, j]
-                    a += np.float32(q[i, j]) * v
-                    b += np.float32(q[i + 1, j]) * v
-                    c += np.float32(q[i + 2, j]) * v
-                    d += np.float32(q[i + 3, j]) * v
-                out[r, i] = a * scale[i]
-                out[r, i + 1] = b * scale[i + 1]
-                out[r, i + 2] = c * scale[i + 2]
-                out[r, i + 3] = d * scale[i + 3]
-        else:
-            for r in range(len(x)):
-                for k in range(i, size):
-                    a = np.float32(0)
-                    for j in range(width):
-                        a += np.float32(q[k, j]) * x[r, j]
-                    out[r, k] = a * scale[k]
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,21 +31,40 @@ def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight.detach().float() / scale.unsqueeze(1)).round().to(torch.int8), scale
 
 
-def product(x: Tensor, q: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+class Sums:
+    """Of each row of a matrix of bytes, kept until the matrix changes."""
+
+    def __init__(self) -> None:
+        self.of: tuple[int, int] | None = None
+        self.sums = torch.zeros(0, dtype=torch.int32)
+
+    def __call__(self, q: Tensor) -> Tensor:
+        now = (q.data_ptr(), q._version)
+        if self.of != now:
+            self.of, self.sums = now, q.sum(1, dtype=torch.int32)
+        return self.sums
+
+
+def product(x: Tensor, q: Tensor, scale: Tensor, sums: Sums, bias: Tensor | None = None) -> Tensor:
     """(…, D), (N, D), (N,) → (…, N)."""
     flat = x.reshape(-1, x.shape[-1])
-    y = _compiled(flat, q, scale) if not x.is_cuda and len(flat) <= FEW else _widened(flat, q, scale)
+    suits = 0 < len(flat) <= FEW and not q.shape[1] % (4 * LANES) and len(q) >= ROWS
+    if suits and x.device.type == "cpu" and has_byte_products():
+        y = _multiplied(flat, q, scale, sums(q))
+    else:
+        y = _widened(flat, q, scale)
     if bias is not None:
         y = y + bias
     return y.view(*x.shape[:-1], -1).to(x.dtype)
 
 
-def _compiled(x: Tensor, q: Tensor, scale: Tensor) -> Tensor:
+def _multiplied(x: Tensor, q: Tensor, scale: Tensor, sums: Tensor) -> Tensor:
     out = torch.empty(len(x), len(q))
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(min(torch.get_num_threads(), most))
-    with _one_at_a_time:
-        _few(q.numpy(), scale.numpy(), x.float().contiguous().numpy(), out.numpy())
+    matrix = np.array([q.data_ptr(), scale.data_ptr(), sums.data_ptr(), 0])
+    rows, width = q.shape
+    values, to = x.detach().float().contiguous().numpy(), out.numpy()
+    # on this thread alone: torch's own wait for more work for a while, and others would wait for them
+    multiply(matrix, rows, width, 0, 1, values, room(len(values), width), True, to)
     return out
 
 
@@ -95,10 +84,11 @@ class EightBits(nn.Module):
         self.scale: Tensor
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
+        self.sums = Sums()
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return product(x, self.weight, self.scale, self.bias)
+        return product(x, self.weight, self.scale, self.sums, self.bias)
 
 
 class EightBitsEmbedding(nn.Module):
@@ -107,6 +97,7 @@ class EightBitsEmbedding(nn.Module):
     def __init__(self, layer: nn.Embedding) -> None:
         super().__init__()
         self.num_embeddings = layer.num_embeddings
+        self.sums = Sums()
         weight, scale = rounded(layer.weight)
         self.weight: Tensor
         self.scale: Tensor
@@ -126,7 +117,7 @@ class EightBitsTied(nn.Module):
         self.bias = None
 
     def logits(self, h: Tensor) -> Tensor:
-        return product(h, self.tied[0].weight, self.tied[0].scale).float()
+        return product(h, self.tied[0].weight, self.tied[0].scale, self.tied[0].sums).float()
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.log_softmax(self.logits(h), -1)

@@ -124,6 +124,12 @@ def multiply(
                 out[r, i] += bias[i]
 
 
+def room(rows: int, width: int) -> tuple[np.ndarray, ...]:
+    """What a thread needs of its own to multiply: bytes of x and their scales, sums of floats, sums of bytes."""
+    halved = np.empty((2, rows, width), np.uint8)
+    return halved[0], halved[1], np.empty(rows, np.float32), np.empty(ROWS, np.float32), np.empty(2 * ROWS, np.int32)
+
+
 @fast
 def attend(block: Any, lengths: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
     """This thread's share of rows and heads: keep the new key and value, and look at what was kept."""

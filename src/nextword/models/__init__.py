@@ -17,6 +17,10 @@ MODELS = {
     "gpt1": "nextword.models.gpt1:GPT1",
     "gpt2": "nextword.models.gpt2:GPT2",
     "gpt3": "nextword.models.gpt3:GPT3",
+    "bert": "nextword.models.bert:BERT",
+    "roberta": "nextword.models.roberta:RoBERTa",
+    "albert": "nextword.models.albert:ALBERT",
+    "xlnet": "nextword.models.xlnet:XLNet",
 }
 
 

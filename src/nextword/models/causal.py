@@ -6,6 +6,7 @@ The mixin turns those two into the Autoregressive contract, into an Encoder, and
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, Readout, State, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, NextwordError, Readout, State, Vocabulary
+from nextword.models.frames import arrange, dress
 
 FILE = "model.safetensors"
 
@@ -68,6 +70,7 @@ class CausalNetwork(Saved):
     readout: Readout
     widths: list[int]
     window: int | None = None
+    own_tokens: int = 0  # that its frames need and its vocabulary lacks; models/frames.py makes room for them
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         raise NotImplementedError  # each paper's file
@@ -93,3 +96,19 @@ class CausalNetwork(Saved):
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         return self.hidden(inputs, state)
+
+    def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        """The ids that stand before, between and after the texts of a frame."""
+        end = self.vocabulary.end
+        return (self.vocabulary.begin,), () if end is None else (end,), ()
+
+    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+        """begin a, or begin a end b; the last token has read all and speaks.
+
+        A Config that has a `window` has positions that end there, so the texts are cut to fit.
+        """
+        return dress([a] if b is None else [a, b], self.marks(), getattr(self.config, "window", None))
+
+    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
+        """The frames of one example of a task: "classify", "entail", "similar" or "choose" (models/frames.py)."""
+        return arrange(self.frame, task, texts)

@@ -7,27 +7,21 @@ state's own slots; so it can take over from any state, and any other way to read
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nextword.compiled import together
 from nextword.layers import past
 from nextword.layers.dots import LANES, ROWS, has_byte_products
-from nextword.layers.eight_bits import EightBits
+from nextword.layers.eight_bits import EightBits, EightBitsEmbedding
 from nextword.layers.softmax import Tied
-from nextword.layers.whole_step import COLUMNS, walk
+from nextword.layers.whole_step import COLUMNS, room, walk
 
 FEW = 8  # rows; more are better served by products for many
 LEAST = 20_000_000  # weights: a smaller network fits into the cache, and to compile the step takes seconds, once
-
-
-@cache
-def _helpers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(64, thread_name_prefix="nextword-step")
 
 
 class WholeSteps:
@@ -48,7 +42,7 @@ class WholeSteps:
         if not (0 < len(last) <= FEW and state["layers"] and 0 < state["most"] < net.window) or net.training:
             return False
         self._numbers = self._numbers or getattr(net, "stored", 0) or sum(p.numel() for p in net.parameters())
-        bits, width = net.config.bits, net.config.width
+        bits, width = self._bytes(), net.config.width
         if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
             return False
         if bits and not has_byte_products():
@@ -57,24 +51,24 @@ class WholeSteps:
         share = width // torch.get_num_threads()
         return kind == torch.float32 and share >= ROWS and state["layers"][0][0].dtype == torch.float32
 
+    def _bytes(self) -> bool:
+        return isinstance(self.network.embedding, EightBitsEmbedding)
+
     def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
         net, rows = self.network, len(last)
         reading = past.Reading(state, 1, net.window)
         layers = tuple(tuple(reading.roomy(t) for t in pair) for pair in state["layers"])
-        x = (net.embedding(last) + net.positions(state["length"])).float().contiguous()
+        x = net.entered(last, state["length"]).float().contiguous()
         log_p = torch.empty(rows, net.vocabulary.size)
         blocks, end = self._table(layers)
         config, slots, threads = net.config, layers[0][0].shape[2], torch.get_num_threads()
         widths = rows, config.width, config.heads, 4 * config.width, net.vocabulary.size
-        sizes = np.array([*widths, slots, net.norms_after, bool(config.bits)])
+        sizes = np.array([*widths, slots, net.norms_after, self._bytes()])
         shared, own = self._scratch(rows, slots, threads)
         gate = np.zeros(1, np.int64)
         given = (threads, gate, blocks, end, sizes, config.epsilon, state["length"].numpy(), x.numpy(), *shared[:3])
         rest = (log_p.numpy(), shared[3])
-        others = [_helpers().submit(walk, t, *given, *rest, *own[t]) for t in range(1, threads)]
-        walk(0, *given, *rest, *own[0])
-        for other in others:
-            other.result()
+        together(threads, lambda t: walk(t, *given, *rest, *own[t]))
         return log_p, reading.done(last.unsqueeze(1), layers)
 
     def _scratch(self, rows: int, slots: int, threads: int) -> tuple[Any, Any]:
@@ -86,13 +80,7 @@ class WholeSteps:
             own = [
                 (
                     np.empty((rows, width), np.float32),
-                    (
-                        np.empty((rows, inner), np.uint8),
-                        np.empty((rows, inner), np.uint8),
-                        np.empty(rows, np.float32),
-                        np.empty(ROWS, np.float32),
-                        np.empty(2 * ROWS, np.int32),
-                    ),
+                    room(rows, inner),
                     np.empty(slots, np.float32),
                 )
                 for _ in range(threads)
@@ -132,4 +120,4 @@ def _matrix(layer: Any) -> list[Any]:
 
 
 def _bytes(layer: Any) -> list[Any]:
-    return [layer.weight, layer.scale, layer.weight.sum(1, dtype=torch.int32)]
+    return [layer.weight, layer.scale, layer.sums(layer.weight)]

@@ -48,6 +48,7 @@ class Windowed(CausalNetwork):
     def narrowed(self) -> None:
         """From now on with weights in eight bits."""
         narrow(self)
+        self.whole_steps = WholeSteps(self, self.whole_steps.least)
 
     def work(self, length: int) -> float:
         """Floating point operations a trained token, forward and backward, in blocks of this length.
@@ -92,7 +93,7 @@ class Windowed(CausalNetwork):
 
     def _train(self, ids: Tensor) -> list[Tensor]:
         """A batch at once, with nothing before it and nothing kept."""
-        x = self._enter(ids, torch.arange(ids.shape[1], device=ids.device))
+        x = self.entered(ids, torch.arange(ids.shape[1], device=ids.device))
         outputs = [x]
         for block in self.blocks:
             if self.checkpointing and torch.is_grad_enabled():
@@ -106,7 +107,7 @@ class Windowed(CausalNetwork):
     def go_on(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
         """What fits into the window after what was read."""
         reading = past.Reading(state, ids.shape[1], self.window)
-        x = self._enter(ids, reading.positions)
+        x = self.entered(ids, reading.positions)
         outputs, kept = [x], []
         for i, block in enumerate(self.blocks):
             x, now = block(x, reading, state["layers"][i] if state["layers"] else None)
@@ -115,7 +116,7 @@ class Windowed(CausalNetwork):
         outputs[-1] = self.finish(x)
         return outputs, reading.done(ids, tuple(kept))
 
-    def _enter(self, ids: Tensor, positions: Tensor) -> Tensor:
+    def entered(self, ids: Tensor, positions: Tensor) -> Tensor:
         return F.dropout(self.embedding(ids) + self.positions(positions), self.config.dropout, self.training)
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:

@@ -10,7 +10,11 @@ from typing import Any
 
 from nextword.contract import NextwordError, Vocabulary
 
-OBJECTIVES = {"causal": "nextword.objectives.causal:Causal"}
+OBJECTIVES = {
+    "causal": "nextword.objectives.causal:Causal",
+    "masked": "nextword.objectives.masked:Masked",
+    "permuted": "nextword.objectives.permuted:Permuted",
+}
 
 
 def objective_class(name: str) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -85,6 +86,8 @@ class Descent:
         self.best: dict[str, Any] = {}
         self.nats: Tensor = torch.zeros((), dtype=torch.float64, device=device)  # since the last log line
         self.count, self.since = 0, 0  # predictions and steps since then
+        self.shown = 1.0  # tokens read for each prediction
+        self.parts: Mapping[str, Tensor] = {}  # of the last batch's loss
         self.norm: Tensor = torch.zeros((), device=device)
         self.graphs = self.remade_graphs()
         self.reason = ""
@@ -162,6 +165,8 @@ class Descent:
             self.carried = nest.detach(loss.state)
             self.nats += loss.nats
             self.count += loss.count
+            self.parts = loss.parts
+            self.shown = 1.0 if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
         if self.phase.clip:
             self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
@@ -199,7 +204,8 @@ class Descent:
         if self.device.type == "cpu":
             return batch
         inputs = Inputs(**{k: nest.move(v, self.device) for k, v in vars(batch.inputs).items()})
-        return Batch(inputs, batch.targets.to(self.device), batch.fresh, batch.epoch, batch.scale)
+        rest = {name: nest.move(getattr(batch, name), self.device) for name in ("targets", "at", "pair")}
+        return replace(batch, inputs=inputs, **rest)
 
     def progress(self) -> Progress:
         return Progress(self.step, self.step // self.per_epoch, self.step / max(self.total, 1), self.validations)
@@ -231,7 +237,7 @@ class Descent:
         if not nats < ceiling:  # NaN is never smaller
             self._diverged(nats)
         now = self.now()
-        speed = self.count / max(now - self.marked, 1e-9)
+        speed = self.count * self.shown / max(now - self.marked, 1e-9)
         used = utilisation(self.network, speed, getattr(self.objective, "length", 0), self.device)
         line = {
             "loss": nats,
@@ -239,6 +245,7 @@ class Descent:
             **self._bits(nats, self.train, "train"),
             "rate": self.optimizer.param_groups[0]["lr"],
             "norm": float(self.norm),
+            **({name: float(part) for name, part in self.parts.items()} if len(self.parts) > 1 else {}),
             "tokens_per_second": round(speed),
             **({} if used is None else {"mfu": round(used, 4)}),
             "seen": self.step * self.count // max(self.since, 1),
@@ -258,7 +265,7 @@ class Descent:
         )
 
     def _bits(self, nats: float, stream: Any, name: str) -> dict[str, float]:
-        if not self.lossless or not stream.bytes:
+        if not self.lossless or not stream.bytes or not getattr(self.objective, "likelihood", True):
             return {}
         return {f"{name}_bits_per_byte": nats / math.log(2) * len(stream.ids) / stream.bytes}
 

@@ -1,0 +1,59 @@
+"""ALBERT: a BERT whose layers are all the same one, and whose tokens have short vectors.
+
+Lan, Chen, Goodman, Gimpel, Sharma & Soricut, "ALBERT: A Lite BERT for Self-supervised Learning of Language
+Representations" (2020). Against `bert`: the embedding is factorised, V × E and E × D with a small E; layers share
+their weights, all of them or those of one half of the block (`share`, section 4.5 of the paper); of two texts it is
+asked whether they were swapped, not whether one is of another document; the gelu is approximated by tanh.
+
+    tokens ─ E = 128 ─▶ D ─▶ [block] ─▶ [the same block] ─▶ … ─▶ D ─▶ E ─ tokens
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from nextword.contract import NextwordError, Vocabulary
+from nextword.layers.products import Product
+from nextword.models.bidirectional import Bidirectional
+from nextword.models.causal import check_sizes
+from nextword.models.windowed import check_heads, draw
+
+SHARE = ("none", "attention", "feed-forward", "all")
+
+
+@dataclass(frozen=True)
+class ALBERTConfig:
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    window: int = 512
+    segments: int = 2
+    embedding: int = 128  # width of token, position and segment vectors
+    share: str = "all"  # which half of a block all layers have in common: "none", "attention", "feed-forward" or "all"
+    inner: int = 0  # between the two products of a block; 0: four times the width
+    dropout: float = 0.1  # of embeddings, attention and what is added to the sum
+    epsilon: float = 1e-12  # of the norms
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        check_heads(self)
+        if self.share not in SHARE:
+            raise NextwordError(f"[model] share = '{self.share}': layers share {', '.join(SHARE[:-1])} or {SHARE[-1]}.")
+
+
+class ALBERT(Bidirectional):
+    Config = ALBERTConfig
+    gelu = "tanh"
+
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        attending = 1 if config.share in ("attention", "all") else config.layers
+        feeding = 1 if config.share in ("feed-forward", "all") else config.layers
+        super().__init__(config, vocabulary, config.embedding, config.segments, attending, feeding, pairs=True)
+        self.lift = Product(config.embedding, config.width)
+        draw(self)
+
+    def enter(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
+        return self.lift(super().enter(ids, segments, positions))

@@ -1,0 +1,314 @@
+"""XLNet: every token predicted from some of the others, in any order of prediction, without a mask token.
+
+Yang, Dai, Yang, Carbonell, Salakhutdinov & Le, "XLNet: Generalized Autoregressive Pretraining for Language
+Understanding" (2019). Against BERT: no [MASK] in what is read, so that training and use read alike, and the tokens that
+are predicted depend on each other. Against Transformer-XL (Dai et al. 2019), whose relative positions and memory of the
+segment before it keeps: a second stream, of queries, that know where they stand and not what stands there.
+
+    h⁰ = E[token]    g⁰ = one learnt vector       then in each block, over both h and g,
+    x = norm(x + attention(x; known = memory, h))    x = norm(x + W₂ gelu(W₁ x))             p = softmax(E · g + b)
+
+Who sees whom is `Inputs.mask` (B, T, T): query i sees the content of j; content i sees itself besides. Without one,
+`hidden` reads from left to right, which is the order 0 1 2 …, and exact:
+
+    read         x₀  x₁  x₂                 h_i  sees x₀ … x_i
+    queries at       1   2   3              g at i + 1 sees x₀ … x_i as well, and gives p(x_{i+1} | x₀ … x_i)
+
+There every token, in every layer, sees itself and the `memory` tokens before it, whether they were read in the same
+call or came in with the state. So one call over T tokens, T calls over one, and all cuts in between are the same
+numbers, and the log probabilities of `score` are those of `step`. `encode` gives the content stream: of both directions
+at once, or, after a state of left-to-right reading, left to right.
+
+A state holds what went into each block of the last `memory` tokens, without gradients: {"layers": a (B, M, D) each,
+"positions": (B, M) or None, "there": (B, M) or None, "both": whether it was read in both directions}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword import nest
+from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
+from nextword.layers.products import Product
+from nextword.layers.relative import Look, RelativeAttention, encodings
+from nextword.layers.softmax import Tied
+from nextword.models.causal import CausalNetwork, check_sizes
+
+
+@dataclass(frozen=True)
+class XLNetConfig:
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    memory: int = 384  # tokens of the text before that are kept; from left to right also how far back a layer looks
+    dropout: float = 0.1  # of embeddings, distances, attention, and what is added to the sum
+    clamp: int = 0  # distances beyond this one count as this one; 0: none do
+    epsilon: float = 1e-12  # of the norms
+    spread: float = 0.02  # weights begin as N(0, spread²); narrow networks need more to hear their content early
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if self.width % self.heads or self.width % 2:
+            raise NextwordError(
+                f"[model] width = {self.width} must be even, for sines and cosines, and a multiple of heads = "
+                f"{self.heads}."
+            )
+
+
+class Block(nn.Module):
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        width, self.dropout = config.width, config.dropout
+        self.attention = RelativeAttention(width, config.heads, config.dropout)
+        self.norm1 = nn.LayerNorm(width, config.epsilon)
+        self.wide = Product(width, config.inner)
+        self.narrow = Product(config.inner, width)
+        self.norm2 = nn.LayerNorm(width, config.epsilon)
+
+    def forward(self, x: Tensor, known: Tensor, look: Look) -> Tensor:
+        x = self.norm1(x + self._drop(self.attention(x, known, look)))
+        return self.norm2(x + self._drop(self.narrow(self._drop(F.gelu(self.wide(x))))))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+
+class XLNet(CausalNetwork):
+    Config = XLNetConfig
+
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.window = config.layers * config.memory + 1  # each layer looks `memory` tokens further back
+        self.widths = [config.width] * (config.layers + 1)
+        self.embedding = nn.Embedding(vocabulary.size, config.width)
+        self.blank = nn.Parameter(torch.empty(config.width))  # what every query begins as
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.readout: Any = Tied(self.embedding)
+        for name, weight in self.named_parameters():
+            if "norm" not in name and not name.endswith(("wide.bias", "narrow.bias", "readout.bias")):
+                nn.init.normal_(weight, std=config.spread)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    # -------------------------------------------------------------------------------------------- what others call
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        """The query stream: under a mask of order, at each token's own place; without, one place on, left to right."""
+        _, queries, state = self.streams(inputs, state, content=False)
+        return queries, state
+
+    def queries(self, inputs: Inputs, at: Tensor, state: State) -> tuple[list[Tensor], State]:
+        """The query stream under a mask of order at these places (B, P) alone."""
+        _, queries, state = self.streams(inputs, state, at, content=False)
+        return queries, state
+
+    def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
+        """The content stream: in both directions, or as the mask says, or on from a state, as that was read."""
+        both = state is None or state["both"]
+        content, _, state = self.streams(inputs, state, query=False, both=both)
+        return content, state
+
+    def fill(self, inputs: Inputs, at: Tensor) -> Tensor:
+        """log p (K, V) at these places (K,) of the flattened (B, T), each from all tokens that are not asked for."""
+        batch, steps = inputs.ids.shape
+        given = torch.ones(batch * steps, dtype=torch.bool, device=inputs.ids.device).index_fill(0, at, False)
+        mask = given.view(batch, 1, steps).expand(-1, steps, -1)
+        if inputs.starts is not None:
+            mask = mask & _same_text(inputs)
+        layers, _ = self.hidden(replace(inputs, mask=mask, starts=None), None)
+        return self.readout.log_probs(layers[-1].flatten(0, 1)[at])
+
+    def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        """Nothing before the texts, <sep> after each, <cls> at the very end; or the end and begin of a text."""
+        special, end = self.vocabulary.special, self.vocabulary.end
+        sep = next((special[name] for name in ("<sep>", "[SEP]", "</s>") if name in special), end)
+        cls = next((special[name] for name in ("<cls>", "[CLS]", "<s>") if name in special), self.vocabulary.begin)
+        between = () if sep is None else (sep,)
+        return (), between, (*between, cls)
+
+    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+        """a sep cls, or a sep b sep cls; the last token speaks. Segments are 0 and 1, and 2 for cls."""
+        framed = super().frame(a, b)
+        segments = np.zeros(len(framed.ids), np.int64)
+        if b is not None:
+            segments[framed.parts[1][0] :] = 1
+        segments[-1] = 2
+        return replace(framed, segments=segments)
+
+    # -------------------------------------------------------------------------------------------- states
+
+    def initial(self, batch: int) -> State:
+        nothing = torch.zeros(batch, 0, self.config.width, device=self.device)
+        return {"layers": (nothing,) * self.config.layers, "positions": None, "there": None, "both": False}
+
+    def join(self, states: Sequence[State]) -> State:
+        """One state of the rows of several that have read differently much: what is missing lies before the rest."""
+        lengths = [state["layers"][0].shape[1] for state in states]
+        if len(set(lengths)) == 1 and all(state["there"] is None for state in states):
+            return nest.cat(states)
+        longest, joined = max(lengths), []
+        for state, length in zip(states, lengths, strict=True):
+            short, layers, places = longest - length, state["layers"], state["positions"]
+            there = state["there"]
+            if there is None:
+                there = torch.ones(layers[0].shape[:2], dtype=torch.bool, device=layers[0].device)
+            joined.append(
+                {
+                    "layers": tuple(F.pad(layer, (0, 0, short, 0)) for layer in layers),
+                    "positions": None if places is None else F.pad(places, (short, 0)),
+                    "there": F.pad(there, (short, 0)),
+                    "both": state["both"],
+                }
+            )
+        return nest.cat(joined)
+
+    def _kept(self, state: State, layers: list[Tensor], places: Tensor | None, new: Tensor, both: bool) -> State:
+        """The last `memory` of what is known in each layer (B, S, D), with their places, and whether they are there."""
+        most = self.config.memory
+        there = state["there"]
+        if there is not None:
+            there = torch.cat([there, torch.ones_like(new, dtype=torch.bool)], 1)[:, -most:]
+        return {
+            "layers": tuple(layer[:, -most:].detach() for layer in layers),
+            "positions": None if places is None else places[:, -most:],
+            "there": there,
+            "both": both,
+        }
+
+    # -------------------------------------------------------------------------------------------- both streams
+
+    def streams(
+        self,
+        inputs: Inputs,
+        state: State,
+        at: Tensor | None = None,
+        content: bool = True,
+        query: bool = True,
+        both: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor], State]:
+        """Every layer of the content stream (B, T, D) and of the query stream (B, P, D), and the state afterwards.
+
+        `at` (B, P) are the places of the queries, under a mask; None: all. `both` directions are read where there is no
+        mask. What is not wanted of the last block, or of the queries, is not computed. Texts that lie end to end in
+        one row (`starts`) come without a state and leave none.
+        """
+        ids = inputs.ids
+        if state is None or inputs.starts is not None:
+            state = self.initial(len(ids))
+        look, places = self._look(inputs, state, at, query, both)
+        x = self._drop(self.embedding(ids))
+        rows = look.seen.shape[1] - ids.shape[1]
+        g = self._drop(self.blank.expand(len(ids), rows, -1))
+        contents, queries, knowns = [x], [g], []
+        for i, (block, memory) in enumerate(zip(self.blocks, state["layers"], strict=True)):
+            known = torch.cat([memory, x], 1)  # (B, S, D)
+            knowns.append(known)
+            if query and not content and i == self.config.layers - 1:  # nobody looks at the last content
+                g = block(g, known, look.last(rows))
+            else:
+                x, g = block(torch.cat([x, g], 1), known, look).split([ids.shape[1], rows], 1)
+            contents.append(x)
+            queries.append(g)
+        contents[-1], queries[-1] = self._drop(contents[-1]), self._drop(queries[-1])
+        kept = None if inputs.starts is not None else self._kept(state, knowns, places, ids, both)
+        return contents, queries, kept
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)
+
+    def _look(
+        self, inputs: Inputs, state: State, at: Tensor | None, query: bool, both: bool
+    ) -> tuple[Look, Tensor | None]:
+        """Who sees whom, at which distance, in which segment; and the places of all that is known, where given."""
+        ids, old = inputs.ids, state["layers"][0].shape[1]
+        new, size = ids.shape[1], old + ids.shape[1]
+        onward = inputs.mask is None and not both  # left to right: queries stand one place on
+        places = _places(inputs, state, old)
+        where = torch.arange(size, device=ids.device).unsqueeze(0) if places is None else places  # (B or 1, S)
+        seen = self._seen(inputs, state, old, both)  # (B or 1, T, S), of queries
+        itself = torch.eye(new, size, dtype=torch.bool, device=ids.device).roll(old, 1)
+        sees, asks, parts = [seen | itself], [where[:, old:]], [inputs.segments]
+        if query:
+            sees.append(_pick(seen, at))
+            asks.append(where[:, old:] + 1 if onward else _pick(where[:, old:], at))
+            parts.append(None if inputs.segments is None else _pick(inputs.segments, at))
+        lowest, highest = (-new, size) if places is None else (-size, size)
+        near = (_cat(asks).unsqueeze(2) - where.unsqueeze(1) - lowest).clamp(0, highest - lowest)
+        distances = torch.arange(lowest, highest + 1, device=ids.device)
+        if self.config.clamp:
+            distances = distances.clamp(-self.config.clamp, self.config.clamp)
+        table = self._drop(encodings(distances, self.config.width).to(self.blank.dtype))
+        apart = None
+        if inputs.segments is not None:
+            known = F.pad(inputs.segments, (old, 0))  # memory counts as the first segment
+            apart = _cat([part for part in parts if part is not None]).unsqueeze(2) != known.unsqueeze(1)
+        return Look(_cat(sees), near, table, apart), places
+
+    def _seen(self, inputs: Inputs, state: State, old: int, both: bool) -> Tensor:
+        """(B or 1, T, S) What a query may look at: of the memory, and of the content of its segment."""
+        ids, there = inputs.ids, state["there"]
+        new = ids.shape[1]
+        before = torch.ones(1, new, old, dtype=torch.bool, device=ids.device)
+        if there is not None:
+            before = before & there.unsqueeze(1)
+        if inputs.mask is not None:
+            now = inputs.mask
+        elif inputs.starts is not None:
+            now = _same_text(inputs)
+        else:
+            now = torch.ones(1, new, new, dtype=torch.bool, device=ids.device)
+        if inputs.padding is not None:
+            now = now & inputs.padding.unsqueeze(1)
+        seen = _cat([before, now], 2)
+        if inputs.mask is None and not both:
+            back = torch.arange(old, old + new, device=ids.device).unsqueeze(1) - torch.arange(
+                old + new, device=ids.device
+            )
+            seen = seen & (back >= 0) & (back <= self.config.memory)
+        return seen
+
+
+def _places(inputs: Inputs, state: State, old: int) -> Tensor | None:
+    """(B, S) Where all that is known stands in its text; None where it is one slot after the other, in every row.
+
+    Given places may run backwards, as in rows that are read from right to left; the memory brings its own. Distances
+    are differences of places, and none counts as more than the number of tokens that are known.
+    """
+    given, before = inputs.positions, state["positions"]
+    if given is None and before is None:
+        return None
+    ahead = torch.arange(inputs.ids.shape[1], device=inputs.ids.device)
+    if given is None:
+        given = before[:, -1:] + 1 + ahead
+    if before is None:
+        before = given[:, :1] - torch.arange(old, 0, -1, device=given.device)
+    return torch.cat([before, given], 1)
+
+
+def _same_text(inputs: Inputs) -> Tensor:
+    """(1, T, T) Texts end to end in a row: no token sees another text's."""
+    assert inputs.starts is not None
+    slots = torch.arange(inputs.ids.shape[1], device=inputs.ids.device)
+    text = torch.bucketize(slots, inputs.starts.to(slots), right=True)
+    return (text.unsqueeze(1) == text).unsqueeze(0)
+
+
+def _pick(rows: Tensor, at: Tensor | None) -> Tensor:
+    """Of (B or 1, T, …) the rows at (B, P); None: all."""
+    if at is None:
+        return rows
+    return rows.expand(len(at), *rows.shape[1:])[torch.arange(len(at), device=at.device).unsqueeze(1), at]
+
+
+def _cat(parts: list[Tensor], axis: int = 1) -> Tensor:
+    """Side by side, where some may have one row for the whole batch."""
+    batch = max(len(part) for part in parts)
+    return torch.cat([part.expand(batch, *part.shape[1:]) for part in parts], axis)

@@ -1,0 +1,40 @@
+"""Tokens that stand around texts and in place of hidden ones, by whichever names a tokenizer's family has for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nextword.contract import NextwordError, Vocabulary
+
+MARKS = {
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Ids of the tokens that stand around texts, between them, in place of a hidden one and after the end."""
+
+    cls: int
+    sep: int
+    mask: int
+    pad: int
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Marks:
+        """By whichever names the tokenizer's family has for them."""
+        found = {
+            mark: next((vocabulary.special[n] for n in called if n in vocabulary.special), None)
+            for mark, called in MARKS.items()
+        }
+        lacking = [" or ".join(MARKS[mark]) for mark, id in found.items() if id is None]
+        if lacking:
+            raise NextwordError(
+                f"The tokenizer has no {', no '.join(lacking)}; its special tokens are: "
+                f"{', '.join(vocabulary.special) or 'none'}. A model that fills in hidden tokens needs them: use a "
+                "tokenizer of kind 'wordpiece', or one that came with such a model."
+            )
+        return cls(**{mark: int(id) for mark, id in found.items() if id is not None})

@@ -1,0 +1,66 @@
+"""The published sizes have the published numbers of parameters, counted without making the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from nextword.contract import Vocabulary
+from nextword.models import count_parameters, model_class
+from nextword.recipe import Recipe, load_recipe, names
+
+FAMILY = ("bert/", "roberta/", "albert/")
+RELEASED = [n for n in names() if n.startswith(FAMILY) and load_recipe(n).reported.get("parameters")]
+
+
+def counted(recipe: Recipe, **more: Any) -> int:
+    cls = model_class(recipe.slug)
+    with torch.device("meta"):
+        return count_parameters(cls(cls.Config(**{**recipe.model, **more}), Vocabulary(recipe.tokenizer["size"], 0)))
+
+
+def theirs(recipe: Recipe) -> int:
+    """What transformers makes of the same sizes, by their own names."""
+    transformers = pytest.importorskip("transformers")
+    model = recipe.model
+    sizes = {
+        "vocab_size": recipe.tokenizer["size"],
+        "hidden_size": model["width"],
+        "num_hidden_layers": model["layers"],
+        "num_attention_heads": model["heads"],
+        "intermediate_size": 4 * model["width"],
+    }
+    with torch.device("meta"):
+        if recipe.slug == "bert":
+            network = transformers.BertForPreTraining(transformers.BertConfig(**sizes))
+        elif recipe.slug == "roberta":
+            config = transformers.RobertaConfig(**sizes, max_position_embeddings=514, type_vocab_size=1)
+            network = transformers.RobertaForMaskedLM(config)
+        else:
+            network = transformers.AlbertForPreTraining(transformers.AlbertConfig(**sizes, embedding_size=128))
+        return sum(p.numel() for p in network.parameters())
+
+
+def test_all_are_here() -> None:
+    assert len(RELEASED) == 8
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_as_many_as_in_the_released_weights(name: str) -> None:
+    recipe = load_recipe(name)
+    unused = 2 * recipe.model["width"] if recipe.slug == "roberta" else 0  # positions there begin at 2
+    assert counted(recipe) == recipe.reported["parameters"] == theirs(recipe) - unused
+
+
+@pytest.mark.parametrize(
+    ("share", "narrow", "wide"),
+    [("all", 12, 31), ("attention", 64, 83), ("feed-forward", 38, 57), ("none", 89, 108)],
+)
+def test_sharing_saves_as_much_as_in_table_4_of_albert(share: str, narrow: int, wide: int) -> None:
+    recipe = load_recipe("albert/base")
+    assert counted(recipe, share=share) / 1e6 == pytest.approx(narrow, abs=1.0)
+    assert counted(recipe, share=share, embedding=768) / 1e6 == pytest.approx(
+        wide, abs=2.5
+    )  # the paper counts no heads

@@ -1,0 +1,243 @@
+"""Which tokens are hidden, and what becomes of them: the shares, the words, and that a mask belongs to its text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.batching.masking import Masking, below, bits, key_of, uniform
+from nextword.contract import IGNORE, NextwordError, Vocabulary
+from nextword.tokens.marks import Marks
+
+SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+VOCABULARY = Vocabulary(1000, 2, SPECIAL, 3)
+KEY = key_of(1, 2, 3)
+
+
+class Found(NamedTuple):
+    before: np.ndarray
+    after: np.ndarray
+    targets: np.ndarray
+    at: np.ndarray
+    texts: list[slice]
+
+    @property
+    def chosen(self) -> np.ndarray:
+        return self.targets != IGNORE
+
+
+def mask(
+    texts: list[np.ndarray], begins: np.ndarray | None = None, key: Any = KEY, numbers: Any = None, **how: Any
+) -> Found:
+    """Texts end to end, all of a word each unless it is said."""
+    ids = np.concatenate(texts).astype(np.int64)
+    ends = np.cumsum([len(text) for text in texts])
+    first = ends - [len(text) for text in texts]
+    masking = Masking(VOCABULARY, **how)
+    after = ids.copy()
+    room = masking.most(len(ids), len(texts))
+    numbers = np.arange(len(texts)) if numbers is None else np.asarray(numbers)
+    begins = np.ones(len(ids), bool) if begins is None else begins
+    targets, at, n = masking(after, begins, first, ends, numbers, key, room)
+    assert len(at) == room
+    assert not at[n:].any()
+    return Found(ids, after, targets, at[:n], [slice(a, b) for a, b in zip(first, ends, strict=True)])
+
+
+def framed(rng: np.random.Generator, n: int) -> np.ndarray:
+    """[CLS] n ordinary tokens, now and then an unknown one, [SEP]."""
+    inner = rng.integers(5, 1000, n)
+    inner[rng.random(n) < 0.1] = 1
+    return np.concatenate(([2], inner, [3]))
+
+
+# ------------------------------------------------------------------------------------------------ marks
+
+
+@pytest.mark.parametrize(
+    ("special", "expected"),
+    [
+        (SPECIAL, Marks(2, 3, 4, 0)),
+        ({"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 9}, Marks(0, 2, 9, 1)),  # RoBERTa
+        ({"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, Marks(2, 3, 4, 0)),  # ALBERT has both kinds
+    ],
+)
+def test_marks_by_either_name(special: dict[str, int], expected: Marks) -> None:
+    assert Marks.of(Vocabulary(10, 0, special)) == expected
+
+
+def test_a_tokenizer_without_marks() -> None:
+    with pytest.raises(NextwordError, match=r"no \[CLS\].*\[MASK\] or <mask>.*<\|endoftext\|>.*wordpiece"):
+        Marks.of(Vocabulary(300, 256, {"<|endoftext|>": 256}))
+
+
+# ------------------------------------------------------------------------------------------------ properties
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=30),
+    share=st.floats(0.05, 0.6),
+    grams=st.integers(0, 4),
+    whole=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_only_what_is_ordinary_is_hidden_and_its_target_is_what_was_there(
+    sizes: list[int], share: float, grams: int, whole: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    texts = [framed(rng, n) for n in sizes]
+    begins = rng.random(sum(map(len, texts))) < 0.7
+    found = mask(texts, begins, key=key_of(seed), share=share, grams=grams, whole_words=whole)
+    chosen = found.chosen
+    assert sorted(found.at.tolist()) == np.flatnonzero(chosen).tolist()
+    assert (found.before[chosen] >= 5).all()  # never a mark, nor what the tokenizer does not know
+    np.testing.assert_array_equal(found.targets[chosen], found.before[chosen])
+    np.testing.assert_array_equal(found.after[~chosen], found.before[~chosen])
+    assert np.isin(found.after[chosen], [0, 1, 2, 3], invert=True).all()  # the mask itself, or ordinary
+    for part in found.texts:
+        can = int((found.before[part] >= 5).sum())
+        assert min(can, 1) <= chosen[part].sum() <= max(1, int(share * can) + 1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(length=st.integers(1, 300), share=st.sampled_from([0.15, 0.3, 0.5]), seed=st.integers(0, 50))
+def test_the_share_is_right_on_average_however_short_the_text(length: int, share: float, seed: int) -> None:
+    texts = [np.full(length, 7)] * (60_000 // length)
+    found = mask(texts, key=key_of(seed), share=share)
+    expected = max(share, 1 / length)
+    assert abs(found.chosen.mean() - expected) < 0.005
+
+
+def test_four_in_five_become_the_mask_one_any_other_and_one_stays() -> None:
+    rng = np.random.default_rng(0)
+    found = mask([rng.integers(5, 1000, 128) for _ in range(3000)])
+    was, now = found.before[found.chosen], found.after[found.chosen]
+    n = len(was)
+    assert abs((now == 4).sum() / n - 0.8) < 0.01
+    assert abs((now == was).sum() / n - 0.1) < 0.01
+    other = now[(now != 4) & (now != was)]
+    assert abs(len(other) / n - 0.1) < 0.01
+    assert other.min() == 5
+    assert other.max() == 999
+    assert np.bincount(other, minlength=1000)[5:].max() < 30  # all alike: six of each are expected
+
+    always = mask([np.full(100, 7)] * 100, masked=1.0, replaced=0.0)
+    assert (always.after[always.chosen] == 4).all()
+
+
+def test_every_place_is_as_likely_as_any_other() -> None:
+    found = mask([np.full(20, 7)] * 20_000, share=0.2)
+    places = found.chosen.reshape(-1, 20).mean(0)
+    assert np.abs(places - 0.2).max() < 0.015
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), grams=st.sampled_from([0, 1, 3]))
+def test_words_are_hidden_whole(seed: int, grams: int) -> None:
+    rng = np.random.default_rng(seed)
+    texts = [framed(rng, int(rng.integers(60, 120))) for _ in range(8)]
+    begins = rng.random(sum(map(len, texts))) < 0.6
+    found = mask(texts, begins, key=key_of(seed), whole_words=grams == 0, grams=grams, share=0.2)
+    free = found.before >= 5
+    for part in found.texts:
+        word: list[int] = []
+        for p in range(part.start, part.stop + 1):
+            inside = p < part.stop and free[p]
+            if word and (not inside or begins[p]):
+                assert len({bool(found.chosen[q]) for q in word}) == 1
+                word = []
+            if inside:
+                word.append(p)
+    assert found.chosen.sum() > 0.15 * free.sum()  # words that do not fit are passed over for those that do
+
+
+def test_a_run_of_n_words_has_probability_one_in_n() -> None:
+    rng = np.random.default_rng(0)
+    texts = [np.full(4000, 7) for _ in range(100)]
+    begins = rng.random(400_000) < 0.5
+    begins[::4000] = True
+    found = mask(texts, begins, grams=3, share=0.02)
+    word = np.cumsum(begins)
+    hidden = np.unique(word[found.chosen])
+    breaks = np.flatnonzero(np.diff(hidden, prepend=-1, append=hidden[-1] + 9) > 1)
+    lengths = np.bincount(np.diff(breaks), minlength=4)
+    shares = lengths[1:4] / lengths.sum()
+    np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.04)  # a few stand side by side by chance
+
+
+def test_runs_do_not_cross_marks() -> None:
+    """Between marks there is one word each, so that no run has two: that one is hidden says nothing of the next."""
+    found = mask([np.array([2, *[7, 3] * 50])] * 400, grams=4, share=0.3)
+    words = found.chosen.reshape(400, -1)[:, 1::2]
+    both = (words[:, 1:] & words[:, :-1]).mean() / words.mean()
+    assert 0.27 < both < 0.31
+
+
+def test_where_no_word_fits_the_beginning_of_one_is_hidden() -> None:
+    begins = np.zeros(22, bool)
+    begins[1] = True
+    text = np.array([2, *range(5, 25), 3])  # one word of twenty tokens, of which three may be hidden
+    for k in range(20):
+        found = mask([text], begins, key=key_of(k), whole_words=True)
+        assert np.flatnonzero(found.chosen).tolist() == [1, 2, 3]
+
+
+def test_a_text_of_marks_alone_has_nothing_to_hide() -> None:
+    found = mask([np.array([2, 1, 3]), np.array([2, 9, 3])])
+    assert np.flatnonzero(found.chosen).tolist() == [4]
+
+
+# ------------------------------------------------------------------------------------------------ chance
+
+
+def test_a_mask_belongs_to_its_text_wherever_it_stands() -> None:
+    rng = np.random.default_rng(0)
+    texts = [framed(rng, n) for n in (30, 50, 7)]
+    alone = [mask([text], numbers=[i]) for i, text in enumerate(texts)]
+    turned = mask([texts[i] for i in (2, 0, 1)], numbers=[2, 0, 1])
+    for part, i in zip(turned.texts, (2, 0, 1), strict=True):
+        np.testing.assert_array_equal(turned.after[part], alone[i].after)
+        np.testing.assert_array_equal(turned.targets[part], alone[i].targets)
+    assert (mask([texts[1]], numbers=[8]).targets != alone[1].targets).any()
+    assert (mask([texts[1]], numbers=[1], key=key_of(9)).targets != alone[1].targets).any()
+
+
+def test_draws() -> None:
+    key = key_of(0, 7)
+    assert key == key_of(0, 7)
+    assert key != key_of(7, 0)
+    u = np.array([uniform(key, i) for i in range(4000)])
+    assert u.min() >= 0
+    assert u.max() < 1
+    assert abs(u.mean() - 0.5) < 0.02
+    assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 0.05
+    faces = np.bincount([below(key, i, 6) for i in range(6000)], minlength=6)
+    assert faces.min() > 850
+    assert len({int(bits(key, i)) for i in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"share": 0}, "share = 0 must lie between 0 and 1"),
+        ({"share": 1.5}, "share = 1.5"),
+        ({"masked": 0.95}, "cannot exceed 1 together"),
+        ({"replaced": -0.1}, "replaced = -0.1"),
+        ({"whole_words": 1}, "whole_words = 1 must be true or false"),
+        ({"grams": 2.5}, "grams = 2.5 must be a whole number"),
+        ({"grams": True}, "grams = True"),
+    ],
+)
+def test_bad_settings(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Masking(VOCABULARY, **how)
+
+
+def test_a_vocabulary_of_marks_alone() -> None:
+    with pytest.raises(NextwordError, match="nothing to hide"):
+        Masking(Vocabulary(5, 2, SPECIAL))

@@ -1,0 +1,113 @@
+"""Full sentences in rows, and texts end to end in one row: nothing lost, nothing read twice."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.test_pairs import END, counted, segments, stream
+
+from nextword.batching.packed import Full, Packed, pieces
+from nextword.batching.texts import Sentences
+from nextword.contract import NextwordError
+
+
+def test_three_documents_written_out() -> None:
+    (a1, a2, a3), (b1,), (c1, c2) = documents = counted([[3, 3, 3], [2], [4, 4]])
+    text = stream(documents)
+    sentences = Sentences.of(text, END)
+    # [CLS] a1 a2 a3 [SEP] b1 [SEP] has 14 tokens; with c1 and a mark it would have 19
+    assert segments(text, Full(1, 18).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1), (c1 + c2,)]
+    assert segments(text, Full(1, 19).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1, c1), (c2,)]
+    assert segments(text, Full(1, 9).texts(sentences, 0, 0)) == [(a1 + a2,), (a3, b1), (c1,), (c2,)]
+    apart = Full(1, 18, apart=True).texts(sentences, 0, 0)
+    assert segments(text, apart) == [(a1 + a2 + a3,), (b1,), (c1 + c2,)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), min_size=1, max_size=8),
+    length=st.integers(3, 50),
+    apart=st.booleans(),
+)
+def test_rows_are_as_full_as_whole_sentences_can_make_them(shape: list[list[int]], length: int, apart: bool) -> None:
+    documents = counted(shape)
+    text = stream(documents)
+    layout = Full(2, length, apart)
+    texts = layout.texts(Sentences.of(text, END), 0, 0)
+    rows = segments(text, texts)
+    assert [id for row in rows for part in row for id in part] == [id for d in documents for s in d for id in s]
+    sizes = texts.sizes()
+    assert sizes.max() <= length
+    opens = {d[0][0] for d in documents}
+    assert all(part[0] in opens for row in rows for part in row[1:])  # within a row only documents are kept apart
+    begins = {s[0]: len(s) for d in documents for s in d}
+    for size, row, following in zip(sizes[:-1].tolist(), rows[:-1], rows[1:], strict=True):
+        next_id = following[0][0]
+        room = length - size - (next_id in opens)
+        if not (apart and next_id in opens):
+            assert min(begins.get(next_id, 1), length - 2) > room  # the next sentence, or piece of one, did not fit
+        assert not apart or len(row) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=40),
+    length=st.integers(3, 40),
+    extra=st.integers(0, 100),
+    seed=st.integers(0, 100),
+)
+def test_an_epoch_of_packed_rows_reads_every_token_once(
+    shape: list[list[int]], length: int, extra: int, seed: int
+) -> None:
+    documents = counted(shape)
+    text = stream(documents)
+    sentences = Sentences.of(text, END)
+    layout = Packed(length + extra, length)
+    turns = layout.turns(sentences, seed, 0, 0)
+    for epoch in range(3):
+        seen: list[int] = []
+        rows = len(layout.boxed(sentences, seed, epoch)[1]) - 1
+        for turn in islice(turns, rows):
+            sizes = turn.texts.sizes()[turn.chosen]
+            assert turn.epoch == turn.variant == epoch
+            assert sizes.max() <= length
+            assert sizes.sum() <= length + extra
+            assert len(sizes) <= layout.most(sentences)
+            seen += turn.chosen.tolist()
+        assert sorted(seen) == list(range(len(turn.texts)))
+    parts = segments(text, turn.texts)
+    assert [id for (part,) in parts for id in part] == [id for d in documents for s in d for id in s]
+    held = [i for turn in layout.held_out(sentences) for i in turn.chosen.tolist()]
+    assert held == list(range(len(turn.texts)))
+
+
+def test_most_of_a_row_is_text() -> None:
+    rng = np.random.default_rng(0)
+    documents = counted([rng.integers(1, 20, int(rng.integers(1, 12))).tolist() for _ in range(800)])
+    sentences = Sentences.of(stream(documents), END)
+    layout = Packed(4096, 128)
+    assert layout.per_epoch(sentences) > 10
+    filling = [t.texts.sizes()[t.chosen].sum() / 4096 for t in islice(layout.turns(sentences, 1, 0, 0), 10)]
+    assert min(filling) > 1 - 128 / 4096
+
+
+def test_pieces() -> None:
+    begin, length, whole = pieces(np.array([0, 20]), np.array([7, 23]), 3)
+    assert begin.tolist() == [0, 3, 6, 20]
+    assert length.tolist() == [3, 3, 1, 3]
+    assert whole.tolist() == [0, 0, 0, 1]
+
+
+def test_bad_settings() -> None:
+    for wrong, said in (
+        (lambda: Full(length=2), "length = 2 must be a whole number of at least 3"),
+        (lambda: Full(apart=1), "apart = 1 must be true or false"),  # type: ignore[arg-type]
+        (lambda: Packed(tokens=100, length=128), "tokens = 100 has no room for a text of length = 128"),
+        (lambda: Packed(tokens=True), "tokens = True"),
+    ):
+        with pytest.raises(NextwordError, match=said):
+            wrong()

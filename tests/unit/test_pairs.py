@@ -1,0 +1,321 @@
+"""Where sentences lie, and pairs of segments from hand-made documents: next sentence and sentence order."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.batching.pairs import Pairs
+from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.batching.texts import Kept, Sentences, Texts, filled
+from nextword.contract import NextwordError
+from nextword.tokens.marks import Marks
+
+END = 3
+MARKS = Marks(cls=2, sep=3, mask=4, pad=0)
+Document = list[list[int]]
+
+
+def stream(documents: list[Document], end: int | None = END) -> Stream:
+    """Documents as lists of sentences, each a list of ids."""
+    ids: list[int] = []
+    marks: list[int] = []
+    starts = []
+    for document in documents:
+        starts.append(len(ids))
+        for i, sentence in enumerate(document):
+            ids += sentence
+            marks += [WORD | SENTENCE | (DOCUMENT if not i else 0)] + [WORD] * (len(sentence) - 1)
+        ids += [] if end is None else [end]
+        marks += [] if end is None else [0]
+    rows = np.zeros(len(documents), ROW)
+    rows["start"] = starts
+    return Stream(np.array(ids, np.uint16), np.array(marks, np.uint8), rows, 0, 0, 0)
+
+
+def counted(shape: list[list[int]]) -> list[Document]:
+    """Documents of sentences of these lengths, in which every token is another."""
+    ids = iter(range(10, 60_000))
+    return [[list(islice(ids, n)) for n in document] for document in shape]
+
+
+def segments(text: Stream, texts: Texts) -> list[tuple[list[int], ...]]:
+    """Each text as its stretches."""
+    found = []
+    for i in range(len(texts)):
+        within = range(texts.stretches[i], texts.stretches[i + 1])
+        found.append(tuple(text.ids[texts.first[k] :][: texts.length[k]].tolist() for k in within))
+    return found
+
+
+def pairs(documents: list[Document], seed: int = 0, **options: object) -> list[tuple[int, tuple[list[int], ...]]]:
+    text = stream(documents)
+    texts = Pairs(**options).texts(Sentences.of(text, END), seed, 0)  # type: ignore[arg-type]
+    labels = [-1] * len(texts) if texts.labels is None else texts.labels.tolist()
+    return list(zip(labels, segments(text, texts), strict=True))
+
+
+# ------------------------------------------------------------------------------------------------ sentences
+
+
+@pytest.mark.parametrize("end", [END, None])
+def test_sentences_are_what_was_put_in(end: int | None) -> None:
+    documents = counted([[3, 2], [4], [1, 1, 5]])
+    text = stream([documents[0], [], *documents[1:], []], end)  # documents without a token are left out
+    found = Sentences.of(text, end)
+    assert found.documents.tolist() == [0, 2, 3, 6]
+    read = [text.ids[a:b].tolist() for a, b in zip(found.first, found.last, strict=True)]
+    assert read == [*chain(*documents)]
+
+
+def test_a_document_that_begins_with_space_has_it_in_its_first_sentence() -> None:
+    text = stream([[[10, 11, 12], [13, 14]]])
+    text.marks[0], text.marks[1] = DOCUMENT, WORD | SENTENCE
+    found = Sentences.of(text, END)
+    assert found.first.tolist() == [0, 3]
+    assert found.last.tolist() == [3, 5]
+
+
+def test_a_text_cut_short_has_no_end() -> None:
+    found = Sentences.of(stream(counted([[3, 2], [4, 4]])).first(9), END)
+    assert found.last.tolist() == [3, 5, 9]
+
+
+def test_no_text_at_all() -> None:
+    with pytest.raises(NextwordError, match="no documents with a token"):
+        Sentences.of(stream([[], []]), END)
+
+
+def test_framed_in_rows_and_in_one_row() -> None:
+    text = stream([[[10, 11, 12], [13, 14]], [[15]]])
+    text.marks[1] = 0  # 10 11 is one word
+    texts = Texts(np.array([0, 3, 6]), np.array([3, 2, 1]), np.array([0, 2, 3]))
+    rows = texts.framed(text, np.array([1, 0]), MARKS, 10)
+    assert rows.ids.reshape(2, 10).tolist() == [
+        [2, 15, 3, 0, 0, 0, 0, 0, 0, 0],
+        [2, 10, 11, 12, 3, 13, 14, 3, 0, 0],
+    ]
+    assert rows.segments.reshape(2, 10)[1].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0]
+    assert np.flatnonzero(rows.begins).tolist() == [1, 11, 13, 15, 16]
+    assert (rows.first.tolist(), rows.sizes.tolist()) == ([0, 10], [3, 8])
+    assert texts.sizes().tolist() == [8, 3]
+    one = texts.framed(text, np.array([0, 1]), MARKS, 12, together=True)
+    assert one.ids.tolist() == [2, 10, 11, 12, 3, 13, 14, 3, 2, 15, 3, 0]
+    assert one.first.tolist() == [0, 8]
+
+
+def test_boxes() -> None:
+    sizes, between = np.array([3, 3, 3, 9, 1, 1]), np.array([1, 1, 0, 0, 1, 0])
+    assert filled(sizes, between, 9).tolist() == [0, 2, 3, 4, 6]  # 3 + 1 + 3 | 3 | 9 | 1 + 1
+    assert filled(sizes, 0 * between, 9).tolist() == [0, 3, 4, 6]
+    assert filled(sizes, 0 * between, 9, most=2).tolist() == [0, 2, 3, 4, 6]
+
+
+def test_tables_are_kept_for_the_text_itself() -> None:
+    made: list[int] = []
+    kept = Kept(lambda text, key: made.append(key) or len(made))  # type: ignore[func-returns-value]
+    one, other = [1], [1]
+    assert [kept(one, 5), kept(one, 5), kept(other, 5), kept(one, 6), kept(one, 5)] == [1, 1, 2, 3, 1]
+
+
+# ------------------------------------------------------------------------------------------------ next sentence
+
+
+def test_two_documents_written_out() -> None:
+    """Two of two sentences each, all of which go into a row: A is always the first sentence of what is gathered.
+
+    From a document either (s1, s2) follows, or s1 gets a piece of the other document, and then so does s2.
+    """
+    a, b, c, d = [10, 11], [12, 13, 14], [15], [16, 17]
+    others = {"first": (c + d, d), "second": (a + b, b)}
+    seen = set()
+    for seed in range(60):
+        found = iter(pairs([[a, b], [c, d]], seed, length=32, short=0.0))
+        for s1, s2, other in ((a, b, others["first"]), (c, d, others["second"])):
+            label, (first, second) = next(found)
+            assert first == s1
+            if label == 0:
+                assert second == s2
+            else:
+                assert second in other
+                label_, (first_, second_) = next(found)
+                assert (label_, first_) == (1, s2)
+                assert second_ in other
+            seen.add((s1[0], label, second[0]))
+        assert next(found, None) is None
+    assert len(seen) == 6  # of each: that which follows, and either sentence of the other
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=12), min_size=2, max_size=6),
+    room=st.integers(10, 60),
+    seed=st.integers(0, 1000),
+    short=st.sampled_from([0.0, 0.5]),
+)
+def test_every_label_is_true(shape: list[list[int]], room: int, seed: int, short: float) -> None:
+    documents = counted(shape)
+    home = {id: (d, k) for d, document in enumerate(documents) for k, id in enumerate(chain(*document))}
+    for label, (a, b) in pairs(documents, seed, length=room + 3, short=short):
+        assert len(a) + len(b) <= room
+        for segment in (a, b):
+            assert segment == list(range(segment[0], segment[0] + len(segment)))  # as it stands in the text
+            assert len({home[id][0] for id in segment}) == 1
+        (own, last), (other, first) = home[a[-1]], home[b[0]]
+        assert (own == other) is (label == 0)
+        if label == 0:
+            assert first > last
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    seed=st.integers(0, 1000),
+    fit=st.integers(2, 20),
+)
+def test_every_sentence_is_read_once_and_in_its_order(counts: list[int], seed: int, fit: int) -> None:
+    """A of random pairs and both of the others make up the documents. (Rows hold so many sentences exactly, so that
+    nothing is too long.)"""
+    documents = counted([[4] * n for n in counts])
+    read: list[int] = []
+    for label, (a, b) in pairs(documents, seed, length=4 * fit + 3, short=0.0):
+        read += a if label else a + b
+    assert read == [id for document in documents for sentence in document for id in sentence]
+
+
+def test_half_of_the_pairs_are_random_and_the_other_document_is_any() -> None:
+    documents = counted([[5] * 40 for _ in range(100)])
+    found = pairs(documents, length=64, short=0.0)
+    labels = np.array([label for label, _ in found])
+    assert abs(labels.mean() - 0.5) < 0.05
+    where = np.array([b[0] // 200 for label, (_, b) in found if label])
+    assert len(set(where.tolist())) > 90
+    for label, (a, b) in found:  # B reads on until the row is full, or its document is over
+        assert len(a) + len(b) in (60, 61) or (b[-1] - 9) % 200 == 0 or label == 0
+
+
+def test_a_tenth_of_the_documents_is_gathered_into_shorter_rows() -> None:
+    documents = counted([[2] * 30 for _ in range(800)])
+    for short, least, most in ((0.0, 0.0, 0.0), (0.1, 0.06, 0.14)):
+        first: dict[int, int] = {}  # the size of each document's first pair, where the two belong together
+        for label, (a, b) in pairs(documents, length=63, short=short):
+            if (a[0] - 10) % 60 == 0 and label == 0:
+                first[a[0]] = len(a) + len(b)
+        assert 300 < len(first) < 500
+        assert least <= np.mean([size < 60 for size in first.values()]) <= most
+
+
+def test_what_is_too_long_loses_from_the_longer_at_either_end() -> None:
+    documents = counted([[100, 3], [100, 3]])
+    fronts = []
+    for seed in range(60):
+        for label, (a, b) in pairs(documents, seed, length=23, short=0.0):
+            if label == 1 and len(a) == 3:
+                continue  # the second sentence with a random one
+            first = 10 if a[0] < 113 else 113
+            if len(b) == 3:
+                assert len(a) == 17  # all is taken from the longer
+            else:
+                assert (len(a), len(b)) == (10, 10)  # both lose
+            fronts.append((a[0] - first) / (100 - len(a)))
+    assert 0.4 < np.mean(fronts) < 0.6  # as many in front as behind, about
+    assert min(fronts) < 0.45 < 0.55 < max(fronts)
+
+
+def test_a_document_of_one_sentence_gets_a_random_one() -> None:
+    found = pairs(counted([[4], [4], [4]]), length=32)
+    assert [label for label, _ in found] == [1, 1, 1]
+    assert [a for _, (a, _) in found] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 20, 21]]
+    assert all(a != b for _, (a, b) in found)
+
+
+def test_one_document_is_two_halves() -> None:
+    documents = counted([[4] * 20])
+    found = pairs(documents, length=32, short=0.0)
+    assert {label for label, _ in found} == {0, 1}
+    for label, (a, b) in found:
+        assert ((a[0] < 50) is (b[0] < 50)) is (label == 0)
+
+
+# ------------------------------------------------------------------------------------------------ order
+
+
+def test_order_is_swapped_or_not() -> None:
+    a, b = [10, 11], [12, 13, 14]
+    found = [pairs([[a, b]], seed, length=32, pair="order") for seed in range(100)]
+    assert all(one in ([(0, (a, b))], [(1, (b, a))]) for one in found)
+    assert 30 < sum(one[0][0] for one in found) < 70
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=12), min_size=1, max_size=6),
+    room=st.integers(10, 60),
+    seed=st.integers(0, 1000),
+)
+def test_two_segments_of_one_document_one_after_the_other(shape: list[list[int]], room: int, seed: int) -> None:
+    documents = counted(shape)
+    if all(len(document) == 1 for document in documents):
+        with pytest.raises(NextwordError, match=r"documents of one sentence alone.*pair=none"):
+            pairs(documents, seed, length=room + 3, pair="order")
+        return
+    home = {id: d for d, document in enumerate(documents) for id in chain(*document)}
+    found = pairs(documents, seed, length=room + 3, pair="order")
+    for label, (a, b) in found:
+        assert (a[-1] < b[0]) is (label == 0)
+        assert len({home[id] for id in a + b}) == 1
+        assert len(a) + len(b) <= room
+    several = {d for d, document in enumerate(documents) if len(document) > 1}
+    assert {home[a[0]] for _, (a, _) in found} == several  # no other document is lost
+
+
+def test_a_last_sentence_alone_is_read_with_the_one_before() -> None:
+    s = counted([[10, 10, 10]])[0]
+    found = pairs([s], length=20 + 3, pair="order", short=0.0)
+    assert [sorted((tuple(a), tuple(b))) for _, (a, b) in found] == [
+        [tuple(s[0]), tuple(s[1])],
+        [tuple(s[1]), tuple(s[2])],
+    ]
+
+
+def test_a_sentence_that_fills_the_row_is_gathered_with_the_next() -> None:
+    s = counted([[50, 4, 4]])[0]
+    found = pairs([s], length=20 + 3, pair="none", short=0.0)
+    (_, (a, b)), (_, (c, d)) = found
+    assert set(a) < set(s[0])
+    assert len(a) == 16
+    assert (b, c, d) == (s[1], s[1], s[2])
+
+
+def test_without_a_label_every_pair_is_in_order_and_one_sentence_stands_alone() -> None:
+    documents = counted([[3, 3], [5]])
+    found = pairs(documents, length=32, pair="none")
+    assert found == [(-1, (documents[0][0], documents[0][1])), (-1, (documents[1][0],))]
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def test_no_pair_at_all() -> None:
+    with pytest.raises(NextwordError, match="one sentence in all"):
+        pairs(counted([[9]]), length=32)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rows": 0}, "rows = 0 must be a whole number of at least 1"),
+        ({"length": 4}, "length = 4 must be a whole number of at least 5"),
+        ({"length": 12.5}, "length = 12.5"),
+        ({"pair": "nsp"}, "pair = 'nsp'; expected one of next, order, none"),
+        ({"short": 2}, "short = 2 must be a share"),
+        ({"short": "often"}, "short = 'often'"),
+    ],
+)
+def test_bad_settings(options: dict[str, object], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Pairs(**options)  # type: ignore[arg-type]
