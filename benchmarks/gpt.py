@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.batching.prepare import Stream
-from nextword.contract import Greedy, Inputs, Vocabulary
+from nextword.contract import Greedy, Vocabulary
 from nextword.generation.sampling import tokens_batch
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.recipe import load_recipe
@@ -172,7 +172,8 @@ def _times(step: Callable[[], None], n: int) -> Callable[[], None]:
 def writer(network: Any, prompt: Tensor, length: int) -> Callable[[], Any]:
     @torch.no_grad()
     def work() -> Any:
-        _, state = network.hidden(Inputs(prompt[:, :-1]), network.initial(len(prompt)))
+        read = torch.full((len(prompt),), prompt.shape[1] - 1, device=prompt.device)
+        state = network.prompt(prompt[:, :-1], read)
         return tokens_batch(network, prompt[:, -1], state, Greedy(), length)
 
     return work

@@ -80,6 +80,27 @@ def test_it_gives_what_the_network_gives(slug: str, settings: dict[str, Any], le
 
 
 @torch.no_grad()
+@byte_products
+@pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
+@pytest.mark.parametrize("lengths", [[1], [20], [20, 3, 11], [7] * 12])
+def test_prompts_in_eight_bits(slug: str, lengths: list[int]) -> None:
+    net = network(slug, bits=8)
+    ids = torch.randint(WORDS, (len(lengths), max(lengths)))
+    net.whole_steps.least = 10**12
+    states = [net.prompt(ids, torch.tensor(lengths))]
+    net.whole_steps.least = 0
+    assert net.whole_steps.suit_prompt(ids)
+    states.append(net.prompt(ids, torch.tensor(lengths)))
+    assert torch.equal(states[0]["length"], states[1]["length"])
+    assert states[0]["even"] == states[1]["even"]
+    for _ in range(3):
+        last = torch.randint(WORDS, (len(lengths),))
+        want, states[0] = plainly(net, last, states[0])
+        got, states[1] = plainly(net, last, states[1])
+        torch.testing.assert_close(got, want, rtol=0, atol=2e-3)
+
+
+@torch.no_grad()
 def test_any_number_of_threads(threads: int) -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 3]))

@@ -1,10 +1,10 @@
-"""One token more through a whole stack of attention blocks on a CPU, as one compiled function.
+"""A few tokens more through a whole stack of attention blocks on a CPU, as one compiled function.
 
-For a few rows such a step is bound by reading every weight once from memory, and what is done between the products,
+For a few tokens such a step is bound by reading every weight once from memory, and what is done between the products,
 many small things, should not be felt. So threads walk through the stack together, each with its share of every matrix's
 rows (and of the heads), and wait for each other only where one needs what another has computed:
 
-    norm, join │ attend │ out, add │ norm, wide, gelu │ narrow, add │ … │ norm, readout │ log softmax
+    norm, join │ keep │ look │ out, add │ norm, wide, gelu │ narrow, add │ … │ norm, readout │ log softmax
 
 Every thread computes the norms for itself: that is cheaper than to wait for them. Weights are given by their addresses,
 a line of `COLUMNS` numbers for each block; 0 stands for what is not there.
@@ -131,25 +131,37 @@ def room(rows: int, width: int) -> tuple[np.ndarray, ...]:
 
 
 @fast
-def attend(block: Any, lengths: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
-    """This thread's share of rows and heads: keep the new key and value, and look at what was kept."""
-    batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
+def keep(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any) -> None:
+    """This thread's share of the tokens' keys and values, each into the slot of its text that `where` names."""
+    batch, width, heads, slots = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS]
     each = width // heads
     keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
     values = carray(place(block[VALUES]), (batch, heads, slots, each), np.float32)
-    root = np.float32(1 / math.sqrt(each))
-    for item in range(thread, batch * heads, threads):
+    for item in range(thread, len(joint) * heads, threads):
         r, head = item // heads, item % heads
-        now, at = lengths[r], head * each
         for j in range(each):
-            keys[r, head, now, j] = joint[r, width + at + j]
-            values[r, head, now, j] = joint[r, 2 * width + at + j]
+            keys[where[0, r], head, where[1, r], j] = joint[r, width + head * each + j]
+            values[where[0, r], head, where[1, r], j] = joint[r, 2 * width + head * each + j]
+
+
+@fast
+def look(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
+    """This thread's share of tokens and heads: each looks at what its text has kept, up to itself."""
+    batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
+    each = width // heads
+    all_keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
+    all_values = carray(place(block[VALUES]), (batch, heads, slots, each), np.float32)
+    root = np.float32(1 / math.sqrt(each))
+    for item in range(thread, len(joint) * heads, threads):
+        r, head = item // heads, item % heads
+        now, at = where[1, r], head * each
+        keys, values = all_keys[where[0, r], head], all_values[where[0, r], head]
         first = max(0, now + 1 - band) if band else 0
         most = np.float32(-3e38)
         for s in range(first, now + 1):
             dot = np.float32(0)
             for j in range(each):
-                dot += joint[r, at + j] * keys[r, head, s, j]
+                dot += joint[r, at + j] * keys[s, j]
             scores[s] = dot * root
             most = max(most, scores[s])
         total = np.float32(0)
@@ -161,7 +173,7 @@ def attend(block: Any, lengths: Any, sizes: Any, thread: int, threads: int, join
         for s in range(first, now + 1):
             share = scores[s] / total
             for j in range(each):
-                out[r, at + j] += share * values[r, head, s, j]
+                out[r, at + j] += share * values[s, j]
 
 
 @fast
@@ -175,7 +187,7 @@ def gelu(u: np.ndarray, begin: int, end: int) -> None:
 
 @fast
 def log_softmax(z: np.ndarray, thread: int, threads: int, gate: np.ndarray, turn: int, parts: np.ndarray) -> int:
-    """In place, each thread over its share of the words; `parts` (threads, 2, B) holds maxima and sums."""
+    """In place, each thread over its share of the words; `parts` (threads, 2, N) holds maxima and sums."""
     words = z.shape[1]
     begin, end = words * thread // threads, words * (thread + 1) // threads
     for r in range(len(z)):
@@ -207,14 +219,14 @@ def walk(
     end: np.ndarray,  # addresses
     sizes: np.ndarray,
     epsilon: float,
-    lengths: np.ndarray,  # (B,) tokens read before
-    x: np.ndarray,  # (B, width) what enters, and the sum from block to block
-    joint: np.ndarray,  # (B, 3 · width), shared as the next three
-    looked: np.ndarray,  # (B, width)
-    wide: np.ndarray,  # (B, inner)
-    z: np.ndarray,  # (B, words): log p
+    where: np.ndarray,  # (2, N) of each token: which text, and how many were read there before
+    x: np.ndarray,  # (N, width) what enters, and the sum from block to block
+    joint: np.ndarray,  # (N, 3 · width), shared as the next three
+    looked: np.ndarray,  # (N, width)
+    wide: np.ndarray,  # (N, inner)
+    z: np.ndarray,  # (N, words): log p; none for no answer
     parts: np.ndarray,
-    h: np.ndarray,  # (B, width), this thread's own, as all that follows
+    h: np.ndarray,  # (N, width), this thread's own, as all that follows
     own: tuple[np.ndarray, ...],
     scores: np.ndarray,
 ) -> None:
@@ -227,7 +239,9 @@ def walk(
         normed(x, width, block[NORM1], block[NORM1 + 1], epsilon, h)
         multiply(block[JOIN:OUT], 3 * width, width, thread, threads, h, own, bits, joint)
         turn = meet(gate, turn, threads)
-        attend(block, lengths, sizes, thread, threads, joint, scores, looked)
+        keep(block, where, sizes, thread, threads, joint)
+        turn = meet(gate, turn, threads)
+        look(block, where, sizes, thread, threads, joint, scores, looked)
         turn = meet(gate, turn, threads)
         # written beside the sum, into a place that nobody reads now
         multiply(block[OUT:NORM2], width, width, thread, threads, looked, own, bits, joint)
@@ -244,6 +258,8 @@ def walk(
             for i in range(begin, stop):
                 x[r, i] = base[r, i] + joint[r, i]
         turn = meet(gate, turn, threads)
+    if len(z) == 0:
+        return
     normed(x, width, end[LAST_NORM], end[LAST_NORM + 1], epsilon, h)
     multiply(end[LAST:], words, width, thread, threads, h, own, bits, z)
     log_softmax(z, thread, threads, gate, turn, parts)

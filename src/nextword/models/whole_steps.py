@@ -20,7 +20,9 @@ from nextword.layers.eight_bits import EightBits, EightBitsEmbedding
 from nextword.layers.softmax import Tied
 from nextword.layers.whole_step import COLUMNS, room, walk
 
-FEW = 8  # rows; more are better served by products for many
+FEW = 8  # rows of a step; more are better served by products for many
+MANY = 64  # tokens of a prompt read at once,
+MOST = 256  # and in all
 LEAST = 20_000_000  # weights: a smaller network fits into the cache, and to compile the step takes seconds, once
 
 
@@ -38,38 +40,56 @@ class WholeSteps:
 
     def suit(self, last: Tensor, state: past.State) -> bool:
         """Whether something was read, one token more has room in the window, and the weights are as the step reads."""
+        read = state["layers"] and 0 < state["most"] < self.network.window
+        return bool(read) and 0 < len(last) <= FEW and self._fits() and state["layers"][0][0].dtype == torch.float32
+
+    def suit_prompt(self, ids: Tensor) -> bool:
+        """Whether so many tokens are read faster this way: eight bits are, where they need not be widened."""
+        return 0 < ids.numel() <= MOST and 0 < ids.shape[1] <= self.network.window and self._bytes() and self._fits()
+
+    def _fits(self) -> bool:
         net = self.network
-        if not (0 < len(last) <= FEW and state["layers"] and 0 < state["most"] < net.window) or net.training:
-            return False
         self._numbers = self._numbers or getattr(net, "stored", 0) or sum(p.numel() for p in net.parameters())
         bits, width = self._bytes(), net.config.width
         if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
             return False
-        if bits and not has_byte_products():
+        if net.training or (bits and not has_byte_products()) or net.positions.weight.dtype != torch.float32:
             return False
-        kind = net.positions.weight.dtype
-        share = width // torch.get_num_threads()
-        return kind == torch.float32 and share >= ROWS and state["layers"][0][0].dtype == torch.float32
+        return bool(width // torch.get_num_threads() >= ROWS)
 
     def _bytes(self) -> bool:
         return isinstance(self.network.embedding, EightBitsEmbedding)
 
     def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
-        net, rows = self.network, len(last)
-        reading = past.Reading(state, 1, net.window)
+        reading = past.Reading(state, 1, self.network.window)
         layers = tuple(tuple(reading.roomy(t) for t in pair) for pair in state["layers"])
-        x = net.entered(last, state["length"]).float().contiguous()
-        log_p = torch.empty(rows, net.vocabulary.size)
-        blocks, end = self._table(layers)
-        config, slots, threads = net.config, layers[0][0].shape[2], torch.get_num_threads()
-        widths = rows, config.width, config.heads, 4 * config.width, net.vocabulary.size
-        sizes = np.array([*widths, slots, net.norms_after, self._bytes()])
-        shared, own = self._scratch(rows, slots, threads)
-        gate = np.zeros(1, np.int64)
-        given = (threads, gate, blocks, end, sizes, config.epsilon, state["length"].numpy(), x.numpy(), *shared[:3])
-        rest = (log_p.numpy(), shared[3])
-        together(threads, lambda t: walk(t, *given, *rest, *own[t]))
+        log_p = torch.empty(len(last), self.network.vocabulary.size)
+        self._walk(last, torch.stack((torch.arange(len(last)), state["length"])), layers, log_p)
         return log_p, reading.done(last.unsqueeze(1), layers)
+
+    def prompt(self, ids: Tensor, lengths: Tensor) -> past.State:
+        """The state after rows of unequal length (B,), padded at their end, read a few tokens at a time."""
+        net, (rows, most) = self.network, ids.shape
+        shape = rows, net.config.heads, min(max(2 * most, past.LEAST), net.window), net.config.width // net.config.heads
+        layers = tuple((torch.zeros(shape), torch.zeros(shape)) for _ in net.blocks)
+        inside = (torch.arange(most) < lengths.unsqueeze(1)).t()  # (T, B): all first tokens, all second ones, …
+        at, row = inside.nonzero().unbind(1)
+        for part in torch.arange(len(at)).split(MANY):
+            self._walk(ids[row[part], at[part]], torch.stack((row[part], at[part])), layers, torch.empty(0, 0))
+        even = bool((lengths == most).all())
+        return {"ids": ids.clone(), "length": lengths.clone(), "layers": layers, "most": most, "even": even}
+
+    def _walk(self, tokens: Tensor, where: Tensor, layers: Any, log_p: Tensor) -> None:
+        net, config, threads = self.network, self.network.config, torch.get_num_threads()
+        x = net.entered(tokens, where[1]).float().contiguous()
+        blocks, end = self._table(layers)
+        batch, _, slots, _ = layers[0][0].shape
+        widths = batch, config.width, config.heads, 4 * config.width, net.vocabulary.size
+        sizes = np.array([*widths, slots, net.norms_after, self._bytes()])
+        shared, own = self._scratch(len(tokens), slots, threads)
+        gate, places = np.zeros(1, np.int64), where.contiguous().numpy()
+        given = (threads, gate, blocks, end, sizes, config.epsilon, places, x.numpy(), *shared[:3])
+        together(threads, lambda t: walk(t, *given, log_p.numpy(), shared[3], *own[t]))
 
     def _scratch(self, rows: int, slots: int, threads: int) -> tuple[Any, Any]:
         """Room for what is between the products: shared, and each thread's own. Kept from step to step."""

@@ -137,6 +137,8 @@ class Windowed(CausalNetwork):
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:
         """The state after rows of unequal length (B,), padded at their end."""
+        if ids.device.type == "cpu" and not torch.is_grad_enabled() and self.whole_steps.suit_prompt(ids):
+            return self.whole_steps.prompt(ids, lengths)
         _, state = self.hidden(Inputs(ids), self.initial(len(ids)))
         if int(lengths.max()) > state["most"]:
             raise NextwordError("Rows beyond the window are to be read one by one, for each moves on by itself.")
