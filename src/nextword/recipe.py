@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -36,6 +36,7 @@ class Phase:
     name: str = "train"
     kind: str = "gradient"  # or "count"
     data: str = ""  # a path or a name; empty: --data must say
+    without: Sequence[str] = ()  # evaluation sets whose held-out text is cut out of the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})

@@ -20,13 +20,14 @@ from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora import duplicates, quality
-from nextword.corpora.contamination import COMMON, Watch, filtered
+from nextword.corpora.contamination import COMMON, filtered
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document
 from nextword.corpora.duplicates import NEW, Duplicates
 from nextword.corpora.grams import parts
 from nextword.corpora.quality import Quality
 from nextword.corpora.readers import read
+from nextword.corpora.without import watch
 
 EXAMPLES = 5  # of each step in the report
 SHOWN = 160  # characters of an example
@@ -158,25 +159,21 @@ def _unique(documents: Iterable[Document], held_out: Sequence[Path], step: Step)
 
 def _decontaminate(path: Path, against: Sequence[Corpus], step: Step, watching: Watching) -> None:
     """Replace a file of documents by what is left of them; one pass to count grams, and one to cut."""
-    watches = []
-    for corpus in against:
-        held_out = [split for split in corpus.splits if split != "train"]
-        evaluated = (document for split in held_out for document in corpus.documents(split))
-        watches.append(Watch(evaluated, name=f"{corpus.name} ({', '.join(held_out) or 'no held-out split'})"))
-    for watch in watches:
-        with watching(f"looking for {watch.name}", path.stat().st_size) as update:
-            watch.read(read(path), update)
+    watches = [watch(corpus) for corpus in against]
+    for one in watches:
+        with watching(f"looking for {one.name}", path.stat().st_size) as update:
+            one.read(read(path), update)
     step.facts["sets"] = [
         {
-            "name": watch.name,
-            "n": watch.n,
-            "documents": len(watch.documents),
-            "dirty": sum(verdict.dirty for verdict in watch.verdicts()),
-            "grams": watch.size,
-            "grams_seen": int((watch.seen > 0).sum()),
-            "grams_too_common": int((watch.seen > COMMON).sum()),
+            "name": one.name,
+            "n": one.n,
+            "documents": len(one.documents),
+            "dirty": sum(verdict.dirty for verdict in one.verdicts()),
+            "grams": one.size,
+            "grams_seen": int((one.seen > 0).sum()),
+            "grams_too_common": int((one.seen > COMMON).sum()),
         }
-        for watch in watches
+        for one in watches
     ]
     step.facts |= {"cut": 0, "dropped": 0}
 

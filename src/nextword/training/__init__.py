@@ -14,6 +14,7 @@ from nextword.batching.prepare import prepare
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import Corpus, open_corpus
+from nextword.corpora.without import Without
 from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, check_types, suggestion
 from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
@@ -57,21 +58,21 @@ def train(
         raise NextwordError("Training needs a recipe. `nextword papers` lists those that come along.")
     else:
         RunFolder.refuse_if_taken(folder)
-    corpora = {phase.data: open_corpus(phase.data) for phase in recipe.phases if _data(phase)}
+    corpora = [_corpus(phase) for phase in recipe.phases]
     if run:
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
     elif tokenizer is None:
-        tokenizer = learn_tokenizer(recipe, corpora[recipe.phases[0].data], progress)
+        tokenizer = learn_tokenizer(recipe, corpora[0], progress)
     network = build(recipe, tokenizer)
-    streams = [_streams(corpora[phase.data], tokenizer, progress) for phase in recipe.phases]
+    streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
     jobs = [
         Job(network, phase, i, streams[i]["train"], streams[i].get("valid"), tokenizer.lossless, run, chosen, stop)
         for i, phase in enumerate(recipe.phases)
     ]
-    texts = {phase.name: corpora[phase.data].fingerprint for phase in recipe.phases}
+    texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     if run is None:
         _check(jobs)
-        sources = {phase.name: corpora[phase.data].source for phase in recipe.phases}
+        sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
         run = RunFolder.create(folder, recipe, tokenizer, data=sources, texts=texts)
     elif run.manifest.get("texts", texts) != texts:
         raise NextwordError(
@@ -132,14 +133,21 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
     return cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
 
 
-def _data(phase: Any) -> bool:
+def _corpus(phase: Any) -> Corpus:
+    """A phase's text, less what its evaluation sets hold."""
+    _data(phase)
+    corpus = open_corpus(phase.data)
+    names = [phase.without] if isinstance(phase.without, str) else phase.without
+    return Without(corpus, [open_corpus(name) for name in names]) if names else corpus
+
+
+def _data(phase: Any) -> None:
     if phase.kind not in PHASES:
         raise NextwordError(f"No phase is of kind '{phase.kind}'. There are {', '.join(PHASES)}.")
     if not phase.data:
         raise NextwordError(
             f"Phase '{phase.name}' names no data. Give it with --data, a path or a name (`nextword data`)."
         )
-    return True
 
 
 def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label, done, total: None) -> Tokenizer:

@@ -1,0 +1,86 @@
+"""Training text without what evaluation sets hold: cut out while it is read, held-out splits as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nextword.contract import NextwordError
+from nextword.corpora import open_corpus
+from nextword.corpora.without import Without
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+SECRET = "thirteen grams in a row are what the judges of this little contest look for today"
+
+
+def folder(path: Path, **texts: list[str]) -> str:
+    path.mkdir()
+    for split, documents in texts.items():
+        (path / f"{split}.txt").write_text("\n".join(documents) + "\n")
+    return str(path)
+
+
+def filler(n: int, word: str = "plain") -> str:
+    return " ".join(f"{word}{i}" for i in range(n))
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> tuple[str, str]:
+    mine = folder(
+        tmp_path / "mine",
+        train=[f"{filler(90, 'before')} {SECRET} {filler(90, 'after')}", filler(300)],
+        valid=[f"{filler(40, 'valid')} {SECRET}"],
+        test=[filler(40, "last")],
+    )
+    theirs = folder(
+        tmp_path / "theirs",
+        train=[filler(20, "other")],
+        valid=[filler(30)],
+        test=[f"{filler(30, 'test')} {SECRET} indeed"],
+    )
+    return mine, theirs
+
+
+def text(corpus: object, split: str) -> str:
+    return " ".join(document.text for document in corpus.documents(split))  # type: ignore[attr-defined]
+
+
+def test_what_is_found_is_cut_out_of_training_text_alone(corpora: tuple[str, str]) -> None:
+    mine, theirs = (open_corpus(path) for path in corpora)
+    assert SECRET in text(mine, "train")
+    left = Without(mine, [theirs])
+    found = text(left, "train")
+    assert "judges" not in found
+    assert "before0 before1" in found
+    assert "after89" in found
+    assert "plain0" in found
+    assert SECRET in text(left, "valid")
+    assert left.splits == mine.splits
+    assert text(left, "train") == found  # a second pass gives the same
+    assert "theirs" in left.source
+
+
+def test_prepared_text_is_not_mistaken_for_the_whole(corpora: tuple[str, str]) -> None:
+    mine, theirs = (open_corpus(path) for path in corpora)
+    prints = {mine.fingerprint, Without(mine, [theirs]).fingerprint, Without(mine, [mine]).fingerprint}
+    assert len(prints) == 3
+    assert Without(mine, [theirs]).fingerprint == Without(mine, [theirs]).fingerprint
+
+
+def test_nothing_left_is_an_error(tmp_path: Path) -> None:
+    path = folder(tmp_path / "same", train=[SECRET], valid=[SECRET], test=[SECRET])
+    with pytest.raises(NextwordError, match=r"Nothing is left of .*same.*leave `without` out"):
+        list(Without(open_corpus(path), [open_corpus(path)]).documents("train"))
+
+
+def test_a_recipe_can_ask_for_it(corpora: tuple[str, str], tmp_path: Path) -> None:
+    mine, theirs = corpora
+    changes = ["tokenizer.kind=words", f"phase.0.data={mine}", "phase.0.steps=2"]
+    for name, more in (("whole", []), ("without", [f'phase.0.without=["{theirs}"]'])):
+        list(train(load_recipe("lstm/tiny", [*changes, *more]), tmp_path / name, device="cpu"))
+    vocabulary = {name: (tmp_path / name / "tokenizer.json").read_text() for name in ("whole", "without")}
+    assert "judges" in vocabulary["whole"]
+    assert "judges" not in vocabulary["without"]
+    assert "theirs" in (tmp_path / "without" / "manifest.json").read_text()
