@@ -34,12 +34,8 @@ def corpora(tmp_path: Path) -> tuple[str, str]:
         valid=[f"{filler(40, 'valid')} {SECRET}"],
         test=[filler(40, "last")],
     )
-    theirs = folder(
-        tmp_path / "theirs",
-        train=[filler(20, "other")],
-        valid=[filler(30)],
-        test=[f"{filler(30, 'test')} {SECRET} indeed"],
-    )
+    test = [f"{filler(30, 'test')} {SECRET} indeed"]
+    theirs = folder(tmp_path / "theirs", train=[filler(20, "other")], valid=[filler(30, "held")], test=test)
     return mine, theirs
 
 
