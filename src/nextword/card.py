@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nextword.checkpoint import RunFolder
+from nextword.contract import PSEUDO
 from nextword.infinity import infinite, number
 
 
@@ -30,8 +31,7 @@ def write_card(run: RunFolder) -> None:
         "## Use",
         "",
         "```",
-        f"nextword generate {run.path} --length 60",
-        f'nextword next {run.path} "the"',
+        *_uses(run),
         f"nextword evaluate {run.path} --data my.txt",
         "```",
         "",
@@ -49,6 +49,12 @@ def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
     return infinite(found[-1]) if found else None
 
 
+def _uses(run: RunFolder) -> list[str]:
+    if (last_evaluation(run) or {}).get("kind") == PSEUDO:  # sees both sides: fills a blank, writes no text
+        return [f'nextword next {run.path} "the ___ is"']
+    return [f"nextword generate {run.path} --length 60", f'nextword next {run.path} "the"']
+
+
 def _numbers(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
     if result is None:
@@ -56,8 +62,10 @@ def _numbers(run: RunFolder) -> list[str]:
     context = (
         "all text before" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
     )
+    label = "pseudo " if result.get("kind") == PSEUDO else ""
+    heads = " | ".join(label + name for name in ("bits/byte", "word perplexity", "token perplexity"))
     return [
-        "| on | bits/byte | word perplexity | token perplexity | context |",
+        f"| on | {heads} | context |",
         "| --- | --- | --- | --- | --- |",
         f"| {result['data']} {result['split']} | {number(result['bits_per_byte'], 4)} | "
         f"{number(result['word_perplexity'], 2)} | {number(result['token_perplexity'], 2)} | {context} |",

@@ -327,7 +327,7 @@ class Stop:
 class LanguageModel(Protocol):
     """Plain strings in, plain values out: what commands, server and evaluation see."""
 
-    can: frozenset[str]  # of "score", "next", "generate", "embed", "predict"
+    can: frozenset[str]  # of "score", "next", "fill", "generate", "embed", "predict"
     tokenizer: Tokenizer
     parameters: int
 
@@ -338,5 +338,5 @@ class LanguageModel(Protocol):
     def generate_many(
         self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop()
     ) -> list[list[Piece]]: ...
-    def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor: ...
+    def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Tensor: ...
     def predict(self, examples: Sequence[Any]) -> list[Prediction]: ...

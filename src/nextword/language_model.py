@@ -20,7 +20,7 @@ from nextword.contract import (
     Encoder,
     Encoding,
     Guess,
-    Inputs,
+    Infilling,
     NextwordError,
     Prediction,
     Score,
@@ -28,7 +28,9 @@ from nextword.contract import (
     Tokenizer,
     Unsupported,
 )
+from nextword.embedding import Embedding
 from nextword.generation.words import Spelling, next_words
+from nextword.infilling import WINDOW, Blanks, TwoSided
 from nextword.models import count_parameters, model_class
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device
@@ -39,7 +41,7 @@ TOGETHER = 8192  # tokens in one batch of texts
 FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: what follows has nothing before it
 
 
-def load(folder: str | Path, device: str = "auto") -> Causal:
+def load(folder: str | Path, device: str = "auto") -> Causal | TwoSided:
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use."""
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
@@ -51,23 +53,33 @@ def load(folder: str | Path, device: str = "auto") -> Causal:
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
-    return of_network(network.to(choose_device(device)), tokenizer, name=str(folder))
+    longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
+    return of_network(network.to(choose_device(device)), tokenizer, name=str(folder), longest=longest)
 
 
-def of_network(network: Any, tokenizer: Tokenizer, name: str = "") -> Causal:
+def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> Causal | TwoSided:
+    """`longest`: tokens in the longest text that the network was trained on, where that is known."""
     if isinstance(network, Autoregressive):
         return Causal(network, tokenizer, name)
+    if isinstance(network, Infilling) and isinstance(network, Encoder):
+        return TwoSided(network, tokenizer, name, longest)
     raise Unsupported(f"{type(network).__name__} models no plain text by itself, so it cannot be used this way.")
 
 
-class Causal(Writing):
-    """A model that reads from left to right: exact scores, next words, generation, contextual vectors."""
+class Causal(Writing, Blanks, Embedding):
+    """A model that reads from left to right: exact scores, next words, generation, contextual vectors.
+
+    Some (XLNet) can read in any order, and so fill blanks, too.
+    """
 
     kind = EXACT
+    room = WINDOW  # tokens around a blank
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
         self.network, self.tokenizer, self.name = network, tokenizer, name
-        self.can = frozenset({"score", "next", "generate"} | ({"embed"} if isinstance(network, Encoder) else set()))
+        self.two_sided = isinstance(network, Infilling) and isinstance(network, Encoder)
+        also = {"embed": isinstance(network, Encoder), "fill": self.two_sided}
+        self.can = frozenset({"score", "next", "generate", *(name for name, has in also.items() if has)})
         self.parameters = count_parameters(network)
         self.context: int | None = network.window
         # a window moves one token at a time, unless the network says by how many
@@ -222,7 +234,12 @@ class Causal(Writing):
     # -------------------------------------------------------------------------------------------- next
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
-        """The likeliest next words, with the pieces that spell the same word added up; `tokens`: raw tokens instead."""
+        """The likeliest next words, with the pieces that spell the same word added up; `tokens`: raw tokens instead.
+
+        With a text on the `right`, the words between the two, if the model can fill blanks.
+        """
+        if right and "fill" in self.can:
+            return self._fill([left], [right], k, tokens)
         if right:
             raise Unsupported(
                 "This model reads from left to right and cannot see what follows the blank. Leave the text after ___ "
@@ -250,32 +267,13 @@ class Causal(Writing):
             guesses.append(Guess(names.get(id) or (text if raw else text.strip()), value))
         return guesses
 
-    # -------------------------------------------------------------------------------------------- vectors
-
-    @torch.no_grad()
-    def embed(self, texts: Sequence[str], layer: int = -1) -> Tensor:
-        """(texts, width): the mean of a layer's vectors over each text's tokens. Layer 0 is the embedding."""
-        if "embed" not in self.can:
+    def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
+        if "fill" not in self.can:
             raise Unsupported(
-                f"{type(self.network).__name__} has no vectors inside, so it cannot embed texts. Use a network instead."
+                "This model reads from left to right and fills no blanks. Ask for the next word of a text, or use a "
+                "model that sees both sides."
             )
-        depth = len(self.network.widths)
-        if not -depth <= layer < depth:
-            raise NextwordError(
-                f"Layer {layer} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1."
-            )
-        out = []
-        for encoding in self.tokenizer.encode_batch(list(texts)):
-            first, state = self.network.start(1)
-            ids = torch.from_numpy(encoding.ids.astype(np.int64)).unsqueeze(0).to(first.device)
-            total = torch.zeros(self.network.widths[layer], device=first.device)
-            if not ids.shape[1]:  # nothing to read: the vector after the start
-                ids = first.unsqueeze(1)
-            for at in range(0, ids.shape[1], CHUNK):
-                layers, state = self.network.encode(Inputs(ids[:, at : at + CHUNK]), state)
-                total += layers[layer][0].float().sum(0)
-            out.append((total / ids.shape[1]).cpu())
-        return torch.stack(out) if out else torch.zeros(0, self.network.widths[layer])
+        return super().fill(text, k, tokens)
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
         raise Unsupported("This run carries no task head, so it predicts no labels. Transfer it to a task first.")

@@ -14,7 +14,21 @@ import torch
 import nextword
 from nextword import language_model, nest
 from nextword.checkpoint import RunFolder
-from nextword.contract import Autoregressive, Beam, Counting, Encoder, Greedy, Network, NextwordError, Sample, Stop
+from nextword.contract import (
+    EXACT,
+    PSEUDO,
+    Autoregressive,
+    Beam,
+    Counting,
+    Encoder,
+    Greedy,
+    Infilling,
+    Network,
+    NextwordError,
+    Sample,
+    Stop,
+    Unsupported,
+)
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 from nextword.training import train
@@ -47,13 +61,19 @@ def lm(run: Path, monkeypatch: pytest.MonkeyPatch) -> language_model.Causal:
     return nextword.load(run, device="cpu")
 
 
+def onward(lm: language_model.Causal) -> None:
+    """What follows is about reading from left to right."""
+    if "generate" not in lm.can:
+        pytest.skip("this model sees both sides: it has no steps and no states")
+
+
 def ids_of(lm: language_model.Causal, text: str) -> torch.Tensor:
     return torch.from_numpy(lm.tokenizer.encode(text).ids.astype(np.int64))
 
 
 def test_what_a_network_can_do_is_seen_without_its_submodules(lm: language_model.Causal) -> None:
     """Since Python 3.12 isinstance looks a protocol's members up statically, which finds no submodule of torch's."""
-    for protocol in (Autoregressive, Encoder, Counting):
+    for protocol in (Autoregressive, Infilling, Encoder, Counting):
         if isinstance(lm.network, protocol):
             names = [*getattr(protocol, "__annotations__", ()), *(n for n in vars(protocol) if not n.startswith("_"))]
             assert names
@@ -74,6 +94,7 @@ def test_the_folder_holds_what_is_promised_and_no_pickle(run: Path) -> None:
 
 
 def test_a_step_is_a_distribution(lm: language_model.Causal) -> None:
+    onward(lm)
     last, state = lm.network.start(3)
     for _ in range(3):
         log_p, state = lm.network.step(last, state)
@@ -83,6 +104,7 @@ def test_a_step_is_a_distribution(lm: language_model.Causal) -> None:
 
 
 def test_score_is_the_sum_of_steps(lm: language_model.Causal) -> None:
+    onward(lm)
     ids = ids_of(lm, TEXTS[2])
     last, state = lm.network.start(1)
     total = 0.0
@@ -95,6 +117,7 @@ def test_score_is_the_sum_of_steps(lm: language_model.Causal) -> None:
 
 def test_the_state_says_all_that_was_read(lm: language_model.Causal) -> None:
     """score(whole) = score(first half), then score(second half) from the state that came out."""
+    onward(lm)
     last, state = lm.network.start(1)
     ids = torch.cat([last, ids_of(lm, TEXTS[2])])[None]
     half = ids.shape[1] // 2
@@ -107,6 +130,7 @@ def test_the_state_says_all_that_was_read(lm: language_model.Causal) -> None:
 
 def test_rows_of_a_state_can_be_taken(lm: language_model.Causal) -> None:
     """Beam search reorders and repeats rows; each must go on as if it were alone."""
+    onward(lm)
     last, state = lm.network.start(2)
     log_p, state = lm.network.step(last, state)
     words = log_p.topk(2).indices[0]
@@ -126,6 +150,7 @@ def test_a_text_scores_the_same_alone_and_in_company(lm: language_model.Causal) 
 
 
 def test_given_and_text_add_up(lm: language_model.Causal) -> None:
+    onward(lm)
     whole = lm.score("the type of the object")
     first, second = lm.score("the type"), lm.score(" of the object", given="the type")
     assert (first + second).nats == pytest.approx(whole.nats, rel=1e-4)
@@ -160,6 +185,7 @@ def test_chunks_leave_no_seam(lm: language_model.Causal, monkeypatch: pytest.Mon
 def test_windows_score_every_token_once_with_the_context_stated(
     lm: language_model.Causal, context: int, stride: int
 ) -> None:
+    onward(lm)
     ids = lm.tokenizer.encode(TEXTS[2]).ids
     nats = lm.windowed_nats(ids, context, stride)
     begin = lm.tokenizer.begin
@@ -188,6 +214,7 @@ def test_next_words_are_likely_first_and_no_more_than_all(lm: language_model.Cau
     "how", [Greedy(), Sample(0.8, seed=3), Sample(1.0, top_k=5, seed=3), Sample(top_p=0.9, seed=3), Beam(3)]
 )
 def test_generation_repeats_itself_and_costs_what_score_says(lm: language_model.Causal, how: object) -> None:
+    onward(lm)
     stop = Stop(length=12, at_end=False)
     pieces = list(lm.generate("The value", how, stop))  # type: ignore[arg-type]
     again = list(lm.generate("The value", how, stop))  # type: ignore[arg-type]
@@ -198,6 +225,32 @@ def test_generation_repeats_itself_and_costs_what_score_says(lm: language_model.
     written = np.array([id for p in pieces for id in p.ids])
     nats = lm.token_nats([np.concatenate([prompt, written])])[0][len(prompt) :]
     np.testing.assert_allclose([-p.log_prob for p in pieces], nats, rtol=1e-3, atol=1e-3)
+
+
+def test_what_cannot_write_says_so_at_once(lm: language_model.Causal) -> None:
+    if "generate" in lm.can:
+        pytest.skip("this model writes")
+    with pytest.raises(Unsupported, match="left to right"):
+        lm.generate("The value")
+    with pytest.raises(Unsupported, match="left to right"):
+        lm.generate_many(["The value"])
+
+
+def test_what_fills_blanks_is_a_distribution_over_words(lm: language_model.Causal) -> None:
+    if "fill" not in lm.can:
+        with pytest.raises(Unsupported, match="left to right"):
+            lm.next("the value of", " is", k=3)
+        return
+    (guesses,) = lm.fill("the ___ of the object", k=5)
+    assert guesses == lm.next("the", "of the object", k=5)
+    assert all(g.text.strip() == g.text != "" for g in guesses)
+    assert 0 < sum(g.probability for g in lm.fill("the ___ of the object", k=500)[0]) <= 1 + 1e-6
+    raw = lm.fill("the ___ of the object", k=len(lm.tokenizer), tokens=True)[0]
+    assert sum(g.probability for g in raw) == pytest.approx(1, abs=1e-4)
+
+
+def test_scores_say_what_kind_they_are(lm: language_model.Causal) -> None:
+    assert lm.score(TEXTS[0]).kind == lm.kind == (EXACT if "generate" in lm.can else PSEUDO)
 
 
 def test_loading_again_gives_the_same_model(lm: language_model.Causal, run: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
 from nextword.batching.windows import Windows, permuted
 from nextword.contract import Batch, NextwordError
@@ -156,7 +157,7 @@ def test_the_objective_is_strict_about_its_batches() -> None:
 
 def test_held_out_text_is_read_once_in_order() -> None:
     ids = np.arange(1200)
-    batches = list(Causal({"kind": "windows"}).held_out(ids))
+    batches = list(Causal({"kind": "windows"}).held_out(Stream.from_ids(ids)))
     predicted = sorted(t for b in batches for t in b.targets.flatten().tolist())
     assert predicted == [t for t in range(1200) if t % 600]
     assert [b.fresh for b in batches] == [True] + [False] * (len(batches) - 1)

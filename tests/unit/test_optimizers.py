@@ -1,4 +1,7 @@
-"""Each optimizer is torch's class of that name, step for step; decay is L2 in some and decoupled in others."""
+"""Each optimizer is torch's class of that name, step for step; decay is L2 in some and decoupled in others.
+
+The one that torch does not have is held against a version written out, in test_lamb.py.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ def walked(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
 
 
 def test_every_optimizer_is_tried_here() -> None:
-    assert SAME.keys() == OPTIMIZERS.keys()
+    assert OPTIMIZERS.keys() - SAME.keys() == {"lamb"}
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("kind", SAME)
 def test_it_is_torchs(kind: str, decay: float) -> None:
     given, cls, theirs = SAME[kind]
     ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "decay": decay, **given}))
@@ -68,7 +71,7 @@ def test_decay_of_anything_else_is_refused(kind: str, said: str) -> None:
         make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": kind, "decayed": odd})
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("kind", SAME)
 def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) -> None:
     """L2 of λ is the same as adding λθ to every gradient. Decoupled decay is not: without a gradient it shrinks the
     weights by (1 − rate·λ) each step and does nothing else."""

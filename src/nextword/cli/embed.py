@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, read_lines
+from nextword.cli.console import console, emit_json, err, read_lines
 from nextword.cli.options import Device, Json, Run
 
 
 def embed(
     run: Run,
     file: Annotated[Path, typer.Argument(help="One text a line.")],
-    layer: Annotated[int, typer.Option("--layer", help="0: the embedding; -1: the last.")] = -1,
+    layer: Annotated[
+        str, typer.Option("--layer", help="0: the embedding; -1: the last; mean; -4: (the last four); 1=0.3,5=0.7.")
+    ] = "-1",
+    pool: Annotated[
+        str, typer.Option("--pool", help="mean, text (without the frame), first (\\[CLS]), last or max of the vectors.")
+    ] = "mean",
     out: Annotated[Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy.")] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
     k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.", min=1)] = 10,
@@ -26,6 +32,7 @@ def embed(
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
+      nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
     """
     import numpy as np
     import torch
@@ -44,13 +51,15 @@ def embed(
     if not query and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
     lm = load(run, device)
-    vectors = lm.embed(lines, layer)
+    vectors = lm.embed([*lines, query] if query else lines, layer, pool)
+    _note(lm, lines)
     if query:
         unit = torch.nn.functional.normalize(vectors, dim=1)
-        near = (unit @ torch.nn.functional.normalize(lm.embed([query], layer), dim=1)[0]).topk(min(k, len(lines)))
+        near = (unit[:-1] @ unit[-1]).topk(min(k, len(lines)))
         found = list(zip(near.values.tolist(), near.indices.tolist(), strict=True))
         if json:
-            emit_json({"query": query, "lines": [{"similarity": s, "line": i + 1, "text": lines[i]} for s, i in found]})
+            rows = [{"similarity": s, "line": i + 1, "text": lines[i]} for s, i in found]
+            emit_json({"query": query, "layer": layer, "pool": pool, "lines": rows})
             return
         for similarity, i in found:
             console.print(f"{similarity:6.3f}  {i + 1:>6}  {lines[i]}", markup=False)
@@ -61,8 +70,21 @@ def embed(
         from safetensors.torch import save_file
 
         save_file({"vectors": vectors}, str(target))
-    facts = {"file": str(target), "texts": len(lines), "width": vectors.shape[1], "layer": layer}
+    facts = {"file": str(target), "texts": len(lines), "width": vectors.shape[1], "layer": layer, "pool": pool}
     if json:
         emit_json(facts)
     else:
         console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}")
+
+
+def _note(lm: Any, lines: Sequence[str]) -> None:
+    """Says so where lines have not fitted into the window."""
+    if not lm.two_sided:
+        return
+    long = sum(len(encoding) > lm.room for encoding in lm.tokenizer.encode_batch(list(lines)))
+    if long:
+        err.print(
+            f"note: {long:,} of {len(lines):,} lines are longer than the window of {lm.room:,} tokens: each was read "
+            "in equal parts that do not see each other, and pooled over all of them",
+            soft_wrap=True,
+        )

@@ -31,7 +31,7 @@ def evaluate(
     ] = None,
     task: Annotated[str, typer.Option("--task", help="A task put in words: its name, or a .toml of yours.")] = "",
     shots: Annotated[int, typer.Option("--shots", help="Solved examples before each question.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", help="Ask a sample of so many questions.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", help="A sample of so many questions, or hidden tokens.")] = 0,
     tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the shots and the sample.")] = 0,
     against: Annotated[
@@ -45,7 +45,8 @@ def evaluate(
 
     Over a closed vocabulary the token perplexity is given with and without line ends and unknown words, side by side.
     With --cache or --dynamic, settings that are not given are found on validation text, and all are stated; the run's
-    own weights and its plain numbers stay as they are. With --task the model is asked in words, with --shots examples
+    own weights and its plain numbers stay as they are. A model that sees both sides has pseudo-likelihoods, of a sample
+    of the tokens (--limit), and they are labelled so. With --task the model is asked in words, with --shots examples
     before each question; nothing is learnt.
 
     [dim]Examples[/]
@@ -79,13 +80,15 @@ def evaluate(
 
         run_task(run, task, shots, limit, seed, split, data, set_ or [], device, json, quiet)
         return
-    if shots or limit:
-        raise NextwordError("--shots and --limit go with --task NAME; `nextword evaluate --tasks` lists the names.")
+    if shots:
+        raise NextwordError("--shots go with --task NAME; `nextword evaluate --tasks` lists the names.")
     from nextword.checkpoint import RunFolder
     from nextword.cli.results import measure, show
     from nextword.corpora import open_corpus, open_whole
     from nextword.language_model import load
 
+    if limit and lines:
+        raise NextwordError("--lines scores every line: leave --limit away.")
     if stride and not context:
         raise NextwordError("--stride goes with --context: say how far back to look, too.")
     if (adaptive := cache or dynamic) and (context or lines):
@@ -100,6 +103,7 @@ def evaluate(
         _rank(run, data, device, json)
         return
     lm = load(run, device)
+    _check(lm, limit, adaptive, against)
     own = folder.recipe.phases[-1].data
     if not data and not own:
         raise NextwordError(f"{run} names no text of its own, for it was not trained here. Give one with --data.")
@@ -110,7 +114,7 @@ def evaluate(
         raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
     quiet = quiet or json
     method = _method(lm, folder, corpus, chosen, quiet) if adaptive else None
-    result = measure(lm, folder, corpus, split, context or None, stride or None, quiet, method)
+    result = measure(lm, folder, corpus, split, context or None, stride or None, quiet, method, limit or None)
     if against:
         from nextword.cli.cleaning import score_against, show_apart
 
@@ -121,6 +125,21 @@ def evaluate(
     show(result)
     if against:
         show_apart(result["against"])
+
+
+def _check(lm: Any, limit: int, adaptive: bool, against: str) -> None:
+    """What goes with likelihoods alone, and what with pseudo-likelihoods alone."""
+    from nextword.contract import EXACT, NextwordError, Unsupported
+
+    if lm.kind == EXACT and limit:
+        raise NextwordError(
+            "--limit goes with --task NAME, or with a model that sees both sides: this one scores all tokens of a text."
+        )
+    if lm.kind != EXACT and (adaptive or against):
+        raise Unsupported(
+            "This model sees both sides and has pseudo-likelihoods alone: --cache, --dynamic and --against need one "
+            "that reads from left to right. Leave them away."
+        )
 
 
 def _settings(changes: list[str], cache: bool, dynamic: bool) -> tuple[Any, Any]:
@@ -165,7 +184,7 @@ def _method(lm: Any, folder: Any, corpus: Any, chosen: tuple[Any, Any], quiet: b
 
 
 def _rank(run: str, data: str, device: str, json: bool) -> None:
-    from nextword.contract import NextwordError
+    from nextword.contract import PSEUDO, NextwordError
     from nextword.language_model import load
 
     if not data:
@@ -179,6 +198,7 @@ def _rank(run: str, data: str, device: str, json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
             "text": sentence,
+            "kind": score.kind,
             "nats": score.nats,
             "tokens": score.tokens,
             "bits_per_byte": score.bits_per_byte(),
@@ -189,6 +209,8 @@ def _rank(run: str, data: str, device: str, json: bool) -> None:
     if json:
         emit_json(rows)
         return
+    if any(score.kind == PSEUDO for score in scores):
+        console.print("[dim]pseudo-likelihoods, each token hidden in turn: not to be set beside likelihoods[/]")
     console.print("[dim]    nats  bits/byte  token ppl  text[/]")
     for row in rows:
         bits, perplexity = number(row["bits_per_byte"], 3), number(row["token_perplexity"], 2)

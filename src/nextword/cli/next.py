@@ -1,39 +1,80 @@
-"""`nextword next`: what comes next."""
+"""`nextword next`: what comes next, or stands in a blank."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json
+from nextword.cli.console import console, emit_json, err
 from nextword.cli.options import Device, Json, Run
+
+if TYPE_CHECKING:
+    from nextword.contract import Guess
+
+BLANK = "___"
 
 
 def next_command(
     run: Run,
-    text: Annotated[str, typer.Argument(help="Text so far; ___ marks a blank for models that see both sides.")],
+    text: Annotated[str, typer.Argument(help="Text so far; ___ marks each blank for models that see both sides.")],
     k: Annotated[int, typer.Option("-k", help="How many guesses.")] = 10,
     tokens: Annotated[bool, typer.Option("--tokens", help="Raw tokens instead of whole words.")] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """The most likely next words, with their probabilities.
+    """The most likely next words, or words for the blanks of a text, with their probabilities.
 
-    [dim]Example[/]
+    [dim]Examples[/]
       nextword next runs/lstm-tiny "In the beginning God created the"
+      nextword next runs/bert-tiny "The ___ is returned by the ___."
     """
-    from rich.markup import escape
-
+    from nextword.contract import NextwordError
     from nextword.language_model import load
 
-    left, blank, right = text.partition("___")
-    guesses = load(run, device).next(left.rstrip() if blank else left, right, k, tokens=tokens)
+    lm = load(run, device)
+    if BLANK not in text and "generate" not in lm.can:
+        raise NextwordError(
+            "This model does not write on: it fills in what is missing between two texts. Mark the place with "
+            f'{BLANK}, for example: nextword next {run} "{_example(text)}"'
+        )
+    if BLANK in text and "fill" in lm.can:
+        found = lm.fill(text, k, tokens)
+        _note(lm, text)
+    else:
+        left, blank, right = text.partition(BLANK)
+        found = [lm.next(left.rstrip() if blank else left, right, k, tokens=tokens)]
     if json:
-        emit_json({"text": text, "guesses": [{"text": g.text, "probability": g.probability} for g in guesses]})
+        listed = [[{"text": g.text, "probability": g.probability} for g in guesses] for guesses in found]
+        emit_json({"text": text, "guesses": listed[0], **({"blanks": listed} if BLANK in text else {})})
         return
+    for i, guesses in enumerate(found, 1):
+        if len(found) > 1:
+            console.print(f"[bold]blank {i}[/]")
+        _show(guesses)
+
+
+def _show(guesses: Sequence[Guess]) -> None:
+    from rich.markup import escape
+
     widest = max((g.probability for g in guesses), default=1.0)
     for guess in guesses:
         bar = "█" * max(1, round(24 * guess.probability / widest))
         shown = guess.text.replace("\n", "⏎") if guess.text.strip() else repr(guess.text)
         console.print(f"{100 * guess.probability:6.2f} %  [cyan]{bar:<24}[/] {escape(shown)}")
+
+
+def _note(lm: Any, text: str) -> None:
+    """Says so where the text has not fitted into the window."""
+    length = len(lm.tokenizer.encode(text.replace(BLANK, " ")))
+    if length > lm.room:
+        err.print(
+            f"note: the text has {length:,} tokens, the window holds {lm.room:,}: those nearest to each blank are read",
+            soft_wrap=True,
+        )
+
+
+def _example(text: str) -> str:
+    """The end of the text, with a blank after it."""
+    return " ".join([*text.split()[-8:], BLANK]).replace('"', "")

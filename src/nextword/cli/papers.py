@@ -18,6 +18,7 @@ SHOWN = (
     "bits_per_byte",
     "word_perplexity",
     "token_perplexity",
+    "pseudo_token_perplexity",
     "accuracy",
     "error",
 )
@@ -152,7 +153,7 @@ def _record(run: str, json: bool) -> None:
     from nextword import __version__
     from nextword.card import last_evaluation
     from nextword.checkpoint import RunFolder
-    from nextword.contract import NextwordError
+    from nextword.contract import PSEUDO, NextwordError
     from nextword.recipe import RECIPES, record
 
     folder = RunFolder.open(run)
@@ -168,12 +169,13 @@ def _record(run: str, json: bool) -> None:
     for line in log:
         spent[line.get("index", 0)] = max(spent.get(line.get("index", 0), 0.0), line.get("seconds", 0.0))
     begins = [line for line in log if line.get("event") == "begin"]
+    label = "pseudo_" if result.get("kind") == PSEUDO else ""
     measured = {
         "data": f"{result['data']} {result['split']}",
         "parameters": result["parameters"],
-        _named(result): round(result["token_perplexity"], 3),
-        "word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
-        "bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
+        label + _named(result): round(result["token_perplexity"], 3),
+        f"{label}word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
+        f"{label}bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
         **_adapted(log, result),
         "impossible": result.get("impossible") or None,  # tokens with probability zero
         "seconds": round(sum(spent.values()), 1),

@@ -19,11 +19,13 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
     recipe = run.recipe
     corpus = open_corpus(recipe.phases[-1].data)
     split = "test" if "test" in corpus.splits else "valid"
-    if split not in corpus.splits:
-        return {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters")}
     from nextword.language_model import load
 
-    result = measure(load(run.path, device), run, corpus, split, quiet=quiet)
+    lm = load(run.path, device)
+    can = {"can": sorted(lm.can)}
+    if split not in corpus.splits:
+        return {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters"), **can}
+    result = measure(lm, run, corpus, split, quiet=quiet) | can
     from nextword.card import write_card
 
     write_card(run)
@@ -39,6 +41,7 @@ def measure(
     stride: int | None = None,
     quiet: bool = False,
     method: Any = None,
+    limit: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate on a split and keep the result in the run's log.
 
@@ -49,7 +52,7 @@ def measure(
 
     with progress_bar(f"scoring {corpus.name} {split}", quiet=quiet) as update:
         stream = prepare(corpus, split, lm.tokenizer)
-        evaluation = evaluate_stream(lm, stream, context, stride, update, method)
+        evaluation = evaluate_stream(lm, stream, context, stride, update, method, limit)
     result = {
         "slug": run.recipe.slug,
         "run": str(run.path),
@@ -69,7 +72,9 @@ def show(result: dict[str, Any]) -> None:
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
     how = f", [bold]with {escape(result['method'])}[/]" if result.get("method") else ""
     console.print(f"\non [bold]{escape(result['data'])}[/] ({counts}){how}")
-    table(("bits/byte", "word ppl", "token ppl", "context", "parameters"), [_cells(result)])
+    label = "pseudo " if result["kind"] == "pseudo" else ""
+    heads = [label + name for name in ("bits/byte", "word ppl", "token ppl")]
+    table([*heads, "context", "parameters"], [_cells(result)])
     if result["conventions"]:
         table(("counted", "tokens", "token ppl"), _conventions(result["conventions"]))
     for note in result["notes"]:

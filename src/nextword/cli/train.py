@@ -84,7 +84,9 @@ def train(
         from nextword.cli.results import show
 
         show(result)
-        console.print(f"\nTry it:  nextword generate {escape(folder)} --length 60 --temperature 0.8", soft_wrap=True)
+        generates = "generate" in result["can"]
+        use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
+        console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)
 
 
 @contextmanager

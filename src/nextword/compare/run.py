@@ -184,7 +184,7 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
         "steps": ends[-1]["step"] if ends else None,
         "stopped": ends[-1]["reason"] if ends else None,
         "config": dict(recipe.model),
-        "sample": _sample(lm, plan.facts["passage"]["text"]),
+        "sample": _sample(lm, plan.facts["passage"]["text"]) if "generate" in lm.can else None,
         "curve": _curve(log),
         "surprisal": [bits for _, bits in tokens] if same else None,
         "status": "done",

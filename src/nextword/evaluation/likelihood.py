@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import Score
+from nextword.contract import PSEUDO, Score
 from nextword.evaluation.conventions import Convention, conventions, notes
 
 FEWEST = 400  # tokens that an interval is worth giving from: below, too few blocks to draw from
@@ -69,11 +69,17 @@ def evaluate_stream(
     stride: int | None = None,
     progress: Callable[[float, float | None], None] | None = None,
     method: Any = None,
+    limit: int | None = None,
 ) -> Evaluation:
     """The whole stream under a model; `context` and `stride` bound what it may look back at.
 
-    A `method` (see `methods`) scores the stream in the model's place, and its name and settings are in the result.
+    A `method` (see `methods`) scores the stream in the model's place, and its name and settings are in the result. A
+    model that sees both sides has pseudo-likelihoods: of a sample, of `limit` tokens.
     """
+    if lm.kind == PSEUDO:
+        from nextword.evaluation.pseudo import evaluate_sample
+
+        return evaluate_sample(lm, stream, context, stride, progress, limit)
     began = time.perf_counter()
     if method is not None:
         nats = method.nats(stream.ids, progress)

@@ -5,10 +5,13 @@
 | `bytes`       | nothing                       | yes      | `<|endoftext|>`                               |
 | `characters`  | the characters that occur     | yes      | `<|endoftext|>`                               |
 | `words`       | the commonest words           | no       | `<unk>`, `<eos>` at every line end            |
-| `bpe`         | byte-level merges (GPT-2)     | yes      | `<|endoftext|>`                               |
+| `bpe`         | byte-level merges (GPT-2)     | yes      | `<|endoftext|>`, or marks                     |
 | `classic-bpe` | merges with `</w>` (GPT-1)    | no       | `<unk>`, `<|endoftext|>`                      |
 | `wordpiece`   | pieces with `##` (BERT)       | no       | `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`  |
-| `unigram`     | pieces with `▁` (T5)          | no       | `<pad>`, `</s>`, `<unk>`, sentinels           |
+| `unigram`     | pieces with `▁` (T5)          | no       | `<pad>`, `</s>`, `<unk>` or marks, sentinels  |
+
+`marks = true` is for models that fill in hidden tokens: `<s>`, `<pad>`, `</s>`, `<mask>` (RoBERTa) in a `bpe`; `<pad>`,
+`<unk>`, `[CLS]`, `[SEP]`, `[MASK]` (ALBERT) in a `unigram`. No text spells them: "<mask>" in a text is six characters.
 
     tokenizer = train_tokenizer({"kind": "bpe", "size": 8000}, texts)
     tokenizer.save("tokenizer.json")

@@ -9,6 +9,12 @@
 | `characters`                      | PreTrainedTokenizerFast: BPE without merges, other characters by their bytes  |
 | `words`                           | none: what a line end means there cannot be said in these files               |
 
+Some networks read a text between marks; then `tokenizer(text)` in transformers puts these around it (`Frame`):
+
+| `wordpiece` as BERT's             | BertTokenizer: vocab.txt, tokenizer.json                                      |
+| `bpe` with RoBERTa's five tokens  | RobertaTokenizer: vocab.json, merges.txt, tokenizer.json                      |
+| other sub-words                   | PreTrainedTokenizerFast: tokenizer.json                                       |
+
 tokenizer.json keeps what nextword knows of the tokenizer, where other programs pass over it, so that `restored` gives
 back the very same one. In transformers a special token's name in a text is that token; to nextword it is plain text.
 """
@@ -17,15 +23,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError, Tokenizer
 from nextword.tokens import storage
 from nextword.tokens.letters import END, Bytes, Characters
+from nextword.tokens.marks import MARKS
 from nextword.tokens.subwords import Subwords, byte_symbols, names_of
 
 GPT2, GPT1, ANY = "GPT2Tokenizer", "OpenAIGPTTokenizer", "PreTrainedTokenizerFast"
+BERT, ROBERTA = "BertTokenizer", "RobertaTokenizer"
+MERGED = (GPT2, GPT1, ROBERTA)  # vocab.json and merges.txt beside tokenizer.json
+FIVE = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"}  # RobertaTokenizer adds those that are missing
 ROLES = {  # what transformers calls tokens by what they do
     "unk_token": ("<unk>", "[UNK]"),
     "pad_token": ("<pad>", "[PAD]"),
@@ -33,28 +44,63 @@ ROLES = {  # what transformers calls tokens by what they do
     "sep_token": ("[SEP]",),
     "mask_token": ("<mask>", "[MASK]"),
 }
+NORMAL = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
-def export(tokenizer: Tokenizer, folder: Path, window: int) -> list[str]:
+@dataclass(frozen=True)
+class Frame:
+    """What stands around one text (A) and two (A, B): marks, each with the segment it lies in, which is 0 if not said.
+
+    Good: Frame("cls A sep", "cls A sep B:1 sep:1")
+    """
+
+    single: str
+    pair: str
+    segments: bool = True  # whether the network reads them
+
+
+def export(tokenizer: Tokenizer, folder: Path, window: int | None, frame: Frame | None = None) -> list[str]:
     """Write the files into the folder and name them; none where transformers has nothing that gives these ids."""
     content = library_json(tokenizer)
     if content is None:
         return []
-    kind, roles = _class(content, tokenizer), _roles(tokenizer)
-    settings = {"tokenizer_class": kind, "model_max_length": window, "clean_up_tokenization_spaces": False, **roles}
-    if kind == GPT2:
+    roles = _roles(tokenizer, frame is not None)
+    if frame is not None:
+        content = _framed(content, roles, frame, tokenizer.special)
+    kind = _class(content, tokenizer) if frame is None else _framed_class(content, tokenizer, frame)
+    settings: dict[str, Any] = {"tokenizer_class": kind, "clean_up_tokenization_spaces": False, **roles}
+    if window is not None:
+        settings["model_max_length"] = window
+    if kind in (GPT2, ROBERTA):
         settings["add_prefix_space"] = False
+    if kind == BERT:
+        settings |= {theirs: content["normalizer"].get(ours) for ours, theirs in NORMAL.items()}
+    if kind == ANY and frame is not None:
+        settings["model_input_names"] = [*INPUTS[: 3 if frame.segments else 2]]
     written = {"tokenizer.json": content, "tokenizer_config.json": settings, "special_tokens_map.json": roles}
-    if kind != ANY:
+    if kind == BERT:
+        pieces = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+        (folder / "vocab.txt").write_bytes("".join([f"{piece}\n" for piece in pieces]).encode())
+        return [*_written(folder, written), "vocab.txt"]
+    if kind in MERGED:
         written["vocab.json"] = content["model"]["vocab"]
         lines = ["#version: 0.2", *(f"{a} {b}" for a, b in map(_pair, content["model"]["merges"])), ""]
         (folder / "merges.txt").write_bytes("\n".join(lines).encode())
-    for name, value in written.items():
+    return [*_written(folder, written), *(["merges.txt"] if kind in MERGED else [])]
+
+
+def _written(folder: Path, files: Mapping[str, Any]) -> list[str]:
+    for name, value in files.items():
         indent = None if name in ("vocab.json", "tokenizer.json") else 2
         (folder / name).write_bytes((json.dumps(value, ensure_ascii=False, indent=indent) + "\n").encode())
-    return [*written, *(["merges.txt"] if kind != ANY else [])]
+    return list(files)
 
 
 def library_json(tokenizer: Tokenizer) -> dict[str, Any] | None:
@@ -83,6 +129,8 @@ def restored(content: Mapping[str, Any]) -> Tokenizer | None:
     if header["kind"] == Characters.kind:
         vocab = content["model"]["vocab"]
         return Characters(sorted((name for name, id in vocab.items() if 256 <= id < header["end"]), key=vocab.get))
+    if "unframed" in header:
+        content = {**content, "post_processor": header["unframed"]}
     return Subwords(content, header["special"], header["begin"], header["end"])
 
 
@@ -130,7 +178,7 @@ def _class(content: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     if model["type"] != "BPE" or odd or after["type"] != "ByteLevel" or len(vocabulary) != len(tokenizer):
         return ANY
     before, normal = content["pre_tokenizer"] or {}, content["normalizer"] or {}
-    if {**_BYTE_LEVEL, **before, "trim_offsets": True} == _BYTE_LEVEL and not normal and special == {END}:
+    if _by_gpt2s_rule(content) and special == {END}:
         return GPT2
     steps = ("lowercase", "clean_text", "handle_chinese_chars")
     lower = normal.get("type") == "BertNormalizer" and all(normal.get(step) for step in steps)
@@ -139,11 +187,59 @@ def _class(content: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     return GPT1 if lower and same and "<unk>" in special <= {"<unk>", END} else ANY
 
 
-def _roles(tokenizer: Tokenizer) -> dict[str, str]:
+def _by_gpt2s_rule(content: Mapping[str, Any]) -> bool:
+    before = {**_BYTE_LEVEL, **(content["pre_tokenizer"] or {}), "trim_offsets": True}
+    return before == _BYTE_LEVEL and not content["normalizer"]
+
+
+def _framed(
+    content: Mapping[str, Any], roles: Mapping[str, str], frame: Frame, special: Mapping[str, int]
+) -> dict[str, Any]:
+    """With the marks that the library puts around texts, where it has them and does not say yet where they stand."""
+    before = content["post_processor"]
+    names = {mark: roles.get(f"{mark}_token") for mark in ("cls", "sep")}
+    if None in names.values() or (before is not None and before["type"] != "ByteLevel"):
+        return dict(content)
+
+    def piece(word: str) -> dict[str, Any]:
+        what, _, segment = word.partition(":")
+        place = {"id": names.get(what) or what, "type_id": int(segment or 0)}
+        return {"SpecialToken" if what in names else "Sequence": place}
+
+    marks = {name: {"id": name, "ids": [special[name]], "tokens": [name]} for name in names.values() if name}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [piece(word) for word in frame.single.split()],
+        "pair": [piece(word) for word in frame.pair.split()],
+        "special_tokens": marks,
+    }
+    model = {**content["model"], "nextword": {**content["model"]["nextword"], "unframed": before}}
+    return {**content, "post_processor": template, "model": model}
+
+
+def _framed_class(content: Mapping[str, Any], tokenizer: Tokenizer, frame: Frame) -> str:
+    """The class of a paper's own, where its stages and tokens are the very same; it may have others in its place."""
+    model, normal = content["model"], content["normalizer"] or {}
+    special = {token["content"] for token in content.get("added_tokens") or []}
+    whole = sorted(names_of(content).values()) == list(range(len(tokenizer))) and len(model["vocab"]) == len(tokenizer)
+    if not whole or not isinstance(tokenizer, Subwords):
+        return _class(content, tokenizer)
+    if tokenizer.kind == "wordpiece" and frame.segments:
+        known = model.get("unk_token") == "[UNK]" and model.get("continuing_subword_prefix", "##") == "##"
+        known = known and model.get("max_input_chars_per_word", 100) == 100 and normal.get("clean_text", False)
+        same = normal.get("type") == "BertNormalizer" and content["pre_tokenizer"] == {"type": "BertPreTokenizer"}
+        return BERT if known and same and special == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"} else ANY
+    if tokenizer.kind == "bpe" and special == FIVE and _by_gpt2s_rule(content) and not frame.segments:
+        return ROBERTA
+    return _class(content, tokenizer)
+
+
+def _roles(tokenizer: Tokenizer, framed: bool = False) -> dict[str, str]:
     names = {id: name for name, id in tokenizer.special.items()}
     end = None if tokenizer.end is None else names.get(tokenizer.end)
     roles = {"bos_token": names.get(tokenizer.begin), "eos_token": end}
-    for role, known in ROLES.items():
+    marks = {f"{mark}_token": called for mark, called in MARKS.items()} if framed else {}
+    for role, known in {**ROLES, **marks}.items():
         roles[role] = next((name for name in known if name in tokenizer.special), None)
     if roles["unk_token"] is None:
         roles["unk_token"] = roles["eos_token"]  # as GPT-2's, which knows all bytes and needs none

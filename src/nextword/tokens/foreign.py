@@ -76,7 +76,7 @@ def _named(library: Library, special: list[str], between: str | None = None) -> 
 def from_hugging_face(content: Mapping[str, Any], path: Path) -> Subwords:
     """The library's own JSON; the files beside it, if any, name the tokens that begin and end a text."""
     # some carry the window and the padding of the network they were made for
-    content = {**content, "truncation": None, "padding": None}
+    content = {**content, "truncation": None, "padding": None, "model": _typed(content["model"])}
     names = names_of(content)
     special = {token["content"]: token["id"] for token in content.get("added_tokens") or [] if token["special"]}
     unknown = unknown_of(content)
@@ -93,6 +93,15 @@ def from_hugging_face(content: Mapping[str, Any], path: Path) -> Subwords:
             f"bos_token and eos_token); without one, {' or '.join(_BEGINS)} is looked for."
         )
     return Subwords(content, special, begins[0], ends[0])
+
+
+def _typed(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Files of before 2021 do not say which model they have; their keys do."""
+    if "merges" in model:
+        kind = "BPE"
+    else:
+        kind = "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+    return {"type": kind, **model}
 
 
 def _roles(folder: Path) -> dict[str, str]:

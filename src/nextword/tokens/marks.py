@@ -35,6 +35,7 @@ class Marks:
             raise NextwordError(
                 f"The tokenizer has no {', no '.join(lacking)}; its special tokens are: "
                 f"{', '.join(vocabulary.special) or 'none'}. A model that fills in hidden tokens needs them: use a "
-                "tokenizer of kind 'wordpiece', or one that came with such a model."
+                "tokenizer of kind 'wordpiece', or 'bpe' or 'unigram' with marks = true, or one that came with such a "
+                "model."
             )
         return cls(**{mark: int(id) for mark, id in found.items() if id is not None})

@@ -27,17 +27,22 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bytes": {},
     "characters": {"size": None, "min_count": 1},
     "words": {"size": None, "min_count": 1, "lower": False, "lines": True},
-    "bpe": {"size": _REQUIRED, "min_count": 2},
+    "bpe": {"size": _REQUIRED, "min_count": 2, "marks": False},
     "classic-bpe": {"size": _REQUIRED, "min_count": 2, "lower": True},
     "wordpiece": {"size": _REQUIRED, "min_count": 2, "lower": True, "strip_accents": None},
-    "unigram": {"size": _REQUIRED, "sentinels": 0},
+    "unigram": {"size": _REQUIRED, "sentinels": 0, "marks": False},
 }
+# Special tokens of the kinds that have them for the asking (`marks = true`), under the names and in the order of the
+# papers that read texts from both sides. WordPiece always has its own.
+_BPE_MARKS = ["<s>", "<pad>", "</s>", "<mask>"]  # RoBERTa; its <unk> is left out, for bytes spell everything
+_UNIGRAM_MARKS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]  # ALBERT
 
 
 def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str]) -> Tokenizer:
     """The tokenizer of a recipe's `[tokenizer]` table, learnt from the texts in one pass, or loaded.
 
         train_tokenizer({"kind": "bpe", "size": 8000}, texts)
+        train_tokenizer({"kind": "bpe", "size": 8000, "marks": True}, texts)  # with <mask> and the like: RoBERTa
         train_tokenizer({"load": "tokenizers/gpt2"}, ())
 
     The texts are read once and not kept, so they may be far larger than memory.
@@ -69,7 +74,7 @@ def _options(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
     for key, value in options.items():
         if value is _REQUIRED:
             raise NextwordError(f"[tokenizer] of kind {kind!r} has no {key}. Give one, for example {key} = 8000.")
-        expected = bool if key in ("lower", "lines", "strip_accents") else int
+        expected = bool if key in ("lower", "lines", "strip_accents", "marks") else int
         if value is not None and (type(value) is not expected or value < 0):
             raise NextwordError(f"[tokenizer] {key} is {value!r}; expected {_EXPECTED[expected]}.")
     return options
@@ -106,8 +111,9 @@ def _not_empty(texts: Iterable[str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------- the library's kinds
 
 
-def _bpe(texts: Iterator[str], size: int, min_count: int) -> Subwords:
-    _check_size(size, 257, "256 bytes and " + END)
+def _bpe(texts: Iterator[str], size: int, min_count: int, marks: bool) -> Subwords:
+    special, begin, end = (_BPE_MARKS, "<s>", "</s>") if marks else ([END], END, END)
+    _check_size(size, 256 + len(special), f"256 bytes and {', '.join(special)}")
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
@@ -115,12 +121,12 @@ def _bpe(texts: Iterator[str], size: int, min_count: int) -> Subwords:
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_count,
-        special_tokens=[END],
+        special_tokens=special,
         initial_alphabet=alphabet,
         show_progress=False,
     )
     library.train_from_iterator(texts, trainer)
-    return _named(json.loads(library.to_str()), [END], begin=END, end=END)
+    return _named(json.loads(library.to_str()), special, begin, end)
 
 
 def _classic_bpe(texts: Iterator[str], size: int, min_count: int, lower: bool) -> Subwords:
@@ -151,8 +157,11 @@ def _wordpiece(texts: Iterator[str], size: int, min_count: int, lower: bool, str
     return _named(content, special, begin="[CLS]", end="[SEP]")
 
 
-def _unigram(texts: Iterator[str], size: int, sentinels: int) -> Subwords:
-    special, blanks = ["<pad>", "</s>", "<unk>"], sentinel_names(sentinels)
+def _unigram(texts: Iterator[str], size: int, sentinels: int, marks: bool) -> Subwords:
+    special, begin, end = ["<pad>", "</s>", "<unk>"], "</s>", "</s>"
+    if marks:
+        special, begin, end = _UNIGRAM_MARKS, "[CLS]", "[SEP]"
+    blanks = sentinel_names(sentinels)
     _check_size(size, 20 + sentinels, "special tokens, sentinels and an alphabet")
     library = Library(models.Unigram())
     library.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
@@ -165,7 +174,7 @@ def _unigram(texts: Iterator[str], size: int, sentinels: int) -> Subwords:
     library.model = models.Unigram([*((name, 0.0) for name in special), *pieces], special.index("<unk>"))
     library.add_special_tokens(special)
     content = with_sentinels(json.loads(library.to_str()), sentinels)
-    return _named(content, special + blanks, begin="</s>", end="</s>")
+    return _named(content, special + blanks, begin, end)
 
 
 _SUBWORDS: dict[str, Callable[..., Subwords]] = {

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nextword.batching.prepare import prepare
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract import Counting, NextwordError, Tokenizer
 from nextword.corpora import Corpus, open_corpus
 from nextword.corpora.without import Without
 from nextword.models import count_parameters, model_class
+from nextword.models.frames import grow
 from nextword.recipe import Recipe, check_types, suggestion
-from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
+from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
 from nextword.training.events import Event, Job
 from nextword.training.loop import Descent, descend
@@ -71,7 +73,7 @@ def train(
     ]
     texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     if run is None:
-        _check(jobs)
+        _check(jobs, tokenizer)
         sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
         run = RunFolder.create(folder, recipe, tokenizer, data=sources, texts=texts)
     elif run.manifest.get("texts", texts) != texts:
@@ -80,21 +82,21 @@ def train(
             "to resume, or train anew with another --out."
         )
     with run.lock():
-        yield from _phases(run, [dataclasses.replace(job, run=run) for job in jobs])
+        yield from _phases(run, [dataclasses.replace(job, run=run) for job in jobs], tokenizer)
 
 
-def _check(jobs: list[Job]) -> None:
+def _check(jobs: list[Job], tokenizer: Tokenizer) -> None:
     """What is wrong with a phase shows before there is a folder for it."""
     for job in jobs:
         if job.phase.init:
-            RunFolder.open(job.phase.init).verify()
+            _beginning(job, tokenizer)
         if job.phase.kind == "gradient":
             Descent(job)
         elif hasattr(job.network, "check"):
             job.network.check(job.train, job.phase.estimator)
 
 
-def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
+def _phases(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Iterator[Event]:
     state = run.load_state()
     first = 0
     if state is not None:
@@ -109,7 +111,7 @@ def _phases(run: RunFolder, jobs: list[Job]) -> Iterator[Event]:
         run.rewind_log(lambda line: False)
     for job in jobs[first:]:
         if job.phase.init:
-            _begin_with(job.network, job.phase.init)
+            _begin_with(job, tokenizer)
         for event in PHASES[job.phase.kind](job):
             run.log({"index": job.index, **event.as_line()})
             yield event
@@ -173,9 +175,61 @@ def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, A
     }
 
 
-def _begin_with(network: Any, init: str) -> None:
+# ------------------------------------------------------------------------------------------------ init = RUN
+
+NAMED = 4  # tensors that do not fit, in a message
+
+
+def _begin_with(job: Job, tokenizer: Tokenizer) -> None:
+    job.network.load_state_dict(_beginning(job, tokenizer))
+
+
+def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The weights of the run that a phase begins with, which fit the phase's network.
+
+    A recipe with `[model] extra` has room for tokens that the run may lack: there the run's network is grown.
+    """
+    init = job.phase.init
     source = RunFolder.open(init)
     source.verify()
-    other = build(source.recipe, load_tokenizer(source.path / "tokenizer.json"))
-    loaded = type(other).load(source.path, other.config, other.vocabulary)
-    network.load_state_dict(loaded.state_dict())
+    if not source.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+        raise NextwordError(f"{init} has no model yet. Go on training with `nextword train --resume --out {init}`.")
+    theirs = load_tokenizer(source.path / "tokenizer.json")
+    if fingerprint(theirs) != fingerprint(tokenizer):
+        raise NextwordError(
+            f"Phase '{job.phase.name}' begins with {init}, which has another tokenizer ({_told(theirs)}) than this "
+            f"recipe ({_told(tokenizer)}): the same id would be another word. Use the run's own, with nothing else "
+            f'under [tokenizer]: load = "{source.path / "tokenizer.json"}".'
+        )
+    recipe = source.recipe
+    cls = model_class(recipe.slug)
+    if issubclass(cls, Counting) or isinstance(job.network, Counting):
+        raise NextwordError(
+            f"Phase '{job.phase.name}' begins with {init}, a run of '{recipe.slug}'. A model that counts has no "
+            "weights to begin with, and none to be begun with. Leave init out."
+        )
+    loaded = cls.load(source.path, cls.Config(**recipe.model), vocabulary(theirs, spellings=True))
+    room, has = (getattr(network.config, "extra", None) for network in (job.network, loaded))
+    if room is not None and has is not None and room > has:
+        loaded = grow(loaded, room - has, torch.Generator().manual_seed(job.phase.seed))
+    tensors: dict[str, Tensor] = loaded.state_dict()
+    _fit(tensors, job, recipe.slug)
+    return tensors
+
+
+def _fit(tensors: dict[str, Tensor], job: Job, slug: str) -> None:
+    there = {name: tuple(t.shape) for name, t in tensors.items()}
+    here = {name: tuple(t.shape) for name, t in job.network.state_dict().items()}
+    wrong = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    if not wrong:
+        return
+    said = "; ".join(f"{n} is {there.get(n, 'not')} there and {here.get(n, 'not')} here" for n in wrong[:NAMED])
+    more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+    raise NextwordError(
+        f"Phase '{job.phase.name}' cannot begin with {job.phase.init}, a run of '{slug}': its weights do not fit the "
+        f"recipe's network. {said}{more}. Take [model] from {job.phase.init}/recipe.toml, or leave init out."
+    )
+
+
+def _told(tokenizer: Tokenizer) -> str:
+    return f"{tokenizer.kind}, {len(tokenizer):,} tokens, {fingerprint(tokenizer)}"

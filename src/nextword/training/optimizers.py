@@ -1,4 +1,4 @@
-"""Optimizers that recipes name, as torch has them, and two ways to shrink weights: L2 in the loss, decoupled decay."""
+"""Optimizers that recipes name, most of them torch's, and two ways to shrink weights: L2 and decoupled decay."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from nextword import nest
 from nextword.contract import NextwordError
 from nextword.recipe import suggestion
 from nextword.training.averaging import AveragedSGD
+from nextword.training.lamb import LAMB
 
 # name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first six (the gradient
-# gets λθ) and decoupled for the last two (the weights shrink by rate·λ, whatever the gradient's scale)
+# gets λθ) and decoupled for the others (the weights shrink by rate·λ, whatever the gradient's scale; in lamb by a share
+# of the step, whose length is rate·‖θ‖)
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
     "nt-asgd": (AveragedSGD, ("start", "patience", "power"), {}),
@@ -24,6 +26,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[s
     "nadam": (torch.optim.NAdam, ("betas", "eps"), {}),
     "adamw": (torch.optim.AdamW, ("betas", "eps"), {"fused": True}),
     "nadamw": (torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
+    "lamb": (LAMB, ("betas", "eps"), {}),
 }
 DECAYED = ("all", "matrices")
 
@@ -31,7 +34,8 @@ DECAYED = ("all", "matrices")
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any]) -> torch.optim.Optimizer:
     """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names.
 
-    `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do.
+    `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do; in lamb
+    their steps are then not scaled either.
     """
     options = dict(options)
     kind = str(options.pop("kind", "adam")).lower()
@@ -56,9 +60,10 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
     parameters = list(parameters)
     groups: Any = parameters
     if decayed == "matrices":
+        spared: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
         groups = [
             {"params": [p for p in parameters if p.dim() > 1]},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for p in parameters if p.dim() < 2], **spared},
         ]
         groups = [group for group in groups if group["params"]]
     try:

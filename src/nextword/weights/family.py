@@ -1,11 +1,14 @@
 """What a family of networks is called elsewhere: its settings and its tensors under other names, as one table.
 
     ours     blocks.3.attention.join.weight       (3 · width, width)
-    theirs   transformer.h.3.attn.c_attn.weight   (width, 3 · width), so it is turned
+    theirs   transformer.h.3.attn.c_attn.weight   (width, 3 · width), so it is turned (forms.py)
 
 A table is a `Family`; whatever reads and writes one is here, and knows no family by name. Whether a network of ours
 computes what theirs does is settled before any weight is read: a setting of theirs that it knows no way to follow is
 refused by its name, and so is one of ours that theirs cannot say.
+
+A folder may lack a whole head, for people save networks without what they do not use. Then the head is drawn anew, the
+same one each time, and that is told; a head of which some tensors are there is damaged.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract import NextwordError, Unsupported, Vocabulary
+from nextword.tokens.export import Frame
+from nextword.weights.forms import SAME, Form, Said
 
+SPREAD = 0.02  # heads that are missing are drawn from N(0, 0.02²)
 SHOWN = 10  # names in an error
 READ = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -32,31 +38,63 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What was read: tensors under our names, those of our modules that were drawn anew, and what should be known."""
+
+    tensors: dict[str, Tensor]
+    drawn: list[str]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
 class Family:
     slugs: tuple[str, ...]  # ours: a folder is read as the first; all of them can be written
     model_type: str  # theirs, in config.json
     architecture: str  # the class of theirs that has all these tensors
+
     settings: Mapping[str, tuple[str, ...]]  # ours → theirs: the first of them is read, all of them are written
     defaults: Mapping[str, Any]  # of theirs, where config.json does not say
     fixed: Callable[[Mapping[str, Any]], Mapping[str, Sequence[Any]]]
     # of our settings: the values that keys of theirs may have, for ours computes no others; the first one is written
-    names: Mapping[str, str]  # modules or parameters, ours → theirs, {} for the number of a layer
-    turned: tuple[str, ...] = ()  # modules of ours whose weights stand the other way round in theirs
-    prefix: str = ""  # before all names of theirs; folders without it are read too
-    tied: Mapping[str, str] = field(default_factory=dict)  # theirs that may be absent → ours that they are equal to
-    ignored: tuple[str, ...] = ()  # patterns of names of theirs that say nothing: masks, positions
     synonyms: Mapping[str, str] = field(default_factory=dict)  # other keys of theirs → the key
     free: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     # settings of ours that theirs has not, and whether a config with them can be written all the same
+    unsaid: Mapping[str, Any] = field(default_factory=dict)  # ours, where theirs says null or 0: what holds then
+    understood: Callable[[dict[str, Any], Said, str], list[str]] = lambda settings, said, where: []
+    # our settings, as they were read, are put right in place; what should be known of it
+    spoken: Callable[[dict[str, Any], Mapping[str, Any], Vocabulary], None] = lambda said, settings, vocabulary: None
+    # the other way: their config.json is put right in place
+
+    names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    # modules or parameters, ours → theirs, {} for the number of a layer; several, where theirs has several for one
+    forms: Mapping[str, Form] = field(default_factory=dict)  # of modules or parameters of ours: how they lie there
+    prefix: str = ""  # before all names of theirs; folders without it are read too
+    outside: tuple[str, ...] = ()  # beginnings of names of theirs that have no prefix: heads
+    endings: Mapping[str, str] = field(default_factory=dict)  # of old names of theirs → as they are today
+    tied: Mapping[str, str] = field(default_factory=dict)  # theirs that may be absent → ours that they are equal to
+    ignored: tuple[str, ...] = ()  # patterns of names of theirs that say nothing: masks, positions
+    left: Mapping[str, str] = field(default_factory=dict)  # patterns of theirs that ours has no place for → in words
+    heads: Mapping[str, str] = field(default_factory=dict)  # modules of ours that a folder may lack → in words
+    shared: bool = False  # a layer that ours has not is its first one, which all layers share
+
+    phase: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda settings: {
+        "batches": {"kind": "blocks", "rows": 1, "length": settings["window"]}
+    }
+    frame: Frame | None = None  # what stands around texts
+    use: str = 'nextword generate {} "The" --length 60'  # a command for the run
+    pipeline: str = "text-generation"  # what transformers does with the folder
 
     # -------------------------------------------------------------------------------------------- settings
 
     def settings_of(self, config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
         """Ours from their config.json, and what should be known of it."""
-        config = {**self.defaults, **{self.synonyms.get(key, key): value for key, value in config.items()}}
+        config = self.full(config)
         settings, notes = {}, []
         for ours, keys in self.settings.items():
             values = {key: config[key] for key in keys if config.get(key) is not None}
+            if ours in self.unsaid and not any(values.values()):
+                values = {keys[0]: self.unsaid[ours]}
+                notes.append(f"{keys[0]} is {config.get(keys[0])!r} there: the run has {ours} = {self.unsaid[ours]}.")
             if not values:
                 raise NextwordError(f"{where} does not say {keys[0]}, which has no usual value. Add it.")
             settings[ours] = next(iter(values.values()))
@@ -71,9 +109,13 @@ class Family:
                     f"{where} says {key} = {config[key]!r}, and {self.slugs[0]} here computes only "
                     f"{' or '.join(map(repr, allowed))}: its numbers would be others. This folder cannot be read."
                 )
-        return settings, notes
+        return settings, notes + self.understood(settings, config, where)
 
-    def config_of(self, config: Any) -> dict[str, Any]:
+    def full(self, config: Said) -> dict[str, Any]:
+        """Their config.json with what it leaves unsaid, under the keys of the table."""
+        return {**self.defaults, **{self.synonyms.get(key, key): value for key, value in config.items()}}
+
+    def config_of(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
         """Their config.json from a Config of ours, or why it cannot say what ours computes."""
         for ours in fields(config):
             if ours.name in self.settings:
@@ -89,49 +131,56 @@ class Family:
         said: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
         said |= {key: settings[ours] for ours, keys in self.settings.items() for key in keys}
         said |= {key: allowed[0] for key, allowed in self.fixed(settings).items()}
-        return said | ({"tie_word_embeddings": True} if self.tied else {})
+        said |= {"tie_word_embeddings": True} if self.tied else {}
+        self.spoken(said, settings, vocabulary)
+        return said
 
     # -------------------------------------------------------------------------------------------- tensors
 
-    def theirs(self, name: str) -> tuple[str, bool]:
-        """Their name for a tensor of ours, and whether it is turned."""
+    def theirs(self, name: str) -> tuple[list[str], Form]:
+        """Their names for a tensor of ours, without the prefix, and how it lies in them."""
         numbers = re.findall(r"(?<=\.)\d+(?=\.)", name)
         plain = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name)
         module, _, end = plain.rpartition(".")
-        pattern = self.names[plain] if plain in self.names else f"{self.names[module]}.{end}"
-        return pattern.format(*numbers), module in self.turned and end == "weight"
+        whole = plain in self.names
+        found = self.names[plain if whole else module]
+        patterns = [found] if isinstance(found, str) else found
+        names = [pattern.format(*numbers) + ("" if whole else f".{end}") for pattern in patterns]
+        return names, self.forms.get(plain, self.forms.get(module, SAME))
 
-    def tensors_of(
-        self, wanted: Mapping[str, Tensor], found: Found, where: str, untied: bool = False
-    ) -> dict[str, Tensor]:
-        """Ours from theirs, in float32; `wanted` are the tensors of a network of ours, of which only shapes matter.
-
-        `untied`: theirs has two matrices where ours has one, so both must be there. They may be equal.
-        """
-        there = {name.removeprefix(self.prefix): name for name in found.names()}
+    def tensors_of(self, wanted: Mapping[str, Tensor], found: Found, config: Said, where: str) -> Taken:
+        """Ours from theirs, in float32; `wanted` are the tensors of a network of ours, of which only shapes matter."""
+        said = self.full(config)
+        there = {self._today(name): name for name in found.names()}
         names = {ours: self.theirs(ours) for ours in wanted}
-        known = {name for name, _ in names.values()} | self.tied.keys()
-        needed = [name for name, _ in names.values()] + (list(self.tied) if untied else [])
+        known = {name for several, _ in names.values() for name in several} | self.tied.keys()
+        drawn = [head for head in self.heads if not any(n in there for n in _of_head(head, names))]
+        taken = {ours: named for ours, named in names.items() if not _within(ours, drawn)}
+        needed = [name for several, _ in taken.values() for name in several]
+        if said.get("tie_word_embeddings") is False and "readout" not in drawn:  # then both must be there, and equal
+            needed += [name for name in self.tied if name.endswith(".weight")]
         missing = [name for name in needed if name not in there]
         if missing:
             raise NextwordError(
                 f"{where} lacks {_some(missing, 'tensor')} that its config.json asks for: {_list(missing)}. It was cut "
                 "short, or is of another network: copy it again."
             )
-        odd = [name for name in there if name not in known and not any(re.fullmatch(p, name) for p in self.ignored)]
+        patterns = (*self.ignored, *self.left)
+        odd = [name for name in there if name not in known and not any(re.fullmatch(p, name) for p in patterns)]
         if odd:
             raise NextwordError(
                 f"{where} has {_some(odd, 'tensor')} that {self.slugs[0]} has no place for: {_list(odd)}. It is of "
                 f"another network, or has a head for a task; save it as {self.architecture} to read it here."
             )
         tensors, wrong = {}, []
-        for ours, (name, turned) in names.items():
-            tensor, shape = found.get(there[name]), tuple(wanted[ours].shape)
-            shape = shape[::-1] if turned else shape
-            if tuple(tensor.shape) != shape:
-                wrong.append(f"{name} is {_size(tensor.shape)}, not {_size(shape)}")
-                continue
-            tensors[ours] = _float(tensor.t() if turned else tensor, name, where)
+        for ours, (several, form) in taken.items():
+            shapes = [tuple(part.shape) for part in form.write(wanted[ours].to("meta"), said)]
+            parts = [found.get(there[name]) for name in several]
+            bad = [i for i, part in enumerate(parts) if tuple(part.shape) != shapes[i]]
+            wrong += [f"{several[i]} is {_size(parts[i].shape)}, not {_size(shapes[i])}" for i in bad]
+            if not bad:
+                parts = [_float(part, name, where) for part, name in zip(parts, several, strict=True)]
+                tensors[ours] = form.read(parts, said).contiguous()
         if wrong:
             raise NextwordError(
                 f"{where} has {_some(wrong, 'tensor')} of another shape than its config.json says: {_list(wrong)}. The "
@@ -140,25 +189,60 @@ class Family:
         for name, ours in self.tied.items():
             if name in there and not torch.equal(_float(found.get(there[name]), name, where), tensors[ours]):
                 raise Unsupported(
-                    f"{where}: {name} is not {self.theirs(ours)[0]}, and {self.slugs[0]} here has one matrix for both. "
-                    "This folder cannot be read."
+                    f"{where}: {name} is not {self.theirs(ours)[0][0]}, and {self.slugs[0]} here has one matrix for "
+                    "both. This folder cannot be read."
                 )
-        return tensors
+        tensors |= _drawn({ours: wanted[ours] for ours in wanted if _within(ours, drawn)})
+        notes = [f"It has no {self.heads[head]}: one is drawn, and knows nothing until trained." for head in drawn]
+        for pattern, what in self.left.items():
+            if count := sum(bool(re.fullmatch(pattern, name)) for name in there):
+                notes.append(f"It has {what} ({count} tensors), for which {self.slugs[0]} has no place: left behind.")
+        return Taken({ours: tensors[ours] for ours in wanted}, drawn, notes)
 
-    def tensors_for(self, wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
+    def tensors_for(
+        self, wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor], config: Said
+    ) -> tuple[dict[str, Tensor], int]:
         """Theirs from ours, and how many biases ours has not, which are zero there.
 
-        `wanted` are the tensors of the network that the folder would be read as.
+        `wanted` are the tensors of the network that the folder would be read as, `config` its config.json.
         """
-        tensors, zeros = {}, 0
+        said, tensors, zeros = self.full(config), {}, 0
         for name, like in wanted.items():
-            if name not in ours and not name.endswith(".bias"):
+            source = re.sub(r"(?<=\.)\d+(?=\.)", "0", name) if self.shared and name not in ours else name
+            if source not in ours and not name.endswith(".bias"):
                 raise NextwordError(f"The run has no {name}, which {self.architecture} cannot do without.")
-            zeros += name not in ours
-            tensor = ours.get(name, torch.zeros(like.shape))
-            theirs, turned = self.theirs(name)
-            tensors[self.prefix + theirs] = (tensor.t() if turned else tensor).contiguous()
+            zeros += source not in ours
+            tensor = ours.get(source, torch.zeros(like.shape))
+            names, form = self.theirs(name)
+            for theirs, part in zip(names, form.write(tensor, said), strict=True):
+                full = theirs if theirs.startswith(self.outside) else self.prefix + theirs
+                tensors[full] = part.contiguous().clone()  # no two may lie in the same memory
         return tensors, zeros
+
+    def _today(self, name: str) -> str:
+        name = name.removeprefix(self.prefix)
+        for old, new in self.endings.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        return name
+
+
+def _within(name: str, modules: Iterable[str]) -> bool:
+    return any(name.startswith(f"{module}.") for module in modules)
+
+
+def _of_head(head: str, names: Mapping[str, tuple[list[str], Form]]) -> list[str]:
+    return [name for ours, (several, _) in names.items() if _within(ours, [head]) for name in several]
+
+
+def _drawn(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices from N(0, 0.02²), norms of one, biases of zero; the same ones each time."""
+    generator, tensors = torch.Generator().manual_seed(1), {}
+    for name, tensor in like.items():
+        if tensor.dim() > 1:
+            tensors[name] = torch.empty(tensor.shape).normal_(0, SPREAD, generator=generator)
+        else:
+            tensors[name] = torch.full(tensor.shape, float(name.endswith("norm.weight")))
+    return tensors
 
 
 def _never(config: Any) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nextword.weights.family import Family
+from nextword.weights.forms import TURNED
 
 SETTINGS = {
     "width": ("n_embd",),
@@ -36,7 +37,9 @@ BLOCK = {
     "blocks.{}.wide": "h.{}.mlp.c_fc",
     "blocks.{}.narrow": "h.{}.mlp.c_proj",
 }
-TURNED = ("blocks.{}.attention.join", "blocks.{}.attention.out", "blocks.{}.wide", "blocks.{}.narrow")
+FORMS = dict.fromkeys(
+    ("blocks.{}.attention.join", "blocks.{}.attention.out", "blocks.{}.wide", "blocks.{}.narrow"), TURNED
+)
 MASKS = (r"h\.\d+\.attn\.(bias|masked_bias)", "position_ids")
 
 
@@ -67,7 +70,7 @@ GPT1 = Family(
     defaults={**DEFAULTS, "n_positions": 512},
     fixed=_gpt1,
     names={"embedding": "tokens_embed", "positions": "positions_embed", **BLOCK},
-    turned=TURNED,
+    forms=FORMS,
     prefix="transformer.",
     tied={"lm_head.weight": "embedding.weight"},
     ignored=MASKS,
@@ -81,7 +84,7 @@ GPT2 = Family(
     defaults={**DEFAULTS, "n_positions": 1024},
     fixed=_gpt2,
     names={"embedding": "wte", "positions": "wpe", **BLOCK, "norm": "ln_f"},
-    turned=TURNED,
+    forms=FORMS,
     prefix="transformer.",
     tied={"lm_head.weight": "embedding.weight"},
     ignored=MASKS,

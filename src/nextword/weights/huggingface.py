@@ -27,16 +27,19 @@ from nextword.contract import NextwordError, Tokenizer, Unsupported
 from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, from_tables, load_recipe
 from nextword.tokens import load_tokenizer, storage, vocabulary
-from nextword.tokens.export import export, restored, widened
+from nextword.tokens.export import NORMAL, export, restored, widened
 from nextword.tokens.letters import Bytes
+from nextword.tokens.marks import MARKS
 from nextword.tokens.subwords import Subwords, names_of
 from nextword.weights import run
+from nextword.weights.bert import FAMILIES as BERT
 from nextword.weights.family import Family
 from nextword.weights.gpt import FAMILIES as GPT
-from nextword.weights.run import Made, Progress, model_settings, open_run, refuse_changes, size_of
+from nextword.weights.run import Made, Opened, Progress, model_settings, open_run, refuse_changes, size_of
 from nextword.weights.tensors import SAFE, Tensors
+from nextword.weights.xlnet import FAMILIES as XLNET
 
-FAMILIES: tuple[Family, ...] = (*GPT,)
+FAMILIES: tuple[Family, ...] = (*GPT, *BERT, *XLNET)
 NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 OURS = "nextword-tokenizer.json"  # where transformers has none
@@ -56,7 +59,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     family = _family(config, source)
     settings, notes = family.settings_of(config, str(source / "config.json"))
     given = [change.partition("=")[2].strip() for change in changes]
-    tokenizer = load_tokenizer(given[-1]) if given else _tokenizer(source, config)
+    tokenizer = load_tokenizer(given[-1]) if given else _tokenizer(source, config, family)
     rows = config.get("vocab_size")
     rows = len(tokenizer) if rows is None else rows
     if not isinstance(rows, int) or rows < len(tokenizer):
@@ -72,15 +75,15 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     network = _shapes(family.slugs[0], model_settings(recipe), tokenizer)
     progress(f"reading {source.name}", 0, None)
     found = Tensors(source)
-    untied = config.get("tie_word_embeddings") is False
-    network.load_state_dict(family.tensors_of(network.state_dict(), found, str(source), untied), assign=True)
+    taken = family.tensors_of(network.state_dict(), found, config, str(source))
+    network.load_state_dict(taken.tensors, assign=True)
     progress(f"writing {target.name}", 0, None)
     data = {phase.name: f"not known; the model was read from {source.name}" for phase in recipe.phases}
     sums = {path.name: checksum(path) for path in (source / "config.json", *found.files)}
-    origin = {"from": source.name, "format": NAME, "files": sums}
+    origin = {"from": source.name, "format": NAME, "files": sums, **({"drawn": taken.drawn} if taken.drawn else {})}
     parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
     facts = run.shapes(parameters, recipe, tokenizer)
-    return Made(target, run.NAME, size_of(target), facts, f'nextword generate {target} "The" --length 60', notes)
+    return Made(target, run.NAME, size_of(target), facts, family.use.format(target), notes + taken.notes)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -103,36 +106,50 @@ def _family(config: Mapping[str, Any], source: Path) -> Family:
     raise Unsupported(f"{source / 'config.json'} says {said}, a network that is not known here. Known are: {known}.")
 
 
-def _tokenizer(source: Path, config: Mapping[str, Any]) -> Tokenizer:
+def _tokenizer(source: Path, config: Mapping[str, Any], family: Family) -> Tokenizer:
     """The folder's own. What its files leave open, which tokens begin and end a text, config.json may say."""
     file = source / "tokenizer.json"
     if not file.is_file():
+        if (source / OURS).is_file():
+            return load_tokenizer(source / OURS)
+        if family.frame is not None and (pieces := sorted(source.glob("*.model"))):
+            raise Unsupported(
+                f"{source} has its tokenizer as {pieces[0].name} alone, which does not say whether capitals and "
+                "accents are kept, so ids might be others. Have transformers make a tokenizer.json of it: "
+                f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}'). Or name another tokenizer: "
+                "--set tokenizer.load=PATH."
+            )
         try:
-            return load_tokenizer(source / OURS if (source / OURS).is_file() else source)
+            return _as_told(load_tokenizer(source), source)
         except NextwordError as problem:
             raise NextwordError(f"{problem} Or name one that lies elsewhere: --set tokenizer.load=PATH.") from None
     content = storage.read(file)
     if (ours := restored(content)) is not None:
         return ours
     try:
-        return _spaced(load_tokenizer(file), source)
+        return _as_told(load_tokenizer(file), source)
     except NextwordError:
         named = _named(content, config)
         if named is None:
             raise
-        return _spaced(named, source)
+        return _as_told(named, source)
 
 
-def _spaced(tokenizer: Tokenizer, source: Path) -> Tokenizer:
-    """Whether a text begins with a space is what tokenizer_config.json says, if it does: so it is in transformers."""
+def _as_told(tokenizer: Tokenizer, source: Path) -> Tokenizer:
+    """What tokenizer_config.json says of spaces, capitals and accents counts, if it does: so it is in transformers."""
     path = source / "tokenizer_config.json"
-    space = _json(path).get("add_prefix_space") if path.is_file() else None
-    if not isinstance(tokenizer, Subwords) or not isinstance(space, bool):
+    told = _json(path) if path.is_file() else {}
+    if not isinstance(tokenizer, Subwords):
         return tokenizer
-    stage = tokenizer.library["pre_tokenizer"] or {}
-    if stage.get("type") != "ByteLevel" or stage.get("add_prefix_space") == space:
+    content = dict(tokenizer.library)
+    stage, normal = content["pre_tokenizer"] or {}, content["normalizer"] or {}
+    space = told.get("add_prefix_space")
+    if stage.get("type") == "ByteLevel" and isinstance(space, bool):
+        content["pre_tokenizer"] = {**stage, "add_prefix_space": space}
+    if normal.get("type") == "BertNormalizer":
+        content["normalizer"] = {**normal, **{ours: told[key] for ours, key in NORMAL.items() if key in told}}
+    if content == tokenizer.library:
         return tokenizer
-    content = {**tokenizer.library, "pre_tokenizer": {**stage, "add_prefix_space": space}}
     return Subwords(content, tokenizer.special, tokenizer.begin, tokenizer.end)
 
 
@@ -162,7 +179,7 @@ def _recipe(family: Family, settings: Mapping[str, Any], tokenizer: Tokenizer, n
         "paper": paper,
         "tokenizer": {"kind": tokenizer.kind} | ({} if isinstance(tokenizer, Bytes) else {"size": len(tokenizer)}),
         "model": dict(settings),
-        "phase": [{"batches": {"kind": "blocks", "rows": 1, "length": settings["window"]}, "steps": 1}],
+        "phase": [{**family.phase(settings), "steps": 1}],
     }
     return from_tables(tables, name)
 
@@ -185,12 +202,13 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     found = open_run(source, _is_known)
     recipe, tokenizer, network = found.recipe, found.tokenizer, found.network
     family = _written_as(recipe.slug)
-    config = {**family.config_of(network.config), "vocab_size": len(tokenizer), "torch_dtype": kind}
+    known = vocabulary(tokenizer)
+    config = {**family.config_of(network.config, known), "vocab_size": len(tokenizer), "torch_dtype": kind}
     ends = {"bos_token_id": tokenizer.begin, "eos_token_id": tokenizer.end}
     # what the folder would be read as says which tensors it must have
     again, _ = family.settings_of(config, str(target))
     like = _shapes(family.slugs[0], model_class(family.slugs[0]).Config(**again), tokenizer)
-    tensors, zeros = family.tensors_for(like.state_dict(), network.state_dict())
+    tensors, zeros = family.tensors_for(like.state_dict(), network.state_dict(), config)
     tensors = {name: _narrowed(tensor, name, kind) for name, tensor in tensors.items()}
     progress(f"writing {target.name}", 0, None)
     with full_disk_is_no_loss(target), run.whole(target) as place:
@@ -198,17 +216,25 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
         made.mkdir()
         save_file(tensors, str(made / SAFE), metadata={"format": "pt"})
         (made / SAFE).chmod(0o644)
-        told = export(tokenizer, made, network.window)
+        told = export(tokenizer, made, getattr(network.config, "window", None), family.frame)
         if not told:
             tokenizer.save(made / OURS)
-        _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **_unwritten(tokenizer)})
+        if hasattr(network, "step"):
+            _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **_unwritten(tokenizer)})
         _dump(made / "config.json", {**config, **ends})
         run.appear(made, target)
     facts = run.shapes(count_parameters(network), recipe, tokenizer)
-    begins = {id: name for name, id in tokenizer.special.items()}.get(tokenizer.begin, "")
-    opened = f"pipeline('text-generation', '{target}')('{begins}The')"
+    opened = f"pipeline('{family.pipeline}', '{target}')('{_asked(family, tokenizer)}')"
     use = f'python -c "from transformers import pipeline; print({opened})"'
-    return Made(target, NAME, size_of(target), facts, use, _notes(recipe, family, tokenizer, zeros, bool(told)))
+    notes = _notes(found, family, like, zeros, bool(told))
+    return Made(target, NAME, size_of(target), facts, use, notes)
+
+
+def _asked(family: Family, tokenizer: Tokenizer) -> str:
+    """A text to try the folder with, as it is written in transformers."""
+    names = {id: name for name, id in tokenizer.special.items()}
+    blank = next((name for name in MARKS["mask"] if name in tokenizer.special), "")
+    return f"The {blank} is" if family.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
 
 
 def _written_as(slug: str) -> Family:
@@ -242,17 +268,21 @@ def _dump(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
 
 
-def _notes(recipe: Recipe, family: Family, tokenizer: Tokenizer, zeros: int, told: bool) -> list[str]:
-    notes = []
+def _notes(found: Opened, family: Family, like: Any, zeros: int, told: bool) -> list[str]:
+    recipe, tokenizer, notes = found.recipe, found.tokenizer, []
     if recipe.slug != family.slugs[0]:
         notes.append(f"Every layer of this {recipe.slug} is dense, so it is written as {family.model_type}.")
     if zeros:
         notes.append(f"The network has no biases: {zeros:,} of {family.architecture} are zero.")
+    if family.shared and (more := count_parameters(like) - count_parameters(found.network)):
+        notes.append(f"{family.architecture} shares whole layers or none: {more:,} numbers stand there again.")
+    for head in (found.run.manifest.get("converted") or {}).get("drawn", ()):
+        notes.append(f"The {family.heads[head]} was drawn anew when this run was made, and never trained.")
     if not told:
         notes.append(
             f"transformers has no tokenizer that does what {tokenizer.kind} do, so the folder has the weights and, for "
             f"nextword alone, {OURS}."
         )
-    elif tokenizer.begin in tokenizer.special.values():
+    elif family.frame is None and tokenizer.begin in tokenizer.special.values():
         notes.append("nextword begins every text with a token; in transformers put tokenizer.bos_token before it.")
     return notes

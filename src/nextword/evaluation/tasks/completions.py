@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.contract import Decoding, Encoding, Inputs, Stop, Unsupported
+from nextword.contract import EXACT, Decoding, Encoding, Inputs, Stop, Unsupported
 from nextword.language_model import CHUNK, TOGETHER
 
 ROWS = 256  # distributions over the vocabulary held at once
@@ -39,6 +39,11 @@ def likelihoods(
     progress: Progress | None = None,
 ) -> list[Likelihood]:
     """One for each completion after what is given. No model would write a word outside its vocabulary."""
+    if getattr(lm, "kind", EXACT) != EXACT:
+        raise Unsupported(
+            "This model sees both sides and has pseudo-likelihoods alone, which do not say how likely a completion is. "
+            "Use one that reads from left to right."
+        )
     network, tokenizer = getattr(lm, "network", None), lm.tokenizer
     unknown = {id for name, id in tokenizer.special.items() if "unk" in name.lower()}
     parts: list[Likelihood] = []

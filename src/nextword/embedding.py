@@ -1,0 +1,248 @@
+"""Texts as vectors: which layers, which tokens of a text, and many texts of uneven length read at once.
+
+    texts ──encode──▶ ids ──read──▶ layers (N, D) of all tokens, and whose each is ──mix──▶ (N, D) ──pool──▶ (texts, D)
+
+A network that sees both sides reads texts in its own frame, end to end in one row without padding where it can. One
+that reads from left to right reads rows of like length, and what is longer than a chunk goes on from the state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword.contract import Autoregressive, Encoding, Framed, Inputs, NextwordError, Tokenizer, Unsupported
+from nextword.models.frames import collate
+
+TOGETHER = 8192  # tokens in one batch of texts
+CHUNK = 512  # tokens of a row read at once from left to right; the state is carried over
+
+POOLS = ("mean", "text", "first", "last", "max")
+Layer = int | str | Mapping[int, float]
+
+
+class Read(NamedTuple):
+    """Tokens that were read, of some texts."""
+
+    layers: list[Tensor]  # each (N, width)
+    text: np.ndarray  # (N,) whose token it is
+    own: np.ndarray  # (N,) it is the text's, not of the frame around it
+    first: np.ndarray  # (N,) the first of its text, or of a window of it
+    last: np.ndarray  # (N,) the last of its text
+
+
+class _Window(NamedTuple):
+    text: int
+    frame: Framed
+    final: bool  # the last of its text
+
+
+class Embedding:
+    """The part of a text-level model that embeds. What it holds is the model's."""
+
+    network: Any
+    tokenizer: Tokenizer
+    can: frozenset[str]
+    two_sided: bool  # a token's vector is made of all the text, not only of what lies before it
+    room: int  # tokens of a text in one window of a network that sees both sides
+
+    @torch.no_grad()
+    def embed(self, texts: Sequence[str], layer: Layer = -1, pooling: str = "mean") -> Tensor:
+        """(texts, width): a vector a text.
+
+        `layer` is one of them (0 is the embedding, −1 the last), "mean" of all, "-4:" for the mean of the last four (as
+        Python slices), "1,5" for the mean of these, or weights: {1: 0.3, 5: 0.7}, which may be written "1=0.3,5=0.7".
+
+        `pooling` is over what was read: "mean" or "max" of all, the mean of the "text" alone, without the frame that
+        some networks put around it, or its "first" or "last" vector ([CLS] is the first of a BERT).
+        """
+        if "embed" not in self.can:
+            raise Unsupported(
+                f"{type(self.network).__name__} has no vectors inside, so it cannot embed texts. Use a network instead."
+            )
+        weights = mix_of(layer, self.network.widths)
+        if pooling not in POOLS:
+            raise NextwordError(f"pooling is {pooling!r}; expected one of {', '.join(POOLS)}.")
+        if pooling == "first" and not self.two_sided:
+            raise Unsupported(
+                "This model reads from left to right: its first vector has seen nothing of the text. Pool by 'last' or "
+                "'mean'."
+            )
+        ids = [encoding.ids.astype(np.int64) for encoding in self.tokenizer.encode_batch(list(texts))]
+        width = self.network.widths[next(iter(weights))]
+        pool = _Pool(len(texts), width, most=pooling == "max")
+        for part in self._read_frames(ids) if self.two_sided else self._read_onward(ids):
+            chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
+            mixed = sum((weight * part.layers[i].float() for i, weight in weights.items()), torch.zeros(()))
+            pool.add(mixed.cpu(), part.text, chosen)
+        return pool.result()
+
+    def _read_frames(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
+        """Texts in their frames; what does not fit into a window is cut into several, equally long."""
+        windows = [
+            _Window(i, framed(self.network, part), place == len(parts) - 1)
+            for i, parts in enumerate(_cut(ids, self.room) for ids in texts)
+            for place, part in enumerate(parts)
+        ]
+        windows.sort(key=lambda window: -len(window.frame.ids))
+        for batch in batches(iter(windows), TOGETHER, lambda window: len(window.frame.ids)):
+            frames = [window.frame for window in batch]
+            sizes = np.array([len(frame.ids) for frame in frames])
+            begins = np.cumsum(sizes) - sizes
+            own, first, last = (np.zeros(sizes.sum(), bool) for _ in range(3))
+            first[begins] = True
+            last[begins + sizes - 1] = [window.final for window in batch]
+            for begin, window in zip(begins, batch, strict=True):
+                start, end = window.frame.parts[0] if len(texts[window.text]) else (0, len(window.frame.ids))
+                own[begin + start : begin + end] = True
+            yield Read(self._layers(frames), np.repeat([window.text for window in batch], sizes), own, first, last)
+
+    def _layers(self, frames: Sequence[Framed]) -> list[Tensor]:
+        """Of all tokens of the frames, one after the other."""
+        network = self.network
+        if isinstance(self.network, Autoregressive):  # made for rows: end to end, it would compare all with all
+            inputs, _ = collate(frames, pad=self.tokenizer.begin, device=network.device)
+            return [layer[inputs.padding] for layer in network.encode(inputs)[0]]
+        return [layer[0] for layer in network.encode(packed(frames, network.device))[0]]
+
+    def _read_onward(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
+        """Rows of like length, chunk by chunk. Of a text without a token the one is read that texts begin with."""
+        begin = int(self.network.start(1)[0][0])
+        rows = [ids if len(ids) else np.array([begin]) for ids in texts]
+        order = iter(sorted(range(len(rows)), key=lambda i: -len(rows[i])))
+        for batch in batches(order, TOGETHER, lambda i: min(len(rows[i]), CHUNK)):
+            lengths = np.array([len(rows[i]) for i in batch])
+            padded = np.full((len(batch), lengths[0]), begin)
+            for row, i in enumerate(batch):
+                padded[row, : lengths[row]] = rows[i]
+            first, state = self.network.start(len(batch))
+            for at in range(0, lengths[0], CHUNK):
+                chunk = torch.from_numpy(padded[:, at : at + CHUNK]).to(first.device)
+                layers, state = self.network.encode(Inputs(chunk), state)
+                column = at + np.arange(chunk.shape[1])
+                there = column < lengths[:, None]  # (B, T)
+                rows_of, where = np.nonzero(there)
+                tokens = torch.from_numpy(there).to(first.device)
+                yield Read(
+                    [layer[tokens] for layer in layers],
+                    np.array(batch)[rows_of],
+                    np.ones(len(rows_of), bool),
+                    column[where] == 0,
+                    column[where] == lengths[rows_of] - 1,
+                )
+
+
+# ------------------------------------------------------------------------------------------------ layers and tokens
+
+
+def mix_of(layer: Layer, widths: Sequence[int]) -> dict[int, float]:
+    """Weights of layers, from what a user says: see `embed`."""
+    depth = len(widths)
+    weights: Mapping[int, float]
+    if isinstance(layer, str):
+        weights = _written(layer, depth)
+    elif isinstance(layer, Mapping):
+        weights = layer
+    else:
+        weights = {int(layer): 1.0}
+    for i in weights:
+        if not -depth <= i < depth:
+            raise NextwordError(f"Layer {i} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1.")
+    if not weights:
+        raise NextwordError(f"layer = {layer!r} names no layer: this model has layers 0 (embedding) to {depth - 1}.")
+    found: dict[int, float] = {}
+    for i, weight in weights.items():
+        found[i % depth] = found.get(i % depth, 0.0) + float(weight)
+    if len({widths[i] for i in found}) > 1:
+        raise NextwordError(
+            f"Layers {', '.join(map(str, found))} have different widths ({', '.join(str(widths[i]) for i in found)}) "
+            "and cannot be mixed. Choose layers of one width."
+        )
+    return found
+
+
+def _written(layer: str, depth: int) -> Mapping[int, float]:
+    said = layer.replace(" ", "").replace("−", "-")
+    number, weight = r"-?\d+", r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+    chosen: Sequence[int]
+    if re.fullmatch(rf"{number}={weight}(?:,{number}={weight})*", said):
+        pairs = [part.split("=") for part in said.split(",")]
+        return {int(i): float(w) for i, w in pairs}
+    if said == "mean":
+        chosen = range(depth)
+    elif re.fullmatch(rf"(?:{number})?:(?:{number})?", said):
+        first, last = (int(end) if end else None for end in said.split(":"))
+        chosen = range(depth)[first:last]
+    elif re.fullmatch(rf"{number}(?:,{number})*", said):
+        chosen = [int(i) for i in said.split(",")]
+    else:
+        raise NextwordError(
+            f"layer = {layer!r} is not understood. Give one (-1 is the last, 0 the embedding), mean of all, -4: for "
+            "the mean of the last four, 1,5 for the mean of these, or weights, as 1=0.3,5=0.7."
+        )
+    return dict.fromkeys(chosen, 1 / len(chosen)) if chosen else {}
+
+
+class _Pool:
+    """The mean, or the greatest, of the chosen vectors of each text, which come in any order."""
+
+    def __init__(self, texts: int, width: int, most: bool) -> None:
+        self.most = most
+        self.sum = torch.full((texts, width), -torch.inf if most else 0.0)
+        self.count = torch.zeros(texts, 1)
+
+    def add(self, vectors: Tensor, text: np.ndarray, chosen: np.ndarray | None) -> None:
+        if chosen is not None:
+            vectors, text = vectors[torch.from_numpy(chosen)], text[chosen]
+        where = torch.from_numpy(text)
+        if self.most:
+            self.sum.scatter_reduce_(0, where.unsqueeze(1).expand_as(vectors), vectors, "amax")
+        else:
+            self.sum.index_add_(0, where, vectors)
+            self.count.index_add_(0, where, torch.ones(len(where), 1))
+
+    def result(self) -> Tensor:
+        return self.sum if self.most else self.sum / self.count
+
+
+# ------------------------------------------------------------------------------------------------ frames
+
+
+def framed(network: Any, ids: Sequence[int] | np.ndarray) -> Framed:
+    """Ids in the network's own frame for one text."""
+    nowhere = np.zeros((len(ids), 2), np.int64)
+    return network.frame(Encoding(np.asarray(ids, np.int64), nowhere, nowhere[:, 0]))
+
+
+def packed(frames: Sequence[Framed], device: torch.device) -> Inputs:
+    """Frames end to end in one row."""
+    starts = np.cumsum([0, *(len(frame.ids) for frame in frames)])
+    parts = [frame.segments for frame in frames if frame.segments is not None]
+    segments = torch.from_numpy(np.concatenate(parts)[None]).to(device) if parts else None
+    ids = torch.from_numpy(np.concatenate([frame.ids for frame in frames])[None]).to(device)
+    return Inputs(ids, segments=segments, starts=torch.from_numpy(starts).to(device))
+
+
+def batches(items: Iterator[Any], room: int, size: Any, most: int = 1 << 30) -> Iterator[list[Any]]:
+    """Neighbours whose sizes add up to no more than `room`, and no more than `most` of them; never none."""
+    batch: list[Any] = []
+    used = 0
+    for item in items:
+        needed = size(item)
+        if batch and (used + needed > room or len(batch) >= most):
+            yield batch
+            batch, used = [], 0
+        batch.append(item)
+        used += needed
+    if batch:
+        yield batch
+
+
+def _cut(ids: np.ndarray, longest: int) -> list[np.ndarray]:
+    """As few parts as fit, of equal length but for one token; an empty text is one empty part."""
+    return np.array_split(ids, max(1, -(-len(ids) // longest)))
