@@ -38,7 +38,7 @@ class Phase:
     data: str = ""  # a path or a name; empty: --data must say
     without: Sequence[str] = field(
         default_factory=list
-    )  # evaluation sets whose held-out text is cut out of the training text
+    )  # evaluation sets to be cut out of the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})

@@ -167,6 +167,8 @@ def _record(run: str, json: bool) -> None:
     log = folder.read_log()
     spent: dict[int, float] = {}  # phase by phase, also of one that was cut short
     for line in log:
+        if line.get("event") in ("evaluation", "adapted"):  # its seconds are not training
+            continue
         spent[line.get("index", 0)] = max(spent.get(line.get("index", 0), 0.0), line.get("seconds", 0.0))
     begins = [line for line in log if line.get("event") == "begin"]
     label = "pseudo_" if result.get("kind") == PSEUDO else ""
