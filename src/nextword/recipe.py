@@ -36,9 +36,7 @@ class Phase:
     name: str = "train"
     kind: str = "gradient"  # or "count"
     data: str = ""  # a path or a name; empty: --data must say
-    without: Sequence[str] = field(
-        default_factory=list
-    )  # evaluation sets to be cut out of the training text
+    without: Sequence[str] = field(default_factory=list)  # evaluation sets to be cut out of the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})

@@ -227,7 +227,13 @@ def test_a_result_is_recorded_beside_its_recipe(
     assert loaded.measured == measured
     assert measured["bits_per_byte"] > 0
     assert (recipes / "lstm" / measured["log"]).is_file()
-    js("papers", "--record", run)  # again: in place of the first, not beside it
+    log = run / "log.jsonl"
+    kept = log.read_text(encoding="utf-8")
+    slow = {"event": "adapted", "data": "another text", "split": "test", "seconds": 1e6}
+    log.write_text(f"{kept}{json.dumps(slow)}\n", encoding="utf-8")
+    again = js("papers", "--record", run)["measured"]  # in place of the first, not beside it
+    log.write_text(kept, encoding="utf-8")
+    assert again["seconds"] == measured["seconds"]  # an evaluation's time is not training's
     assert (recipes / "lstm" / "tiny.toml").read_text(encoding="utf-8").count("[measured]") == 1
 
 
