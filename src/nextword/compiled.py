@@ -47,10 +47,20 @@ def _helpers(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(64, cores()), thread_name_prefix="nextword")
 
 
-def together(threads: int, work: Callable[[int], Any]) -> None:
-    """`work(0)` … `work(threads − 1)` at the same time, so that they may wait for each other; one caller at a time."""
+def together(threads: int, work: Callable[[int], Any], release: Callable[[], None] = lambda: None) -> None:
+    """`work(0)` … `work(threads − 1)` at the same time, so that they may wait for each other; one caller at a time.
+
+    `release` frees those that wait for one that will not come, as when this thread is interrupted.
+    """
+    others: list[Any] = []
     with _one_caller:
-        others = [_helpers(os.getpid()).submit(work, t) for t in range(1, threads)]
-        work(0)
-        for other in others:
-            other.result()
+        try:
+            for t in range(1, threads):
+                others.append(_helpers(os.getpid()).submit(work, t))
+            work(0)
+        except BaseException:
+            release()
+            raise
+        finally:
+            for other in others:
+                other.result()

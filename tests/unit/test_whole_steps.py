@@ -13,7 +13,8 @@ from torch import Tensor
 from nextword import nest
 from nextword.contract import Inputs, Vocabulary
 from nextword.layers.dots import has_byte_products
-from nextword.models import model_class
+from nextword.layers.whole_step import walk
+from nextword.models import model_class, whole_steps
 from nextword.models.windowed import Windowed
 
 WORDS = 101  # no multiple of four
@@ -183,3 +184,25 @@ def test_where_it_does_not_suit() -> None:
     odd = network(width=20)
     odd.whole_steps.least = 0
     assert not odd.whole_steps.suit(one, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
+
+
+@torch.no_grad()
+def test_an_interrupted_step_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network()
+    state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    def interrupted(thread: int, *rest: Any) -> None:
+        if thread == 0:
+            raise KeyboardInterrupt
+        walk(thread, *rest)
+
+    monkeypatch.setattr(whole_steps, "walk", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    monkeypatch.undo()
+    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    torch.set_num_threads(before)
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-5)

@@ -89,7 +89,8 @@ class WholeSteps:
         shared, own = self._scratch(len(tokens), slots, threads)
         gate, places = np.zeros(1, np.int64), where.contiguous().numpy()
         given = (threads, gate, blocks, end, sizes, config.epsilon, places, x.numpy(), *shared[:3])
-        together(threads, lambda t: walk(t, *given, log_p.numpy(), shared[3], *own[t]))
+        z = log_p.numpy()
+        together(threads, lambda t: walk(t, *given, z, shared[3], *own[t]), lambda: gate.fill(1 << 60))
 
     def _scratch(self, rows: int, slots: int, threads: int) -> tuple[Any, Any]:
         """Room for what is between the products: shared, and each thread's own. Kept from step to step."""
