@@ -137,16 +137,19 @@ def train(config: GPT2Config, size: int, rows: int, steps: int, rounds: int) -> 
         "| tokens/s | MFU | ratio | peak memory |"
     )
     print("| --- | --- | --- | --- | --- |")
-    ours, network = our_step(config, size, rows)
-    both = {"peer": peers_step(config, size, rows), "nextword": ours}
+    both: dict[str, Callable[[], None]] = {}
     peak = {}
-    for name, step in both.items():
+    for name in ("peer", "nextword"):
+        before = torch.cuda.memory_allocated() if CUDA else 0
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+        if name == "peer":
+            both[name] = peers_step(config, size, rows)
+        else:
+            both[name], network = our_step(config, size, rows)
         for _ in range(5):
-            step()
-        if CUDA:
+            both[name]()
+        if CUDA:  # weights, gradients, the optimizer's moments and a step's activations
             peak[name] = (torch.cuda.max_memory_allocated() - before) / 2**30
     took = blocks({name: _times(step, steps) for name, step in both.items()}, rounds)
     for name, each in took.items():
@@ -154,7 +157,7 @@ def train(config: GPT2Config, size: int, rows: int, steps: int, rounds: int) -> 
         used = utilisation(network, speed, config.window, DEVICE)
         shown = "" if name == "peer" else ratio(took["peer"], each)
         print(
-            f"| {name} | {speed:,.0f} | {used or 0:.3f} | {shown} | {peak.get(name, 0):.1f} GiB beyond what lay there |"
+            f"| {name} | {speed:,.0f} | {used or 0:.3f} | {shown} | {peak.get(name, 0):.1f} GiB |"
         )
 
 
@@ -228,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("all", "train", "write"), default="all")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
-    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=32, help="of 1024 tokens, in training")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"

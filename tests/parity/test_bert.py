@@ -376,7 +376,8 @@ def test_ragged_rows_on_a_gpu_are_as_each_text_alone(dropout: float) -> None:
         layout = full_attention.layout_of(inputs, 64, 4, WINDOW)
         assert isinstance(layout, full_attention.Ragged)
         got = network.hidden(inputs, None)[0][-1]
-    torch.testing.assert_close(got, network.hidden(inputs, None)[0][-1], rtol=0.1, atol=0.1)
+    want = network.hidden(inputs, None)[0][-1]  # in 32 bits, piece by piece
+    assert (got - want).norm() < 0.05 * want.norm()
     network.train()
     with torch.autocast("cuda", torch.bfloat16):
         first, second = (network.hidden(inputs, None)[0][-1] for _ in range(2))

@@ -29,7 +29,7 @@ def choose(scores: Tensor, how: Greedy | Sample, generators: Generators) -> Tens
 
     After a step of a large network every operation finds the caches cold: few are made, not only small ones.
     """
-    if isinstance(how, Greedy) or how.temperature == 0:
+    if isinstance(how, Greedy) or takes_the_best(how):
         best, chosen = scores.max(dim=-1)
         values = best.tolist()
         ensure_numbers(values)
@@ -42,6 +42,22 @@ def choose(scores: Tensor, how: Greedy | Sample, generators: Generators) -> Tens
         if ids is not None:
             chosen = ids.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
     return chosen.masked_fill(best.view(-1) == -math.inf, NOTHING) if -math.inf in values else chosen
+
+
+def takes_the_best(how: Greedy | Sample) -> bool:
+    return isinstance(how, Greedy) or how.temperature == 0
+
+
+def likeliest(scores: Tensor, log_probs: Tensor) -> tuple[Tensor, list[int], list[float]]:
+    """What `choose` says where the best is taken, as a tensor of ids that exist and as a list, and the log p of each.
+
+    For a GPU: all that must be known here comes over at once, for to ask three times is to wait three times.
+    """
+    best, chosen = scores.max(dim=-1)
+    own = log_probs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+    values, ids, known = torch.stack((best.double(), chosen.double(), own.double())).tolist()
+    ensure_numbers(values)
+    return chosen, [NOTHING if value == -math.inf else int(id) for value, id in zip(values, ids, strict=True)], known
 
 
 def narrowed(scores: Tensor, how: Sample, best: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nextword import nest
 from nextword.contract import Autoregressive, Greedy, Sample, State
-from nextword.generation.choosing import NOTHING, choose, seeded
+from nextword.generation.choosing import NOTHING, choose, likeliest, seeded, takes_the_best
 from nextword.generation.rules import Rules, validate
 
 
@@ -46,14 +46,18 @@ class Rows:
     @torch.no_grad()
     def step(self) -> list[tuple[int, float]]:
         log_probs, self.state = self.model.step(self.last, self.state)
-        chosen = choose(self.rules.scores(log_probs), self.how, self.generators)
-        ids = chosen.tolist()
-        if NOTHING in ids:  # such a row must be fed something until it is left out
-            chosen = chosen.clamp(min=0)
-        own = log_probs.gather(1, chosen.unsqueeze(1)).tolist()
+        scores = self.rules.scores(log_probs)
+        if log_probs.is_cuda and takes_the_best(self.how):
+            chosen, ids, own = likeliest(scores, log_probs)
+        else:
+            chosen = choose(scores, self.how, self.generators)
+            ids = chosen.tolist()
+            if NOTHING in ids:  # such a row must be fed something until it is left out
+                chosen = chosen.clamp(min=0)
+            own = log_probs.gather(1, chosen.unsqueeze(1)).flatten().tolist()
         self.rules.wrote(chosen)
         self.last = chosen.to(self.last)
-        return [(id, log_prob) for id, (log_prob,) in zip(ids, own, strict=True)]
+        return list(zip(ids, own, strict=True))
 
     def keep(self, rows: Sequence[int]) -> None:
         """Goes on with these rows alone."""

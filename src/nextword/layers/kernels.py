@@ -27,18 +27,22 @@ def _compiled() -> Any:
     import triton.language as tl
 
     @triton.jit
-    def rows(z, bias, targets, nll, size, width, ignore, BLOCK: tl.constexpr):
+    def rows(z, bias, targets, nll, size, width, ignore, BIAS: tl.constexpr, BLOCK: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)
         z += row * width
         target = tl.load(targets + row)
         kept = target != ignore
         chosen = tl.where(kept, target, 0)
-        own = tl.load(z + chosen).to(tl.float32) + tl.load(bias + chosen)  # now, before any warp writes over it
+        own = tl.load(z + chosen).to(tl.float32)  # now, before any warp writes over it
+        if BIAS:
+            own += tl.load(bias + chosen)
         most = tl.full((BLOCK,), -1e30, tl.float32)
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
             at = start + tl.arange(0, BLOCK)
-            x = tl.load(z + at, at < size, -1e30).to(tl.float32) + tl.load(bias + at, at < size, 0.0)
+            x = tl.load(z + at, at < size, -1e30).to(tl.float32)
+            if BIAS:
+                x += tl.load(bias + at, at < size, 0.0)
             higher = tl.maximum(most, x)
             total = total * tl.exp(most - higher) + tl.exp(x - higher)
             most = higher
@@ -47,7 +51,9 @@ def _compiled() -> Any:
         tl.store(nll + row, tl.where(kept, logarithm - own, 0.0))
         for start in range(0, width, BLOCK):
             at = start + tl.arange(0, BLOCK)
-            x = tl.load(z + at, at < size, -1e30).to(tl.float32) + tl.load(bias + at, at < size, 0.0)
+            x = tl.load(z + at, at < size, -1e30).to(tl.float32)
+            if BIAS:
+                x += tl.load(bias + at, at < size, 0.0)
             p = tl.where(kept & (at < size), tl.exp(x - logarithm) - (at == target), 0.0)
             tl.store(z + at, p.to(z.dtype.element_ty), at < width)
 
@@ -64,14 +70,15 @@ def _compiled() -> Any:
     return triton, rows, update
 
 
-def softmax_gradient(z: Tensor, bias: Tensor, targets: Tensor, size: int) -> Tensor:
+def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int) -> Tensor:
     """(N, W) logits of `size` words and padding, without their bias (float32) → (N,) float32; z becomes p − 1_target.
 
     Rows whose target is IGNORE cost nothing and have no gradient.
     """
     _, rows, _ = _compiled()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
-    rows[(len(z),)](z, bias, targets, nll, size, z.shape[1], IGNORE, BLOCK=2048, num_warps=16)
+    given, own = bias is not None, z if bias is None else bias
+    rows[(len(z),)](z, own, targets, nll, size, z.shape[1], IGNORE, BIAS=given, BLOCK=2048, num_warps=16)
     return nll
 
 

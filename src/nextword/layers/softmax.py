@@ -93,7 +93,8 @@ class Linear(nn.Module):
         return product(self.lead(h), self.matrix, self.bias)
 
     def log_probs(self, h: Tensor) -> Tensor:
-        return F.log_softmax(self.logits(h), -1)
+        z = self.logits(h)
+        return F.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
 
 
 class Full(Linear):
@@ -273,7 +274,7 @@ class _OnePass(torch.autograd.Function):
             w = torch.empty(_up(size, 64), width, dtype=torch.bfloat16, device=weight.device)
             w[:size] = weight
             w[size:] = 0
-            plus = (weight.new_zeros(size) if bias is None else bias).float()
+            plus = None if bias is None else bias.float()
             chunks = -(-len(h) * len(w) // HALF) or 1
             grad_h = torch.empty_like(h)
             total = torch.zeros((), dtype=torch.float32, device=h.device)

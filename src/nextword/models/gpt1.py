@@ -88,7 +88,7 @@ class GPT1(Windowed):
         beyond = ids - self.vocabulary.size  # at least 0 for tokens of its own
         known = self.embedding(ids.clamp(max=self.vocabulary.size - 1))
         x = torch.where(beyond.unsqueeze(-1) < 0, known, self.extra(beyond.clamp(min=0)))
-        return F.dropout(x + self.positions(positions), self.config.dropout, self.training)
+        return self.begun(x + self.positions(positions))
 
     def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
         if self.config.extra < self.own_tokens:

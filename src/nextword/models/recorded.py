@@ -8,6 +8,9 @@ length; where they run out, the next graph takes over with what was read.
     state of any origin ──copied in──▶ [ kept: ids, length, keys, values ] ──replay──▶ log p, and kept is one longer
     kept itself         ──────────────▶            (no copy)
 
+Between the products of a recorded step stand few kernels of its own (layers/step_kernels.py); where there is no Triton,
+or weights are in eight bits, the blocks themselves are recorded.
+
 What `kept` holds belongs to the state that was returned last. While someone still has that state, another text is not
 written over it: it gets a graph of its own.
 """
@@ -22,6 +25,8 @@ import torch
 from torch import Tensor
 
 from nextword.layers import past
+from nextword.layers.eight_bits import EightBits
+from nextword.layers.step_kernels import added_norm, attend, available, linear
 
 LEAST = 128  # slots of the smallest graph
 GRAPHS = 6  # kept at once; each holds keys and values for its rows and slots
@@ -42,6 +47,9 @@ class FixedStep:
         }
         self.log_probs: Tensor | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.swift = (
+            device.type == "cuda" and available() and not any(isinstance(one, EightBits) for one in network.modules())
+        )
         self.held: weakref.ref[Tensor] | None = None  # the lengths in the state that was returned last
 
     def owns(self, state: past.State) -> bool:
@@ -71,10 +79,27 @@ class FixedStep:
 
     def work(self) -> Tensor:
         """Read `last`, write it into the slots, and say what may follow."""
+        if self.swift:
+            h = self._swift()
+            self.kept["length"].add_(1)
+            return self.network.readout.log_probs(h)
         state = {**self.kept, "most": self.slots - 1, "even": False}
         layers, _ = self.network.go_on(self.last.unsqueeze(1), state)
         self.kept["length"].add_(1)
         return self.network.readout.log_probs(layers[-1][:, -1])
+
+    def _swift(self) -> Tensor:
+        """The same, kernel by kernel: what the readout reads."""
+        net, length = self.network, self.kept["length"]
+        norms, after, kind = net.norms(), net.norms_after, net.positions.weight.dtype
+        x, y = net.entered(self.last, length).float(), None
+        self.kept["ids"].scatter_(1, length.unsqueeze(1), self.last.unsqueeze(1))
+        for i, (block, (keys, values)) in enumerate(zip(net.blocks, self.kept["layers"], strict=True)):
+            h = added_norm(x, y, norms[2 * i], kind, after)
+            h = attend(linear(h, block.attention.join), keys, values, length, block.attention.band)
+            h = added_norm(x, linear(h, block.attention.out), norms[2 * i + 1], kind, after)
+            y = linear(linear(h, block.wide, gelu=True), block.narrow)
+        return added_norm(x, y, norms[-1], kind, after)
 
     def _take_in(self, state: past.State) -> None:
         most = state["most"]

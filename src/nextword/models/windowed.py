@@ -117,7 +117,15 @@ class Windowed(CausalNetwork):
         return outputs, reading.done(ids, tuple(kept))
 
     def entered(self, ids: Tensor, positions: Tensor) -> Tensor:
-        return F.dropout(self.embedding(ids) + self.positions(positions), self.config.dropout, self.training)
+        return self.begun(self.embedding(ids) + self.positions(positions))
+
+    def begun(self, x: Tensor) -> Tensor:
+        """What the first block reads. In 16 bits the sum that runs through all blocks is kept in 16 bits as well: what
+        stands between the products waits for memory alone.
+        """
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        return F.dropout(x, self.config.dropout, self.training)
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         if not torch.is_grad_enabled():
