@@ -94,13 +94,14 @@ class Peer(nn.Module):
             if p.dim() > 1:
                 nn.init.normal_(p, std=0.02)
 
-    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and loss, both, as nanoGPT's."""
         x = self.embedding(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for i, attend in enumerate(self.attend):
             x = x + attend(self.norms[2 * i](x))
             x = x + self.narrow[i](F.gelu(self.wide[i](self.norms[2 * i + 1](x)), approximate="tanh"))
         logits = F.linear(self.norms[-1](x), self.embedding.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+        return logits, F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 def peers_step(config: GPT2Config, size: int, rows: int) -> Callable[[], None]:
@@ -111,7 +112,7 @@ def peers_step(config: GPT2Config, size: int, rows: int) -> Callable[[], None]:
 
     def step() -> None:
         with torch.autocast(DEVICE.type, torch.bfloat16):
-            loss = run(ids[:, :-1], ids[:, 1:])
+            _, loss = run(ids[:, :-1], ids[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
         optimizer.step()
@@ -156,9 +157,7 @@ def train(config: GPT2Config, size: int, rows: int, steps: int, rounds: int) -> 
         speed = steps * rows * config.window / statistics.median(each)
         used = utilisation(network, speed, config.window, DEVICE)
         shown = "" if name == "peer" else ratio(took["peer"], each)
-        print(
-            f"| {name} | {speed:,.0f} | {used or 0:.3f} | {shown} | {peak.get(name, 0):.1f} GiB |"
-        )
+        print(f"| {name} | {speed:,.0f} | {used or 0:.3f} | {shown} | {peak.get(name, 0):.1f} GiB |")
 
 
 def _times(step: Callable[[], None], n: int) -> Callable[[], None]:

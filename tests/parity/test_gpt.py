@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.layers import lt
 from nextword.layers.attention import banded
 from nextword.models import recorded
 from nextword.models.causal import CausalNetwork
@@ -195,6 +196,45 @@ def test_training_on_more_than_a_window_is_refused() -> None:
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(NextwordError, match="width = 10 cannot be cut into heads = 4"):
         GPT2Config(width=10, heads=4)
+
+
+# ------------------------------------------------------------------------------------------------ feed-forward
+
+
+def plainly_fed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    return F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2, b2)
+
+
+def both_ways(x: torch.Tensor, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Values and gradients of the part in one function, and of torch's functions one by one."""
+    found = []
+    for way in (lt.Fed.apply, plainly_fed):
+        y = way(x, *weights)
+        found.append([y, *torch.autograd.grad(y.float().sin().sum(), [x, *weights])])
+    return found[0], found[1]
+
+
+def test_the_feed_forward_part_in_one_function_is_torchs() -> None:
+    torch.manual_seed(0)
+    shapes = (7, 16), (32, 16), (32,), (16, 32), (16,)
+    x, *weights = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes)
+    for got, want in zip(*both_ways(x, weights), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(64, 32, 48), (4096, 768, 3072), (1000, 64, 256)])
+def test_cublaslt_on_a_gpu_is_torchs(shape: tuple[int, int, int]) -> None:
+    if lt.library() is None:
+        pytest.skip("NO CUBLASLT HERE: this test proves nothing")
+    assert lt.usable()
+    rows, width, inner = shape
+    draw = torch.Generator("cuda").manual_seed(0)
+    x, *weights = (
+        (torch.randn(shape, generator=draw, device="cuda") * 0.3).bfloat16().requires_grad_()
+        for shape in ((rows, width), (inner, width), (inner,), (width, inner), (width,))
+    )
+    for got, want in zip(*both_ways(x, weights), strict=True):
+        assert (got - want).float().norm() <= 0.02 * want.float().norm()
 
 
 # ------------------------------------------------------------------------------------------------ recorded steps

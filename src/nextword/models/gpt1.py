@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Encoding, Framed, NextwordError, Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
+from nextword.layers.lt import fed
 from nextword.layers.past import Reading
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
@@ -60,7 +61,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
         y, now = self.attention(x, reading, before)
         x = self.norm1(x + F.dropout(y, self.dropout, self.training))
-        y = self.narrow(F.gelu(self.wide(x), approximate="tanh"))
+        y = fed(x, self.wide, self.narrow)
         return self.norm2(x + F.dropout(y, self.dropout, self.training)), now
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Vocabulary
 from nextword.layers.attention import Layer, SelfAttention
+from nextword.layers.lt import fed
 from nextword.layers.past import Reading
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
@@ -56,7 +57,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
         y, now = self.attention(self.norm1(x), reading, before)
         x = x + F.dropout(y, self.dropout, self.training)
-        y = self.narrow(F.gelu(self.wide(self.norm2(x)), approximate="tanh"))
+        y = fed(self.norm2(x), self.wide, self.narrow)
         return x + F.dropout(y, self.dropout, self.training), now
 
 

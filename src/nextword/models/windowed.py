@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
-from nextword.layers import past
+from nextword.layers import lt, past
 from nextword.layers.eight_bits import narrow
 from nextword.models.causal import CausalNetwork
 from nextword.models.recorded import Steps
@@ -37,13 +37,19 @@ class Windowed(CausalNetwork):
         self.positions = nn.Embedding(config.window, config.width)
         self.widths = [config.width] * (config.layers + 1)
         self.checkpointing = False
+        self._compiled: Any = None
         self.steps = Steps(self)
         self.whole_steps = WholeSteps(self)
 
     def compile_training(self) -> None:
-        """Let torch fuse what training computes; reading with a state stays as it is."""
-        if "_train" not in vars(self):
-            self._train = torch.compile(self._train)  # type: ignore[method-assign]
+        """Let torch fuse what training computes; all other reading stays as it is.
+
+        Only the last layer leaves what is compiled: every layer that does gets a gradient, if need be of zeros, and
+        they are written and read.
+        """
+        lt.make_ready()
+        if self._compiled is None:
+            self._compiled = torch.compile(self._last)
 
     def narrowed(self) -> None:
         """From now on with weights in eight bits."""
@@ -71,7 +77,9 @@ class Windowed(CausalNetwork):
         return past.empty(batch, self.device)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        """Embedding and every block, the last one finished. Without a state nothing is kept, as for training."""
+        """Embedding and every block, the last one finished. Without a state nothing is kept, as for training, and
+        where that is compiled the last one is all there is.
+        """
         ids = inputs.ids
         if state is None:
             if ids.shape[1] > self.window:
@@ -79,7 +87,7 @@ class Windowed(CausalNetwork):
                     f"{ids.shape[1]} tokens at once, but the window is {self.window}: train with batches of at most "
                     "that length (--set phase.0.batches.length=…)."
                 )
-            return self._train(ids), None
+            return (self._compiled if self._compiled and self.training else self._train)(ids), None
         parts: list[list[Tensor]] = []
         while True:
             room = self.window - state["most"]
@@ -90,6 +98,9 @@ class Windowed(CausalNetwork):
             if not ids.shape[1]:
                 return _joined(parts), state
             state = self._moved_on(state)
+
+    def _last(self, ids: Tensor) -> list[Tensor]:
+        return self._train(ids)[-1:]
 
     def _train(self, ids: Tensor) -> list[Tensor]:
         """A batch at once, with nothing before it and nothing kept."""
