@@ -17,12 +17,13 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 LEVELS = [
     {"contract", "nest", "compiled", "infinity"},
     {"corpora", "tokens", "layers", "metrics", "ngrams"},
-    {"batching", "models", "heads"},
+    {"batching", "models"},
+    {"heads"},
     {"objectives", "generation"},
     {"recipe"},
     {"checkpoint"},
     {"training", "weights", "card", "writing", "embedding"},
-    {"infilling"},
+    {"infilling", "predicting"},
     {"language_model"},
     {"evaluation", "transfer", "lens"},
     {"compare", "studies"},
@@ -99,7 +100,7 @@ def test_nobody_looks_at_a_models_name() -> None:
         assert not strings & set(MODELS), f"{name} names a model"
 
 
-FLAGS = 57  # adding one is a design decision: change this number in the same commit
+FLAGS = 71  # adding one is a design decision: change this number in the same commit
 
 
 def test_flags_are_counted() -> None:

@@ -12,6 +12,9 @@ from nextword.infinity import infinite, number
 
 def write_card(run: RunFolder) -> None:
     recipe, manifest = run.recipe, run.manifest
+    if recipe.task is not None:
+        _task_card(run, recipe.task)
+        return
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
         f"# {run.path.name}",
@@ -39,6 +42,50 @@ def write_card(run: RunFolder) -> None:
         "import nextword",
         f'lm = nextword.load("{run.path}")',
         'lm.score("some text").bits_per_byte()',
+        "```",
+    ]
+    run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
+    """Of a run that was transferred to a task."""
+    recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
+    labels = ", ".join(task["labels"]) or "a number"
+    about = "two texts" if task["frame"] != "classify" else "a text"
+    began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
+    splits = [split for split in result.get("examples", {}) if split in result]
+    example = '("one text", "another")' if task["frame"] != "classify" else '"some text"'
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"A `{recipe.slug}` network that says of {about}: {labels}.",
+        "",
+        f"- made of: `{task['source']}` ({began})",
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
+        "",
+        "## Numbers",
+        "",
+        f"| on | examples | {' | '.join(task['metrics'])} |",
+        f"| --- | ---: |{' ---: |' * len(task['metrics'])}",
+        *(
+            f"| {split} | {result['examples'][split]:,} | "
+            + " | ".join(f"{100 * result[split][name]:.1f}" for name in task["metrics"])
+            + " |"
+            for split in splits
+        ),
+        "",
+        "## Use",
+        "",
+        "```",
+        f"nextword predict {run.path} my.csv --output labelled.csv",
+        "```",
+        "",
+        "```python",
+        "import nextword",
+        f'nextword.load("{run.path}").predict([{example}])',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")

@@ -90,6 +90,7 @@ class Inputs:
     positions: Tensor | None = None  # (B, T), or (B, T, 2) for GLM
     mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
+    longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
     characters: Tensor | None = None  # (B, T, 50) ELMo
 
 
@@ -181,10 +182,14 @@ class Loss:
     count: int  # how many predictions the nats are summed over
     state: State = None
     parts: Mapping[str, Tensor] = field(default_factory=dict)  # named terms, for the log
+    said: Tensor | None = None  # (n, outputs) what a head says of each example, for metrics
 
 
 class Objective(Protocol):
-    """A text is a prepared one (batching/prepare.py): its ids, and where words, sentences and documents begin."""
+    """A text is a prepared one (batching/prepare.py): its ids, and where words, sentences and documents begin.
+
+    One whose losses have `said` has `metrics(text, said)` too: numbers by name, of which the first is what counts.
+    """
 
     def per_epoch(self, text: Any) -> int: ...
     def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
@@ -263,7 +268,8 @@ class Piece:
 @dataclass(frozen=True)
 class Prediction:
     label: str
-    probabilities: Mapping[str, float]
+    probabilities: Mapping[str, float]  # of every label; empty where a number is predicted
+    value: float | None = None  # that number
 
 
 Bias = Mapping[int | str, float]  # token, as its id or as the text that it writes → what is added to its log p

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from nextword.embedding import Embedding
 from nextword.generation.words import Spelling, next_words
 from nextword.infilling import WINDOW, Blanks, TwoSided
 from nextword.models import count_parameters, model_class
+from nextword.predicting import open_classifier
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device
 from nextword.writing import Writing
@@ -42,7 +43,10 @@ FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: wha
 
 
 def load(folder: str | Path, device: str = "auto") -> Causal | TwoSided:
-    """Open a run folder: its files are checked, its weights loaded, and it is ready to use."""
+    """Open a run folder: its files are checked, its weights loaded, and it is ready to use.
+
+    Of a run that was transferred to a task it is a `Classifier`, which predicts, and models no text.
+    """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
         raise NextwordError(
@@ -50,6 +54,8 @@ def load(folder: str | Path, device: str = "auto") -> Causal | TwoSided:
         )
     run.verify()
     recipe = run.recipe
+    if recipe.task is not None:
+        return cast(Any, open_classifier(run, choose_device(device)))
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))

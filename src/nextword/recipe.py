@@ -1,7 +1,8 @@
 """Recipes: what to train, on what, how; as TOML, with the source of each number and the results beside it.
 
-    [paper] [reported] [measured] [tokenizer] [model] [compare] and one or more [[phase]]
+    [paper] [reported] [measured] [tokenizer] [model] [compare] [task] and one or more [[phase]]
 
+A recipe with a [task] is for fine-tuning: tokenizer and model are those of the run that is transferred (`transfer/`).
 Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's whole. From the command line a
 number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from nextword.contract import NextwordError
 
-TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "extends")
+TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
 BUDGETS = ("epochs", "steps", "minutes")
 TYPES: dict[str, tuple[Any, str]] = {  # as dataclasses of settings write them → what is accepted, in words
     "str": (str, "a string"),
@@ -84,6 +85,7 @@ class Recipe:
     reported: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
     compare: Mapping[str, Any] = field(default_factory=dict)  # sizes on offer for `nextword compare`
+    task: Mapping[str, Any] | None = None  # what the head over the network reads and says: transfer/settings.py
     path: Path | None = None
 
     @property
@@ -129,6 +131,7 @@ def to_tables(recipe: Recipe) -> dict[str, Any]:
         "reported": dict(recipe.reported),
         "tokenizer": dict(recipe.tokenizer),
         "model": dict(recipe.model),
+        **({} if recipe.task is None else {"task": dict(recipe.task)}),
         "phase": [{f.name: _plain(getattr(phase, f.name)) for f in fields(Phase)} for phase in recipe.phases],
     }
 
@@ -232,7 +235,7 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     for table in tables:
         if table not in TABLES:
             raise NextwordError(f"{name}: unknown table [{table}].{suggestion(table, TABLES)}")
-    for table in ("paper", "tokenizer", "model", "phase"):
+    for table in ("paper", "phase") if "task" in tables else ("paper", "tokenizer", "model", "phase"):
         if table not in tables:
             raise NextwordError(f"{name}: the table [{table}] is missing.")
     for table, value in tables.items():
@@ -257,12 +260,13 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     return Recipe(
         name=name,
         paper=tables["paper"],
-        tokenizer=tables["tokenizer"],
-        model=tables["model"],
+        tokenizer=tables.get("tokenizer", {}),
+        model=tables.get("model", {}),
         phases=tuple(phases),
         reported=tables.get("reported", {}),
         measured=tables.get("measured", {}),
         compare=tables.get("compare", {}),
+        task=tables.get("task"),
         path=path,
     )
 

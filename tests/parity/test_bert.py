@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Encoder, Encoding, Infilling, Inputs, NextwordError, Unsupported, Vocabulary
 from nextword.layers import full_attention
-from nextword.models import model_class
+from nextword.models import bidirectional, model_class
 from nextword.models.bidirectional import counted
 from nextword.tokens.marks import Marks
 
@@ -361,6 +361,27 @@ def test_a_row_without_a_text() -> None:
     close(h[:1], network.hidden(Inputs(ids[:1]), None)[0][-1])
     none = network.hidden(Inputs(ids[:1, :0], starts=torch.zeros(3, dtype=torch.long)), None)[0][-1]
     assert none.shape == (1, 0, 24)
+
+
+@pytest.mark.parametrize("room", [1, 10, 20, 50])
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_large_batch_is_read_part_by_part(slug: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = made(slug)
+    for inputs in (batch(slug, "padded"), batch(slug, "segments"), packed(texts()), packed(texts(), empty=True)):
+        total = inputs.ids.numel()
+        at = torch.tensor([total - 1, 0, 5, 0])
+        want, filled = network.hidden(inputs, None)[0], network.fill(inputs, at)
+        with torch.no_grad(), monkeypatch.context() as patched:
+            patched.setattr(bidirectional, "PART", room)
+            for a, b in zip(network.hidden(inputs, None)[0], want, strict=True):
+                assert a.shape == b.shape
+                there = slice(None) if inputs.padding is None else inputs.padding
+                close(a[there], b[there])
+            close(network.fill(inputs, at), filled)
+            assert network.fill(inputs, at[:0]).shape == (0, SIZE)
+            sizes = [of.stop - of.start for of, _ in bidirectional.parted(inputs, room)]
+            assert sum(sizes) == total
+            assert max(sizes) <= max(room, WINDOW)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])

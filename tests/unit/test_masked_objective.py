@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nextword.batching.prepare import Stream
 from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Vocabulary
 from nextword.layers.softmax import Full
+from nextword.models.albert import ALBERT, ALBERTConfig
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.roberta import RoBERTa, RoBERTaConfig
 from nextword.objectives import make_objective
@@ -255,6 +256,32 @@ def test_the_loss_is_the_mean_over_what_is_hidden_and_the_pairs(layout: str) -> 
     value.backward()
     for mine, theirs in zip(gradients, [p.grad for p in network.parameters() if p.grad is not None], strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("share", ["none", "all"])
+@each_layout
+def test_what_nobody_reads_need_not_be_computed(layout: str, share: str, again: bool) -> None:
+    """The last block at the places that are read alone: the same loss and gradients as from the whole of it."""
+
+    class Whole(ALBERT):
+        def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+            h = self.hidden(inputs, None)[0][-1]
+            return h.reshape(-1, h.shape[-1])[at]
+
+    torch.manual_seed(0)
+    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, share=share)
+    part, whole = ALBERT(config, VOCABULARY), Whole(config, VOCABULARY)
+    whole.load_state_dict(part.state_dict())
+    part.checkpointing = again  # computing blocks again in the backward pass
+    made = objective(layout)
+    batch = some(made, 1)[0]
+    for network in (part, whole):
+        made.loss(network, batch, None).value.backward()
+    for (name, mine), other in zip(part.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, msg=lambda m, name=name: f"{name}: {m}")
+    twice = torch.tensor([3, 0, 3])
+    torch.testing.assert_close(part.hidden_at(batch.inputs, twice), whole.hidden_at(batch.inputs, twice))
 
 
 def test_without_weight_pairs_are_not_judged() -> None:

@@ -19,8 +19,10 @@ from nextword.cli.generate import generate
 from nextword.cli.look import look
 from nextword.cli.next import next_command
 from nextword.cli.papers import papers
+from nextword.cli.predict import predict
 from nextword.cli.runs import runs
 from nextword.cli.train import train
+from nextword.cli.transfer import transfer
 
 app = typer.Typer(
     name="nextword",
@@ -53,6 +55,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "next": next_command,
     "generate": generate,
     "embed": embed,
+    "transfer": transfer,
+    "predict": predict,
     "convert": convert,
     "papers": papers,
     "data": data,

@@ -34,7 +34,7 @@ def next_command(
     from nextword.language_model import load
 
     lm = load(run, device)
-    if BLANK not in text and "generate" not in lm.can:
+    if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:
         raise NextwordError(
             "This model does not write on: it fills in what is missing between two texts. Mark the place with "
             f'{BLANK}, for example: nextword next {run} "{_example(text)}"'

@@ -57,12 +57,12 @@ def runs(
             number(f["word_perplexity"], 1),
             count(f["parameters"]) if f["parameters"] else "–",
             size(f["size"]),
-            escape(f["status"]),
+            escape(f["status"]) + "".join(f" · {name} {100 * v:.1f}" for name, v in f.get("task", {}).items()),
         ]
         for f in found
     ]
     table(("run", "model", "data", "bits/byte", "word ppl", "params", "size", "status"), rows)
-    console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · runs RUN[/]")
+    console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · predict RUN · runs RUN[/]")
 
 
 def _facts_or_trouble(path: Path) -> dict[str, Any]:
@@ -83,13 +83,15 @@ def _facts(path: Path) -> dict[str, Any]:
 
     run = RunFolder.open(path)
     manifest, result = run.manifest, last_evaluation(run) or {}
+    task = manifest.get("result", {})  # of a run that was transferred
     files = set(manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
     return {
         "run": str(path),
         "slug": manifest.get("slug"),
         "recipe": manifest.get("recipe"),
-        "data": result.get("data"),
+        "data": result.get("data") or task.get("data"),
         "split": result.get("split"),
+        **({"task": task["dev"]} if task else {}),
         "bits_per_byte": result.get("bits_per_byte"),
         "word_perplexity": result.get("word_perplexity"),
         "token_perplexity": result.get("token_perplexity"),

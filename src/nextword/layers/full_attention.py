@@ -51,12 +51,21 @@ class FullAttention(nn.Module):
         self.join = Product(width, 3 * width, bias=bias)
         self.out = Product(width, width, bias=bias)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        return self.out(layout.attend(self.join(x), self.heads, self.dropout if self.training else 0.0))
+    def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
+        """With `at` (K,), flat positions of the batch's B·T, what is asked from these alone: (K, width)."""
+        y = layout.attend(self.join(x), self.heads, self.dropout if self.training else 0.0)
+        return self.out(taken(y, at))
+
+
+def taken(x: Tensor, at: Tensor | None) -> Tensor:
+    """(B, T, D) → (K, D) at these flat positions; without any, x as it is."""
+    return x if at is None else x.reshape(-1, x.shape[-1]).index_select(0, at)
 
 
 def layout_of(inputs: Inputs, width: int, heads: int, longest: int, dtype: torch.dtype = torch.float32) -> Layout:
-    """How a batch lies. `longest` bounds the length of a text where asking for it would stall a GPU."""
+    """How a batch lies. `longest` bounds the length of a text where asking for it would stall a GPU: the lower, the
+    fewer places the kernel for ragged rows looks at in vain.
+    """
     if inputs.starts is None:
         padding = inputs.padding
         if padding is None or (not padding.is_cuda and bool(padding.all())):

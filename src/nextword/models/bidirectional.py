@@ -9,6 +9,7 @@ Texts come padded or packed end to end (layers/full_attention.py); no text sees 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,13 +21,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Unsupported, Vocabulary
-from nextword.layers.full_attention import FullAttention, Layout, Padded, Ragged, layout_of
+from nextword.layers.full_attention import FullAttention, Layout, Padded, Ragged, layout_of, taken
 from nextword.layers.products import Product
 from nextword.layers.softmax import Linear
 from nextword.models.causal import Saved
 from nextword.models.frames import arrange, dress
 from nextword.tokens.marks import Marks
 
+# Tokens read at once on a CPU where nothing is to be learnt. What blocks make in between then stays in the cache, in
+# memory that serves again in the next part: fresh pages cost a thirtieth of the time, and there are many of them.
+PART = 1024
 PREDICTED = 0.15  # the share of tokens that the readout reads in training, by every one of these papers
 
 
@@ -42,8 +46,10 @@ class Attend(nn.Module):
         self.attention = FullAttention(config.width, config.heads, config.dropout)
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        return self.norm(_added(F.dropout(self.attention(x, layout), self.dropout, self.training), x))
+    def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
+        """(B, T, D) → the same, or (K, D) at the flat positions `at`."""
+        y = F.dropout(self.attention(x, layout, at), self.dropout, self.training)
+        return self.norm(_added(y, taken(x, at)))
 
 
 class Feed(nn.Module):
@@ -133,28 +139,22 @@ class Bidirectional(Saved):
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         """What enters the first block, and what leaves each. There is no state: the whole text is there at once."""
-        config, ids = self.config, inputs.ids
-        positions = inputs.positions
-        if positions is None and inputs.starts is not None:
-            positions = counted(inputs.starts, ids.shape[1])
-        steps = ids.shape[1] if inputs.starts is None else 0
-        if positions is not None and not positions.is_cuda and positions.numel():
-            steps = int(positions.max()) + 1
-        if steps > self.window:
-            raise NextwordError(
-                f"A text of {steps} tokens, but the window is {self.window}: cut it into pieces of at most that length."
-            )
-        layout = layout_of(inputs, config.width, config.heads, self.window, self.embedding.weight.dtype)
-        through = self._compiled if isinstance(layout, (Padded, Ragged)) else None  # the others change with each batch
-        return (through or self._through)(ids, inputs.segments, positions, layout), None
+        return self._hidden(inputs, None), None
+
+    def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+        """(K, D): what leaves the last block at the flat positions `at` (K,) of the batch's B·T.
+
+        The last block looks from these positions alone, and what it does to the others is never computed: where one
+        token in seven is read, a twentieth of the work of twelve layers.
+        """
+        return self._hidden(inputs, at)[-1]
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         return self.hidden(inputs, state)
 
     def fill(self, inputs: Inputs, at: Tensor) -> Tensor:
         """log p of every token at the flat positions `at` (K,) of the batch's B·T, as (K, V)."""
-        h = self.hidden(inputs, None)[0][-1]
-        return self.readout.log_probs(h.reshape(-1, h.shape[-1]).index_select(0, at))
+        return self.readout.log_probs(self.hidden_at(inputs, at))
 
     def pooled(self, first: Tensor) -> Tensor:
         """(B, D), the last layer at the first token of each text → (B, D)."""
@@ -195,11 +195,15 @@ class Bidirectional(Saved):
         """Floating point operations a trained token, forward and backward, in texts of this length.
 
         Six for each weight as often as it takes part in a product, and twelve for each pair of positions and unit of
-        width (Chowdhery et al. 2022). The readout reads the share of the tokens that is predicted.
+        width (Chowdhery et al. 2022). The readout reads the share of the tokens that is predicted, and so does the
+        last block but for its keys and values: what is not computed does not count.
         """
         blocks = sum(p.numel() for block in self.halves() for half in block for p in half.parameters())
+        *_, (attend, feed) = self.halves()
+        last = sum(p.numel() for part in (attend.attention.out, feed) for p in part.parameters())
         head = self.embedding.weight.numel() + sum(p.numel() for p in self.readout.parameters())
-        return 6 * (blocks + PREDICTED * head) + 12 * self.config.layers * self.config.width * length
+        products = blocks - (1 - PREDICTED) * last + PREDICTED * head
+        return 6 * products + 12 * self.config.layers * self.config.width * length
 
     def enter(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         """What the first block reads. Without segments all is the first; without positions they count from 0."""
@@ -207,20 +211,86 @@ class Bidirectional(Saved):
         which = self.segments.weight[0] if segments is None else self.segments(segments)
         return F.dropout(self.norm(self.embedding(ids) + (where + which)), self.config.dropout, self.training)
 
-    def _through(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None, layout: Layout) -> list[Tensor]:
+    def _hidden(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
+        large = inputs.ids.device.type == "cpu" and inputs.ids.numel() > PART
+        return self._part_by_part(inputs, at) if large and not torch.is_grad_enabled() else self._at_once(inputs, at)
+
+    def _at_once(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
+        config, ids, positions = self.config, inputs.ids, inputs.positions
+        if positions is None and inputs.starts is not None:
+            positions = counted(inputs.starts, ids.shape[1])
+        steps = ids.shape[1] if inputs.starts is None else 0
+        if positions is not None and not positions.is_cuda and positions.numel():
+            steps = int(positions.max()) + 1
+        if steps > self.window:
+            raise NextwordError(
+                f"A text of {steps} tokens, but the window is {self.window}: cut it into pieces of at most that length."
+            )
+        longest = min(inputs.longest or self.window, self.window)
+        layout = layout_of(inputs, config.width, config.heads, longest, self.embedding.weight.dtype)
+        through = self._compiled if isinstance(layout, (Padded, Ragged)) else None  # the others change with each batch
+        return (through or self._through)(ids, inputs.segments, positions, layout, at)
+
+    def _part_by_part(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
+        tokens = inputs.ids.numel()
+        parts = -(-tokens // PART)
+        results: list[Tensor] = []
+        for here, part in parted(inputs, -(-tokens // parts)):
+            places = None if at is None else ((at >= here.start) & (at < here.stop)).nonzero().squeeze(1)
+            if places is not None and not len(places):
+                continue
+            layers = self._at_once(part, None if places is None or at is None else at[places] - here.start)
+            if not results:
+                results = [x.new_empty(tokens if at is None else len(at), x.shape[-1]) for x in layers]
+            for result, x in zip(results, layers, strict=True):
+                result[here if places is None else places] = x.reshape(-1, x.shape[-1])
+        if at is not None:
+            return results or [self.embedding.weight.new_empty(0, self.config.width)]
+        return [result.view(*inputs.ids.shape, -1) for result in results]
+
+    def _through(
+        self, ids: Tensor, segments: Tensor | None, positions: Tensor | None, layout: Layout, at: Tensor | None
+    ) -> list[Tensor]:
+        """All layers; or of the last one these positions, and nothing else: compiled, every layer that is given out
+        gets a gradient, if need be of zeros, which are written and read."""
         x = self.enter(ids, segments, positions)
         outputs = [x]
-        for attend, feed in self.halves():
+        for i, (attend, feed) in enumerate(self.halves()):
+            here = at if i == self.config.layers - 1 else None
             if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(_block, attend, feed, x, layout, use_reentrant=False)
+                x = checkpoint(_block, attend, feed, x, layout, here, use_reentrant=False)
             else:
-                x = feed(attend(x, layout))
+                x = _block(attend, feed, x, layout, here)
             outputs.append(x)
-        return outputs
+        return outputs if at is None else outputs[-1:]
 
 
-def _block(attend: Attend, feed: Feed, x: Tensor, layout: Layout) -> Tensor:
-    return feed(attend(x, layout))
+def _block(attend: Attend, feed: Feed, x: Tensor, layout: Layout, at: Tensor | None) -> Tensor:
+    return feed(attend(x, layout, at))
+
+
+def parted(inputs: Inputs, room: int) -> Iterator[tuple[slice, Inputs]]:
+    """A batch in parts of whole texts, of no more than `room` tokens where no text is longer; and which of the batch's
+    B·T tokens each part is."""
+    rows, steps = inputs.ids.shape
+    named = {name: getattr(inputs, name) for name in ("ids", "padding", "segments", "positions")}
+    given: dict[str, Any] = {name: t for name, t in named.items() if t is not None}
+    if inputs.starts is None:
+        many = max(1, room // steps)
+        for first in range(0, rows, many):
+            of = slice(first, min(first + many, rows))
+            part = {name: t if len(t) == 1 else t[of] for name, t in given.items()}
+            yield slice(of.start * steps, of.stop * steps), Inputs(**part)
+        return
+    starts, text = inputs.starts.tolist(), 0
+    while starts[text] < steps:
+        begin = starts[text]
+        after = max(bisect_right(starts, begin + room) - 1, text + 1)
+        of = slice(begin, starts[after])
+        if of.stop > begin:
+            part = {name: t[:, of] for name, t in given.items()}
+            yield of, Inputs(**part, starts=inputs.starts[text : after + 1] - begin)
+        text = after
 
 
 def counted(starts: Tensor, total: int) -> Tensor:

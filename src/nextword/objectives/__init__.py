@@ -14,6 +14,7 @@ OBJECTIVES = {
     "causal": "nextword.objectives.causal:Causal",
     "masked": "nextword.objectives.masked:Masked",
     "permuted": "nextword.objectives.permuted:Permuted",
+    "task": "nextword.objectives.task:Task",
 }
 
 

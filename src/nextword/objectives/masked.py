@@ -19,7 +19,7 @@ the [CLS] of the first text, which is never predicted: so shapes are fixed, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -132,21 +132,23 @@ class Masked:
     likelihood = False  # what hidden tokens cost is not what the text costs
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        layers, _ = network.hidden(batch.inputs, None)
-        h, targets = layers[-1], batch.targets.reshape(-1)
-        at, count = batch.at, batch.predicted
+        inputs, targets, at, count = batch.inputs, batch.targets.reshape(-1), batch.at, batch.predicted
         if at is None:  # a batch made by hand
             at = (targets != IGNORE).nonzero().squeeze(1)
             count = len(at)
-        nats = network.readout.total(h.reshape(-1, h.shape[-1])[at], targets[at])
+        elif inputs.starts is not None:
+            inputs = replace(inputs, longest=self.length)
+        pair = batch.pair if self.pair_weight else None
+        h, first = _vectors(network, inputs, at, pair is not None)
+        nats = network.readout.total(h, targets[at])
         value = nats / max(count, 1)
         parts = {"masked": value.detach()}
-        if batch.pair is not None and self.pair_weight:
-            logits = self._pair_logits(network, h[:, 0])
-            surprise = F.cross_entropy(logits, batch.pair)
+        if pair is not None:
+            logits = self._pair_logits(network, first)
+            surprise = F.cross_entropy(logits, pair)
             value = value + self.pair_weight * surprise
             parts["pair"] = surprise.detach()
-            parts["pair_accuracy"] = (logits.detach().argmax(-1) == batch.pair).float().mean()
+            parts["pair_accuracy"] = (logits.detach().argmax(-1) == pair).float().mean()
         return Loss(value, nats.detach(), count, None, parts)
 
     def _pair_logits(self, network: Any, first: Tensor) -> Tensor:
@@ -158,6 +160,23 @@ class Masked:
             )
         logits = network.next_sentence(network.pooled(first))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _vectors(network: Any, inputs: Inputs, at: Tensor, firsts: bool) -> tuple[Tensor, Tensor]:
+    """The last layer at the flat positions `at`, (K, D), and, where asked for, at each row's first, (B, D).
+
+    A network that can compute these alone does.
+    """
+    rows, steps = inputs.ids.shape
+    places = at
+    if firsts:
+        places = torch.cat((at, torch.arange(0, rows * steps, steps, device=at.device)))
+    if hasattr(network, "hidden_at"):
+        h = network.hidden_at(inputs, places)
+    else:
+        h = network.hidden(inputs, None)[0][-1]
+        h = h.reshape(-1, h.shape[-1]).index_select(0, places)
+    return h[: len(at)], h[len(at) :]
 
 
 def _rows(framed: Framed, width: int, segmented: bool) -> Inputs:

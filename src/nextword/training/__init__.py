@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,21 +44,14 @@ def train(
     `stop` is asked between steps: true ends training with its state saved. With `resume`, the recipe is the folder's.
     """
     chosen = choose_device(device)
-    run: RunFolder | None = None
-    if resume:
-        run = RunFolder.open(folder)
-        run.verify("recipe.toml", "tokenizer.json")  # a kill may have come before the model it names was there
-        if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
-            run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
-        ):
-            raise NextwordError(
-                f"{folder} holds a run of another recipe, or of this one with other settings. Resume it as it is "
-                f"(`nextword train --resume --out {folder}`), or choose another --out."
-            )
-        recipe = run.recipe
-    elif recipe is None:
+    run = reopened(folder, recipe) if resume else None
+    recipe = run.recipe if run else recipe
+    if recipe is None:
         raise NextwordError("Training needs a recipe. `nextword papers` lists those that come along.")
-    else:
+    if recipe.task is not None:
+        how = f"--resume --out {folder}" if run else f"{recipe.name} --from RUN --data X"
+        raise NextwordError(f"{recipe.name} is for fine-tuning a run on a task: `nextword transfer {how}`.")
+    if not run:
         RunFolder.refuse_if_taken(folder)
     corpora = [_corpus(phase) for phase in recipe.phases]
     if run:
@@ -67,15 +60,64 @@ def train(
         tokenizer = learn_tokenizer(recipe, corpora[0], progress)
     network = build(recipe, tokenizer)
     streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
+    texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+    sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+    yield from conduct(recipe, folder, run, network, tokenizer, streams, chosen, stop, data=sources, texts=texts)
+
+
+def reopened(folder: str | Path, recipe: Recipe | None = None) -> RunFolder:
+    """A run that is to be gone on with. A recipe that is given has to be its own."""
+    run = RunFolder.open(folder)
+    run.verify("recipe.toml", "tokenizer.json")  # a kill may have come before the model it names was there
+    if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
+        run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
+    ):
+        command = "train" if recipe.task is None else "transfer"
+        raise NextwordError(
+            f"{folder} holds a run of another recipe, or of this one with other settings. Resume it as it is "
+            f"(`nextword {command} --resume --out {folder}`), or choose another --out."
+        )
+    return run
+
+
+def conduct(
+    recipe: Recipe,
+    folder: str | Path,
+    run: RunFolder | None,
+    network: Any,
+    tokenizer: Tokenizer,
+    streams: Sequence[Mapping[str, Any]],
+    device: torch.device,
+    stop: Callable[[], bool] = lambda: False,
+    final: bool = False,
+    *,
+    texts: Mapping[str, str],
+    **facts: Any,
+) -> Iterator[Event]:
+    """Run the phases of a network over what each reads, {"train": …, "valid": …}, into the run folder.
+
+    `run` is the folder to be gone on with, or None for a new one; `texts` are fingerprints of what is read. `final`: no
+    state is kept of the end.
+    """
+    last = len(recipe.phases) - 1
     jobs = [
-        Job(network, phase, i, streams[i]["train"], streams[i].get("valid"), tokenizer.lossless, run, chosen, stop)
+        Job(
+            network,
+            phase,
+            i,
+            streams[i]["train"],
+            streams[i].get("valid"),
+            tokenizer.lossless,
+            run,
+            device,
+            stop,
+            final and i == last,
+        )
         for i, phase in enumerate(recipe.phases)
     ]
-    texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     if run is None:
         _check(jobs, tokenizer)
-        sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
-        run = RunFolder.create(folder, recipe, tokenizer, data=sources, texts=texts)
+        run = RunFolder.create(folder, recipe, tokenizer, texts=texts, **facts)
     elif run.manifest.get("texts", texts) != texts:
         raise NextwordError(
             f"The text is not the one that {folder} was trained on so far: it or its splits have changed. Restore it "
@@ -181,7 +223,12 @@ NAMED = 4  # tensors that do not fit, in a message
 
 
 def _begin_with(job: Job, tokenizer: Tokenizer) -> None:
-    job.network.load_state_dict(_beginning(job, tokenizer))
+    _under(job.network).load_state_dict(_beginning(job, tokenizer))
+
+
+def _under(network: Any) -> Any:
+    """The network itself, of one that has a head."""
+    return getattr(network, "under", network)
 
 
 def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
@@ -203,13 +250,14 @@ def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
         )
     recipe = source.recipe
     cls = model_class(recipe.slug)
-    if issubclass(cls, Counting) or isinstance(job.network, Counting):
+    network = _under(job.network)
+    if issubclass(cls, Counting) or isinstance(network, Counting):
         raise NextwordError(
             f"Phase '{job.phase.name}' begins with {init}, a run of '{recipe.slug}'. A model that counts has no "
             "weights to begin with, and none to be begun with. Leave init out."
         )
     loaded = cls.load(source.path, cls.Config(**recipe.model), vocabulary(theirs, spellings=True))
-    room, has = (getattr(network.config, "extra", None) for network in (job.network, loaded))
+    room, has = (getattr(one.config, "extra", None) for one in (network, loaded))
     if room is not None and has is not None and room > has:
         loaded = grow(loaded, room - has, torch.Generator().manual_seed(job.phase.seed))
     tensors: dict[str, Tensor] = loaded.state_dict()
@@ -219,7 +267,7 @@ def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
 
 def _fit(tensors: dict[str, Tensor], job: Job, slug: str) -> None:
     there = {name: tuple(t.shape) for name, t in tensors.items()}
-    here = {name: tuple(t.shape) for name, t in job.network.state_dict().items()}
+    here = {name: tuple(t.shape) for name, t in _under(job.network).state_dict().items()}
     wrong = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     if not wrong:
         return

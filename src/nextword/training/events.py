@@ -24,6 +24,7 @@ class Job:
     run: Any  # checkpoint.RunFolder
     device: Any  # torch.device
     stop: Callable[[], bool] = lambda: False  # asked between steps
+    final: bool = False  # nobody goes on from its end: no state is kept of that
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def descend(job: Job) -> Iterator[Event]:
         if reason == "minutes" and not due and descent.valid is not None:  # cut short: what was learnt since is worth
             yield descent.event(STEP, **descent.measure())  # a look, and perhaps keeping
             yield descent.event(VALID, **descent.validate())
-        if reason or descent.save_is_due():
+        if (reason and not (job.final and reason != "interrupted")) or descent.save_is_due():
             descent.save(reason)
     if reason != "interrupted":
         descent.keep()
@@ -88,6 +88,8 @@ class Descent:
         self.count, self.since = 0, 0  # predictions and steps since then
         self.shown = 1.0  # tokens read for each prediction
         self.parts: Mapping[str, Tensor] = {}  # of the last batch's loss
+        self.judged = hasattr(self.objective, "metrics")  # not by nats: a head that is new has nothing to show yet
+        self.metrics: Mapping[str, float] = {}  # of the last validation
         self.norm: Tensor = torch.zeros((), device=device)
         self.graphs = self.remade_graphs()
         self.reason = ""
@@ -134,6 +136,7 @@ class Descent:
             "tokens": len(self.train.ids),
             "steps": self.total,
             "per_epoch": self.per_epoch,
+            "seed": self.phase.seed,
             "device": str(self.device),
             "threads": torch.get_num_threads(),
         }
@@ -218,7 +221,7 @@ class Descent:
 
     def goes_on(self) -> bool:
         """Were the weights trained before? Then they are validated as they came, and kept if nothing better follows."""
-        return self.valid is not None and bool(self.index or self.phase.init)
+        return self.valid is not None and bool(self.index or (self.phase.init and not self.judged))
 
     def due(self) -> bool:
         """Is it time to validate?"""
@@ -283,20 +286,21 @@ class Descent:
 
     def _validated(self, began: float) -> dict[str, Any]:
         nats = self.held_out()
+        metrics = self.metrics
         if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
             self._diverged(nats)
-        self.validations.append(nats)
-        better = not self.best or nats < self.best["valid"]
+        wanted = -next(iter(metrics.values())) if metrics else nats  # the lower, the better
+        better = not self.best or wanted < min(self.validations)
+        self.validations.append(wanted)
         if better:
-            self.best = {"valid": nats, "best_step": self.step, "at": len(self.validations)}
+            self.best = {"valid": nats, **metrics, "best_step": self.step, "at": len(self.validations)}
             if self.phase.keep == "best":
                 self.run.save_model(self.network.save)
         self.marked += self.now() - began  # not training time
-        perplexity = math.exp(min(nats, 700))
         triggered = hear(self.optimizer, self.validations)
         return {
             "valid": nats,
-            "perplexity": perplexity,
+            **(metrics or {"perplexity": math.exp(min(nats, 700))}),
             **self._bits(nats, self.valid, "valid"),
             "best": better,
             **({"averaging": True} if triggered else {}),
@@ -304,17 +308,23 @@ class Descent:
 
     @torch.no_grad()
     def held_out(self) -> float:
+        """Nats a prediction; the objective's metrics, where it has some, are set besides."""
         self.network.eval()
         nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
         carried: State = None
         some = max(int(HELD[0] * 60 * self.phase.minutes), HELD[1]) if self.phase.minutes else None
-        for batch in self.objective.held_out(self.valid.first(some)):
+        held, said = self.valid.first(some), []
+        for batch in self.objective.held_out(held):
             batch = self._here(batch)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
             carried = loss.state
             nats += loss.nats
             count += loss.count
+            if self.judged:
+                said.append(loss.said)
+        if self.judged:
+            self.metrics = self.objective.metrics(held, torch.cat(said))
         return nats.item() / count
 
     def summary(self) -> dict[str, Any]:

@@ -1,0 +1,163 @@
+"""Examples of a task, framed: all ids end to end in one array, and batches of examples of like length.
+
+    ids      [CLS] a a [SEP] [CLS] b b b b [SEP] …        starts  0 4 10 …     one frame after the other
+    epoch    a permutation, cut into stretches; each is sorted by length and cut into batches, and those are shuffled
+
+So a batch has next to no padding and is nevertheless as good as drawn at random. It lies padded, or packed into one row
+for networks that read that. Batch k is made of (seed, k) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from nextword.contract import Batch, Framed, Inputs, NextwordError
+
+AHEAD = 4  # batches of training in one of validation, which keeps nothing for a backward pass
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`each` frames belong to an example: two where a paper reads a pair in both orders."""
+
+    ids: np.ndarray  # (N,) of all frames
+    starts: np.ndarray  # (frames + 1,) where each begins
+    speaks: np.ndarray  # (frames,) the position in it whose vector stands for the whole
+    labels: np.ndarray  # (examples,) int64 classes, or float32 numbers
+    segments: np.ndarray | None = None  # (N,)
+    each: int = 1
+    packs: bool = False  # the network that they are framed for reads texts end to end
+    metrics: tuple[str, ...] = ()  # of nextword.metrics: what is to be said of predictions; the first decides
+    bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(examples,) tokens, the frame's own included."""
+        return np.diff(self.starts).reshape(-1, self.each).sum(1)
+
+    def first(self, tokens: int | None) -> Examples:
+        """Those of the first so many tokens, at least one; None: all."""
+        if tokens is None or tokens >= len(self.ids):
+            return self
+        n = max(1, int(np.searchsorted(self.starts[:: self.each], tokens, side="right")) - 1)
+        frames = n * self.each
+        end = int(self.starts[frames])
+        segments = None if self.segments is None else self.segments[:end]
+        return replace(
+            self,
+            ids=self.ids[:end],
+            starts=self.starts[: frames + 1],
+            speaks=self.speaks[:frames],
+            labels=self.labels[:n],
+            segments=segments,
+        )
+
+
+def joined(frames: Sequence[Framed], labels: np.ndarray, each: int = 1, packs: bool = False) -> Examples:
+    """Examples of their frames, `each` after the other."""
+    sizes = np.fromiter((len(frame.ids) for frame in frames), np.int64, len(frames))
+    parts = [frame.segments for frame in frames if frame.segments is not None]
+    return Examples(
+        np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
+        np.concatenate(([0], np.cumsum(sizes))),
+        np.fromiter((frame.speaks for frame in frames), np.int64, len(frames)),
+        labels,
+        np.concatenate(parts) if parts else None,
+        each,
+        packs,
+    )
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """`rows` examples a batch, of at most `length` tokens each; `stretch` batches are sorted by length together.
+
+    `pack = false` pads also where the network could read texts end to end.
+    """
+
+    rows: int = 32
+    length: int = 128
+    stretch: int = 50
+    pack: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "length", "stretch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least 1.")
+        if not isinstance(self.pack, bool):
+            raise NextwordError(f"batches: pack = {self.pack!r} must be true or false.")
+
+    def per_epoch(self, text: Examples) -> int:
+        return -(-len(text) // self.rows)
+
+    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
+        per_epoch, known, order = self.per_epoch(text), -1, []
+        while True:
+            epoch, i = divmod(step, per_epoch)
+            if epoch != known:
+                known, order = epoch, self.epoch(text, seed, epoch)
+            yield self.batch(text, order[i], epoch)
+            step += 1
+
+    def epoch(self, text: Examples, seed: int, epoch: int) -> list[np.ndarray]:
+        """Which examples are in each batch of an epoch."""
+        draw, lengths = np.random.default_rng([seed, epoch]), text.lengths
+        drawn = draw.permutation(len(text))
+        found: list[np.ndarray] = []
+        for at in range(0, len(drawn), self.rows * self.stretch):
+            some = drawn[at : at + self.rows * self.stretch]
+            some = some[np.argsort(-lengths[some], kind="stable")]
+            found += [some[i : i + self.rows] for i in range(0, len(some), self.rows)]
+        return [found[i] for i in draw.permutation(len(found))]
+
+    def in_order(self, text: Examples) -> np.ndarray:
+        """All examples, the longest first: the order in which they are read without training."""
+        return np.argsort(-text.lengths, kind="stable")
+
+    def held_out(self, text: Examples) -> Iterator[Batch]:
+        order, rows = self.in_order(text), self.rows * AHEAD
+        for at in range(0, len(order), rows):
+            yield self.batch(text, order[at : at + rows], 0)
+
+    def batch(self, text: Examples, chosen: np.ndarray, epoch: int) -> Batch:
+        """`at` are the flat positions that speak, `each` for an example."""
+        frames = (chosen[:, None] * text.each + np.arange(text.each)).reshape(-1)
+        sizes = text.starts[frames + 1] - text.starts[frames]
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+        taken = np.repeat(text.starts[frames] - begins, sizes) + np.arange(ends[-1])
+        ids = text.ids[taken]
+        segments = None if text.segments is None else text.segments[taken]
+        if text.packs and self.pack:
+            starts = np.concatenate(([0], ends))
+            inputs = Inputs(_tensor(ids[None]), segments=_tensor(segments, row=True), starts=_tensor(starts))
+        else:
+            longest = int(sizes.max())
+            there = np.arange(longest) < sizes[:, None]
+            begins = np.arange(len(frames)) * longest
+            inputs = Inputs(_padded(ids, there), _tensor(there), None if segments is None else _padded(segments, there))
+        at = _tensor(begins + text.speaks[frames])
+        labels = _tensor(text.labels[chosen])
+        return Batch(inputs, labels, fresh=True, epoch=epoch, at=at, predicted=len(chosen))
+
+
+def _tensor(values: np.ndarray | None, row: bool = False) -> torch.Tensor:
+    """None stays None: networks without segments have none."""
+    if values is None:
+        return None  # type: ignore[return-value]
+    return torch.from_numpy(values[None] if row else values)
+
+
+def _padded(values: np.ndarray, there: np.ndarray) -> torch.Tensor:
+    """(B, T), padded with 0, which nobody looks at."""
+    rows = np.zeros(there.shape, np.int64)
+    rows[there] = values
+    return torch.from_numpy(rows)

@@ -1,0 +1,149 @@
+"""`nextword predict`: labels for texts, by a run that was transferred to a task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from nextword.cli.console import console, emit_json, err, progress_bar
+from nextword.cli.options import Device, Json, Quiet, Run
+
+ENDINGS = (".csv", ".tsv", ".jsonl")
+
+
+def predict(
+    run: Run,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="csv, tsv, jsonl, or one text a line; - is standard input.")
+    ] = "-",
+    text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: as it was.")] = "",
+    second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".csv, .tsv or .jsonl. Default: csv to standard output.")
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The label of every text and the probability of each label, beside the columns that were there.
+
+    Where the file has the right labels too, how many were found is said. In plain lines a tab divides two texts.
+
+    [dim]Examples[/]
+      nextword predict runs/bert-reviews new.csv --output labelled.csv
+      nextword predict runs/bert-reviews new.jsonl --text body --output labelled.jsonl
+      echo "A fine film." | nextword predict runs/bert-reviews
+    """
+    from nextword.contract import NextwordError
+    from nextword.language_model import load
+    from nextword.transfer.tables import read_table
+
+    if output is not None:
+        if output.suffix not in ENDINGS:
+            raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
+        if not output.parent.is_dir():
+            raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
+    lm: Any = load(run, device)
+    if "predict" not in lm.can:
+        raise NextwordError(
+            f"{run} models text and carries no task's head. Transfer it first: nextword transfer bert/finetune --from "
+            f"{run} --data FILE"
+        )
+    table = read_table(file)
+    columns = _columns(table, lm, text, second)
+    rows = table.rows_of(columns)
+    with progress_bar("predicting", len(rows), quiet or json) as update:
+        given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
+        found = lm.predict(given, update)
+    measured = _measured(lm, table, found)
+    if json:
+        predictions = [_fields(one) for one in found]
+        emit_json({"run": run, "labels": list(lm.settings.labels), "measured": measured, "predictions": predictions})
+        return
+    ending = output.suffix if output else ".csv"
+    written = _written(table, found, lm.settings.labels, ending)
+    if output is None:
+        sys.stdout.write(written)
+        sys.stdout.flush()
+    else:
+        output.write_text(written, encoding="utf-8")
+        console.print(f"[green]✓[/] {len(found):,} predictions → {escape(str(output))}", soft_wrap=True)
+    if measured and not quiet:
+        said = " · ".join(f"{name} {100 * value:.1f}" for name, value in measured.items())
+        err.print(f"against the column '{escape(lm.settings.label)}': {said}")
+
+
+def _columns(table: Any, lm: Any, text: str, second: str) -> Any:
+    """As they were called in training; in a file of plain lines, or where no such column is, as they are guessed."""
+    from nextword.contract import NextwordError
+    from nextword.transfer.tables import Columns, guess
+
+    settings = lm.settings
+    text = text or (settings.text if settings.text in table.header else "")
+    second = second or (settings.second if settings.second in table.header else "")
+    found = guess(table, Columns(text, second if lm.pairs else ""), labelled=False)
+    if lm.pairs and not found.second:
+        raise NextwordError(
+            f"{lm.name} reads two texts, and {table.name} has the columns {', '.join(table.header[:8])}. Name the "
+            "other text with --second; in plain lines a tab divides the two."
+        )
+    return Columns(found.text, found.second if lm.pairs else "")
+
+
+def _measured(lm: Any, table: Any, found: Sequence[Any]) -> dict[str, float]:
+    """The task's metrics, where the table has a right label in every row."""
+    import numpy as np
+
+    from nextword.metrics import METRICS, OF_NUMBERS
+
+    settings = lm.settings
+    if not settings.label or settings.label not in table.header:
+        return {}
+    gold = [one.strip() for one in table.column(settings.label)]
+    try:
+        if settings.kind == "regress":
+            right, said = np.array(gold, np.float64), np.array([one.value for one in found])
+        else:
+            right = settings.encoded(gold)
+            said = settings.encoded([one.label for one in found])
+    except (KeyError, ValueError):  # some have none, or one that training never saw
+        return {}
+    return {
+        name: METRICS[name](right, said)
+        for name in settings.metrics
+        if (name in OF_NUMBERS) == (settings.kind == "regress")
+    }
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    if one.value is not None:
+        return {"predicted": one.value}
+    return {"predicted": one.label, "probabilities": dict(one.probabilities)}
+
+
+def _written(table: Any, found: Sequence[Any], labels: Sequence[str], ending: str) -> str:
+    """The table with `predicted` beside it, and a column p(label) for every label."""
+    if ending == ".jsonl":
+        import json as library
+
+        rows = [
+            dict(zip(table.header, row, strict=True)) | _fields(one) for row, one in zip(table.rows, found, strict=True)
+        ]
+        return "".join(library.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    out = io.StringIO()
+    if ending == ".tsv":
+        writer: Any = csv.writer(out, delimiter="\t", lineterminator="\n")
+    else:
+        writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*table.header, "predicted", *(f"p({label})" for label in labels)])
+    for row, one in zip(table.rows, found, strict=True):
+        predicted = f"{one.value:.6g}" if one.value is not None else one.label
+        writer.writerow([*row, predicted, *(f"{one.probabilities[label]:.6f}" for label in labels)])
+    return out.getvalue()

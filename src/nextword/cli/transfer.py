@@ -1,0 +1,271 @@
+"""`nextword transfer`: a run to a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from nextword.cli.console import console, emit_json, err
+from nextword.cli.options import Device, Json, Quiet
+from nextword.cli.train import interruptible
+
+CLASSES = 8  # shown of the balance
+
+
+def transfer(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="How to fine-tune, as bert/finetune or gpt1/finetune, or a TOML file; for a run of any network.",
+            show_default=False,
+        ),
+    ] = "",
+    source: Annotated[str, typer.Option("--from", metavar="RUN", help="The run to transfer.")] = "",
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", help="A csv, tsv or jsonl file, a folder of them, a task of GLUE (RTE), or glue for five of them."
+        ),
+    ] = "",
+    text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: guessed.")] = "",
+    second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
+    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="Where the label is. Default: guessed.")] = "",
+    kind: Annotated[
+        str, typer.Option("--kind", help="classify, pair (of texts) or regress (a number). Default: as labels look.")
+    ] = "",
+    out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<data>.")] = "",
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the head, the order and the dropout.", min=0)] = None,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="K", help="K runs, with mean and 95 % interval.", min=0)] = 0,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe.")
+    ] = None,
+    scratch: Annotated[
+        bool, typer.Option("--scratch", help="The same network without what it has learnt: the baseline.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun in --out.")] = False,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fine-tune a run for a task: a head over its network, and both are trained on labelled texts.
+
+    The result is a run folder that `nextword predict` applies. Without a dev split a tenth of the rows is held out.
+
+    [dim]Examples[/]
+      nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
+      nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
+      nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
+      nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --out runs/glue
+      nextword transfer --resume --out runs/bert-reviews
+    """
+    from nextword.contract import NextwordError
+
+    if resume and not recipe:
+        _resume(out, device, json, quiet)
+        return
+    for value, what in (
+        (recipe, "how to fine-tune, for example bert/finetune"),
+        (source, "which run to transfer, with --from RUN (`nextword runs` lists them)"),
+        (data, "what to learn, with --data: a csv file, or a task as RTE"),
+    ):
+        if not value:
+            raise NextwordError(f"Say {what}. See `nextword transfer --help`.")
+    from nextword.transfer import FIVE, SUITE, run, suite
+    from nextword.transfer.plan import open_source
+    from nextword.transfer.tables import Columns
+
+    folder = out or _folder(open_source(source).recipe.slug, data, scratch)
+    with interruptible() as stopped, Watch(quiet or json) as watch:
+        options: dict[str, Any] = {
+            "columns": Columns(text, second, label),
+            "kind": kind,
+            "seed": seed,
+            "seeds": seeds,
+            "scratch": scratch,
+            "changes": changes or (),
+            "device": device,
+            "again": resume,
+            "hear": watch,
+            "told": watch.told,
+            "stop": stopped,
+            "progress": watch.preparing,
+        }
+        if data.lower() == SUITE and not Path(data).exists():
+            outcomes, found = suite(recipe, source, FIVE, folder, **options)
+        else:
+            outcomes, found = [run(recipe, source, data, folder, **options)], {}
+    if outcomes[-1].interrupted:
+        _interrupted(folder, bool(seeds or len(outcomes) > 1 or found))
+    if json:
+        emit_json(found or (outcomes[0].as_dict() if seeds else _single(outcomes[0])))
+    elif found:
+        _table(outcomes, found, folder)
+    else:
+        _show(outcomes[0], folder)
+
+
+def _folder(slug: str, data: str, scratch: bool) -> str:
+    return f"runs/{slug}-{Path(data).name.split('.')[0].lower()}{'-scratch' if scratch else ''}"
+
+
+def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
+    from nextword.contract import NextwordError
+    from nextword.transfer import Outcome, result_of, resume
+
+    if not out:
+        raise NextwordError("Say which run to go on with, with --out RUN; `nextword runs` lists them.")
+    if result_of(out) is None:
+        with interruptible() as stopped, Watch(quiet or json) as watch:
+            plan, events = resume(out, device, stopped, watch.preparing)
+            watch.told(plan)
+            for event in events:
+                watch(event)
+    elif not quiet and not json:
+        err.print(f"[dim]{escape(out)} is finished: there is nothing left to train.[/]")
+    found = result_of(out)
+    if found is None:
+        _interrupted(out, False)
+        return
+    outcome = Outcome(found["data"], (out,), (found,))
+    if json:
+        emit_json(_single(outcome))
+    else:
+        _show(outcome, out)
+
+
+def _interrupted(folder: str, several: bool) -> None:
+    how = "the same command and --resume" if several else f"nextword transfer --resume --out {folder}"
+    err.print(f"[yellow]interrupted[/]: all is saved. Go on with [bold]{escape(how)}[/]", soft_wrap=True)
+    raise typer.Exit(130)
+
+
+def _single(outcome: Any) -> dict[str, Any]:
+    return {"run": outcome.runs[0], **outcome.results[0]}
+
+
+# ------------------------------------------------------------------------------------------------ what came of it
+
+
+def _percent(value: float, spread: float | None = None) -> str:
+    return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def _numbers(values: dict[str, float]) -> str:
+    return " · ".join(f"{name} [bold]{_percent(value)}[/]" for name, value in values.items())
+
+
+def _show(outcome: Any, folder: str) -> None:
+    first = outcome.results[0]
+    others = [split for split in first["examples"] if split not in ("train", "dev")]
+    console.print(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}", soft_wrap=True)
+    if len(outcome.results) > 1:
+        from nextword.cli.results import table
+        from nextword.metrics import interval
+
+        places = [(split, name) for split in ("dev", *others) for name in first["dev"]]
+        rows = [
+            [escape(run), *(_percent(result[split][name]) for split, name in places)]
+            for run, result in zip(outcome.runs, outcome.results, strict=True)
+        ]
+        rows.append(
+            ["[bold]mean, 95 % interval[/]"]
+            + [f"[bold]{_percent(*interval(outcome.values(name, split)))}[/]" for split, name in places]
+        )
+        table(["run", *(f"{split} {name}" for split, name in places)], rows)
+    else:
+        for split in ("dev", *others):
+            console.print(f"  {split} ({first['examples'][split]:,} examples): {_numbers(first[split])}")
+    console.print(f"\nTry it:  nextword predict {escape(outcome.runs[0])} FILE", soft_wrap=True)
+
+
+def _table(outcomes: Sequence[Any], found: dict[str, Any], folder: str) -> None:
+    from nextword.cli.results import table
+
+    rows = [
+        [one.name, one.metric, _percent(one.mean, one.spread), f"{one.results[0]['examples']['dev']:,}"]
+        for one in outcomes
+    ]
+    rows.append(["[bold]mean[/]", "", f"[bold]{_percent(found['mean'], found['interval'])}[/]", ""])
+    n = len(outcomes[0].results)
+    console.print(f"[green]✓[/] [bold]{escape(folder)}[/]{', from scratch' if found['scratch'] else ''}")
+    table(("task", "metric", f"dev, {n} seeds" if n > 1 else "dev", "examples"), rows)
+    console.print(f"[dim]· ± is the half of a 95 % interval over seeds; all numbers: {escape(folder)}/results.json[/]")
+
+
+class Watch:
+    """Transfer as a person sees it: the data, one bar with the latest numbers, and a line for every validation."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.progress: Any = None
+        self.task: Any = None
+        self.label = ""
+        self.metrics: Sequence[str] = ()
+        self.keeps = "last"
+
+    def __enter__(self) -> Watch:
+        if not self.quiet and err.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
+            self.progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.progress:
+            self.progress.stop()
+
+    def preparing(self, label: str, done: float, total: float | None) -> None:
+        self._update(label, done, total, "")
+
+    def _update(self, label: str, done: float, total: float | None, note: str) -> None:
+        if not self.progress:
+            return
+        if label != self.label:
+            if self.task is not None:
+                self.progress.remove_task(self.task)
+            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
+        self.progress.update(self.task, completed=done, total=total, note=note)
+
+    def told(self, plan: Any) -> None:
+        """What was read, before anything is learnt of it."""
+        self.metrics, self.keeps = plan.settings.metrics, plan.recipe.phases[-1].keep
+        if self.quiet:
+            return
+        data, settings = plan.data, plan.settings
+        texts = "two texts" if settings.frame != "classify" else "a text"
+        what = (
+            f"a number for {texts}" if settings.kind == "regress" else f"one of {len(data.labels)} classes for {texts}"
+        )
+        counts = " · ".join(f"{len(some):,} {split}" for split, some in plan.examples.items())
+        err.print(f"[bold]{escape(data.name)}[/]: {what} · {counts}", soft_wrap=True)
+        shares = list(data.balance.items())
+        if shares:
+            shown = [f"{escape(label)} {100 * share:.1f} %" for label, share in shares[:CLASSES]]
+            more = [f"{len(shares) - CLASSES} more"] if len(shares) > CLASSES else []
+            err.print(f"  {' · '.join([*shown, *more])}", soft_wrap=True)
+        for note in plan.notes:
+            err.print(f"  [yellow]·[/] {escape(note)}", soft_wrap=True)
+
+    def __call__(self, event: Any) -> None:
+        if self.quiet:
+            return
+        values = event.values
+        if event.kind == "begin":
+            self.total = values.get("steps") or None
+            steps = f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)"
+            facts = f"{values['parameters']:,} parameters · {steps} · seed {values['seed']} · {values['device']}"
+            err.print(f"[bold]{event.phase}[/]: {facts}")
+        elif event.kind == "step":
+            note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
+            self._update(event.phase, event.step, values.get("of") or self.total, note)
+        elif event.kind == "valid":
+            numbers = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
+            mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
+            err.print(f"  epoch {event.epoch:.1f} · dev {numbers} · {event.seconds:,.0f} s{mark}")

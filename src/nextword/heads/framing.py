@@ -1,0 +1,99 @@
+"""Texts of a task into frames of a network: tokenized together, cut where they are too long, dressed by the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nextword.batching.examples import Examples, joined
+from nextword.contract import Autoregressive, Encoder, Encoding, Framed, NextwordError, Tokenizer, Unsupported
+from nextword.models.frames import fit
+
+Sizes = tuple[int, ...]
+
+
+def examples(
+    network: Any,
+    tokenizer: Tokenizer,
+    frame: str,
+    texts: Sequence[str],
+    seconds: Sequence[str] | None,
+    labels: np.ndarray | None = None,
+    length: int = 0,
+) -> tuple[Examples, int]:
+    """Framed examples, and how many of them were cut to `length` tokens (0: to the network's window).
+
+    `frame` is a task of models/frames.py. Without labels they are all 0.
+    """
+    check(network)
+    columns = [[one.ids for one in tokenizer.encode_batch(list(c))] for c in (texts, seconds) if c is not None]
+    room = _room(network, frame, len(columns), length)
+    molds: dict[Sizes, list[_Mold]] = {}
+    frames: list[Framed] = []
+    cut = 0
+    for several in zip(*columns, strict=True):
+        sizes: Sizes = tuple(map(len, several))
+        if room is not None and sum(sizes) > room:
+            cut += 1
+            sizes = fit(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
+        if sizes not in molds:
+            molds[sizes] = [
+                _Mold(one, len(sizes)) for one in network.frames(frame, [_blank(i, n) for i, n in enumerate(sizes)])
+            ]
+        frames += [mold.filled(several, sizes) for mold in molds[sizes]]
+    each = len(frames) // len(texts) if texts else 1
+    given = np.zeros(len(texts), np.int64) if labels is None else labels
+    return joined(frames, given, each, packs=not isinstance(network, Autoregressive)), cut
+
+
+class _Mold:
+    """A frame of texts that have these lengths: what stands around them depends on nothing else."""
+
+    def __init__(self, frame: Framed, texts: int) -> None:
+        self.frame = frame
+        self.places = [np.flatnonzero(frame.ids == _mark(i)) for i in range(texts)]
+
+    def filled(self, texts: Sequence[np.ndarray], sizes: Sizes) -> Framed:
+        ids = self.frame.ids.copy()
+        for text, places, size in zip(texts, self.places, sizes, strict=True):
+            ids[places] = text[:size]
+        return replace(self.frame, ids=ids)
+
+
+def _mark(text: int) -> int:
+    """An id that no vocabulary has, for every token of the text."""
+    return -1 - text
+
+
+def _blank(text: int, size: int) -> Encoding:
+    nowhere = np.zeros((size, 2), np.int64)
+    return Encoding(np.full(size, _mark(text), np.int64), nowhere, nowhere[:, 0])
+
+
+def check(network: Any) -> None:
+    config = network.config
+    if not isinstance(network, Encoder) or not hasattr(network, "frames"):
+        raise Unsupported(
+            f"{type(network).__name__} has no vectors inside, so no head can be put over it. Transfer a network "
+            "instead (`nextword papers` says which can embed)."
+        )
+    if getattr(config, "bits", 0):
+        raise Unsupported("Weights in eight bits are for reading and cannot be trained. Transfer the run they came of.")
+
+
+def _room(network: Any, frame: str, columns: int, length: int) -> int | None:
+    """Tokens of text that fit beside those of the frame; None: any number."""
+    window = getattr(network.config, "window", 0)
+    most = min(filter(None, (length, window)), default=0)
+    if not most:
+        return None
+    own = len(network.frames(frame, [_blank(i, 0) for i in range(columns)])[0].ids)
+    if most - own < columns:
+        raise NextwordError(
+            f"Examples may have {most} tokens, of which the frame itself takes {own}: too few are left for the text. "
+            "Give more (--set phase.0.batches.length=…), or a network with a longer window."
+        )
+    return most - own

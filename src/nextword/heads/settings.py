@@ -1,0 +1,82 @@
+"""[task] of a recipe: what a head reads and says. A recipe for fine-tuning sets a few; a run's own has them all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from nextword.contract import NextwordError
+from nextword.heads import HeadConfig
+from nextword.metrics import METRICS
+
+KINDS = ("classify", "pair", "regress")
+
+
+@dataclass(frozen=True)
+class Settings:
+    reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or the "mean"
+    dropout: float = 0.1  # before the head
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
+    # what follows is of a run: it comes from the data and the command
+    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two
+    frame: str = ""  # how examples are framed: models/frames.py
+    labels: Sequence[str] = ()  # the classes
+    center: float = 0.0  # numbers are learnt as (number − center) / spread
+    spread: float = 1.0
+    metrics: Sequence[str] = ()  # the first decides
+    text: str = ""  # columns
+    second: str = ""
+    label: str = ""
+    source: str = ""  # the run that was transferred
+    scratch: bool = False  # its network, but none of its weights
+
+    def table(self) -> dict[str, Any]:
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items() if key != "changes"}
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.kind == "regress" else len(self.labels)
+
+    def head(self, model: Any, config: Any) -> HeadConfig:
+        """The head over a network of this class and Config."""
+        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout)
+
+    def encoded(self, labels: Sequence[str]) -> np.ndarray:
+        """Labels as a head learns them: the number of the class, or the scaled number."""
+        if self.kind == "regress":
+            return ((np.array(labels, np.float64) - self.center) / self.spread).astype(np.float32)
+        place = {label: i for i, label in enumerate(self.labels)}
+        return np.array([place[label] for label in labels], np.int64)
+
+    def decoded(self, said: np.ndarray) -> np.ndarray:
+        """What a head says (n, outputs), as probabilities of the classes (n, classes), or as numbers (n, 1)."""
+        if self.kind == "regress":
+            return said * self.spread + self.center
+        odds = np.exp(said - said.max(-1, keepdims=True))
+        return odds / odds.sum(-1, keepdims=True)
+
+
+def settings_of(table: Mapping[str, Any], where: str) -> Settings:
+    known = [f.name for f in fields(Settings)]
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise NextwordError(f"{where}: [task] has no key '{key}'.{hint} It has {', '.join(known)}.")
+    found = Settings(**table)
+    changes = found.changes
+    wrong = not isinstance(changes, Mapping) or not all(
+        isinstance(one, (list, tuple)) and all(isinstance(text, str) for text in one) for one in changes.values()
+    )
+    if wrong:
+        raise NextwordError(
+            f"{where}: [task.changes] has a list for a data set, as in RTE = ['phase.0.epochs=10']; got {changes!r}."
+        )
+    for name in found.metrics:
+        if name not in METRICS:
+            raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {', '.join(METRICS)}.")
+    return found

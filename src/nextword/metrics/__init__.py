@@ -1,0 +1,89 @@
+"""How good predictions are: functions of two arrays, what is right and what was said. Thin, and without a library.
+
+| metric     | of             | from, to |                                                                          |
+| ---------- | -------------- | -------- | ------------------------------------------------------------------------ |
+| `accuracy` | classes        | 0, 1     | the share that is right                                                  |
+| `f1`       | two classes    | 0, 1     | harmonic mean of precision and recall of class 1                         |
+| `macro_f1` | classes        | 0, 1     | the mean of every class's F1, however rare it is                         |
+| `mcc`      | classes        | −1, 1    | Matthews' correlation: 0 for a guess that does not look                  |
+| `pearson`  | numbers        | −1, 1    | how straight a line the pairs lie on                                     |
+| `spearman` | numbers        | −1, 1    | the same of their ranks: only the order counts                           |
+
+Where a formula divides by zero (nothing was said to be of the class; all numbers are equal) the result is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
+def accuracy(gold: np.ndarray, said: np.ndarray) -> float:
+    return float(np.mean(gold == said))
+
+
+def f1(gold: np.ndarray, said: np.ndarray, positive: int = 1) -> float:
+    """2 · both / (right ones + said ones)."""
+    both = np.sum((gold == positive) & (said == positive))
+    return _ratio(2.0 * both, float(np.sum(gold == positive) + np.sum(said == positive)))
+
+
+def macro_f1(gold: np.ndarray, said: np.ndarray) -> float:
+    """Over the classes that occur, among what is right or among what was said."""
+    return float(np.mean([f1(gold, said, one) for one in np.union1d(gold, said).tolist()]))
+
+
+def mcc(gold: np.ndarray, said: np.ndarray) -> float:
+    """Gorodkin's form for any number of classes: the correlation of two tables of zeros and ones."""
+    classes = np.union1d(gold, said)
+    a, b = gold[:, None] == classes, said[:, None] == classes  # (N, K)
+    a, b = a - a.mean(0), b - b.mean(0)
+    return _ratio(float((a * b).sum()), math.sqrt(float((a * a).sum()) * float((b * b).sum())))
+
+
+def pearson(gold: np.ndarray, said: np.ndarray) -> float:
+    a, b = (x.astype(np.float64) - x.mean(dtype=np.float64) for x in (gold, said))
+    return _ratio(float(a @ b), math.sqrt(float(a @ a) * float(b @ b)))
+
+
+def spearman(gold: np.ndarray, said: np.ndarray) -> float:
+    return pearson(ranks(gold), ranks(said))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Places from the least on; equal values share the mean of theirs: 3 1 3 → 2.5 1 2.5."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return (last - (count - 1) / 2)[place.reshape(-1)]
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0
+
+
+OF_CLASSES: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc}
+OF_NUMBERS: dict[str, Metric] = {"pearson": pearson, "spearman": spearman}
+METRICS = OF_CLASSES | OF_NUMBERS
+
+
+# ------------------------------------------------------------------------------------------------ over several runs
+
+# Student's t, two-sided 95 %, for 1, 2, … degrees of freedom; beyond them the normal distribution's is near enough
+STUDENT: tuple[float, ...] = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of a few runs, and how far the 95 % interval goes to either side; None for a single run."""
+    mean, n = math.fsum(values) / len(values), len(values)
+    if n < 2:
+        return mean, None
+    spread = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
+    return mean, (STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96) * spread / math.sqrt(n)

@@ -1,0 +1,101 @@
+"""A label for every example: the class, by cross-entropy, or a number, by squared error; and the language beside it.
+
+    J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
+
+The second term is the auxiliary objective of Radford et al. (2018, section 3.2), for networks that read from left to
+right. The network is one with a head (nextword.heads). Nats are those of the labels; of numbers, the squares of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from nextword.batching.examples import Bucketed, Examples
+from nextword.contract import IGNORE, Autoregressive, Batch, Infilling, Loss, NextwordError, State, Unsupported
+from nextword.metrics import METRICS, OF_NUMBERS
+from nextword.models.frames import following
+
+
+class Task:
+    likelihood = False  # of labels, not of text
+
+    def __init__(self, batches: Mapping[str, Any], language: float = 0.0) -> None:
+        options = dict(batches)
+        kind = options.pop("kind", "examples")
+        if kind != "examples":
+            raise NextwordError(f"The task objective has batches of kind examples; the recipe says '{kind}'.")
+        try:
+            self.layout = Bucketed(**options)
+        except TypeError:
+            known = ", ".join(Bucketed.__dataclass_fields__)
+            raise NextwordError(
+                f"Batches of kind 'examples' take {known}; the recipe says {', '.join(options)}."
+            ) from None
+        if isinstance(language, bool) or not isinstance(language, (int, float)) or language < 0:
+            raise NextwordError(f"objective: language = {language!r} is the weight of a loss: 0 or more.")
+        self.language = float(language)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the longest example."""
+        return self.layout.length
+
+    def per_epoch(self, text: Examples) -> int:
+        return self.layout.per_epoch(text)
+
+    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
+        return self.layout.batches(text, seed, step)
+
+    def held_out(self, text: Examples) -> Iterator[Batch]:
+        return self.layout.held_out(text)
+
+    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        parts: dict[str, Tensor] = {}
+        if self.language and network.training:
+            h = self._last(network, batch)
+            said, beside = network.judge(h, batch), self._beside(network, h, batch)
+        else:
+            said, beside = network(batch), None
+        count = len(batch.targets)
+        if batch.targets.is_floating_point():
+            nats = F.mse_loss(said.squeeze(-1), batch.targets, reduction="sum")
+        else:
+            nats = F.cross_entropy(said, batch.targets, reduction="sum")
+        value = nats / count
+        if beside is not None:
+            parts = {"task": value.detach(), "language": beside.detach()}
+            value = value + self.language * beside
+        return Loss(value, nats.detach(), count, None, parts, said.detach())
+
+    def _last(self, network: Any, batch: Batch) -> Tensor:
+        under, hidden = network.under, network.under.hidden
+        if not isinstance(under, Autoregressive) or isinstance(under, Infilling):
+            raise Unsupported(
+                f"objective: language = {self.language:g} is for networks that read from left to right; "
+                f"{type(under).__name__} sees both sides of a token. Leave it out (--set phase.0.objective.language=0)."
+            )
+        return hidden(batch.inputs, None)[0][-1]
+
+    def _beside(self, network: Any, h: Tensor, batch: Batch) -> Tensor:
+        """Nats a token of the texts themselves."""
+        targets = following(batch.inputs, network.vocabulary.size)
+        total = network.under.readout.total(h.flatten(0, 1), targets.flatten())
+        return total / (targets != IGNORE).sum().clamp(min=1)
+
+    # -------------------------------------------------------------------------------------------- how good it is
+
+    def metrics(self, text: Examples, said: Tensor) -> dict[str, float]:
+        """What the examples ask for, of what was said of them in the order of `held_out`; the first decides."""
+        gold = text.labels[self.layout.in_order(text)]
+        return measured(text.metrics, gold, said.float().cpu().numpy())
+
+
+def measured(names: tuple[str, ...], gold: np.ndarray, said: np.ndarray) -> dict[str, float]:
+    """Metrics by name, of what a head says (n, outputs)."""
+    classes, numbers = said.argmax(-1), said[:, 0]
+    return {name: METRICS[name](gold, numbers if name in OF_NUMBERS else classes) for name in names}

@@ -1,0 +1,34 @@
+"""TASKS: from a run to labels. A head over any network that has vectors inside, both trained by the one loop.
+
+from nextword import transfer
+outcome = transfer.run("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews")
+nextword.load("runs/reviews").predict(["A fine film."])[0].label
+"""
+
+from __future__ import annotations
+
+from nextword.transfer.data import DataSet, open_data
+from nextword.transfer.glue import FIVE, SUITE, TASKS, Task
+from nextword.transfer.plan import Plan, make_plan
+from nextword.transfer.run import Outcome, averages, result_of, resume, run, suite, transfer
+from nextword.transfer.tables import Columns, Rows
+
+__all__ = [
+    "FIVE",
+    "SUITE",
+    "TASKS",
+    "Columns",
+    "DataSet",
+    "Outcome",
+    "Plan",
+    "Rows",
+    "Task",
+    "averages",
+    "make_plan",
+    "open_data",
+    "result_of",
+    "resume",
+    "run",
+    "suite",
+    "transfer",
+]

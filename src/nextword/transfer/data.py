@@ -1,0 +1,251 @@
+"""A labelled data set, ready to be learnt from: what kind of task it is, its classes, its splits, and what to know.
+
+A name of the catalog (`RTE`), a file (csv, tsv, JSON lines), or a folder with train, dev and perhaps test files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from nextword.contract import NextwordError
+from nextword.heads.settings import KINDS
+from nextword.transfer.glue import TASKS, find_task, place_of
+from nextword.transfer.tables import SPLIT, Columns, Rows, Table, guess, held_out, read_table
+
+SPLITS = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "val", "validation", "development"),
+    "test": ("test", "testing"),
+}
+MANY = 20  # distinct numbers beyond which labels are numbers and not names of classes
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    kind: str
+    frame: str
+    labels: tuple[str, ...]  # the classes, in order
+    metrics: tuple[str, ...]  # the first decides
+    splits: Mapping[str, Rows]
+    columns: Columns = field(default_factory=Columns)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def balance(self) -> dict[str, float]:
+        """Class → its share of the training rows."""
+        if self.kind == "regress":
+            return {}
+        labels = self.splits["train"].labels or []
+        counts = Counter(labels)
+        return {label: counts[label] / len(labels) for label in self.labels}
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Mean and spread of numbers to be learnt; (0, 1) for classes."""
+        if self.kind != "regress":
+            return 0.0, 1.0
+        numbers = np.array(self.splits["train"].labels, np.float64)
+        return float(numbers.mean()), float(numbers.std())
+
+    @property
+    def fingerprint(self) -> str:
+        hashed = blake2b(digest_size=16)
+        for split in ("train", "dev"):
+            rows = self.splits[split]
+            for column in (rows.texts, rows.seconds or [], rows.labels or []):
+                hashed.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
+        return hashed.hexdigest()
+
+
+def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
+    """`kind` overrules what the labels look like."""
+    if kind and kind not in KINDS:
+        raise NextwordError(f"--kind {kind}: expected {', '.join(KINDS)}.")
+    task = find_task(name)
+    if task is not None:
+        if kind not in ("", task.kind) or asked != Columns():
+            raise NextwordError(f"{task.name} is a known task of kind {task.kind}: leave --kind and columns out.")
+        splits, notes = task.read(place_of(task))
+        return _checked(DataSet(task.name, task.kind, task.frame, (), task.metrics, splits, notes=tuple(notes)))
+    path = Path(name).expanduser()
+    if not path.exists():
+        known = ", ".join(TASKS)
+        raise NextwordError(
+            f"--data {name} is neither a file or folder nor a task that is known here. Tasks: {known}, or glue for a "
+            "suite of five; or give a csv, tsv or jsonl file."
+        )
+    tables = _files(path) if path.is_dir() else {"": read_table(path)}
+    return _of_tables(path, tables, asked, kind)
+
+
+def _files(folder: Path) -> dict[str, Table]:
+    found: dict[str, Table] = {}
+    for split, names in SPLITS.items():
+        for file in sorted(folder.iterdir()):
+            if file.name.split(".")[0].lower() in names and split not in found:
+                found[split] = read_table(file)
+    if "train" not in found:
+        raise NextwordError(
+            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected that, and dev and test files if there are."
+        )
+    return found
+
+
+def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: str) -> DataSet:
+    first = next(iter(tables.values()))
+    columns = guess(first, asked)
+    if kind == "pair" and not columns.second:
+        raise NextwordError(f"--kind pair is about two texts, and {path} has no second one. Name it with --second.")
+    if kind == "classify" and columns.second and not asked.second:
+        columns = Columns(columns.text, "", columns.label)
+    notes = []
+    said = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not getattr(asked, role)]
+    if said:
+        notes.append(f"columns by their names: {', '.join(said)}")
+    if "" in tables:
+        splits, told = _split_by_column(first, columns)
+        notes += told
+    else:
+        splits = {}
+        for split, table in tables.items():
+            with_labels = split == "train" or columns.label in table.header
+            splits[split] = table.rows_of(columns if with_labels else Columns(columns.text, columns.second))
+    labels = splits["train"].labels or []
+    _no_gaps(path, splits)
+    if not kind:
+        kind, told = _kind_of(labels, bool(columns.second))
+        notes += told
+    splits, told = _held_out(splits, kind)
+    frame = "entail" if columns.second else "classify"
+    metrics = ("spearman", "pearson") if kind == "regress" else ("accuracy", "macro_f1")
+    return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *told)))
+
+
+def _split_by_column(table: Table, columns: Columns) -> tuple[dict[str, Rows], list[str]]:
+    """By a column `split`, where there is one."""
+    rows = table.rows_of(columns)
+    name = next((one for one in table.header if one.lower() == SPLIT), "")
+    if not name or name in (columns.text, columns.second, columns.label):
+        return {"train": rows}, []
+    found: dict[str, list[int]] = {}
+    for i, value in enumerate(table.column(name)):
+        split = next((s for s, names in SPLITS.items() if value.strip().lower() in names), "")
+        if not split:
+            raise NextwordError(f"{table.name}, row {i + 1}: split is {value!r}; expected train, dev or test.")
+        found.setdefault(split, []).append(i)
+    if "train" not in found:
+        raise NextwordError(f"{table.name}: no row's split is train. It has {', '.join(found)}.")
+    return {split: rows.take(chosen) for split, chosen in found.items()}, [f"splits by the column '{name}'"]
+
+
+def _no_gaps(path: Path, splits: Mapping[str, Rows]) -> None:
+    for split, rows in splits.items():
+        gaps = [i for i, label in enumerate(rows.labels or ()) if not label]
+        if gaps:
+            raise NextwordError(
+                f"{path}: {len(gaps)} of {len(rows)} rows of {split} have no label, the first is row {gaps[0] + 1}. "
+                "Fill them in or remove them."
+            )
+
+
+def _kind_of(labels: Sequence[str], pairs: bool) -> tuple[str, list[str]]:
+    distinct = set(labels)
+    if len(distinct) > MANY and all(_is_number(label) for label in distinct):
+        return "regress", [
+            f"labels are {len(distinct)} different numbers: a number is learnt (--kind to say otherwise)"
+        ]
+    return ("pair" if pairs else "classify"), []
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _held_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], list[str]]:
+    """A tenth of the training rows, class by class, where there is no dev split."""
+    if "dev" in splits:
+        return dict(splits), []
+    rows = splits["train"]
+    held = held_out(rows, by_class=kind != "regress")
+    rest = sorted(set(range(len(rows))) - set(held))
+    note = f"no dev split: {len(held):,} rows of {len(rows):,} are held out, the same ones each time"
+    return {**splits, "train": rows.take(rest), "dev": rows.take(held)}, [note]
+
+
+# ------------------------------------------------------------------------------------------------ what is wrong with it
+
+
+def _checked(data: DataSet) -> DataSet:
+    """With its classes and with notes, or an error that says what is wrong."""
+    train, dev = data.splits["train"], data.splits.get("dev")
+    labelled = {split: rows for split, rows in data.splits.items() if rows.labels is not None}
+    labels = _classes(data.name, labelled) if data.kind != "regress" else ()
+    if not len(train) or dev is None or not len(dev):
+        raise NextwordError(
+            f"{data.name}: {len(train)} rows to train on and {len(dev or ())} to check with. Give more rows; a tenth "
+            "is held out where no dev split is named, and a class needs six rows for that."
+        )
+    if "dev" not in labelled:
+        raise NextwordError(f"{data.name}: the dev split has no labels, so nothing can be checked with it.")
+    if data.kind == "regress":
+        for split, rows in labelled.items():
+            odd = next((label for label in rows.labels or () if not _is_number(label)), None)
+            if odd is not None:
+                raise NextwordError(f"{data.name}: a label of {split} is {odd!r}, which is no number. See --kind.")
+        if data.scale[1] == 0:
+            raise NextwordError(f"{data.name}: every label is {(train.labels or [''])[0]}. There is nothing to learn.")
+    return DataSet(
+        data.name,
+        data.kind,
+        data.frame,
+        labels,
+        data.metrics,
+        data.splits,
+        data.columns,
+        (*data.notes, *_told(data.splits)),
+    )
+
+
+def _classes(name: str, labelled: Mapping[str, Rows]) -> tuple[str, ...]:
+    known = set(labelled["train"].labels or ())
+    if len(known) < 2:
+        raise NextwordError(
+            f"{name}: every training row has the label {next(iter(known))!r}. There must be two classes at least; is "
+            "--label the right column?"
+        )
+    for split, rows in labelled.items():
+        unseen = sorted(set(rows.labels or ()) - known)
+        if unseen:
+            raise NextwordError(
+                f"{name}: {split} has the label {unseen[0]!r}, which no training row has (those are "
+                f"{', '.join(sorted(known)[:5])}). Mend it, or move rows with it into the training split."
+            )
+    return tuple(sorted(known, key=lambda label: (0, float(label), "") if _is_number(label) else (1, 0.0, label)))
+
+
+def _told(splits: Mapping[str, Rows]) -> list[str]:
+    notes = []
+    for split, rows in splits.items():
+        empty = sum(not text.strip() for text in rows.texts)
+        if empty:
+            notes.append(f"{empty:,} of {len(rows):,} texts of {split} are empty: they are read as such")
+    train = splits["train"]
+    seen = set(zip(train.texts, train.seconds or train.texts, strict=True))
+    for split in ("dev", "test"):
+        if split in splits:
+            rows = splits[split]
+            again = sum(one in seen for one in zip(rows.texts, rows.seconds or rows.texts, strict=True))
+            if again:
+                notes.append(f"{again:,} of {len(rows):,} rows of {split} are in train too: they flatter the numbers")
+    return notes

@@ -1,0 +1,216 @@
+"""What a transfer will do, settled before it begins: the resolved recipe, the data, and its framed examples.
+
+recipe (bert/finetune)  how to train         ┐
+run    (runs/bert)      network, tokenizer   ├──▶  a recipe that says all of it, with init = RUN and a [task]
+data   (RTE)            texts and labels     ┘
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword.batching.examples import Bucketed, Examples
+from nextword.checkpoint import RunFolder
+from nextword.contract import NextwordError, Tokenizer
+from nextword.heads import Headed
+from nextword.heads.framing import check, examples
+from nextword.heads.settings import Settings, settings_of
+from nextword.models import model_class
+from nextword.recipe import Phase, Recipe, load_recipe, names
+from nextword.tokens import load_tokenizer
+from nextword.training import build
+from nextword.training.scale import choose_device
+from nextword.transfer.data import DataSet, open_data
+from nextword.transfer.tables import Columns
+from nextword.weights import huggingface
+
+Progress = Callable[[str, float, float | None], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    recipe: Recipe  # of the run to be: all that it is but its seed
+    tokenizer: Tokenizer
+    data: DataSet
+    examples: dict[str, Examples]  # train, dev, and what else has labels
+    device: torch.device
+    notes: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self.recipe.task or {}, self.recipe.name)
+
+    def seeded(self, seed: int | None) -> Recipe:
+        if seed is None:
+            return self.recipe
+        return replace(self.recipe, phases=tuple(replace(phase, seed=seed) for phase in self.recipe.phases))
+
+
+def make_plan(
+    given: str,
+    source: str | Path,
+    data: str,
+    columns: Columns = Columns(),
+    kind: str = "",
+    scratch: bool = False,
+    changes: Sequence[str] = (),
+    device: str = "auto",
+    progress: Progress = lambda label, done, total: None,
+) -> Plan:
+    """Everything that can be wrong is wrong here, before there is a folder."""
+    chosen = choose_device(device)
+    run = open_source(source)
+    asked = fine_tuning(given, changes)
+    found = open_data(data, columns, kind)
+    special = settings_of(asked.task or {}, asked.name).changes
+    own = next((list(one) for name, one in special.items() if name.lower() == found.name.lower()), [])
+    recipe = load_recipe(given, [*own, *changes])
+    settings = _settled(recipe, found, run, scratch)
+    recipe = _resolved(recipe, run, data, settings, chosen, load_recipe(given), changes)
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    return framed(recipe, tokenizer, found, chosen, progress)
+
+
+def framed(recipe: Recipe, tokenizer: Tokenizer, data: DataSet, device: torch.device, progress: Progress) -> Plan:
+    """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
+    settings = settings_of(recipe.task or {}, recipe.name)
+    network = build(recipe, tokenizer)
+    check(network)
+    length = int(recipe.phases[0].batches.get("length", Bucketed.length))
+    found: dict[str, Examples] = {}
+    notes = list(data.notes)
+    for split, rows in data.splits.items():
+        if rows.labels is None:
+            continue
+        progress(f"reading {split}", 0, None)
+        labels = settings.encoded(rows.labels)
+        made, cut = examples(network, tokenizer, settings.frame, rows.texts, rows.seconds, labels, length)
+        found[split] = replace(made, metrics=tuple(settings.metrics))
+        if cut:
+            notes.append(f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut")
+    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+
+
+def open_source(source: str | Path) -> RunFolder:
+    path = Path(source)
+    if path.is_dir() and not (path / "manifest.json").is_file() and huggingface.is_source(path):
+        raise NextwordError(
+            f"{path} is a Hugging Face folder. Make a run of it first: nextword convert {path} runs/{path.name}"
+        )
+    run = RunFolder.open(path)
+    if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+        raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
+    return run
+
+
+def fine_tuning(given: str, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe that is for fine-tuning."""
+    if load_recipe(given).task is None:
+        known = [name for name in names() if load_recipe(name).task is not None]
+        raise NextwordError(
+            f"{given} trains a language model; it is no recipe for a task. For fine-tuning there are "
+            f"{', '.join(known)}, whatever network RUN is of."
+        )
+    return load_recipe(given, changes)
+
+
+def headed(recipe: Recipe, tokenizer: Tokenizer) -> Headed:
+    """The recipe's network with a head, both with untrained weights; the head's are drawn after the network's."""
+    network = build(recipe, tokenizer)
+    settings = settings_of(recipe.task or {}, recipe.name)
+    return Headed(settings.head(type(network), network.config), network)
+
+
+# ------------------------------------------------------------------------------------------------ the resolved recipe
+
+
+def _settled(recipe: Recipe, data: DataSet, run: RunFolder, scratch: bool) -> Settings:
+    """[task] with what the data says."""
+    asked = settings_of(recipe.task or {}, recipe.name)
+    center, spread = data.scale
+    return replace(
+        asked,
+        changes={},
+        kind=data.kind,
+        frame=asked.frame or data.frame,
+        labels=data.labels,
+        center=center,
+        spread=spread,
+        metrics=tuple(asked.metrics) or data.metrics,
+        text=data.columns.text,
+        second=data.columns.second,
+        label=data.columns.label,
+        source=str(run.path),
+        scratch=scratch,
+    )
+
+
+def _resolved(
+    recipe: Recipe,
+    run: RunFolder,
+    data: str,
+    settings: Settings,
+    device: torch.device,
+    plain: Recipe,
+    changes: Sequence[str],
+) -> Recipe:
+    """The recipe's training of the run's network on the data. `plain` is the recipe without any changes."""
+    theirs = run.recipe
+    model_of = model_class(theirs.slug)
+    known = {f.name for f in dataclasses.fields(model_of.Config)}
+    # what a recipe says of any network (dropout) holds for those that have it; what the user sets has to fit
+    ours = {
+        key: v for key, v in recipe.model.items() if key in known or key not in plain.model or v != plain.model[key]
+    }
+    model = {**theirs.model, **ours}
+    needed = getattr(model_of, "own_tokens", 0)
+    if needed:
+        model["extra"] = max(int(model.get("extra", 0)), needed)
+    longest = _longest(theirs) if "window" in known else 0
+    precise = any(".precision" in change.partition("=")[0] for change in changes)
+    phases = []
+    for i, phase in enumerate(recipe.phases):
+        if phase.objective.get("kind") != "task":
+            raise NextwordError(
+                f"{recipe.name}: phase '{phase.name}' has the objective {phase.objective.get('kind')!r}; in a recipe "
+                "for a task every phase has objective = { kind = 'task' }."
+            )
+        phases.append(
+            replace(
+                phase,
+                data=data,
+                init="" if settings.scratch or i else str(run.path),
+                batches=_shortened(phase, longest),
+                # sixteen bits are a GPU's: few CPUs compute in them, and the others do so at a crawl
+                precision=phase.precision if precise or device.type != "cpu" else "fp32",
+            )
+        )
+    return replace(
+        recipe,
+        paper=theirs.paper,
+        tokenizer=theirs.tokenizer,
+        model=model,
+        phases=tuple(phases),
+        reported={},
+        measured={},
+        compare={},
+        task=settings.table(),
+    )
+
+
+def _longest(theirs: Recipe) -> int:
+    """Tokens in the longest text that a network with positions was trained on; beyond, they were never learnt."""
+    return max((int(phase.batches.get("length", 0)) for phase in theirs.phases), default=0)
+
+
+def _shortened(phase: Phase, longest: int) -> dict[str, Any]:
+    batches = dict(phase.batches)
+    if longest:
+        batches["length"] = min(int(batches.get("length", Bucketed.length)), longest)
+    return batches

@@ -1,0 +1,251 @@
+"""Transfer itself: a plan into a run folder, once or for several seeds; a suite of tasks; and what came of it.
+
+outcome = run("bert/finetune", "runs/bert", "RTE", "runs/rte", seeds=3)
+outcome.mean, outcome.spread            0.66, 0.02: the headline metric, and the half of its 95 % interval
+suite("bert/finetune", "runs/bert", FIVE, "runs/glue", seeds=3)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nextword.card import write_card
+from nextword.checkpoint import RunFolder
+from nextword.contract import NextwordError
+from nextword.heads.settings import settings_of
+from nextword.metrics import interval
+from nextword.objectives.task import measured
+from nextword.predicting import open_classifier
+from nextword.recipe import Recipe
+from nextword.tokens import load_tokenizer
+from nextword.training import conduct, reopened
+from nextword.training.events import END, VALID, Event
+from nextword.training.scale import choose_device
+from nextword.transfer.data import open_data
+from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
+from nextword.transfer.tables import Columns
+
+Hear = Callable[[Event], None]
+RESULTS = "results.json"
+
+
+def nobody(*_: Any) -> None:
+    pass
+
+
+# ------------------------------------------------------------------------------------------------ one run
+
+
+def transfer(
+    plan: Plan,
+    folder: str | Path,
+    seed: int | None = None,
+    run: RunFolder | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Train a head and the network under it into a run folder; `run` is one to be gone on with."""
+    if run is None:
+        RunFolder.refuse_if_taken(folder)
+    recipe = plan.seeded(seed) if run is None else run.recipe
+    network = headed(recipe, plan.tokenizer)
+    streams = [{"train": plan.examples["train"], "valid": plan.examples["dev"]}] * len(recipe.phases)
+    facts = {
+        "data": {phase.name: plan.data.name for phase in recipe.phases},
+        "texts": {phase.name: plan.data.fingerprint for phase in recipe.phases},
+    }
+    checked: list[Mapping[str, Any]] = []
+    last: Event | None = None
+    for event in conduct(recipe, folder, run, network, plan.tokenizer, streams, plan.device, stop, final=True, **facts):
+        if event.kind == VALID:
+            checked.append(event.values)
+        last = event
+        yield event
+    if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
+        _finish(RunFolder.open(folder), plan, recipe, last, checked)
+
+
+def _finish(run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Sequence[Mapping[str, Any]]) -> None:
+    """The numbers of the weights that were kept, into the manifest, the log and the card."""
+    names = tuple(plan.settings.metrics)
+    best = recipe.phases[-1].keep == "best"
+    values = end.values if best else checked[-1]
+    result = {
+        "data": plan.data.name,
+        "kind": plan.settings.kind,
+        "metric": names[0],
+        "dev": {name: values[name] for name in names},
+        "examples": {split: len(some) for split, some in plan.examples.items()},
+        "seed": recipe.phases[0].seed,
+        "scratch": plan.settings.scratch,
+        "source": plan.settings.source,
+        "seconds": round(end.seconds, 1),
+    }
+    others = [split for split in plan.examples if split not in ("train", "dev")]
+    if others:
+        model = open_classifier(run, plan.device)
+        for split in others:
+            rows, some = plan.data.splits[split], plan.examples[split]
+            result[split] = measured(names, some.labels, model.said(rows.texts, rows.seconds))
+    run.log({"event": "task", **result})
+    run.seal(result=result)
+    write_card(run)
+    shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
+
+
+def resume(
+    folder: str | Path,
+    device: str = "auto",
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = nobody,
+) -> tuple[Plan, Iterator[Event]]:
+    """Go on with a run, to the same bits; of one that is finished there is nothing to be done."""
+    run = reopened(folder)
+    recipe = run.recipe
+    if recipe.task is None:
+        raise NextwordError(f"{folder} is no transfer. Go on with it by `nextword train --resume --out {folder}`.")
+    settings = settings_of(recipe.task, str(folder))
+    named = Columns(settings.text, settings.second, settings.label)
+    data = open_data(recipe.phases[0].data, named, settings.kind if settings.text else "")
+    plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)
+    return plan, transfer(plan, folder, run=run, stop=stop)
+
+
+def result_of(folder: str | Path) -> dict[str, Any] | None:
+    """What came of a finished transfer; None before its end."""
+    manifest = RunFolder.open(folder).manifest
+    return manifest.get("result") if manifest.get("finished") else None
+
+
+# ------------------------------------------------------------------------------------------------ several
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results of one task, a run each."""
+
+    name: str
+    runs: tuple[str, ...]
+    results: tuple[Mapping[str, Any], ...]
+    interrupted: bool = False
+
+    @property
+    def metric(self) -> str:
+        return self.results[0]["metric"]
+
+    def values(self, metric: str = "", split: str = "dev") -> list[float]:
+        return [result[split][metric or self.metric] for result in self.results]
+
+    @property
+    def mean(self) -> float:
+        return interval(self.values())[0]
+
+    @property
+    def spread(self) -> float | None:
+        return interval(self.values())[1]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "metric": self.metric,
+            "mean": self.mean,
+            "interval": self.spread,
+            "values": self.values(),
+            "runs": list(self.runs),
+            "results": [dict(result) for result in self.results],
+        }
+
+
+def run(
+    recipe: str,
+    source: str | Path,
+    data: str,
+    out: str | Path,
+    *,
+    columns: Columns = Columns(),
+    kind: str = "",
+    seed: int | None = None,
+    seeds: int = 0,
+    scratch: bool = False,
+    changes: Sequence[str] = (),
+    device: str = "auto",
+    again: bool = False,
+    hear: Hear = nobody,
+    told: Callable[[Plan], None] = nobody,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = nobody,
+) -> Outcome:
+    """Transfer a run to a task; with `seeds` = K, K times, into `out`/seed-0 and so on.
+
+    `again`: what is finished in `out` is taken as it is, and what was begun is gone on with. `told` hears of the plan
+    before the first step, `hear` of every event.
+    """
+    first = seed or 0
+    folders = [Path(out) / f"seed-{first + k}" for k in range(seeds)] if seeds else [Path(out)]
+    numbers = [first + k for k in range(seeds)] if seeds else [seed]
+    begun = [again and (folder / "manifest.json").is_file() for folder in folders]
+    for folder, there in zip(folders, begun, strict=True):
+        if not there:
+            RunFolder.refuse_if_taken(folder)
+    results: list[Mapping[str, Any]] = []
+    plan: Plan | None = None
+    for folder, number, there in zip(folders, numbers, begun, strict=True):
+        found = result_of(folder) if there else None
+        if found is None:
+            if plan is None:
+                plan = make_plan(recipe, source, data, columns, kind, scratch, changes, device, progress)
+                told(plan)
+            opened = reopened(folder, plan.seeded(number)) if there else None
+            for event in transfer(plan, folder, number, opened, stop):
+                hear(event)
+            found = result_of(folder)
+            if found is None:
+                return Outcome(data, tuple(map(str, folders)), tuple(results), interrupted=True)
+        results.append(found)
+    outcome = Outcome(results[0]["data"], tuple(map(str, folders)), tuple(results))
+    if seeds:
+        _write(Path(out), {"recipe": recipe, "source": str(source), "scratch": scratch, **outcome.as_dict()})
+    return outcome
+
+
+def suite(
+    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
+) -> tuple[list[Outcome], dict[str, Any]]:
+    """Several tasks, each into a folder of its own in `out`, one after the other; and their means in one table.
+
+    Where there is more than one processor or GPU, run tasks as processes of their own first (`out`/RTE …), and then
+    this, with `again`, which finds them finished.
+    """
+    outcomes: list[Outcome] = []
+    for name in names:
+        outcome = run(recipe, source, name, Path(out) / name, **options)
+        if outcome.interrupted:
+            return [*outcomes, outcome], {}
+        outcomes.append(outcome)
+    table = {
+        "recipe": recipe,
+        "source": str(source),
+        "scratch": bool(options.get("scratch")),
+        **averages(outcomes),
+        "tasks": [outcome.as_dict() for outcome in outcomes],
+    }
+    _write(Path(out), table)
+    return outcomes, table
+
+
+def averages(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The mean over tasks of their headline metrics, and its interval over seeds."""
+    each = [sum(values) / len(values) for values in zip(*(one.values() for one in outcomes), strict=True)]
+    mean, spread = interval(each)
+    return {"mean": mean, "interval": spread}
+
+
+def _write(folder: Path, found: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{RESULTS}"
+    temporary.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(folder / RESULTS)

@@ -1,0 +1,214 @@
+"""Labelled rows out of a user's files: csv, tsv, JSON lines, or plain lines; and which column is what.
+
+text,stars                      columns are guessed by their names, or named: --text review --label stars
+"A fine film, truly.",5
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from nextword.contract import NextwordError
+from nextword.corpora.decoding import STDIN, lines, plain_name
+
+TEXTS = (
+    *("text", "sentence", "sentence1", "content", "review", "premise", "question1", "body", "comment", "message"),
+    *("tweet", "document"),
+)
+SECONDS = ("sentence2", "hypothesis", "question2", "text2", "second", "text_b", "sentence_b")
+LABELS = ("label", "labels", "class", "target", "category", "sentiment", "stars", "rating", "score", "gold_label")
+SPLIT = "split"
+IGNORED = ("id", "index", "idx", SPLIT)
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+HELD = 0.1  # of the rows, held out where a data set names none
+SHOWN = 8  # columns named in a message
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Examples as they stand in a file. Labels are None where they are kept back."""
+
+    texts: list[str]
+    seconds: list[str] | None = None
+    labels: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, chosen: Sequence[int]) -> Rows:
+        pick = lambda column: None if column is None else [column[i] for i in chosen]  # noqa: E731
+        return Rows([self.texts[i] for i in chosen], pick(self.seconds), pick(self.labels))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of a table is what; "" where there is none."""
+
+    text: str = ""
+    second: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    header: list[str]
+    rows: list[list[str]] = field(repr=False)
+    kind: str = "csv"  # csv, tsv, jsonl, lines
+
+    def column(self, name: str) -> list[str]:
+        if name not in self.header:
+            known = ", ".join(self.header[:SHOWN]) + (", …" if len(self.header) > SHOWN else "")
+            raise NextwordError(
+                f"{self.name} has no column '{name}'; it has {known}. Name the right ones with --text, --second and "
+                "--label."
+            )
+        at = self.header.index(name)
+        return [row[at] for row in self.rows]
+
+    def rows_of(self, columns: Columns) -> Rows:
+        texts = self.column(columns.text)
+        seconds = self.column(columns.second) if columns.second else None
+        return Rows(texts, seconds, [one.strip() for one in self.column(columns.label)] if columns.label else None)
+
+
+def held_out(rows: Rows, by_class: bool = True) -> list[int]:
+    """The same rows on every machine: those of each class whose texts' hashes are least. Equal rows stay together."""
+    groups: dict[str, list[tuple[bytes, int]]] = {}
+    for i, text in enumerate(rows.texts):
+        joined = text if rows.seconds is None else f"{text}\x1e{rows.seconds[i]}"
+        hashed = blake2b(joined.encode("utf-8", "replace"), digest_size=8).digest()
+        groups.setdefault(rows.labels[i] if by_class and rows.labels else "", []).append((hashed, i))
+    chosen: list[int] = []
+    for group in groups.values():
+        group.sort()
+        n = round(HELD * len(group))
+        while 0 < n < len(group) and group[n][0] == group[n - 1][0]:
+            n += 1
+        chosen += [i for _, i in group[:n]] if n < len(group) else []
+    return sorted(chosen)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_table(path: str | Path) -> Table:
+    """By the file's ending. Standard input (`-`) and other files are JSON lines if they begin with {, else plain lines,
+    in which a tab divides two texts."""
+    name, suffix = str(path), Path(plain_name(path)).suffix.lower()
+    source = lines(path)
+    if suffix in DELIMITERS:
+        table = _delimited(name, source, suffix)
+    else:
+        first = next(source, "")
+        source = chain([first], source) if first else source
+        opening = first.lstrip()
+        if suffix in JSON_LINES or opening.startswith("{"):
+            table = _json_lines(name, source)
+        else:
+            table = _plain(name, source)
+    if not table.rows:
+        who = "Standard input" if name == STDIN else name
+        raise NextwordError(f"{who} has no row in it. Expected examples, one a line, after a header if it is a table.")
+    return table
+
+
+def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
+    """Tabs alone divide a .tsv, as in GLUE: a quotation mark there is text. A .csv quotes as ever."""
+    csv.field_size_limit(1 << 30)
+    dialect: Any = {"quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
+    reader = csv.reader(source, delimiter=DELIMITERS[suffix], strict=True, **dialect)
+    rows: list[list[str]] = []
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise NextwordError(
+                    f"{name}, line {reader.line_num}: {len(row)} columns, and the header has {len(header)}. Mend or "
+                    "remove that row."
+                )
+            rows.append(row)
+    except csv.Error as problem:
+        raise NextwordError(f"{name}, line {reader.line_num} is not a valid row: {problem}. Mend it.") from None
+    return Table(name, header, rows, suffix[1:])
+
+
+def _json_lines(name: str, source: Iterator[str]) -> Table:
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            one = json.loads(line)
+        except ValueError as problem:
+            raise NextwordError(f"{name}, line {number} is not JSON: {problem}. Expected one object a line.") from None
+        if not isinstance(one, dict):
+            raise NextwordError(f'{name}, line {number} is no JSON object. Expected one a line, as {{"text": …}}.')
+        found.append(one)
+    header = list(dict.fromkeys(key for one in found for key in one))
+    return Table(name, header, [[_cell(one.get(key)) for key in header] for one in found], "jsonl")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain(name: str, source: Iterator[str]) -> Table:
+    rows = [line.rstrip("\n").split("\t") for line in source if line.strip()]
+    width = max(map(len, rows), default=1)
+    header = ["text"] if width == 1 else ["text", "second"] if width == 2 else [f"column{i}" for i in range(width)]
+    return Table(name, header, [row + [""] * (width - len(row)) for row in rows], "lines")
+
+
+# ------------------------------------------------------------------------------------------------ which column is what
+
+
+def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
+    """The columns asked for, and for the rest the likeliest by name.
+
+    Without a name that is known, the text is the column with most in it, and the label the only one that is left.
+    """
+    for name in (asked.text, asked.second, asked.label):
+        if name:
+            table.column(name)
+    named = {name.lower(): name for name in reversed(table.header) if name not in (asked.text, asked.second)}
+    label = asked.label
+    if labelled and not label:
+        label = next((named[one] for one in LABELS if one in named), "")
+    text, second = asked.text, asked.second
+    if not text:
+        free = {low: name for low, name in named.items() if name != label}
+        text = next((free[one] for one in TEXTS if one in free), "") or _longest(table, free.values())
+        if not second:
+            second = next((free[one] for one in SECONDS if one in free and free[one] != text), "")
+    if labelled and not label:
+        left = [n for n in table.header if n not in (text, second) and n.lower() not in IGNORED]
+        if len(left) != 1:
+            raise NextwordError(
+                f"{table.name}: which column is the label? It has {', '.join(table.header[:SHOWN])}. Name it with "
+                "--label."
+            )
+        label = left[0]
+    if not text or text == label:
+        raise NextwordError(
+            f"{table.name}: which column is the text? It has {', '.join(table.header[:SHOWN]) or 'none'}. Name it with "
+            "--text."
+        )
+    return Columns(text, second, label)
+
+
+def _longest(table: Table, names: Any) -> str:
+    sizes = {name: sum(map(len, table.column(name))) for name in names if name.lower() not in IGNORED}
+    return max(sizes, key=lambda name: sizes[name], default="")

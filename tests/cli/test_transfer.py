@@ -1,0 +1,188 @@
+"""`nextword transfer` and `nextword predict`, end to end: a run, a csv, labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.checkpoint import RunFolder
+from tests.cli.conftest import Cli
+from tests.tiny_transfer import coloured, counted, paired, run_of, written
+
+Js = Callable[..., Any]
+QUICK = [
+    word
+    for change in ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4")
+    for word in ("--set", change)
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("transfer")
+    run_of(folder / "bert")
+    written(folder / "colour.csv", ["text", "label"], coloured(200))
+    written(folder / "new.csv", ["number", "text", "label"], [(i, *row) for i, row in enumerate(coloured(20, 9))])
+    written(folder / "pair.csv", ["premise", "hypothesis", "label"], paired(60))
+    written(folder / "count.csv", ["text", "score"], counted(60))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(cli: Cli, place: Path) -> Any:
+    """A transfer, and what the command said."""
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    return cli(*words, "--out", place / "out", *QUICK)
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_what_a_newcomer_sees(told: Any, place: Path) -> None:
+    assert "one of 2 classes for a text · 180 train · 20 dev" in told.stderr
+    assert "columns by their names: text 'text', label 'label'" in told.stderr
+    assert "20 rows of 200 are held out, the same ones each time" in told.stderr
+    assert "blue" in told.stderr
+    assert told.stderr.count("dev accuracy") == 4
+    assert f"nextword predict {place / 'out'} FILE" in told.stdout
+    assert "dev (20 examples): accuracy" in told.stdout
+
+
+def test_labels_for_a_csv(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+    said = cli("predict", place / "out", place / "new.csv")
+    rows = table(said.stdout)
+    assert list(rows[0]) == ["number", "text", "label", "predicted", "p(blue)", "p(red)"]
+    right = sum(row["predicted"] == row["label"] for row in rows)
+    assert right >= 18
+    assert f"against the column 'label': accuracy {100 * right / 20:.1f}" in said.stderr
+    assert all(abs(float(row["p(blue)"]) + float(row["p(red)"]) - 1) < 1e-5 for row in rows)
+    done = cli("predict", place / "out", place / "new.csv", "--output", tmp_path / "out.jsonl")
+    assert "20 predictions" in done.stdout
+    kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [one["predicted"] for one in kept] == [row["predicted"] for row in rows]
+    assert kept[0]["probabilities"].keys() == {"blue", "red"}
+    cli("predict", place / "out", place / "new.csv", "-o", tmp_path / "out.csv", "--quiet")
+    assert (tmp_path / "out.csv").read_text() == said.stdout
+    found = js("predict", place / "out", place / "new.csv")
+    assert [one["predicted"] for one in found["predictions"]] == [row["predicted"] for row in rows]
+    assert found["measured"]["accuracy"] == right / 20
+
+
+def test_lines_and_objects_by_standard_input(cli: Cli, told: Any, place: Path) -> None:
+    rows = table(cli("predict", place / "out", stdin="the red house\nan old blue king\n").stdout)
+    assert [row["predicted"] for row in rows] == ["red", "blue"]
+    rows = table(cli("predict", place / "out", "-", stdin='{"text": "a red river"}\n').stdout)
+    assert [row["predicted"] for row in rows] == ["red"]
+
+
+def test_other_columns(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    other = written(tmp_path / "o.csv", ["a", "b"], [("x", "the red house"), ("a long long long one", "blue")])
+    rows = table(cli("predict", place / "out", other, "--text", "b").stdout)
+    assert [row["predicted"] for row in rows] == ["red", "blue"]
+    said = cli("predict", place / "out", other, "--text", "c", fails=True).stderr
+    assert "has no column 'c'; it has a, b" in said
+
+
+def test_pairs_and_numbers(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
+    found = js(*words, "--data", place / "pair.csv", "--out", tmp_path / "pair")
+    assert found["kind"] == "pair"
+    assert found["run"] == str(tmp_path / "pair")
+    assert set(found["dev"]) == {"accuracy", "macro_f1"}
+    assert table(cli("predict", tmp_path / "pair", stdin="a red\tthe blue\n").stdout)[0]["predicted"] in ("red", "blue")
+    said = cli("predict", tmp_path / "pair", place / "new.csv", fails=True).stderr
+    assert "reads two texts" in said
+    found = js(*words, "--data", place / "count.csv", "--out", tmp_path / "count")
+    assert found["kind"] == "regress"
+    rows = table(cli("predict", tmp_path / "count", place / "count.csv").stdout)
+    assert list(rows[0]) == ["text", "score", "predicted"]
+    assert float(rows[0]["predicted"]) == pytest.approx(2, abs=2.5)
+
+
+def test_seeds_scratch_and_what_is_there_already(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
+    words += ["--out", tmp_path / "k", "--seeds", "2", "--scratch", "--set", "phase.0.steps=2"]
+    said = cli(*words).stdout
+    assert "mean, 95 % interval" in said
+    assert "±" in said
+    assert "already holds another run" in cli(*words, fails=True).stderr
+    found = js(*words, "--resume")
+    assert len(found["values"]) == 2
+    assert all(result["scratch"] for result in found["results"])
+    listed = js("runs", "--in", tmp_path)
+    assert [Path(one["run"]).name for one in listed] == ["seed-0", "seed-1"]
+    assert all(one["task"]["accuracy"] >= 0 for one in listed)
+    shown = cli("runs", "--in", tmp_path).stdout
+    assert "finished · accuracy" in shown
+    assert "made of" in cli("runs", tmp_path / "k/seed-0").stdout
+
+
+def test_glue_is_one_command(cli: Cli, js: Js, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.test_transfer_data import SAMPLES
+
+    for task in ("CoLA", "MRPC", "RTE", "SST-2", "STS-B"):
+        (tmp_path / "glue" / task).mkdir(parents=True)
+        for name, text in SAMPLES[task].items():
+            (tmp_path / "glue" / task / name).write_text(text, encoding="utf-8")
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=1", "--seeds", "2"]
+    js(*words, "--data", "RTE", "--out", tmp_path / "suite/RTE")  # a process of its own, for example
+    said = cli(*words, "--data", "glue", "--out", tmp_path / "suite", "--resume")
+    assert said.stderr.count("RTE") == 0  # finished before
+    for task, metric in (("CoLA", "mcc"), ("MRPC", "f1"), ("RTE", "accuracy"), ("STS-B", "spearman")):
+        assert any(line.split()[:2] == [task, metric] for line in said.stdout.splitlines() if line.strip())
+    assert any(line.split()[:1] == ["mean"] for line in said.stdout.splitlines() if line.strip())
+    found = json.loads((tmp_path / "suite/results.json").read_text())
+    assert [task["name"] for task in found["tasks"]] == ["CoLA", "MRPC", "RTE", "SST-2", "STS-B"]
+    assert found["mean"] == pytest.approx(sum(task["mean"] for task in found["tasks"]) / 5)
+
+
+def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+    from nextword import transfer
+
+    asked = iter([False] * 5 + [True])
+    changes = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4"]
+    data = str(place / "colour.csv")
+    stop: Callable[[], bool] = lambda: next(asked)  # noqa: E731
+    transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
+    found = js("transfer", "--resume", "--out", tmp_path / "cut")
+    assert found["dev"] == RunFolder(place / "out").manifest["result"]["dev"]
+    assert "is finished" in cli("transfer", "--resume", "--out", tmp_path / "cut").stderr
+    assert "no transfer" in cli("transfer", "--resume", "--out", place / "bert", fails=True).stderr
+    assert "--out RUN" in cli("transfer", "--resume", fails=True).stderr
+
+
+def test_what_such_a_run_cannot_do_comes_with_advice(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    run = place / "out"
+    for words in (["next", run, "the"], ["next", run, "the ___"], ["generate", run], ["evaluate", run, "--data", "x"]):
+        assert "nextword predict" in cli(*words, fails=True).stderr, words
+    assert "Transfer it first" in cli("predict", place / "bert", place / "new.csv", fails=True).stderr
+    assert "nextword transfer bert/finetune" in cli("train", "bert/finetune", fails=True).stderr
+    assert "written as .csv" in cli("predict", run, place / "new.csv", "-o", tmp_path / "x.txt", fails=True).stderr
+    assert "no folder" in cli("predict", run, place / "new.csv", "-o", tmp_path / "no/x.csv", fails=True).stderr
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the red king\n")
+    assert "width 32" in cli("embed", run, lines).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Say how to fine-tune"),
+        (["bert/finetune"], "--from RUN"),
+        (["bert/finetune", "--from", "BERT"], "with --data"),
+        (["bert/finetune", "--from", "BERT", "--data", "CSV", "--label", "stars"], "it has text, label"),
+        (["bert/finetune", "--from", "BERT", "--data", "nothing.csv"], "neither a file or folder nor a task"),
+        (["bert/tiny", "--from", "BERT", "--data", "CSV"], "bert/finetune, gpt1/finetune"),
+    ],
+)
+def test_mistakes(cli: Cli, place: Path, words: list[str], said: str) -> None:
+    named = {"BERT": str(place / "bert"), "CSV": str(place / "colour.csv")}
+    assert said in cli("transfer", *(named.get(word, word) for word in words), fails=True).stderr

@@ -1,0 +1,51 @@
+"""Heads against those of transformers: the same weights, the same frames, the same logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny_transfer import paired, run_of, written
+
+from nextword.batching.examples import Bucketed
+from nextword.predicting import Classifier
+from nextword.transfer.plan import headed, make_plan
+from nextword.weights import convert
+
+
+@pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
+def test_sequence_classification(slug: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    run_of(tmp_path / "run", slug)
+    data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(40))
+    plan = make_plan("bert/finetune", tmp_path / "run", str(data), device="cpu")
+    network: Any = headed(plan.recipe, plan.tokenizer).eval()
+    theirs_of = type(network.under)
+    network.under = theirs_of.load(tmp_path / "run", network.under.config, network.under.vocabulary)
+    torch.nn.init.normal_(network.out.bias)
+    convert(tmp_path / "run", tmp_path / "hf", to="huggingface")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", num_labels=2).eval()
+    with torch.no_grad():
+        if slug == "roberta":
+            assert network.dense is not None
+            for ours, their in ((network.dense, theirs.classifier.dense), (network.out, theirs.classifier.out_proj)):
+                their.weight.copy_(ours.weight)
+                their.bias.copy_(ours.bias)
+        else:
+            theirs.classifier.weight.copy_(network.out.weight)
+            theirs.classifier.bias.copy_(network.out.bias)
+        examples = plan.examples["train"]
+        batch = Bucketed(pack=False).batch(examples, torch.arange(10).numpy(), 0)
+        pad = theirs.config.pad_token_id
+        assert batch.inputs.padding is not None
+        ids = batch.inputs.ids.masked_fill(~batch.inputs.padding, pad)
+        more = {} if batch.inputs.segments is None else {"token_type_ids": batch.inputs.segments}
+        wanted = theirs(input_ids=ids, attention_mask=batch.inputs.padding.long(), **more).logits
+        assert wanted.std() > 0
+        assert torch.allclose(network(batch), wanted, atol=1e-5)
+        rows = plan.data.splits["train"]
+        assert rows.seconds is not None
+        said = Classifier(network, plan.tokenizer, plan.settings, 32).said(rows.texts[:10], rows.seconds[:10])
+        assert torch.allclose(torch.tensor(said).float(), wanted, atol=1e-5)

@@ -1,0 +1,90 @@
+"""Small labelled data, and runs of small networks to be transferred, made without training."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword.models import model_class
+from nextword.recipe import from_tables
+from nextword.tokens import train_tokenizer, vocabulary
+from nextword.weights.run import create_run
+
+FILLER = ("the", "a", "king", "queen", "house", "river", "went", "saw", "old", "new", "and", "of", "to", "in", "far")
+COLOURS = ("red", "blue")
+SPECS: dict[str, dict[str, Any]] = {
+    "bert": {"kind": "wordpiece", "size": 200},
+    "roberta": {"kind": "bpe", "size": 400, "marks": True},
+    "albert": {"kind": "unigram", "size": 150, "marks": True},
+    "gpt1": {"kind": "classic-bpe", "size": 200},
+    "lstm": {"kind": "words", "size": 200},
+    "xlnet": {"kind": "wordpiece", "size": 200},
+}
+SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 4, "window": 32, "dropout": 0.0}
+SHAPES: dict[str, dict[str, Any]] = {
+    "albert": {**SHAPE, "embedding": 16},
+    "lstm": {"width": 32},
+    "xlnet": {"width": 32, "layers": 2, "heads": 4, "inner": 64, "memory": 8, "dropout": 0.0, "spread": 0.1},
+}
+
+
+def sentence(draw: random.Random, *words: str, length: tuple[int, int] = (3, 10)) -> str:
+    """Some words, and these among them."""
+    chosen = draw.choices(FILLER, k=draw.randint(*length))
+    for word in words:
+        chosen.insert(draw.randrange(len(chosen) + 1), word)
+    return " ".join(chosen)
+
+
+def coloured(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts with the colour that occurs in each."""
+    draw = random.Random(seed)
+    return [(sentence(draw, colour), colour) for colour in draw.choices(COLOURS, k=n)]
+
+
+def paired(n: int, seed: int = 0) -> list[tuple[str, str, str]]:
+    """Two texts that name a colour each, and the second one's."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        a, b = draw.choice(COLOURS), draw.choice(COLOURS)
+        rows.append((sentence(draw, a, length=(1, 4)), sentence(draw, b, length=(1, 4)), b))
+    return rows
+
+
+def counted(n: int, seed: int = 0) -> list[tuple[str, float]]:
+    """Texts, and how many of their words are red; with a little noise, so that the numbers are many."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(n):
+        k = draw.randint(0, 4)
+        found.append((sentence(draw, *["red"] * k), k + round(draw.uniform(-0.1, 0.1), 3)))
+    return found
+
+
+def written(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def run_of(folder: Path, slug: str = "bert", seed: int = 0, **model: Any) -> Path:
+    """A run folder of an untrained network over a tokenizer that knows all words above."""
+    draw = random.Random(5)
+    texts = [sentence(draw, *COLOURS) for _ in range(200)]
+    spec = SPECS[slug]
+    tokenizer = train_tokenizer(spec, texts)
+    shape = {**SHAPES.get(slug, SHAPE), **model}
+    length = {"kind": "pairs", "rows": 4, "length": 32}
+    tables = {"paper": {"slug": slug}, "tokenizer": spec, "model": shape, "phase": [{"steps": 1, "batches": length}]}
+    recipe = from_tables(tables, f"{slug}/made")
+    cls = model_class(slug)
+    torch.manual_seed(seed)
+    network = cls(cls.Config(**shape), vocabulary(tokenizer))
+    create_run(folder, recipe, tokenizer, lambda place: network)
+    return folder
