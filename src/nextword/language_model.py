@@ -34,7 +34,7 @@ from nextword.infilling import WINDOW, Blanks, TwoSided
 from nextword.models import count_parameters, model_class
 from nextword.predicting import open_classifier
 from nextword.tokens import load_tokenizer, vocabulary
-from nextword.training.scale import choose_device
+from nextword.training.scale import choose_device, narrowed
 from nextword.writing import Writing
 
 CHUNK = 512  # tokens of a row read at once, unless the network names another `chunk`; the state is carried over
@@ -42,8 +42,8 @@ TOGETHER = 8192  # tokens in one batch of texts
 FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: what follows has nothing before it
 
 
-def load(folder: str | Path, device: str = "auto") -> Causal | TwoSided:
-    """Open a run folder: its files are checked, its weights loaded, and it is ready to use.
+def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided:
+    """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
     Of a run that was transferred to a task it is a `Classifier`, which predicts, and models no text.
     """
@@ -55,12 +55,13 @@ def load(folder: str | Path, device: str = "auto") -> Causal | TwoSided:
     run.verify()
     recipe = run.recipe
     if recipe.task is not None:
-        return cast(Any, open_classifier(run, choose_device(device)))
+        return cast(Any, open_classifier(run, choose_device(device), precision))
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
-    return of_network(network.to(choose_device(device)), tokenizer, name=str(folder), longest=longest)
+    network = narrowed(network, precision).to(choose_device(device))
+    return of_network(network, tokenizer, name=str(folder), longest=longest)
 
 
 def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> Causal | TwoSided:

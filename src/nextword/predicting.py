@@ -18,6 +18,7 @@ from nextword.heads.settings import Settings, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.nest import move
 from nextword.tokens import load_tokenizer, vocabulary
+from nextword.training.scale import narrowed
 
 Example = str | tuple[str, str] | Sequence[str]
 OTHERS = {  # what a language model has and this has not
@@ -26,14 +27,14 @@ OTHERS = {  # what a language model has and this has not
 }
 
 
-def open_classifier(run: RunFolder, device: torch.device) -> Classifier:
+def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
     """Of a run whose files have been checked."""
     recipe = run.recipe
     settings = settings_of(recipe.task or {}, str(run.path))
     model = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     config = settings.head(model, model.Config(**recipe.model))
-    network = Headed.load(run.path, config, vocabulary(tokenizer, spellings=True))
+    network = narrowed(Headed.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
     length = int(recipe.phases[-1].batches.get("length", Bucketed.length))
     return Classifier(network.to(device), tokenizer, settings, length, str(run.path))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nextword.cli.console import console, emit_json, err, read_lines
-from nextword.cli.options import Device, Json, Run
+from nextword.cli.options import Device, Json, Precision, Run
 
 
 def embed(
@@ -25,6 +25,7 @@ def embed(
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
     k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.", min=1)] = 10,
     device: Device = "auto",
+    precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
     """The vector of every line, or the lines nearest to a query.
@@ -50,7 +51,7 @@ def embed(
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
     if not query and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
-    lm = load(run, device)
+    lm = load(run, device, precision)
     vectors = lm.embed([*lines, query] if query else lines, layer, pool)
     _note(lm, lines)
     if query:

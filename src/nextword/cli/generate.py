@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.console import emit_json, err, read_lines
-from nextword.cli.options import Device, Json, Run
+from nextword.cli.options import Device, Json, Precision, Run
 
 if TYPE_CHECKING:
     from nextword.contract import Decoding, Piece
@@ -55,6 +55,7 @@ def generate(
         str, typer.Option("--overflow", help="A prompt longer than the window: slide over it, or error.")
     ] = "slide",
     device: Device = "auto",
+    precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
     """Write on from a prompt, shown as it is written.
@@ -92,7 +93,7 @@ def generate(
     if not prompts:
         raise NextwordError(f"{file} has no prompt in it.")
     ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
-    lm = load(run, device)
+    lm = load(run, device, precision)
     if not file:
         pieces = []
         stream = lm.generate(prompt, how, ending, overflow)

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, err, progress_bar
-from nextword.cli.options import Device, Json, Quiet, Run
+from nextword.cli.options import Device, Json, Precision, Quiet, Run
 
 ENDINGS = (".csv", ".tsv", ".jsonl")
 
@@ -29,6 +29,7 @@ def predict(
         Path | None, typer.Option("--output", "-o", help=".csv, .tsv or .jsonl. Default: csv to standard output.")
     ] = None,
     device: Device = "auto",
+    precision: Precision = "fp32",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -50,7 +51,7 @@ def predict(
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
-    lm: Any = load(run, device)
+    lm: Any = load(run, device, precision)
     if "predict" not in lm.can:
         raise NextwordError(
             f"{run} models text and carries no task's head. Transfer it first: nextword transfer bert/finetune --from "

@@ -33,6 +33,21 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+def narrowed(network: Any, precision: str) -> Any:
+    """A network to read with, its weights in "fp32", as they are, or in "bf16": half the memory, and where products in
+    16 bits are quick, as on a GPU, less time. It keeps three digits of each number.
+    """
+    if precision not in ("fp32", "bf16"):
+        raise NextwordError(f"precision {precision!r}: expected fp32 or bf16.")
+    if precision == "fp32":
+        return network
+    if not isinstance(network, torch.nn.Module) or not any(True for _ in network.parameters()):
+        raise NextwordError(f"{type(network).__name__} has no weights to round to bf16. Leave the precision out.")
+    if getattr(network.config, "bits", 0):
+        raise NextwordError("The weights of this run are in eight bits already. Leave the precision out.")
+    return network.to(torch.bfloat16)
+
+
 @contextlib.contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
     """fp32 is exact; tf32 lets a GPU round the products' operands; bf16 computes in 16 bits over fp32 weights."""
