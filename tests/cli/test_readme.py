@@ -15,7 +15,7 @@ from .conftest import Cli, environment, sentences
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 MINUTES = "0.15"
-ELSEWHERE = re.compile(r"--get\b|--from\b|\bnextword serve\b|--install-completion|--show-completion|…|<\w+>")
+ELSEWHERE = re.compile(r"--get\b|\bdata\b.*--from\b|\bnextword serve\b|--install-completion|--show-completion|…|<\w+>")
 
 
 def commands(text: str) -> list[str]:
@@ -48,6 +48,8 @@ def small(command: str) -> str:
         command = command.replace("nextword compare", f"nextword compare --minutes {MINUTES}", 1)
     if name == "train" and "minutes=" not in command and "--resume" not in command:
         command = command.replace("nextword train", "nextword train --set phase.0.minutes=0.03", 1)
+    if name == "transfer" and "--resume" not in command:
+        command = command.replace("nextword transfer", "nextword transfer --set phase.0.epochs=1", 1)
     if name == "look" and len(words) > 2 and "--quick" not in command:
         command = command.replace("nextword look", "nextword look --quick", 1)
     return command
@@ -97,7 +99,10 @@ def test_the_readme_does_what_it_says(cli: Cli, tmp_path: Path, monkeypatch: pyt
 
 
 def _make_texts(command: str, folder: Path) -> None:
-    """my.txt and whatever other text a command names: the reader has them, so the test does."""
+    """my.txt and whatever other text or table a command names: the reader has them, so the test does."""
+    for name in re.findall(r"(?<![\w./-])[\w-]+\.csv\b", command):
+        rows = [f'"{line}",{("good", "bad")[i % 2]}' for i, line in enumerate(sentences(100))]
+        (folder / name).write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     for name in re.findall(r"(?<![\w./-])[\w-]+\.txt\b", command):
         path = folder / name
         if not path.exists():

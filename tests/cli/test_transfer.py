@@ -154,7 +154,8 @@ def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path
     transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
     found = js("transfer", "--resume", "--out", tmp_path / "cut")
     assert found["dev"] == RunFolder(place / "out").manifest["result"]["dev"]
-    assert "is finished" in cli("transfer", "--resume", "--out", tmp_path / "cut").stderr
+    said = cli("transfer", "--resume", "--out", tmp_path / "cut").stderr
+    assert "is finished" in " ".join(said.split())  # wherever the line is broken
     assert "no transfer" in cli("transfer", "--resume", "--out", place / "bert", fails=True).stderr
     assert "--out RUN" in cli("transfer", "--resume", fails=True).stderr
 
