@@ -16,9 +16,10 @@ from nextword.evaluation.prompts import Question, draw, fill, fitted, pool_for, 
 from nextword.evaluation.tasks import load_task, task_names
 from nextword.evaluation.tasks.arithmetic import sums
 from nextword.evaluation.tasks.completions import _steps, likelihoods
-from nextword.evaluation.tasks.measures import accuracy, bleu, f1, matthews, resampled, wilson
+from nextword.evaluation.tasks.measures import accuracy, bleu, resampled, wilson
 from nextword.evaluation.tasks.reading import examples
 from nextword.language_model import of_network
+from nextword.metrics import f1, mcc
 from nextword.models import model_class
 from nextword.tokens import train_tokenizer
 
@@ -396,11 +397,11 @@ def test_matthews_and_f1_agree_with_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     for classes in (2, 4):
         gold, said = rng.integers(0, classes, 200), rng.integers(0, classes, 200)
-        assert matthews(gold, said) == pytest.approx(metrics.matthews_corrcoef(gold, said))
+        assert mcc(gold, said) == pytest.approx(metrics.matthews_corrcoef(gold, said))
     gold, said = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
     assert f1(gold, said, 1) == pytest.approx(metrics.f1_score(gold, said))
-    assert matthews(np.array([0, 1, 1]), np.array([1, 1, 1])) == 0.0
-    found = resampled(matthews, gold.tolist(), said.tolist())
+    assert mcc(np.array([0, 1, 1]), np.array([1, 1, 1])) == 0.0
+    found = resampled(mcc, gold.tolist(), said.tolist())
     assert found.low < found.value < found.high
 
 

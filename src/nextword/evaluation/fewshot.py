@@ -26,8 +26,9 @@ from nextword.contract import Greedy, NextwordError, Stop, Unsupported
 from nextword.evaluation.prompts import DRAWN, LONG, Prompt, Question, draw, fitted, pool_for, question, window_of
 from nextword.evaluation.tasks import Task
 from nextword.evaluation.tasks.completions import Likelihood, Progress, likelihoods, written
-from nextword.evaluation.tasks.measures import Measured, accuracy, bleu, commonest, f1, matthews, resampled
+from nextword.evaluation.tasks.measures import Measured, accuracy, bleu, commonest, resampled
 from nextword.evaluation.tasks.reading import Example, examples
+from nextword.metrics import f1, mcc
 
 TOGETHER = 2048  # prompts in memory at once
 WRITTEN = 64  # that are continued side by side
@@ -252,7 +253,7 @@ def _measure(task: Task, asked: Sequence[Question], found: _Answers) -> tuple[Me
         return bleu(found.said, [one.answer.strip() for one in asked])
     gold = [one.gold for one in asked]
     if task.metric == "mcc":
-        return resampled(matthews, gold, found.said), ""
+        return resampled(mcc, gold, found.said), ""
     if task.metric == "f1":
         return resampled(lambda g, s: f1(g, s, task.positive), gold, found.said), ""
     return accuracy(found.right), ""

@@ -41,22 +41,6 @@ def accuracy(right: Sequence[bool]) -> Measured:
     return Measured(count / len(right) if right else 0.0, *wilson(count, len(right)))
 
 
-def matthews(gold: np.ndarray, said: np.ndarray) -> float:
-    """Correlation of two labellings, of any number of classes (Gorodkin 2004); 0 where either is constant."""
-    classes = np.union1d(gold, said)
-    g, s = gold[:, None] == classes, said[:, None] == classes
-    total = len(gold)
-    gs, gg, ss = ((a.sum(0) * b.sum(0)).sum() for a, b in ((g, s), (g, g), (s, s)))
-    below = math.sqrt(float(total**2 - gg) * float(total**2 - ss))
-    return float(total * (gold == said).sum() - gs) / below if below else 0.0
-
-
-def f1(gold: np.ndarray, said: np.ndarray, positive: int) -> float:
-    both = int(((gold == positive) & (said == positive)).sum())
-    either = int((gold == positive).sum() + (said == positive).sum())
-    return 2 * both / either if either else 0.0
-
-
 def resampled(measure: Callable[[np.ndarray, np.ndarray], float], gold: Sequence[int], said: Sequence[int]) -> Measured:
     a, b = np.asarray(gold), np.asarray(said)
     draw = np.random.default_rng(0)
