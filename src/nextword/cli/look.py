@@ -18,6 +18,7 @@ def look(
     data: Annotated[
         str, typer.Option("--data", help="Another text: a path or a name. Default: the built-in one.")
     ] = "",
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Look at this trained run, where a study can.")] = "",
     out: Annotated[Path, typer.Option("--out", help="Where to write; each study gets a folder in it.")] = Path("looks"),
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="How many. [default: 5, or 3 with --quick]", min=1, show_default=False)
@@ -34,6 +35,7 @@ def look(
       nextword look parameter-growth
       nextword look initialisation --quick --seeds 3
       nextword look parameter-growth --data my.txt --out looks
+      nextword look probing --run runs/bert
     """
     from nextword.studies import find_study
 
@@ -41,14 +43,15 @@ def look(
         _list(json)
         return
     module = find_study(study)
-    from nextword.studies.study import Settings, run
+    from nextword.studies.study import Settings
+    from nextword.studies.study import run as look_at
     from nextword.studies.writing import ready, write
 
-    count = seeds or len(Settings(quick=quick).seeds)
-    settings = Settings(tuple(range(seed, seed + count)), quick, data)
+    count = seeds or len(Settings(quick=quick, run=run).seeds)
+    settings = Settings(tuple(range(seed, seed + count)), quick, data, run)
     ready(out / study)
     with progress_bar(f"looking at {study}", quiet=quiet or json) as update:
-        finding = run(study, module, settings, update)
+        finding = look_at(study, module, settings, update)
     files = write(finding, module, out / study)
     if json:
         emit_json({**finding.as_dict(), "files": [str(file) for file in files]})

@@ -20,6 +20,12 @@ STUDIES = {
     "sgd-for-lms": "nextword.studies.sgd_for_lms",
     "bptt": "nextword.studies.bptt",
     "awd-ablation": "nextword.studies.awd_ablation",
+    "fill-in": "nextword.studies.fill_in",
+    "sentence-pairs": "nextword.studies.sentence_pairs",
+    "sharing": "nextword.studies.sharing",
+    "masks": "nextword.studies.masks",
+    "mask-mismatch": "nextword.studies.mask_mismatch",
+    "probing": "nextword.studies.probing",
 }
 
 

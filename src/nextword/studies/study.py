@@ -4,7 +4,8 @@
                              └────draw────▶ figure
 
 `judge` and `draw` see the tables and nothing else, so a verdict can always be recomputed from numbers.json, and numbers
-that say the contrary turn it round. A study is a module with CLAIM, measure, judge and draw.
+that say the contrary turn it round. A study is a module with CLAIM, measure, judge and draw; with
+RUNS = True, too, if it can look at a run instead of networks of its own.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ class Settings:
     seeds: tuple[int, ...] = ()  # none given: five, or three when quick
     quick: bool = False  # smaller sizes and fewer seeds: to see that it works, and roughly what comes out
     data: str = ""  # a built-in corpus, a data set's name, or a path; none given: the built-in text
+    run: str = ""  # a trained network to look at, for studies that can; none given: those that the study trains
 
     def __post_init__(self) -> None:
         if not self.seeds:
-            object.__setattr__(self, "seeds", (0, 1, 2) if self.quick else (0, 1, 2, 3, 4))
+            several = (0, 1, 2) if self.quick else (0, 1, 2, 3, 4)
+            object.__setattr__(self, "seeds", (0,) if self.run else several)  # of a trained one there is but one
         if any(seed < 0 for seed in self.seeds):
             raise NextwordError(f"Seeds are whole numbers from 0 on; given were {', '.join(map(str, self.seeds))}.")
 
@@ -141,6 +144,8 @@ def judged(holds: bool | None) -> str:
 
 def run(name: str, study: Study, settings: Settings, progress: Progress = lambda done, total: None) -> Finding:
     """Measure, then judge. Everything random in a study comes from the settings' seeds."""
+    if settings.run and not getattr(study, "RUNS", False):
+        raise NextwordError(f"--run {settings.run}: the study {name} trains its own networks. Leave --run out.")
     start = time.perf_counter()
     tables, conditions = study.measure(settings, progress)
     conditions = {**conditions, "seeds": list(settings.seeds), "quick": settings.quick}
@@ -153,4 +158,5 @@ def command(name: str, settings: Settings) -> str:
     """What to type to measure the same again."""
     words = ["nextword look", name, f"--seeds {len(settings.seeds)} --seed {settings.seeds[0]}"]
     words += ["--quick"] * settings.quick + [f"--data {shlex.quote(settings.data)}"] * bool(settings.data)
+    words += [f"--run {shlex.quote(settings.run)}"] * bool(settings.run)
     return " ".join(words)
