@@ -70,7 +70,7 @@ CLAIM = Claim(
     "Peters et al. 2018, section 5.3 and tables 5 and 6; lecture notes on ELMo: the lower LSTM "
     "learns parts of speech and syntax, the higher one what a word means where it stands",
 )
-RUNS = True  # takes --run
+TAKES_RUN = True  # --run
 BOTH, LEFT = "small BERT", "small GPT-2"
 PIECES = 1000
 FULL = Size(layers=2, rows=48, steps=1000, rate=4e-3)

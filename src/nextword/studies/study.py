@@ -5,7 +5,7 @@
 
 `judge` and `draw` see the tables and nothing else, so a verdict can always be recomputed from numbers.json, and numbers
 that say the contrary turn it round. A study is a module with CLAIM, measure, judge and draw; with
-RUNS = True, too, if it can look at a run instead of networks of its own.
+TAKES_RUN = True, too, if it can look at a run instead of networks of its own.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def judged(holds: bool | None) -> str:
 
 def run(name: str, study: Study, settings: Settings, progress: Progress = lambda done, total: None) -> Finding:
     """Measure, then judge. Everything random in a study comes from the settings' seeds."""
-    if settings.run and not getattr(study, "RUNS", False):
+    if settings.run and not getattr(study, "TAKES_RUN", False):
         raise NextwordError(f"--run {settings.run}: the study {name} trains its own networks. Leave --run out.")
     start = time.perf_counter()
     tables, conditions = study.measure(settings, progress)
