@@ -21,6 +21,7 @@ from nextword.corpora import open_corpus
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.language_model import load
 from nextword.lens.surprisal import surprisal
+from nextword.models import title
 from nextword.recipe import Recipe, from_tables, load_recipe, short_authors, to_tables
 from nextword.tokens import load_tokenizer
 from nextword.training import learn_tokenizer, train
@@ -194,10 +195,10 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
 
 def _title(recipe: Recipe) -> str:
     """LSTM (Hochreiter et al. 1997); a recipe of one's own may name no paper."""
-    paper, slug = recipe.paper, recipe.slug.upper()
+    paper, name = recipe.paper, title(recipe.slug)
     if not {"authors", "year"} <= paper.keys():
-        return slug
-    return f"{slug} ({short_authors(paper['authors'])} {paper['year']})"
+        return name
+    return f"{name} ({short_authors(paper['authors'])} {paper['year']})"
 
 
 def _disk(run: RunFolder) -> int:

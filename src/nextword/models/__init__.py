@@ -24,6 +24,14 @@ MODELS = {
 }
 
 
+# As their papers write them, where that is not the slug in capitals
+TITLES = {"ngram": "n-gram", "gpt1": "GPT", "gpt2": "GPT-2", "gpt3": "GPT-3", "roberta": "RoBERTa", "xlnet": "XLNet"}
+
+
+def title(slug: str) -> str:
+    return TITLES.get(slug, slug.upper())
+
+
 def model_class(slug: str) -> Any:
     """The class behind a slug. It has a `Config`, is built as `Class(config, vocabulary)`, saves and loads itself."""
     if slug not in MODELS:
