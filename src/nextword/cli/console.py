@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import typer
 from rich.console import Console
@@ -65,6 +65,42 @@ def progress_bar(label: str, total: float | None = None, quiet: bool = False) ->
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done, total=None: progress.update(task, completed=done, **({"total": total} if total else {}))
+
+
+class Watching:
+    """One bar with the latest numbers, where somebody watches; what is said of an event is each command's own."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.progress: Any = None
+        self.task: Any = None
+        self.label = ""
+        self.total: float | None = None
+
+    def __enter__(self) -> Self:
+        if not self.quiet and err.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
+            self.progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.progress:
+            self.progress.stop()
+
+    def preparing(self, label: str, done: float, total: float | None) -> None:
+        self.update(label, done, total, "")
+
+    def update(self, label: str, done: float, total: float | None, note: str) -> None:
+        if not self.progress:
+            return
+        if label != self.label:
+            if self.task is not None:
+                self.progress.remove_task(self.task)
+            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
+        self.progress.update(self.task, completed=done, total=total, note=note)
 
 
 def guarded(command: F) -> F:

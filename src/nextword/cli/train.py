@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err, keep_stdin
+from nextword.cli.console import Watching, console, emit_json, err, keep_stdin
 from nextword.cli.options import Device, Json, Quiet
 
 
@@ -108,38 +108,8 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Watch:
+class _Watch(Watching):
     """Training as a person sees it: one bar with the latest numbers, and a line for every validation."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.progress: Any = None
-        self.task: Any = None
-        self.label = ""
-
-    def __enter__(self) -> _Watch:
-        if not self.quiet and err.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
-            self.progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
-            self.progress.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.progress:
-            self.progress.stop()
-
-    def preparing(self, label: str, done: float, total: float | None) -> None:
-        if self.progress:
-            self._update(label, done, total, "")
-
-    def _update(self, label: str, done: float, total: float | None, note: str) -> None:
-        if label != self.label:
-            if self.task is not None:
-                self.progress.remove_task(self.task)
-            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
-        self.progress.update(self.task, completed=done, total=total, note=note)
 
     def __call__(self, event: Any) -> None:
         if self.quiet:
@@ -158,13 +128,12 @@ class _Watch:
         elif "ngrams" in values:
             self._counted(values)
         elif "doing" in values:
-            if self.progress:
-                self._update(values["doing"], values["fraction"], 1.0, "")
-        elif event.kind == "step" and self.progress:
+            self.update(values["doing"], values["fraction"], 1.0, "")
+        elif event.kind == "step":
             note = ""
             if "loss" in values:
                 note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
-            self._update(event.phase, event.step, values.get("of") or self.total, note)
+            self.update(event.phase, event.step, values.get("of") or self.total, note)
         elif event.kind == "valid":
             bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
             mark = " [green]best[/]" if values["best"] else ""

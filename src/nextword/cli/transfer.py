@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err
+from nextword.cli.console import Watching, console, emit_json, err
 from nextword.cli.options import Device, Json, Quiet
 from nextword.cli.train import interruptible
 
@@ -197,41 +197,13 @@ def _table(outcomes: Sequence[Any], found: dict[str, Any], folder: str) -> None:
     console.print(f"[dim]· ± is the half of a 95 % interval over seeds; all numbers: {escape(folder)}/results.json[/]")
 
 
-class Watch:
+class Watch(Watching):
     """Transfer as a person sees it: the data, one bar with the latest numbers, and a line for every validation."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.progress: Any = None
-        self.task: Any = None
-        self.label = ""
+        super().__init__(quiet)
         self.metrics: Sequence[str] = ()
         self.keeps = "last"
-
-    def __enter__(self) -> Watch:
-        if not self.quiet and err.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
-            self.progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
-            self.progress.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.progress:
-            self.progress.stop()
-
-    def preparing(self, label: str, done: float, total: float | None) -> None:
-        self._update(label, done, total, "")
-
-    def _update(self, label: str, done: float, total: float | None, note: str) -> None:
-        if not self.progress:
-            return
-        if label != self.label:
-            if self.task is not None:
-                self.progress.remove_task(self.task)
-            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
-        self.progress.update(self.task, completed=done, total=total, note=note)
 
     def told(self, plan: Any) -> None:
         """What was read, before anything is learnt of it."""
@@ -264,7 +236,7 @@ class Watch:
             err.print(f"[bold]{event.phase}[/]: {facts}")
         elif event.kind == "step":
             note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
-            self._update(event.phase, event.step, values.get("of") or self.total, note)
+            self.update(event.phase, event.step, values.get("of") or self.total, note)
         elif event.kind == "valid":
             numbers = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
             mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
