@@ -37,7 +37,9 @@ THEIRS: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.0,
     "pad_token_id": PAD,
 }
-SLUGS = ["bert", "roberta", "albert"]
+PRENORM = "roberta_prelayernorm"  # roberta with norms = "before"
+ROBERTAS = ("roberta", PRENORM)
+SLUGS = ["bert", "roberta", "albert", PRENORM]
 LENGTHS = [5, 1, 16, 3, 3, 7, 5, 12]
 
 
@@ -53,8 +55,8 @@ def lively(network: nn.Module) -> None:
 
 
 def made(slug: str, **more: Any) -> Any:
-    cls = model_class(slug)
-    extra = {"embedding": 10} if slug == "albert" else {}
+    cls = model_class("roberta" if slug == PRENORM else slug)
+    extra = {"embedding": 10} if slug == "albert" else {"norms": "before"} if slug == PRENORM else {}
     network = cls(cls.Config(**{**SHAPE, **extra, **more}), VOCABULARY).double()
     lively(network)
     return network.eval()
@@ -63,9 +65,11 @@ def made(slug: str, **more: Any) -> Any:
 def foreign(slug: str) -> Any:
     if slug == "bert":
         network = transformers.BertForPreTraining(transformers.BertConfig(**THEIRS))
-    elif slug == "roberta":
+    elif slug in ROBERTAS:
         kwargs = {**THEIRS, "max_position_embeddings": WINDOW + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-        network = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**kwargs))
+        name = "Roberta" if slug == "roberta" else "RobertaPreLayerNorm"
+        config = getattr(transformers, f"{name}Config")(**kwargs)
+        network = getattr(transformers, f"{name}ForMaskedLM")(config)
     else:
         network = transformers.AlbertForPreTraining(transformers.AlbertConfig(**THEIRS, embedding_size=10))
     lively(network)
@@ -94,16 +98,19 @@ def carried(slug: str, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         halves = {"attention.out": "attention.output.dense", "norm": "attention.output.LayerNorm"}
         feeding = {"wide": "intermediate.dense", "narrow": "output.dense", "norm": "output.LayerNorm"}
         queries, layers = "attention.self.{}", LAYERS
+    if slug == PRENORM:
+        halves["norm"], feeding["norm"] = "attention.LayerNorm", "intermediate.LayerNorm"
+        pairs["last"] = f"{slug}.LayerNorm"
     if slug == "bert":
         pairs |= {"pooler": "bert.pooler.dense", "next_sentence": "cls.seq_relationship"}
         pairs |= {"readout.dense": "cls.predictions.transform.dense"}
         pairs |= {"readout.norm": "cls.predictions.transform.LayerNorm"}
         names["readout.bias"] = "cls.predictions.bias"
-    if slug == "roberta":
+    if slug in ROBERTAS:
         pairs |= {"readout.dense": "lm_head.dense", "readout.norm": "lm_head.layer_norm"}
         names["readout.bias"] = "lm_head.bias"
     positions = given[base + "position_embeddings.weight"]
-    found = {"positions.weight": positions[2:] if slug == "roberta" else positions}
+    found = {"positions.weight": positions[2:] if slug in ROBERTAS else positions}
     for i in range(layers):
         pairs |= {f"attending.{i}.{a}": f"{block}{i}.{b}" for a, b in halves.items()}
         pairs |= {f"feeding.{i}.{a}": f"{block}{i}.{b}" for a, b in feeding.items()}
@@ -134,7 +141,7 @@ def batch(slug: str, kind: str) -> Inputs:
     if kind == "padded":
         inputs.padding = torch.arange(steps) < torch.tensor([9, 1, 4, 7]).unsqueeze(1)
         inputs.ids = ids.masked_fill(~inputs.padding, PAD)
-    if kind in ("segments", "padded") and slug != "roberta":
+    if kind in ("segments", "padded") and slug not in ROBERTAS:
         inputs.segments = (torch.arange(steps) >= torch.tensor([3, 6, 9, 2][:rows]).unsqueeze(1)).long()
     return inputs
 
@@ -142,12 +149,12 @@ def batch(slug: str, kind: str) -> Inputs:
 def answered(slug: str, theirs: Any, inputs: Inputs) -> tuple[Any, Tensor, Any, Any]:
     """Their layers, logits, pooled vector and two logits of pairs."""
     kwargs: dict[str, Any] = {"attention_mask": None if inputs.padding is None else inputs.padding.long()}
-    if slug != "roberta":
+    if slug not in ROBERTAS:
         kwargs["token_type_ids"] = inputs.segments
     body = getattr(theirs, slug)
     out = body(inputs.ids, output_hidden_states=True, **kwargs)
     whole = theirs(inputs.ids, **kwargs)
-    if slug == "roberta":
+    if slug in ROBERTAS:
         return out.hidden_states, whole.logits, None, None
     two = whole.seq_relationship_logits if slug == "bert" else whole.sop_logits
     return out.hidden_states, whole.prediction_logits, out.pooler_output, two

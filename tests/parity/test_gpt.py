@@ -206,18 +206,23 @@ def plainly_fed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Te
 
 
 def both_ways(x: torch.Tensor, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Values and gradients of the part in one function, and of torch's functions one by one."""
+    """Values and gradients in one function, and by torch's functions one by one."""
     found = []
-    for way in (lt.Fed.apply, plainly_fed):
+    dy = torch.randn(len(x), len(weights[-1]), generator=torch.Generator().manual_seed(1)).to(x)
+    for way in WAYS[len(weights)]:
         y = way(x, *weights)
-        found.append([y, *torch.autograd.grad(y.float().sin().sum(), [x, *weights])])
+        found.append([y, *torch.autograd.grad(y, [x, *weights], dy)])
     return found[0], found[1]
 
 
-def test_the_feed_forward_part_in_one_function_is_torchs() -> None:
+WAYS = {4: (lt.Fed.apply, plainly_fed), 2: (lt.Layer.apply, F.linear)}  # by how many weights they have
+
+
+@pytest.mark.parametrize("parts", WAYS)
+def test_layers_in_one_function_are_torchs(parts: int) -> None:
     torch.manual_seed(0)
     shapes = (7, 16), (32, 16), (32,), (16, 32), (16,)
-    x, *weights = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes)
+    x, *weights = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes[: 1 + parts])
     for got, want in zip(*both_ways(x, weights), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
@@ -233,8 +238,26 @@ def test_cublaslt_on_a_gpu_is_torchs(shape: tuple[int, int, int]) -> None:
         (torch.randn(shape, generator=draw, device="cuda") * 0.3).bfloat16().requires_grad_()
         for shape in ((rows, width), (inner, width), (inner,), (width, inner), (width,))
     )
-    for got, want in zip(*both_ways(x, weights), strict=True):
-        assert (got - want).float().norm() <= 0.02 * want.float().norm()
+    for some in (weights, weights[:2]):
+        for got, want in zip(*both_ways(x, some), strict=True):
+            assert (got - want).float().norm() <= 0.02 * want.float().norm()
+
+
+@pytest.mark.parametrize("fused", [0, 1])
+def test_sums_made_on_the_way_are_those_made_apart(fused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever the clock would choose."""
+    if lt.library() is None:
+        pytest.skip("NO CUBLASLT HERE: this test proves nothing")
+    monkeypatch.setattr(lt, "_do", lambda key, *ways: ways[fused]())
+    draw = torch.Generator("cuda").manual_seed(0)
+    dy, x, w, before = (
+        torch.randn(shape, generator=draw, device="cuda", dtype=torch.bfloat16)
+        for shape in ((512, 64), (512, 96), (64, 96), (512, 96))
+    )
+    inner, db = lt.gelu_gradient(dy, w, before)
+    dw, summed = lt.weight_gradient(dy, x)
+    for got, want in ((db, inner.float().sum(0)), (dw, dy.float().t() @ x.float()), (summed, dy.float().sum(0))):
+        assert (got.float() - want).norm() <= 0.01 * want.norm()
 
 
 # ------------------------------------------------------------------------------------------------ recorded steps

@@ -11,7 +11,7 @@ from nextword.contract import Vocabulary
 from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, load_recipe, names
 
-FAMILY = ("bert/", "roberta/", "albert/")
+FAMILY = ("bert/", "roberta/", "albert/", "xlnet/")
 RELEASED = [n for n in names() if n.startswith(FAMILY) and load_recipe(n).reported.get("parameters")]
 
 
@@ -25,6 +25,11 @@ def theirs(recipe: Recipe) -> int:
     """What transformers makes of the same sizes, by their own names."""
     transformers = pytest.importorskip("transformers")
     model = recipe.model
+    if recipe.slug == "xlnet":
+        shape = {"d_model": "width", "n_layer": "layers", "n_head": "heads", "d_inner": "inner"}
+        config = transformers.XLNetConfig(vocab_size=32000, **{key: model[ours] for key, ours in shape.items()})
+        with torch.device("meta"):
+            return sum(p.numel() for p in transformers.XLNetLMHeadModel(config).parameters())
     sizes = {
         "vocab_size": recipe.tokenizer["size"],
         "hidden_size": model["width"],
@@ -44,7 +49,7 @@ def theirs(recipe: Recipe) -> int:
 
 
 def test_all_are_here() -> None:
-    assert len(RELEASED) == 8
+    assert len(RELEASED) == 10
 
 
 @pytest.mark.parametrize("name", RELEASED)

@@ -31,6 +31,13 @@ def test_where_there_is_nothing_to_divide_by() -> None:
     assert spearman(of(1, 1), of(3, 2)) == 0
 
 
+@pytest.mark.parametrize("name", METRICS)
+def test_they_are_pythons_numbers(name: str) -> None:
+    """What compares as numpy's bool cannot be written to a log."""
+    assert type(METRICS[name](of(1, 1, 0, 0, 1), of(1, 0, 0, 1, 1))) is float
+    assert type(METRICS[name](of(0, 0), of(0, 0))) is float
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("classes", [2, 4])
 def test_classes_against_sklearn(seed: int, classes: int) -> None:

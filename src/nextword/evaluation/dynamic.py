@@ -34,6 +34,7 @@ from nextword import nest
 from nextword.checkpoint import RunFolder, full_disk_is_no_loss, replace_file
 from nextword.contract import Inputs, NextwordError, State
 from nextword.evaluation.cache import BLOCK, Part, Progress
+from nextword.layers.graph import recorded
 from nextword.layers.softmax import Linear
 
 FILE = "gradients.safetensors"
@@ -227,8 +228,7 @@ class Adapting:
         torch.cuda.current_stream(place.device).wait_stream(stream)
         if _shapes(after) != shapes or not shapes:  # a state that grows has no fixed place
             return self._step
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        with recorded(stream=stream) as graph:
             h, nats, after = self._step(place, kept)
             nest.copy(kept, after)
 

@@ -1,18 +1,22 @@
-"""Two products of cuBLASLt that torch has no name for: with a gelu at their end, and with a gelu's derivative.
+"""Products of cuBLASLt that torch has no name for: they do at their end what else would walk over memory once more.
 
-    gelu_product     g = gelu(x Wᵀ + b), and what stood before the gelu, for the way back
-    gelu_gradient    (dy W) · gelu'(what stood before)
+    gelu_product      g = gelu(x Wᵀ + b), and what stood before the gelu, for the way back
+    gelu_gradient     (dy W) · gelu'(what stood before), and its sum over the rows: the gradient of b
+    weight_gradient   dyᵀ x, and the sum of dy over the rows: the gradients of W and b
 
 Apart, the gelu reads what the product has just written, and writes as much again: for a GPU, which waits for memory
-between its products, that is a fifth of a feed-forward part. The gelu is its approximation by tanh. Both are operators
-of their own, so that a compiler can place them. They are used once they have given what torch's functions give.
+between its products, that is a fifth of a feed-forward part. The gelu is its approximation by tanh. All are operators
+of their own, so that a compiler can place them. They are used once they have given what torch's functions give; and
+whether a sum is made on the way or apart, by the clock, once for each shape.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Callable
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,7 +30,7 @@ TRIED = 6  # ways to compute a product that are timed once, for each shape
 # From cublasLt.h
 BF16, FP32, COMPUTE = 14, 0, 68  # CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F
 TRANSPOSED_A, TRANSPOSED_B, EPILOGUE, BIAS, AUX, AUX_ROWS = 3, 4, 7, 8, 11, 12  # attributes of a product
-GELU_AUX_BIAS, DGELU = 164, 192  # epilogues
+GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB = 164, 192, 208, 512  # epilogues
 MOST_WORKSPACE = 1  # a preference
 
 
@@ -73,20 +77,22 @@ def _check(code: int, what: str) -> None:
 
 class Plan:
     """One product of one shape: D = A B and its epilogue, all stored by columns, of which a row-major tensor has one a
-    row. The fastest of a few ways is kept.
+    row. `transposed` says of A and B whether they lie there the other way round. The fastest of a few ways is kept.
     """
 
-    def __init__(self, rows: tuple[int, int], inner: int, transposed: bool, epilogue: int, device: int) -> None:
-        lib, (n, m) = library(), rows  # D is (n, m), A (n, inner) or transposed (inner, n), B (inner, m)
+    def __init__(self, rows: tuple[int, int], inner: int, transposed: str, epilogue: int, device: int) -> None:
+        lib, (n, m) = library(), rows  # D is (n, m), A (n, inner) and B (inner, m)
         self.device, self.picked = device, -1
-        self.a = self._layout(*((inner, n) if transposed else (n, inner)))
-        self.b, self.d = self._layout(inner, m), self._layout(n, m)
+        self.a = self._layout(*((inner, n) if "A" in transposed else (n, inner)))
+        self.b = self._layout(*((m, inner) if "B" in transposed else (inner, m)))
+        self.d = self._layout(n, m)
         self.product = c_void_p()
         _check(lib.cublasLtMatmulDescCreate(byref(self.product), COMPUTE, FP32), "cublasLtMatmulDescCreate")
-        self._set(TRANSPOSED_A, c_int32(int(transposed)))
-        self._set(TRANSPOSED_B, c_int32(0))
+        self._set(TRANSPOSED_A, c_int32(int("A" in transposed)))
+        self._set(TRANSPOSED_B, c_int32(int("B" in transposed)))
         self._set(EPILOGUE, c_uint32(epilogue))
-        self._set(AUX_ROWS, c_int64(n))
+        if epilogue != BGRADB:
+            self._set(AUX_ROWS, c_int64(n))
         preference = c_void_p()
         _check(lib.cublasLtMatmulPreferenceCreate(byref(preference)), "cublasLtMatmulPreferenceCreate")
         most = c_uint64(WORKSPACE)
@@ -103,12 +109,14 @@ class Plan:
         )
         self.found = found.value
 
-    def __call__(self, a: Tensor, b: Tensor, d: Tensor, bias: Tensor | None, aux: Tensor) -> None:
+    def __call__(self, a: Tensor, b: Tensor, d: Tensor, bias: Tensor | None, aux: Tensor | None = None) -> None:
+        """`bias` is read, or where the epilogue is the gradient of one, written."""
         if bias is not None:
             self._set(BIAS, c_void_p(bias.data_ptr()))
-        self._set(AUX, c_void_p(aux.data_ptr()))
+        if aux is not None:
+            self._set(AUX, c_void_p(aux.data_ptr()))
         if self.picked < 0:
-            self.picked = self._fastest(a, b, d)
+            self.picked = _quickest([partial(self._run, way, a, b, d) for way in range(self.found)])
         self._run(self.picked, a, b, d)
 
     def _run(self, way: int, a: Tensor, b: Tensor, d: Tensor) -> None:
@@ -137,19 +145,6 @@ class Plan:
             "cublasLtMatmul",
         )
 
-    def _fastest(self, a: Tensor, b: Tensor, d: Tensor) -> int:
-        took = []
-        for way in range(self.found):
-            self._run(way, a, b, d)
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            for _ in range(5):
-                self._run(way, a, b, d)
-            after.record()
-            after.synchronize()
-            took.append((before.elapsed_time(after), way))
-        return min(took)[1]
-
     def _layout(self, rows: int, columns: int) -> c_void_p:
         made = c_void_p()
         _check(
@@ -164,8 +159,38 @@ class Plan:
 
 
 @cache
-def _plan(rows: tuple[int, int], inner: int, transposed: bool, epilogue: int, device: int) -> Plan:
+def _plan(rows: tuple[int, int], inner: int, transposed: str, epilogue: int, device: int) -> Plan:
     return Plan(rows, inner, transposed, epilogue, device)
+
+
+def _quickest(ways: list[Callable[[], None]]) -> int:
+    """Which of these takes the least time; one that cannot be done takes for ever."""
+    took = []
+    for way in ways:
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        try:
+            way()
+            before.record()
+            for _ in range(5):
+                way()
+            after.record()
+            after.synchronize()
+            took.append(before.elapsed_time(after))
+        except RuntimeError:
+            took.append(math.inf)
+    if min(took, default=math.inf) == math.inf:
+        raise RuntimeError("cuBLASLt: no way to compute this product.")
+    return took.index(min(took))
+
+
+_chosen: dict[tuple[Any, ...], int] = {}
+
+
+def _do(key: tuple[Any, ...], *ways: Callable[[], None]) -> None:
+    """One of these, which all have the same result: the quickest, as found when it was first asked for."""
+    if key not in _chosen:
+        _chosen[key] = _quickest(list(ways))
+    ways[_chosen[key]]()
 
 
 # ------------------------------------------------------------------------------------------------ operators
@@ -188,20 +213,49 @@ def gelu_product(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tenso
     (m, k), n = x.shape, len(weight)
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     g, before = x.new_empty(m, n), x.new_empty(m, n)
-    _plan((n, m), k, True, GELU_AUX_BIAS, x.device.index)(weight, x, g, bias, before)
+    _plan((n, m), k, "A", GELU_AUX_BIAS, x.device.index)(weight, x, g, bias, before)
     return g, before
 
 
 @torch.library.custom_op("nextword::gelu_gradient", mutates_args=())
-def gelu_gradient(dy: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """(M, D), (D, N), (M, N) → (dy W) · gelu'(before), (M, N)."""
+def gelu_gradient(dy: Tensor, weight: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """(M, D), (D, N), (M, N) → (dy W) · gelu'(before), (M, N), and its sum over the rows, (N,)."""
     if library() is None or not suits(dy, weight, before):
-        return torch.ops.aten.gelu_backward(dy @ weight, before, approximate="tanh")
-    (m, d), n = dy.shape, weight.shape[1]
+        out = torch.ops.aten.gelu_backward(dy @ weight, before, approximate="tanh")
+        return out, out.sum(0)
+    (m, d), n, device = dy.shape, weight.shape[1], dy.device.index
     dy, weight, before = dy.contiguous(), weight.contiguous(), before.contiguous()
-    out = dy.new_empty(m, n)
-    _plan((n, m), d, False, DGELU, dy.device.index)(weight, dy, out, None, before)
-    return out
+    out, summed = dy.new_empty(m, n), dy.new_empty(n)
+
+    def at_once() -> None:
+        _plan((n, m), d, "", DGELU_BGRAD, device)(weight, dy, out, summed, before)
+
+    def apart() -> None:
+        _plan((n, m), d, "", DGELU, device)(weight, dy, out, None, before)
+        torch.sum(out, 0, out=summed)
+
+    _do(("gelu", m, d, n, device), apart, at_once)
+    return out, summed
+
+
+@torch.library.custom_op("nextword::weight_gradient", mutates_args=())
+def weight_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """(M, N), (M, K) → dyᵀ x, (N, K), and the sum of dy over the rows, (N,)."""
+    if library() is None or not suits(dy, x):
+        return dy.t() @ x, dy.sum(0)
+    (m, n), k, device = dy.shape, x.shape[1], dy.device.index
+    dy, x = dy.contiguous(), x.contiguous()
+    out, summed = dy.new_empty(n, k), dy.new_empty(n)
+
+    def at_once() -> None:
+        _plan((k, n), m, "B", BGRADB, device)(x, dy, out, summed)
+
+    def apart() -> None:
+        torch.mm(dy.t(), x, out=out)
+        torch.sum(dy, 0, out=summed)
+
+    _do(("weight", m, n, k, device), apart, at_once)
+    return out, summed
 
 
 @gelu_product.register_fake
@@ -210,8 +264,13 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @gelu_gradient.register_fake
-def _(dy: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    return dy.new_empty(len(dy), weight.shape[1])
+def _(dy: Tensor, weight: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    return dy.new_empty(len(dy), weight.shape[1]), dy.new_empty(weight.shape[1])
+
+
+@weight_gradient.register_fake
+def _(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    return dy.new_empty(dy.shape[1], x.shape[1]), dy.new_empty(dy.shape[1])
 
 
 class Fed(torch.autograd.Function):
@@ -226,22 +285,37 @@ class Fed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, w1, w2, g, before = ctx.saved_tensors
-        inner = gelu_gradient(dy, w2, before)
-        return inner @ w1, inner.t() @ x, inner.sum(0), dy.t() @ g, dy.sum(0)
+        inner, db1 = gelu_gradient(dy, w2, before)
+        dw2, db2 = weight_gradient(dy, g)
+        return inner @ w1, inner.t() @ x, db1, dw2, db2
+
+
+class Layer(torch.autograd.Function):
+    """W x + b over (M, D), all of one type."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.addmm(b, x, w.t())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return dy @ w, *weight_gradient(dy, x)
 
 
 READY = False  # said once and for all by `make_ready`, for a compiler cannot look into this
 
 
 def make_ready() -> None:
-    """From now on `fed` makes use of both, if they can be used here."""
+    """From now on `fed` and `linear` make use of them, if they can be used here."""
     global READY
     READY = usable()
 
 
 @cache
 def usable() -> bool:
-    """Whether both do here what torch's functions do, tried once on a small case."""
+    """Whether they do here what torch's functions do, tried once on a small case."""
     if library() is None:
         return False
     draw = torch.Generator("cuda").manual_seed(0)
@@ -250,10 +324,11 @@ def usable() -> bool:
         for shape in ((64, 32), (48, 32), (48,), (64, 32), (32, 48))
     )
     before = F.linear(x, w, b)
-    wanted = F.gelu(before, approximate="tanh"), torch.ops.aten.gelu_backward(dy @ back, before, approximate="tanh")
+    inner = torch.ops.aten.gelu_backward(dy @ back, before, approximate="tanh")
+    wanted = F.gelu(before, approximate="tanh"), inner, inner.sum(0), dy.t() @ x, dy.sum(0)
     try:
         g, kept = gelu_product(x, w, b)
-        found = g, gelu_gradient(dy, back, kept)
+        found = g, *gelu_gradient(dy, back, kept), *weight_gradient(dy, x)
     except RuntimeError:
         return False
     return all(bool((one - other).norm() <= 0.01 * other.norm()) for one, other in zip(found, wanted, strict=True))
@@ -261,11 +336,25 @@ def usable() -> bool:
 
 def fed(x: Tensor, wide: Any, narrow: Any) -> Tensor:
     """The feed-forward part of a block, (…, D) → (…, D): two layers with biases, and the gelu between them."""
-    kind = x.device.type
-    halves = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
-    fits = not any(n % 16 for n in wide.weight.shape)
-    if not (READY and halves and fits and x.is_cuda and wide.bias is not None and torch.is_grad_enabled()):
+    if not learns(x, wide):
         return narrow(F.gelu(wide(x), approximate="tanh"))
-    with torch.autocast(kind, enabled=False):
-        given = [t.to(torch.bfloat16) for t in (x.flatten(0, -2), wide.weight, wide.bias, narrow.weight, narrow.bias)]
-        return Fed.apply(*given).view(x.shape)
+    return _in_16_bits(Fed, x, wide.weight, wide.bias, narrow.weight, narrow.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(…, K), (N, K), (N,) → (…, N): where `learns` says so, a layer whose gradients are made as above."""
+    return _in_16_bits(Layer, x, weight, bias)
+
+
+def learns(x: Tensor, layer: Any) -> bool:
+    """Whether a layer is trained where and how these products can be used."""
+    if not (READY and x.is_cuda and torch.is_grad_enabled()) or layer.bias is None:
+        return False
+    fits = not any(n % 16 for n in layer.weight.shape)
+    return fits and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+
+
+def _in_16_bits(function: Any, x: Tensor, *weights: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        given = [t.to(torch.bfloat16) for t in (x.flatten(0, -2), *weights)]
+        return function.apply(*given).view(*x.shape[:-1], -1)

@@ -280,11 +280,16 @@ class _OnePass(torch.autograd.Function):
             total = torch.zeros((), dtype=torch.float32, device=h.device)
             summed: Tensor | None = None
             for rows, rows_targets, rows_grad in zip(*(t.chunk(chunks) for t in (h, targets, grad_h)), strict=True):
-                x = F.pad(rows.to(torch.bfloat16), (0, _up(width + 1, 8) - width))
-                x[:, width] = 1
+                x = rows.to(torch.bfloat16)
+                if bias is not None:
+                    x = F.pad(x, (0, _up(width + 1, 8) - width))
+                    x[:, width] = 1
                 z = torch.mm(x[:, :width], w.t())
                 total += kernels.softmax_gradient(z, plus, rows_targets, size).sum()
-                rows_grad.copy_(torch.mm(z, w))
+                if rows_grad.dtype == z.dtype:
+                    torch.mm(z, w, out=rows_grad)
+                else:
+                    rows_grad.copy_(torch.mm(z, w))
                 part = torch.mm(z.t(), x)[:size]
                 summed = part if chunks == 1 else part.float() if summed is None else summed.add_(part)
             if summed is None:  # no rows at all

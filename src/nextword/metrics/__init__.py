@@ -28,7 +28,7 @@ def accuracy(gold: np.ndarray, said: np.ndarray) -> float:
 
 def f1(gold: np.ndarray, said: np.ndarray, positive: int = 1) -> float:
     """2 · both / (right ones + said ones)."""
-    both = np.sum((gold == positive) & (said == positive))
+    both = float(np.sum((gold == positive) & (said == positive)))
     return _ratio(2.0 * both, float(np.sum(gold == positive) + np.sum(said == positive)))
 
 

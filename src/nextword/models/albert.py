@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nextword.contract import NextwordError, Vocabulary
 from nextword.layers.products import Product
-from nextword.models.bidirectional import Bidirectional
+from nextword.models.bidirectional import Bidirectional, check_norms
 from nextword.models.causal import check_sizes
 from nextword.models.windowed import check_heads, draw
 
@@ -36,10 +36,12 @@ class ALBERTConfig:
     inner: int = 0  # between the two products of a block; 0: four times the width
     dropout: float = 0.1  # of embeddings, attention and what is added to the sum
     epsilon: float = 1e-12  # of the norms
+    norms: str = "after"  # each half of a block, or "before" it: so the network learns at once, and at a higher rate
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self)
+        check_norms(self)
         if self.share not in SHARE:
             raise NextwordError(f"[model] share = '{self.share}': layers share {', '.join(SHARE[:-1])} or {SHARE[-1]}.")
 

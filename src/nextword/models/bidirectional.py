@@ -2,7 +2,8 @@
 
     ids ─ E[token] + P[position] + S[segment], norm ─▶ blocks ─▶ vectors (B, T, D) ─┬─ readout: log p of a hidden token
                                                                                    └─ the first one's: pooled, pairs
-    block:   x = norm(x + attention(x))     x = norm(x + W₂ gelu(W₁ x))
+    block:   x = norm(x + attention(x))     x = norm(x + W₂ gelu(W₁ x))          the norms "after" each half, or
+             x = x + attention(norm(x))     x = x + W₂ gelu(W₁ norm(x))          "before" it, and one more at the end
 
 Texts come padded or packed end to end (layers/full_attention.py); no text sees another.
 """
@@ -31,41 +32,50 @@ from nextword.tokens.marks import Marks
 # Tokens read at once on a CPU where nothing is to be learnt. What blocks make in between then stays in the cache, in
 # memory that serves again in the next part: fresh pages cost a thirtieth of the time, and there are many of them.
 PART = 1024
+NORMS = ("after", "before")
 PREDICTED = 0.15  # the share of tokens that the readout reads in training, by every one of these papers
+
+
+def check_norms(config: Any) -> None:
+    if config.norms not in NORMS:
+        raise NextwordError(f"[model] norms = {config.norms!r}: they stand {' or '.join(NORMS)} each half of a block.")
 
 
 # ------------------------------------------------------------------------------------------------ parts
 
 
 class Attend(nn.Module):
-    """The first half of a block: x = norm(x + attention(x))."""
+    """The first half of a block: x = norm(x + attention(x)), or x + attention(norm(x))."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.dropout = config.dropout
+        self.dropout, self.first = config.dropout, config.norms == "before"
         self.attention = FullAttention(config.width, config.heads, config.dropout)
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
         """(B, T, D) → the same, or (K, D) at the flat positions `at`."""
-        y = F.dropout(self.attention(x, layout, at), self.dropout, self.training)
-        return self.norm(_added(y, taken(x, at)))
+        y = F.dropout(self.attention(self.norm(x) if self.first else x, layout, at), self.dropout, self.training)
+        y = _added(y, taken(x, at))
+        return y if self.first else self.norm(y)
 
 
 class Feed(nn.Module):
-    """The second half: x = norm(x + W₂ gelu(W₁ x)). The gelu is exact ("none"), or its approximation by "tanh"."""
+    """The second half: x = norm(x + W₂ gelu(W₁ x)), or x + W₂ gelu(W₁ norm(x)). The gelu is exact ("none"), or its
+    approximation by "tanh"."""
 
     def __init__(self, config: Any, gelu: str) -> None:
         super().__init__()
-        self.dropout, self.gelu = config.dropout, gelu
+        self.dropout, self.gelu, self.first = config.dropout, gelu, config.norms == "before"
         inner = config.inner or 4 * config.width
         self.wide = Product(config.width, inner)
         self.narrow = Product(inner, config.width)
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.narrow(_gelu(self.wide(x), self.gelu))
-        return self.norm(_added(F.dropout(y, self.dropout, self.training), x))
+        y = self.narrow(_gelu(self.wide(self.norm(x) if self.first else x), self.gelu))
+        y = _added(F.dropout(y, self.dropout, self.training), x)
+        return y if self.first else self.norm(y)
 
 
 class Masked(Linear):
@@ -128,6 +138,7 @@ class Bidirectional(Saved):
         self.norm = nn.LayerNorm(entry, config.epsilon)
         self.attending = nn.ModuleList(Attend(config) for _ in range(attending))
         self.feeding = nn.ModuleList(Feed(config, self.gelu) for _ in range(feeding))
+        self.last = nn.LayerNorm(config.width, config.epsilon) if config.norms == "before" else None
         self.pooler = Product(config.width, config.width) if pairs else None
         self.next_sentence = Product(config.width, 2) if pairs else None
         self.readout: Any = Masked(self.embedding, config, self.gelu)
@@ -262,6 +273,8 @@ class Bidirectional(Saved):
             else:
                 x = _block(attend, feed, x, layout, here)
             outputs.append(x)
+        if self.last is not None:
+            outputs[-1] = self.last(x)
         return outputs if at is None else outputs[-1:]
 
 

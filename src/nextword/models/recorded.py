@@ -26,6 +26,7 @@ from torch import Tensor
 
 from nextword.layers import past
 from nextword.layers.eight_bits import EightBits
+from nextword.layers.graph import recorded
 from nextword.layers.step_kernels import added_norm, attend, available, linear
 
 LEAST = 128  # slots of the smallest graph
@@ -124,9 +125,9 @@ class FixedStep:
                 self.work()
                 self.kept["length"].copy_(length)
         torch.cuda.current_stream(self.last.device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with recorded() as graph:
             self.log_probs = self.work()
+        self.graph = graph
         self.kept["length"].copy_(length)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from nextword.contract import Encoding, Framed, Vocabulary
-from nextword.models.bidirectional import Bidirectional
+from nextword.models.bidirectional import Bidirectional, check_norms
 from nextword.models.causal import check_sizes
 from nextword.models.windowed import check_heads, draw
 from nextword.tokens.marks import Marks
@@ -30,10 +30,12 @@ class RoBERTaConfig:
     inner: int = 0  # between the two products of a block; 0: four times the width
     dropout: float = 0.1  # of embeddings, attention and what is added to the sum
     epsilon: float = 1e-5  # of the norms
+    norms: str = "after"  # each half of a block, or "before" it: so the network learns at once, and at a higher rate
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self)
+        check_norms(self)
 
 
 class RoBERTa(Bidirectional):

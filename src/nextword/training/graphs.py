@@ -14,6 +14,7 @@ import torch
 
 from nextword import nest
 from nextword.contract import Batch, Inputs, State
+from nextword.layers.graph import recorded
 
 MOST = 160  # graphs; shapes beyond are trained on as usual
 
@@ -61,9 +62,8 @@ class Graphs:
         graph.replay()
 
     def _record(self, shape: tuple[int, ...], batch: Batch) -> None:
-        graph = torch.cuda.CUDAGraph()
         place = _moved(batch, self.device)
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        with recorded(pool=self.pool, stream=self.stream) as graph:
             nest.copy(self.state, nest.detach(self.work(place, self.state)))
         self.pool = self.pool or graph.pool()
         self.recorded[shape] = (graph, place)
