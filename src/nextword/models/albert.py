@@ -3,7 +3,7 @@
 Lan, Chen, Goodman, Gimpel, Sharma & Soricut, "ALBERT: A Lite BERT for Self-supervised Learning of Language
 Representations" (2020). Against `bert`: the embedding is factorised, V × E and E × D with a small E; layers share
 their weights, all of them or those of one half of the block (`share`, section 4.5 of the paper); of two texts it is
-asked whether they were swapped, not whether one is of another document; the gelu is approximated by tanh.
+asked whether they were swapped, not whether one is of another document; the gelu is approximated by tanh, or `exact`.
 
     tokens ─ E = 128 ─▶ D ─▶ [block] ─▶ [the same block] ─▶ … ─▶ D ─▶ E ─ tokens
 """
@@ -36,6 +36,7 @@ class ALBERTConfig:
     inner: int = 0  # between the two products of a block; 0: four times the width
     dropout: float = 0.1  # of embeddings, attention and what is added to the sum
     epsilon: float = 1e-12  # of the norms
+    exact: bool = False  # the gelu by its definition, as in the first release; else its approximation by tanh
     norms: str = "after"  # each half of a block, or "before" it: so the network learns at once, and at a higher rate
 
     def __post_init__(self) -> None:
@@ -48,12 +49,12 @@ class ALBERTConfig:
 
 class ALBERT(Bidirectional):
     Config = ALBERTConfig
-    gelu = "tanh"
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         attending = 1 if config.share in ("attention", "all") else config.layers
         feeding = 1 if config.share in ("feed-forward", "all") else config.layers
-        super().__init__(config, vocabulary, config.embedding, config.segments, attending, feeding, pairs=True)
+        gelu, entry = "none" if config.exact else "tanh", config.embedding
+        super().__init__(config, vocabulary, entry, config.segments, attending, feeding, pairs=True, gelu=gelu)
         self.lift = Product(config.embedding, config.width)
         draw(self)
 

@@ -122,10 +122,16 @@ class Bidirectional(Saved):
     first (class 0) or not; the others have None there.
     """
 
-    gelu = "none"
-
     def __init__(
-        self, config: Any, vocabulary: Vocabulary, entry: int, segments: int, attending: int, feeding: int, pairs: bool
+        self,
+        config: Any,
+        vocabulary: Vocabulary,
+        entry: int,
+        segments: int,
+        attending: int,
+        feeding: int,
+        pairs: bool,
+        gelu: str = "none",
     ) -> None:
         super().__init__(config, vocabulary)
         self.window: int = config.window
@@ -137,11 +143,11 @@ class Bidirectional(Saved):
         self.segments = nn.Embedding(segments, entry)
         self.norm = nn.LayerNorm(entry, config.epsilon)
         self.attending = nn.ModuleList(Attend(config) for _ in range(attending))
-        self.feeding = nn.ModuleList(Feed(config, self.gelu) for _ in range(feeding))
+        self.feeding = nn.ModuleList(Feed(config, gelu) for _ in range(feeding))
         self.last = nn.LayerNorm(config.width, config.epsilon) if config.norms == "before" else None
         self.pooler = Product(config.width, config.width) if pairs else None
         self.next_sentence = Product(config.width, 2) if pairs else None
-        self.readout: Any = Masked(self.embedding, config, self.gelu)
+        self.readout: Any = Masked(self.embedding, config, gelu)
 
     def halves(self) -> Iterator[tuple[Attend, Feed]]:
         """Layer by layer, shared or not."""

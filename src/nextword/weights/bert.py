@@ -85,7 +85,7 @@ def _bert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
 
 def _albert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     return {
-        "hidden_act": ("gelu_new", "gelu_pytorch_tanh"),
+        "hidden_act": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
         "position_embedding_type": ("absolute",),
         "inner_group_num": (1,),
         "num_hidden_groups": (1, settings["layers"]),
@@ -125,6 +125,7 @@ def _unused(said: Said, where: str = "config.json") -> int:
 
 def _in_groups(settings: dict[str, Any], said: Said, where: str) -> list[str]:
     settings["share"] = "all" if settings["share"] == 1 else "none"
+    settings["exact"] = said["hidden_act"] == "gelu"
     return _four_times(settings, said, where)
 
 
@@ -142,6 +143,7 @@ def _roberta_said(said: dict[str, Any], settings: Mapping[str, Any], vocabulary:
 def _albert_said(said: dict[str, Any], settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
     _padded(said, settings, vocabulary)
     said["num_hidden_groups"] = 1 if settings["share"] == "all" else settings["layers"]
+    said["hidden_act"] = "gelu" if settings["exact"] else "gelu_new"
 
 
 def _masked(batches: str) -> Any:
@@ -232,8 +234,10 @@ ALBERT = Family(
         "hidden_dropout_prob": 0.0,
         "embedding_size": 128,
         "num_hidden_groups": 1,
+        "hidden_act": "gelu_new",
     },
     fixed=_albert,
+    free={"exact": lambda config: True},  # hidden_act says it
     understood=_in_groups,
     spoken=_albert_said,
     names={

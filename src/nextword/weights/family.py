@@ -127,7 +127,7 @@ class Family:
                     f"[model] {ours.name} = {value!r}: {self.architecture} knows no such thing and computes as with "
                     f"{ours.name} = {usual!r}, so the weights would give other numbers there. Nothing was written."
                 )
-        settings = {ours: getattr(config, ours) for ours in self.settings}
+        settings = {ours.name: getattr(config, ours.name) for ours in fields(config)}
         said: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
         said |= {key: settings[ours] for ours, keys in self.settings.items() for key in keys}
         said |= {key: allowed[0] for key, allowed in self.fixed(settings).items()}
