@@ -8,6 +8,8 @@ import pytest
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and threads that wait spin
 
+pytest.register_assert_rewrite("tests.their_folders")  # it asserts what tests are about: failures shall show both sides
+
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from nextword.batching.prepare import Stream
 from nextword.checkpoint import RunFolder
@@ -58,3 +59,32 @@ def walk(size: int, length: int, seed: int = 0) -> np.ndarray:
 
 def events_of(found: Iterator[Event] | list[Event], kind: str) -> list[Event]:
     return [event for event in found if event.kind == kind]
+
+
+# ------------------------------------------------------------------------------------------------ of one network
+
+SIZE = 12
+MODEL = {"width": 8}
+ROWS = {"kind": "rows", "rows": 4, "length": 5}
+TRAIN, VALIDATION = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
+
+
+def job(folder: Path, **phase: Any) -> Any:
+    """Of an LSTM on ids that can be learnt a little, unless the phase says otherwise."""
+    options: dict[str, Any] = {"batches": ROWS, "valid": VALIDATION, "train": TRAIN, "save": 1e9, "log": 5}
+    options |= phase
+    return small_job(folder, options.pop("slug", "lstm"), options.pop("model", MODEL), SIZE, **options)
+
+
+def run(folder: Path, **phase: Any) -> tuple[Any, list[Event]]:
+    made = job(folder, **phase)
+    events = list(descend(made))
+    return made.network, events
+
+
+def weights(network: nn.Module) -> dict[str, Tensor]:
+    return {name: t.detach().clone() for name, t in network.state_dict().items()}
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

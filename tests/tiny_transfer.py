@@ -88,3 +88,13 @@ def run_of(folder: Path, slug: str = "bert", seed: int = 0, **model: Any) -> Pat
     network = cls(cls.Config(**shape), vocabulary(tokenizer))
     create_run(folder, recipe, tokenizer, lambda place: network)
     return folder
+
+
+def furnished(folder: Path) -> Path:
+    """The folder, with a run of each network above and labelled files: of a colour, of a pair, of a count."""
+    for slug in SPECS:
+        run_of(folder / slug, slug)
+    written(folder / "colour.csv", ["text", "label"], coloured(300))
+    written(folder / "pair.csv", ["text", "second", "label"], paired(300))
+    written(folder / "count.csv", ["text", "label"], counted(300))
+    return folder

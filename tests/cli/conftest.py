@@ -22,6 +22,24 @@ TALE = "the king of a land went to see his house and all the people that were in
 WORDS = [*TALE.split(), "for", "we", "have", "no", "bread", "and", "water", "is", "far", "ångström", "naïve"]
 QUICK = ("--set", 'tokenizer={kind="bytes"}', "--set", "model.width=16", "--set", "phase.0.steps=10")
 
+# p(a) = 0.1, p(b) = 0.2, p(</s>) = 0.4, p(<unk>) = 0.3; p(a | <s>) = 0.5; after <s>, others at 0.5 / (1 − 0.1)
+BY_HAND = """\\data\\
+ngram 1=5
+ngram 2=1
+
+\\1-grams:
+-0.5228787\t<unk>
+-99\t<s>\t-0.2552725
+-0.39794\t</s>
+-1\ta\t0
+-0.69897\tb\t0
+
+\\2-grams:
+-0.30103\t<s> a
+
+\\end\\
+"""
+
 Cli = Callable[..., Result]
 
 
@@ -90,6 +108,34 @@ def trained(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of it to do anything with."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Path:
+    path = tmp_path / "hand.arpa"
+    path.write_text(BY_HAND)
+    return path
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lines of few words, among them names that an ARPA file keeps for itself."""
+    folder, draw = tmp_path_factory.mktemp("data"), random.Random(3)
+    words = ["king", "land", "house", "went", "naïve", "東京", "<s>", "</s>", "<UNK>", "<unk>", "#", "it's", '"']
+    for split, count in (("train", 300), ("valid", 20), ("test", 40)):
+        lines = [" ".join(draw.choices(words, range(len(words), 0, -1), k=draw.randint(1, 9))) for _ in range(count)]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def words(cli: Cli, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of n-grams of words on those lines; not to be changed."""
+    folder = tmp_path_factory.mktemp("words") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        cli("train", "ngram/kn5", "--data", data, "--out", folder, "--set", "model.order=3")
+    return folder
 
 
 def contents(folder: Path) -> dict[str, bytes]:

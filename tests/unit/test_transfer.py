@@ -1,4 +1,4 @@
-"""A head over a network: what it reads, batches of uneven length, and the one loop, to the same bits."""
+"""A head over a network through the one loop: saved, resumed to the same bits, and several tasks in one table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
+from tests.tiny_transfer import coloured, furnished, written
 
 import nextword
 from nextword import transfer
-from nextword.batching.examples import Bucketed, Examples, joined
 from nextword.checkpoint import RunFolder
-from nextword.contract import Framed, NextwordError, Unsupported
-from nextword.heads import FILE, Headed, mean
-from nextword.heads.framing import examples
-from nextword.models.frames import SPREAD, collate, combine, spoken
-from nextword.objectives.task import Task
+from nextword.contract import NextwordError, Unsupported
+from nextword.heads import FILE
 from nextword.predicting import Classifier
-from nextword.transfer.plan import headed, make_plan
+from nextword.transfer.plan import make_plan
 from nextword.transfer.run import Outcome, averages
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
@@ -30,14 +26,7 @@ QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropou
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of untrained networks, and labelled files."""
-    folder = tmp_path_factory.mktemp("transfer")
-    for slug in SPECS:
-        run_of(folder / slug, slug)
-    written(folder / "colour.csv", ["text", "label"], coloured(300))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(300))
-    written(folder / "count.csv", ["text", "label"], counted(300))
-    return folder
+    return furnished(tmp_path_factory.mktemp("transfer"))
 
 
 def moved(place: Path, name: str, slug: str = "bert", data: str = "colour", **options: Any) -> Outcome:
@@ -46,261 +35,6 @@ def moved(place: Path, name: str, slug: str = "bert", data: str = "colour", **op
     return transfer.run(
         recipe, place / slug, str(place / f"{data}.csv"), place / name, changes=changes, device="cpu", **options
     )
-
-
-# ------------------------------------------------------------------------------------------------ batches
-
-
-def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examples:
-    draw = np.random.default_rng(seed)
-    frames = []
-    for _ in range(n * each):
-        size = int(draw.integers(2, 12))
-        frames.append(Framed(draw.integers(5, 99, size), size - 1, np.arange(size) % 2))
-    return joined(frames, np.arange(n), each, packs)
-
-
-def test_every_example_comes_once_an_epoch_and_like_lengths_together() -> None:
-    text, layout = some(70), Bucketed(rows=8, stretch=3)
-    batches = layout.batches(text, 1, 0)
-    for _ in range(2):
-        epoch = [next(batches) for _ in range(layout.per_epoch(text))]
-        assert sorted(i for batch in epoch for i in batch.targets.tolist()) == list(range(70))
-    assert layout.per_epoch(text) == 9
-    order = layout.epoch(text, 1, 0)
-    spread = np.mean([np.ptp(text.lengths[chosen]) for chosen in order])
-    assert spread < 4 < np.ptp(text.lengths)
-    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.epoch(text, 2, 0)))
-    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.epoch(text, 1, 1)))
-
-
-def test_a_batch_depends_on_seed_and_step_alone() -> None:
-    text, layout = some(50), Bucketed(rows=8)
-    batches = layout.batches(text, 3, 0)
-    whole = [next(batches) for _ in range(12)]
-    for step in (0, 5, 7, 11):
-        again = next(layout.batches(text, 3, step))
-        assert torch.equal(again.inputs.ids, whole[step].inputs.ids)
-        assert torch.equal(again.targets, whole[step].targets)
-
-
-@pytest.mark.parametrize("each", [1, 2])
-def test_packed_and_padded_hold_the_same(each: int) -> None:
-    text = some(9, each)
-    chosen = np.array([4, 0, 8])
-    packed, padded = (Bucketed(pack=pack).batch(text, chosen, 0) for pack in (True, False))
-    assert packed.inputs.starts is not None
-    assert packed.inputs.starts[-1] == packed.inputs.ids.shape[1] == text.lengths[chosen].sum()
-    assert padded.inputs.padding is not None
-    there = padded.inputs.padding
-    assert torch.equal(padded.inputs.ids[there], packed.inputs.ids[0])
-    assert padded.inputs.segments is not None
-    assert packed.inputs.segments is not None
-    assert torch.equal(padded.inputs.segments[there], packed.inputs.segments[0])
-    assert there[:, -1].any()  # no longer than the longest
-    first, second = (b.inputs.ids.reshape(-1)[b.at] for b in (packed, padded))
-    assert torch.equal(first, second)  # the same tokens speak
-    frames = [int(i) * each + k for i in chosen for k in range(each)]
-    assert first.tolist() == [int(text.ids[text.starts[f] + text.speaks[f]]) for f in frames]
-    assert packed.targets.tolist() == [4, 0, 8]
-
-
-def test_the_first_tokens_of_a_set() -> None:
-    text = some(20, 2)
-    part = text.first(40)
-    assert 1 <= len(part) < 20
-    assert len(part.ids) == part.starts[-1] <= 40
-    assert len(part.speaks) == 2 * len(part)
-    assert text.first(None) is text
-    assert len(text.first(1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("batches", "said"),
-    [
-        ({"rows": 0}, "rows = 0"),
-        ({"pack": "yes"}, "pack = 'yes'"),
-        ({"width": 3}, "take rows, length, stretch, pack"),
-        ({"kind": "rows"}, "batches of kind examples"),
-    ],
-)
-def test_batches_that_make_no_sense(batches: dict[str, Any], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Task(batches)
-    with pytest.raises(NextwordError, match="language = -1"):
-        Task({}, language=-1)
-
-
-# ------------------------------------------------------------------------------------------------ what a head reads
-
-
-def made(
-    place: Path, slug: str, data: str = "pair", reads: str = "speaker", changes: tuple[str, ...] = ()
-) -> tuple[Headed, Any]:
-    changes = (f"task.reads={reads}", *changes)
-    plan = make_plan("bert/finetune", place / slug, str(place / f"{data}.csv"), changes=changes)
-    torch.manual_seed(1)
-    network = headed(plan.recipe, plan.tokenizer).eval()
-    with torch.no_grad():
-        for p in network.parameters():
-            p.add_(torch.randn_like(p) * 0.1)  # so that nothing is zero, or one, by chance
-    return network, plan
-
-
-@pytest.mark.parametrize("slug", list(SPECS))
-def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
-    """By hand, of the frames padded by `collate`."""
-    network, plan = made(place, slug)
-    under = network.under
-    rows = plan.data.splits["dev"]
-    pairs = list(zip(*(plan.tokenizer.encode_batch(c[:5]) for c in (rows.texts, rows.seconds)), strict=True))
-    frames = [frame for pair in pairs for frame in under.frames("entail", pair)]
-    inputs, speaks = collate(frames, pad=0)
-    with torch.no_grad():
-        x = spoken(under.encode(inputs)[0][-1], speaks)
-        if slug in ("bert", "albert"):
-            x = under.pooled(x)
-        elif slug in ("roberta", "xlnet"):
-            assert network.dense is not None
-            x = torch.tanh(network.dense(x))
-        else:
-            assert network.dense is None
-        by_hand = network.out(combine("entail", x.unsqueeze(1)))
-        model = Classifier(network, plan.tokenizer, plan.settings, 128)
-        said = model.said(rows.texts[:5], rows.seconds[:5])
-    assert np.allclose(said, by_hand.numpy(), atol=1e-5)
-
-
-def test_both_orders_of_two_alike_texts_are_added_up(place: Path) -> None:
-    plan = make_plan("gpt1/finetune", place / "gpt1", str(place / "pair.csv"), changes=["task.frame=similar"])
-    assert plan.examples["train"].each == 2
-    model = Classifier(headed(plan.recipe, plan.tokenizer), plan.tokenizer, plan.settings, 32)
-    one, other = model.said(["red king", "a river"], ["a river", "red king"])
-    assert np.allclose(one, other, atol=1e-6)
-    assert plan.recipe.model["extra"] == 3
-
-
-@pytest.mark.parametrize("slug", ["bert", "lstm"])
-def test_the_mean_of_a_frame(place: Path, slug: str) -> None:
-    network, plan = made(place, slug, "colour", "mean")
-    assert network.dense is None
-    assert not network.pools
-    text = "the king saw a red house"
-    with torch.no_grad():
-        frame = network.under.frame(plan.tokenizer.encode(text))
-        inputs, _ = collate([frame], pad=0)
-        by_hand = network.out(network.under.encode(inputs)[0][-1].mean(1))
-        said = Classifier(network, plan.tokenizer, plan.settings, 128).said([text, "a", "the new queen"])
-    assert np.allclose(said[0], by_hand[0].numpy(), atol=1e-5)
-
-
-def test_means_of_both_layouts_are_equal() -> None:
-    text = some(6)
-    packed, padded = (Bucketed(pack=pack).batch(text, np.arange(6), 0) for pack in (True, False))
-    h = torch.randn(99, 4)
-    a, b = (mean(h[batch.inputs.ids], batch.inputs) for batch in (packed, padded))
-    assert torch.allclose(a, b, atol=1e-6)
-    for i in range(6):
-        own = text.ids[text.starts[i] : text.starts[i + 1]]
-        assert torch.allclose(a[i], h[own].mean(0), atol=1e-6)
-
-
-@pytest.mark.parametrize("slug", list(SPECS))
-@pytest.mark.parametrize("reads", ["speaker", "mean"])
-def test_together_or_one_by_one_packed_or_padded(place: Path, slug: str, reads: str) -> None:
-    network, plan = made(place, slug, "pair", reads)
-    model = Classifier(network, plan.tokenizer, plan.settings, 128)
-    rows = plan.data.splits["dev"]
-    together = model.said(rows.texts, rows.seconds)
-    single = [model.said([a], [b])[0] for a, b in zip(rows.texts[:6], rows.seconds[:6], strict=True)]
-    assert np.allclose(together[:6], single, atol=1e-5)
-    dev = plan.examples["dev"]
-    with torch.no_grad():
-        for pack in (True, False):
-            batch = Bucketed(pack=pack).batch(dev, np.arange(len(dev)), 0)
-            assert np.allclose(network(batch).numpy(), together, atol=1e-5)
-
-
-def test_gradients_of_packed_and_padded_are_equal(place: Path) -> None:
-    grads = []
-    for pack in (True, False):
-        network, plan = made(place, "bert")
-        batch = Bucketed(pack=pack).batch(plan.examples["train"], np.arange(20), 0)
-        Task({}).loss(network, batch, None).value.backward()
-        grads.append({name: p.grad for name, p in network.named_parameters() if p.grad is not None})
-    assert grads[0].keys() == grads[1].keys()
-    for name, grad in grads[0].items():
-        assert torch.allclose(grad, grads[1][name], atol=1e-5), name
-    assert "under.pooler.weight" in grads[0]
-    assert not any("readout" in name for name in grads[0])
-
-
-def test_a_new_head_is_small_and_has_no_bias(place: Path) -> None:
-    network = headed(make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place))
-    assert network.dense is not None
-    for layer in (network.dense, network.out):
-        assert torch.all(layer.bias == 0)
-    assert abs(float(network.dense.weight.detach().std()) - SPREAD) < 0.1 * SPREAD
-
-
-def _tokens(place: Path) -> Any:
-    from nextword.tokens import load_tokenizer
-
-    return load_tokenizer(place / "roberta" / "tokenizer.json")
-
-
-def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
-    network, plan = made(place, "bert")
-    found, cut = examples(network.under, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20)
-    assert cut == 1
-    assert np.diff(found.starts).tolist() == [20, 5]
-    names = plan.tokenizer.special
-    assert found.ids[:20].tolist().count(names["[SEP]"]) == 2
-    assert found.segments is not None
-    assert found.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
-    with pytest.raises(NextwordError, match="Examples may have 4 tokens, of which the frame itself takes 3"):
-        examples(network.under, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
-
-
-# ------------------------------------------------------------------------------------------------ the loss
-
-
-def test_classes_by_cross_entropy_and_numbers_by_squares(place: Path) -> None:
-    network, plan = made(place, "bert", "colour")
-    batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
-    loss = Task({}).loss(network, batch, None)
-    log_p = network(batch).log_softmax(-1)
-    assert loss.count == 10
-    assert torch.allclose(loss.value, -log_p[torch.arange(10), batch.targets].mean(), atol=1e-6)
-    network, plan = made(place, "bert", "count")
-    assert plan.settings.kind == "regress"
-    batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
-    loss = Task({}).loss(network, batch, None)
-    assert torch.allclose(loss.nats, ((network(batch)[:, 0] - batch.targets) ** 2).sum(), atol=1e-5)
-    scaled = plan.examples["train"].labels
-    assert abs(scaled.mean()) < 1e-5
-    assert abs(scaled.std() - 1) < 1e-5
-
-
-def test_the_language_beside_the_task(place: Path) -> None:
-    network, plan = made(place, "gpt1", "colour", changes=("model.dropout=0.0", "task.dropout=0.0"))
-    batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
-    network.train()
-    alone, beside = (Task({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
-    assert set(beside.parts) == {"task", "language"}
-    assert torch.allclose(beside.value, alone.value + 0.5 * beside.parts["language"], atol=1e-5)
-    rows = network.under.encode(batch.inputs)[0][-1].detach()
-    nats, count = 0.0, 0
-    for row, ids, there in zip(rows, batch.inputs.ids, batch.inputs.padding, strict=True):
-        for t in range(int(there.sum()) - 1):
-            if ids[t + 1] < network.vocabulary.size:
-                nats -= network.under.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
-                count += 1
-    assert float(beside.parts["language"]) == pytest.approx(nats / count, rel=1e-4)
-    sees_both, plan = made(place, "bert", "colour")
-    batch = Bucketed().batch(plan.examples["train"], np.arange(2), 0)
-    with pytest.raises(Unsupported, match="read from left to right"):
-        Task({}, language=0.5).loss(sees_both.train(), batch, None)
 
 
 # ------------------------------------------------------------------------------------------------ through the loop

@@ -9,12 +9,13 @@ import bz2
 import codecs
 import gzip
 import io
+import json
 import lzma
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from nextword.contract import NextwordError
 
@@ -113,6 +114,22 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
             rest += piece
     if rest:
         yield rest
+
+
+def json_objects(name: str | Path, source: Iterable[str], example: str = "") -> Iterator[dict[str, Any]]:
+    """JSON lines: the object of each line that is not empty. `example` goes on from "Expected one object a line"."""
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as problem:
+            raise NextwordError(
+                f"{name}, line {number} is not JSON: {problem}. Expected one object a line{example}."
+            ) from None
+        if not isinstance(found, dict):
+            raise NextwordError(f"{name}, line {number} is no JSON object. Expected one object a line{example}.")
+        yield found
 
 
 def _read(file: IO[bytes], name: str) -> bytes:

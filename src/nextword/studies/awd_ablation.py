@@ -25,15 +25,15 @@ from nextword.studies.awd_ablation_runs import (
     MILLI,
     Outcome,
     Text,
-    above,
     beginning,
     ids_of,
+    intervals,
     paired,
     train_all,
     with_model,
     with_seed,
 )
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import above, bounded, over_seeds
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import corpus_for, enough
 from nextword.tokens import train_tokenizer
@@ -211,7 +211,7 @@ def _part(harm: Table, name: str) -> Part:
         f"Without {name} it is worse.",
         judged(hurts),
         f"Without {name} a token of the test text costs {_costs(test)}{paper}.",
-        _interval(valid, test),
+        intervals(valid, test),
     )
 
 
@@ -219,12 +219,6 @@ def _costs(cell: Sequence[Any]) -> str:
     if list(cell) == [0, 0, 0]:
         return "the same to the last digit, for nothing was taken away: in so few epochs it had not come into play"
     return f"{abs(cell[0]):.0f} thousandths of a nat {'more' if cell[0] > 0 else 'less'}"
-
-
-def _interval(valid: Sequence[Any], test: Sequence[Any]) -> str:
-    if test[1] is None or not np.isfinite(test[1]):
-        return "one seed has no interval"
-    return f"95 % over seeds: test {test[1]:.0f} to {test[2]:.0f}, valid {valid[1]:.0f} to {valid[2]:.0f}"
 
 
 def _matters(tables: Tables) -> Part:
@@ -237,7 +231,7 @@ def _matters(tables: Tables) -> Part:
         judged(above(test)),
         f"Without any it costs {_costs(test)}; between the text it learnt from and a new one lie "
         f"{gaps[ALL_OFF]:.2f} nats instead of {gaps[FULL]:.2f}.",
-        _interval(valid, test),
+        intervals(valid, test),
         decides=False,
     )
 
@@ -249,7 +243,7 @@ def _most(harm: Table) -> Part:
     name = "weight dropping"
     others = [cell for other, cell in costs.items() if other != name]
     own = costs[name]
-    if any(cell[1] is None or not np.isfinite(cell[1]) for cell in costs.values()):
+    if not all(bounded(cell) for cell in costs.values()):
         holds = None
     elif all(own[1] > cell[2] for cell in others):
         holds = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, ORANGE, VERMILION
+from nextword.studies.measures import bounded
 from nextword.studies.study import Table, Tables
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def _costs(table: Table, axes: Any) -> None:
     names = table.column("without")
     for y, row in enumerate(table.rows):
         _, _, (middle, low, high), _, said = row
-        if low is not None and abs(low) < 1e9:
+        if bounded((middle, low, high)):
             axes.plot([low, high], [y, y], color=BLUE, linewidth=2.5, solid_capstyle="round", zorder=3)
         axes.plot(middle, y, "o", color=BLUE, markersize=7, zorder=4, label="here, 95 % over seeds" if y == 0 else None)
         if said is not None:

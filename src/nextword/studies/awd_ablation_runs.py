@@ -23,7 +23,7 @@ from nextword.corpora import Corpus
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe
 from nextword.studies.apart import apart, spread
-from nextword.studies.measures import interval
+from nextword.studies.measures import NO_INTERVAL, bounded, interval
 from nextword.studies.study import Progress
 from nextword.tokens import load_tokenizer
 from nextword.training import build
@@ -135,12 +135,12 @@ def paired(these: Sequence[float], those: Sequence[float]) -> list[float]:
     return [float(differences[0]), -np.inf, np.inf] if found is None else list(found)
 
 
-def above(cell: Sequence[float], bound: float = 0.0) -> bool | None:
-    """Is it above the bound, the whole interval? None: the bound lies inside."""
-    _, low, high = (np.inf if value is None else value for value in cell)  # JSON has no infinity
-    if cell[1] is None:
-        return None
-    return True if low > bound else False if high < bound else None
+def intervals(valid: Sequence[Any], test: Sequence[Any], digits: int = 0) -> str:
+    """What `paired` found on both texts, in words."""
+    if not bounded(test):
+        return NO_INTERVAL
+    ends = [f"{cell[1]:.{digits}f} to {cell[2]:.{digits}f}" for cell in (test, valid)]
+    return f"95 % over seeds: test {ends[0]}, valid {ends[1]}"
 
 
 def beginning(corpus: Corpus, characters: int) -> list[str]:

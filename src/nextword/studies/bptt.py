@@ -26,16 +26,16 @@ from nextword.recipe import Recipe, load_recipe
 from nextword.studies.awd_ablation_runs import (
     Outcome,
     Text,
-    above,
     beginning,
     ids_of,
+    intervals,
     paired,
     train_all,
     with_model,
     with_seed,
 )
 from nextword.studies.bptt_figure import draw
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import below, over_seeds
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import corpus_for, enough
 from nextword.tokens import train_tokenizer
@@ -268,12 +268,6 @@ def _said(cell: Sequence[float], than: str) -> str:
     return f"{abs(middle):.1f} thousandths of a nat {'above' if middle > 0 else 'below'} {than}"
 
 
-def _interval(valid: Sequence[float], test: Sequence[float]) -> str:
-    if test[1] is None or not np.isfinite(test[1]):
-        return "one seed has no interval"
-    return f"95 % over seeds: test {test[1]:.1f} to {test[2]:.1f}, valid {valid[1]:.1f} to {valid[2]:.1f}"
-
-
 def _cells(apart: Table, length: int, name: str, other: str) -> tuple[Any, Any]:
     where = {"length": length, "batches": name, "above": other}
     return apart.cell("valid", **where), apart.cell("test", **where)
@@ -281,47 +275,43 @@ def _cells(apart: Table, length: int, name: str, other: str) -> tuple[Any, Any]:
 
 def _varying(apart: Table, length: int) -> Part:
     valid, test = _cells(apart, length, VARYING, FIXED)
-    worse = above(test)
     return Part(
         f"Varying the length helps (length {length}).",
-        judged(None if worse is None else not worse),
+        judged(below(test)),
         f"About length {length}, varying pieces end {_said(test, 'fixed ones')} on the test text.",
-        _interval(valid, test),
+        intervals(valid, test, 1),
     )
 
 
 def _as_good(apart: Table, length: int) -> Part:
     valid, test = _cells(apart, length, SHIFTED, VARYING)
-    worse = above(test, NEAR)
     return Part(
         f"Moving fixed windows by one token is as good as varying the length, or better, to within {NEAR:g} "
         f"thousandths of a nat (length {length}).",
-        judged(None if worse is None else not worse),
+        judged(below(test, NEAR)),
         f"At length {length}, shifted windows end {_said(test, 'varying pieces')}.",
-        _interval(valid, test),
+        intervals(valid, test, 1),
     )
 
 
 def _moved(apart: Table, length: int) -> Part:
     valid, test = _cells(apart, length, SHIFTED, FIXED)
-    worse = above(test)
     return Part(
         f"Moving fixed windows by one token helps (length {length}).",
-        judged(None if worse is None else not worse),
+        judged(below(test)),
         f"Shifted windows end {_said(test, 'fixed pieces')}.",
-        _interval(valid, test),
+        intervals(valid, test, 1),
         decides=False,
     )
 
 
 def _listed(apart: Table, length: int) -> Part:
     valid, test = _cells(apart, length, LIST, FIXED)
-    worse = above(test)
     return Part(
         f"The proposal as it is written, all windows in one list and none with a state, helps too (length {length}).",
-        judged(None if worse is None else not worse),
+        judged(below(test)),
         f"For as many tokens read, overlapping windows without a carried state end {_said(test, 'fixed pieces')}. To "
         f"read the whole list once is {length} epochs of work.",
-        _interval(valid, test),
+        intervals(valid, test, 1),
         decides=False,
     )

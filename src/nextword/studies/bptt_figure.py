@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, beside
+from nextword.studies.measures import bounded
 from nextword.studies.study import Table, Tables
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _apart(table: Table, axes: Any) -> None:
         for cell, shape, lift, filled in ((test, "o", -0.13, True), (valid, "s", 0.13, False)):
             middle, low, high = cell
             colour = LOOKS[name][0]
-            if low is not None and abs(low) < 1e9:
+            if bounded(cell):
                 axes.plot([low, high], [y + lift] * 2, color=colour, linewidth=2, solid_capstyle="round")
                 widest = max(widest, abs(low), abs(high))
             widest = max(widest, abs(middle))

@@ -24,28 +24,25 @@ import torch
 from torch import Tensor
 
 from nextword.batching.prepare import Stream
-from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract import Inputs, Vocabulary
 from nextword.models.bidirectional import PREDICTED
-from nextword.models.frames import following
-from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.studies.apart import spread
-from nextword.studies.awd_ablation_runs import above
 from nextword.studies.fill_in_figure import draw
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import above, over_seeds
 from nextword.studies.small_transformers import (
     INTERVALS,
     Size,
     Text,
+    by,
     certain,
-    descend,
     encoder,
     learn,
+    left_to_right,
     ranged,
     sentences,
     spans,
     text_of,
     unhidden,
-    wider,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import corpus_for, enough
@@ -116,17 +113,7 @@ def fill_both(seed: int, size: Size, text: Text, given: Holes) -> dict[str, Foun
 
 
 def fill_left(seed: int, size: Size, text: Text, given: Holes, rescoring: bool) -> dict[str, Found]:
-    """The rows that BERT reads, before anything is hidden in them; each token is predicted from those before it."""
-    torch.manual_seed(seed)
-    network = wider(GPT2(GPT2Config(**size.shape), text.vocabulary))
-
-    def loss(batch: Batch) -> Tensor:
-        inputs = Inputs(unhidden(batch), batch.inputs.padding)
-        targets = following(inputs, text.vocabulary.size).reshape(-1)
-        h = network.hidden(inputs, None)[0][-1]
-        return network.readout.total(h.reshape(-1, h.shape[-1]), targets) / (targets >= 0).sum()
-
-    descend(network, sentences(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
+    network = left_to_right(seed, size, text)
     with torch.no_grad():
         log_p = torch.cat([_next(network, given, here) for here in spans(len(given.at), AT_ONCE)])
         if not rescoring:
@@ -255,13 +242,9 @@ def _better(levels: Table, apart: Table, other: str, measure: str, says: str, de
     cell = apart.cell(measure, than=other)
     mine, its = (levels.cell(measure, network=name)[0] for name in (BOTH, other))
     if measure == "nats":
-        found = f"{BOTH} needs {mine:.2f} nats for a hidden token, {other} {its:.2f}: {_by(cell[0], 'nats')}."
+        found = f"{BOTH} needs {mine:.2f} nats for a hidden token, {other} {its:.2f}: {by(cell[0], 'nats', 2)}."
     else:
-        found = f"{BOTH} is right in {mine:.1f} % of the places, {other} in {its:.1f} %: {_by(cell[0], 'points', 1)}."
+        found = f"{BOTH} is right in {mine:.1f} % of the places, {other} in {its:.1f} %: {by(cell[0], 'points', 1)}."
     return Part(
         says, judged(above(cell)), found, f"better by {ranged(cell, 2 if measure == 'nats' else 1)}", decides=decides
     )
-
-
-def _by(value: float, unit: str, digits: int = 2) -> str:
-    return f"{abs(value):.{digits}f} {unit} {'better' if value > 0 else 'worse'}"

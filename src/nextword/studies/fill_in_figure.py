@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION, beside
+from nextword.studies.measures import bounded
 from nextword.studies.study import Table, Tables
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _places(table: Table, axes: Any) -> None:
         middles = []
         for x, cell in enumerate(table.column(name)):
             middle, low, high = cell
-            if low is not None and abs(low) < 1e9:
+            if bounded(cell):
                 axes.plot([x + shift] * 2, [low, high], color=colour, linewidth=2, solid_capstyle="round")
             middles.append(middle)
         axes.plot([x + shift for x in range(len(middles))], middles, "o-", color=colour, linewidth=1.2, markersize=5)

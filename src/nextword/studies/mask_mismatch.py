@@ -25,26 +25,27 @@ from nextword.batching.prepare import Stream
 from nextword.contract import Inputs
 from nextword.objectives.masked import Masked
 from nextword.studies.apart import spread
-from nextword.studies.awd_ablation_runs import above
 from nextword.studies.drawing import GREY
 from nextword.studies.fill_in_figure import levels
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import above, below, over_seeds
 from nextword.studies.probes import CASE, TAGS, Task, case_task, probed, tags_task
 from nextword.studies.small_transformers import (
     INTERVALS,
     Size,
     Text,
+    asked,
     certain,
     encoder,
     hidden_tokens,
     learn,
+    masked_sentences,
     ranged,
     sentences,
     text_of,
     unhidden,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
+from nextword.studies.text import corpus_for, enough, held_out
 
 CLAIM = Claim(
     "[MASK] in pretraining and never in use costs something: a network that found [MASK] in every hidden place has "
@@ -77,7 +78,7 @@ Found = dict[str, np.ndarray]  # measure → its value for each unit of text
 def read_plain(seed: int, size: Size, text: Text, tasks: Sequence[Task]) -> dict[str, Found]:
     """All ways, from the same beginning."""
     found: dict[str, Found] = {}
-    masks = sentences(size, text.vocabulary, masked=1.0, replaced=0.0)
+    masks = masked_sentences(size, text.vocabulary)
     for way, hiding in WAYS.items():
         network = encoder(size, text.vocabulary, seed)
 
@@ -96,7 +97,7 @@ def read_plain(seed: int, size: Size, text: Text, tasks: Sequence[Task]) -> dict
 
 
 def measured(network: Any, size: Size, text: Text, tasks: Sequence[Task]) -> Found:
-    masks = sentences(size, text.vocabulary, masked=1.0, replaced=0.0)
+    masks = masked_sentences(size, text.vocabulary)
     wrong = sentences(size, text.vocabulary, masked=0.0, replaced=1.0)
     return {
         HIDDEN: hidden_tokens(network, masks, text.test)[0],
@@ -111,10 +112,9 @@ def given(network: Any, objective: Masked, text: Stream) -> np.ndarray:
     """The tokens that an objective would hide, not hidden: the nats that the readout gives to what stands there."""
     found = []
     for batch in objective.held_out(text):
-        assert batch.at is not None
-        at = batch.at[: batch.predicted]
+        at, targets = asked(batch)
         h = network.hidden(Inputs(unhidden(batch), batch.inputs.padding), None)[0][-1]
-        found.append(network.readout.nll(h.reshape(-1, h.shape[-1])[at], batch.targets.reshape(-1)[at]).numpy())
+        found.append(network.readout.nll(h.reshape(-1, h.shape[-1])[at], targets).numpy())
     return np.concatenate(found)
 
 
@@ -129,8 +129,8 @@ def noticed(network: Any, objective: Masked, text: Stream) -> np.ndarray:
         ids, true = batch.inputs.ids, unhidden(batch)
         h = network.hidden(batch.inputs, None)[0][-1]
         nats = network.readout.nll(h.reshape(-1, h.shape[-1]), ids.reshape(-1)).view(ids.shape)
-        asked = torch.from_numpy(~np.isin(true.numpy(), list(network.vocabulary.special.values())))
-        for row, wrong, there in zip(nats, ids != true, asked, strict=True):
+        words = torch.from_numpy(~np.isin(true.numpy(), list(network.vocabulary.special.values())))
+        for row, wrong, there in zip(nats, ids != true, words, strict=True):
             bad, good = row[wrong], row[there & ~wrong]
             if len(bad) and len(good):
                 found.append(float((bad[:, None] > good).float().mean()))
@@ -144,8 +144,7 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     corpus = corpus_for(settings.data)
     size, counts = (QUICK if settings.quick else FULL), SENTENCES[int(settings.quick)]
     text, tokenizer = text_of(corpus, PIECES)
-    held = "test" if "test" in corpus.splits else "valid"
-    tasks = [case_task(corpus, ("train", held), tokenizer, size.length, counts)]
+    tasks = [case_task(corpus, ("train", held_out(corpus)), tokenizer, size.length, counts)]
     enough(min(len(tasks[0].train.ids), len(tasks[0].test.ids)), LEAST, "sentences for a probe", corpus)
     if len(tasks[0].classes) < 2:  # a text without capitals
         tasks.clear()
@@ -164,7 +163,7 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     }, {
         "data": f"{corpus.name} ({corpus.source}): {len(text.train):,} tokens to learn from; WordPiece of "
         f"{len(tokenizer):,}",
-        "network": f"BERT, {size.layers} layer(s) of width {size.width}, {size.heads} heads, window {size.length}",
+        "network": f"BERT, {size.built()}",
         "training": size.said(),
         "probes": "; ".join(f"{t.name}: {_count(t)}" for t in tasks)
         + ("" if tags else ". The treebank for parts of speech is not on this machine (NEXTWORD_DATA)"),
@@ -221,11 +220,6 @@ def _cells(
     return that, this, apart.cell(column, hidden_places_hold=way, above=other)
 
 
-def _below(cell: Sequence[float]) -> bool | None:
-    found = above(cell)
-    return None if found is None else not found
-
-
 def _worse(ways: Table, apart: Table, probe: str, other: str, decides: bool) -> Part:
     that, alone, cell = _cells(ways, apart, _name(probe), ALONE, other)
     where = "" if other == MIXED else ", and not for having learnt less"
@@ -233,7 +227,7 @@ def _worse(ways: Table, apart: Table, probe: str, other: str, decides: bool) -> 
     when = "" if other == MIXED else f", stopped at step {step:.0f}, where it fills in as well"
     return Part(
         f"Its vectors of plain text are worse for a linear probe{where} ({probe}).",
-        judged(_below(cell)),
+        judged(below(cell)),
         f"Of {probe}, a probe on the vectors gets {alone:.1f} % right where [MASK] stood alone and {that:.1f} % with "
         f"{MIXED}{when}.",
         f"points above: {ranged(cell, 2)}",
@@ -267,7 +261,7 @@ def _noticed(ways: Table, apart: Table) -> Part:
     mixed, alone, cell = _cells(ways, apart, NOTICED, ALONE)
     return Part(
         "It is worse at noticing a token that does not belong.",
-        judged(_below(cell)),
+        judged(below(cell)),
         f"A wrong token has more nats than a right one of its row in {alone:.1f} % of the pairs where [MASK] stood "
         f"alone, in {mixed:.1f} % with {MIXED}; chance is 50 %.",
         f"points above: {ranged(cell, 1)}",
@@ -279,7 +273,7 @@ def _paid(ways: Table, apart: Table) -> Part:
     mixed, alone, cell = _cells(ways, apart, HIDDEN, ALONE)
     return Part(
         "What it has for that: after as many steps it is better at tokens behind [MASK].",
-        judged(_below(cell)),
+        judged(below(cell)),
         f"A token behind [MASK] costs {alone:.2f} nats where [MASK] stood alone, {mixed:.2f} with {MIXED}.",
         f"nats above: {ranged(cell, 3)}",
         decides=False,

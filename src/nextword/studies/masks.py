@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from nextword.studies.apart import spread
-from nextword.studies.awd_ablation_runs import above
 from nextword.studies.fill_in_figure import levels
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import above, over_seeds
 from nextword.studies.small_transformers import (
     INTERVALS,
     Size,
@@ -27,6 +26,7 @@ from nextword.studies.small_transformers import (
     encoder,
     hidden_tokens,
     learn,
+    masked_sentences,
     ranged,
     sentences,
     some,
@@ -61,8 +61,8 @@ def learned(seed: int, way: str, size: Size, text: Text) -> dict[str, np.ndarray
     words = text.vocabulary
     network = encoder(size, words, seed)
     learn(network, sentences(size, words, **WAYS[way]), text.train, seed, size)
-    nats, right = hidden_tokens(network, sentences(size, words, masked=1.0, replaced=0.0), text.test)
-    whole = sentences(size, words, masked=1.0, replaced=0.0, whole_words=True)
+    nats, right = hidden_tokens(network, masked_sentences(size, words), text.test)
+    whole = masked_sentences(size, words, whole_words=True)
     return {TOKENS: nats, RIGHT: 100.0 * right, WHOLE: hidden_tokens(network, whole, text.test)[0]}
 
 
@@ -92,7 +92,7 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
         "data": f"{corpus.name} ({corpus.source}): {len(text.train):,} tokens to learn from, read "
         f"{size.steps / per_epoch:.0f} times; {found[NEW, TOKENS].shape[1]:,} hidden tokens of a held-out text; "
         f"WordPiece of {len(tokenizer):,}",
-        "network": f"BERT, {size.layers} layer(s) of width {size.width}, {size.heads} heads, window {size.length}",
+        "network": f"BERT, {size.built()}",
         "training": size.said(),
         "intervals": INTERVALS,
     }

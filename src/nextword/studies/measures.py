@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +68,36 @@ def interval(values: np.ndarray) -> tuple[float, float, float] | None:
     times = STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96 + 2.4 / (n - 1)
     middle, half = float(values.mean()), times * float(values.std(ddof=1)) / n**0.5
     return middle, middle - half, middle + half
+
+
+def widest(middle: float, by_seed: np.ndarray, text: tuple[float, float]) -> list[float]:
+    """[middle, low, high]: the wider of two 95 % intervals, Student's t over seeds and the one found over the text.
+
+    A single seed has no interval: it is everything.
+    """
+    seeds = interval(by_seed)
+    if seeds is None:
+        return [middle, -np.inf, np.inf]
+    return [middle, min(text[0], seeds[1]), max(text[1], seeds[2])]
+
+
+NO_INTERVAL = "one seed has no interval"
+
+
+def bounded(cell: Sequence[Any]) -> bool:
+    """Has it an interval? Without one it is infinite, or None once it has been JSON, which has no infinity."""
+    return cell[1] is not None and bool(np.isfinite(cell[1]))
+
+
+def above(cell: Sequence[float], bound: float = 0.0) -> bool | None:
+    """Is it above the bound, the whole interval? None: the bound lies inside."""
+    _, low, high = (np.inf if value is None else value for value in cell)  # JSON has no infinity
+    if cell[1] is None:
+        return None
+    return True if low > bound else False if high < bound else None
+
+
+def below(cell: Sequence[float], bound: float = 0.0) -> bool | None:
+    """Is it below the bound, the whole interval? None: the bound lies inside."""
+    found = above(cell, bound)
+    return None if found is None else not found

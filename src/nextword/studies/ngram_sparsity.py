@@ -46,7 +46,7 @@ from nextword.studies.ngram_models import (
     stored_in,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
+from nextword.studies.text import corpus_for, enough, held_out
 from nextword.tokens import train_tokenizer
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
@@ -67,7 +67,7 @@ TWICE = 2  # a word that occurs but once is <unk>, so that <unk> has been seen
 
 def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
     corpus = corpus_for(settings.data)
-    split = "test" if "test" in corpus.splits else "valid"
+    split = held_out(corpus)
     tokenizer = train_tokenizer({"kind": "words", "min_count": TWICE}, (d.text for d in corpus.documents("train")))
     train, held = prepare(corpus, "train", tokenizer), prepare(corpus, split, tokenizer)
     enough(len(train), TRAINED, "words to count", corpus)

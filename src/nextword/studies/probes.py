@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,15 +74,18 @@ def case_task(
 
 def tags_task(tokenizer: Tokenizer, length: int, counts: Sequence[int]) -> Task | None:
     """Of the English Web Treebank; None where it is not on this machine."""
-    entry = find(TREEBANK)
-    place = entry.place() if entry else None
-    if entry is None or place is None:
-        return None
-    files = entry.locate(place)
+    files = treebank()
     if not {"train", "test"} <= set(files):
         return None
     found = [list(islice(tagged(lines(files[s][0])), n)) for s, n in zip(("train", "test"), counts, strict=True)]
     return _task(TAGS, found[0], found[1], tokenizer, length)
+
+
+def treebank() -> dict[str, list[Path]]:
+    """Its files by split; none where it is not on this machine."""
+    entry = find(TREEBANK)
+    place = entry.place() if entry else None
+    return entry.locate(place) if entry and place else {}
 
 
 def cased(corpus: Corpus, split: str) -> Iterator[Labelled]:

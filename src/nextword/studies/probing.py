@@ -24,15 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from nextword.contract import Batch, Inputs, Unsupported
+from nextword.contract import Unsupported
 from nextword.corpora import Corpus
 from nextword.language_model import load
-from nextword.models.frames import following
-from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.studies.apart import spread
-from nextword.studies.awd_ablation_runs import above
+from nextword.studies.measures import above
 from nextword.studies.probes import CASE, TAGS, TREEBANK, cased
 from nextword.studies.probing_figure import draw
 from nextword.studies.probing_numbers import COMMON, EMBEDDING, INTERVALS, OTHER, Found, tables_of
@@ -52,17 +49,16 @@ from nextword.studies.senses import ABSENT
 from nextword.studies.small_transformers import (
     Size,
     Text,
-    descend,
+    by,
     encoder,
     learn,
+    left_to_right,
     ranged,
     sentences,
     text_of,
-    unhidden,
-    wider,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
+from nextword.studies.text import corpus_for, enough, held_out
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 CLAIM = Claim(
@@ -103,21 +99,6 @@ def both_sides(seed: int, size: Size, text: Text) -> Any:
     return network
 
 
-def left_to_right(seed: int, size: Size, text: Text) -> Any:
-    """It reads the rows that BERT reads, with nothing hidden, and predicts each token from those before it."""
-    torch.manual_seed(seed)
-    network = wider(GPT2(GPT2Config(**size.shape), text.vocabulary))
-
-    def loss(batch: Batch) -> Tensor:
-        inputs = Inputs(unhidden(batch), batch.inputs.padding)
-        targets = following(inputs, text.vocabulary.size).reshape(-1)
-        h = network.hidden(inputs, None)[0][-1]
-        return network.readout.total(h.reshape(-1, h.shape[-1]), targets) / (targets >= 0).sum()
-
-    descend(network, sentences(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
-    return network
-
-
 # ------------------------------------------------------------------------------------------------ measuring
 
 
@@ -140,10 +121,9 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
 
 def _case_question(corpus: Corpus, counts: Sequence[int]) -> Question:
     """The substitute: whether a word is capitalised. Validation sentences come from the training text."""
-    held = "test" if "test" in corpus.splits else "valid"
     learnt = list(islice(cased(corpus, "train"), counts[0] + counts[1]))
     seen = round(len(learnt) * counts[0] / (counts[0] + counts[1]))
-    found = Question(CASE, "", learnt[:seen], learnt[seen:], list(islice(cased(corpus, held), counts[2])))
+    found = Question(CASE, "", learnt[:seen], learnt[seen:], list(islice(cased(corpus, held_out(corpus)), counts[2])))
     enough(min(map(len, found[2:])), LEAST, "sentences for a probe", corpus)
     return found
 
@@ -256,7 +236,7 @@ def _better(tables: Tables, network: str, task: str, what: str) -> Part:
     holds = above(cell)
     mine = round(best.cell(task, network=network)[0])
     right = layers.cell(task, network=network, layer=mine)[0]
-    how = f"{abs(cell[0]):.1f} points {'better' if cell[0] > 0 else 'worse'}"
+    how = by(cell[0], "points", 1)
     if what == COMMON:
         found = f"the commonest sense of each word is right in {right - cell[0]:.1f} %: {how}."
     else:
@@ -285,8 +265,7 @@ def _half(tables: Tables, network: str, task: str) -> Part:
     return Part(
         f"On average {'lower' if task == TAGS else 'upper'} layers are better for {task} ({network}).",
         judged(None if lower is None else lower == (task == TAGS)),
-        f"For {task} the lower half of the layers of {network} is {abs(cell[0]):.1f} points "
-        f"{'better' if cell[0] > 0 else 'worse'} than the upper half.",
+        f"For {task} the lower half of the layers of {network} is {by(cell[0], 'points', 1)} than the upper half.",
         f"points better: {ranged(cell, 1)}",
         decides=False,
     )

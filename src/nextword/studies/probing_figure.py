@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, VERMILION, beside
+from nextword.studies.measures import bounded
 from nextword.studies.study import Table, Tables
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def _task(table: Table, best: Table, task: str, axes: Any) -> None:
         x = table.column("layer", network=network)
         cells = table.column(task, network=network)
         middles = [cell[0] for cell in cells]
-        if all(low is not None and abs(low) < 1e9 for _, low, _ in cells):
+        if all(map(bounded, cells)):
             axes.fill_between(x, [c[1] for c in cells], [c[2] for c in cells], color=colour, alpha=0.15, linewidth=0)
         axes.plot(x, middles, "o-", color=colour, linewidth=1.6, markersize=5)
         top = round(best.cell(task, network=network)[0])

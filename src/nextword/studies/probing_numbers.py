@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextword.studies.measures import interval
+from nextword.studies.measures import widest
 from nextword.studies.probing_words import Answers, Asked, Question, guesses
 from nextword.studies.small_transformers import DRAWS
 from nextword.studies.study import Table
@@ -63,10 +63,7 @@ def told(middle: float, by_seed: np.ndarray, draws: np.ndarray, alone: bool) -> 
     `alone`: the network is given, so nothing but the text is a draw. Otherwise one seed has no interval.
     """
     low, high = (float(np.quantile(draws, q)) for q in (0.025, 0.975))
-    seeds = interval(by_seed)
-    if seeds is None:
-        return [middle, low, high] if alone else [middle, -np.inf, np.inf]
-    return [middle, min(low, seeds[1]), max(high, seeds[2])]
+    return [middle, low, high] if alone and len(by_seed) < 2 else widest(middle, by_seed, (low, high))
 
 
 class Level(NamedTuple):

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from nextword.contract import Framed, Infilling, Tokenizer
-from nextword.corpora.catalog import find
 from nextword.corpora.decoding import lines
 from nextword.embedding import batches, framed
 from nextword.models.frames import collate
-from nextword.studies.probes import TAGS, TREEBANK, Labelled, fitted, tagged
+from nextword.studies.probes import TAGS, Labelled, fitted, tagged, treebank
 from nextword.studies.senses import place, senses, shared_out
 
 SENSES = "senses"
@@ -48,9 +47,7 @@ class Question(NamedTuple):
 
 def tag_questions(counts: Sequence[int]) -> list[Question]:
     """So many sentences of the treebank's own three parts, drawn at random once and for all; none where it is not."""
-    entry = find(TREEBANK)
-    where = entry.place() if entry else None
-    files = entry.locate(where) if entry and where else {}
+    files = treebank()
     if not {"train", "valid", "test"} <= set(files):
         return []
     parts = [list(tagged(lines(files[split][0]))) for split in ("train", "valid", "test")]

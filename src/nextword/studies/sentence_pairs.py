@@ -25,8 +25,7 @@ from nextword.batching.texts import Sentences
 from nextword.contract import Vocabulary
 from nextword.objectives.masked import Masked
 from nextword.studies.apart import spread
-from nextword.studies.awd_ablation_runs import above
-from nextword.studies.measures import interval, over_seeds
+from nextword.studies.measures import above, below, over_seeds, widest
 from nextword.studies.neighbours import Neighbours
 from nextword.studies.sentence_pairs_figure import draw
 from nextword.studies.small_transformers import (
@@ -40,6 +39,7 @@ from nextword.studies.small_transformers import (
     resampled,
     sentences,
     text_of,
+    unhidden,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import corpus_for, enough
@@ -93,7 +93,7 @@ def answered(network: Any, asked: Masked, text: Stream) -> np.ndarray:
     for batch in asked.held_out(text):
         assert batch.pair is not None
         inputs = batch.inputs
-        inputs.ids = torch.where(batch.targets >= 0, batch.targets, inputs.ids)
+        inputs.ids = unhidden(batch)
         h = network.hidden(inputs, None)[0][-1]
         guess = network.next_sentence(network.pooled(h[:, 0])).argmax(1)
         found.append(100.0 * (guess == batch.pair).numpy())
@@ -138,7 +138,7 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     return tables, {
         "data": f"{corpus.name} ({corpus.source}): {pairs[0]:,} pairs of neighbouring sentences to learn from, "
         f"{pairs[1]:,} held out; WordPiece of {len(tokenizer):,}",
-        "network": f"BERT, {size.layers} layer(s) of width {size.width}, {size.heads} heads, window {size.length}",
+        "network": f"BERT, {size.built()}",
         "training": f"{before.said()}, hidden tokens alone; then {size.said()}, the pair's loss {WEIGHT:g} times that "
         "of a hidden token",
         "intervals": INTERVALS,
@@ -166,12 +166,8 @@ def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
     apart = found[0].mean(1) - found[1].mean(1)
     ends = [resampled(each.mean(0)) for each in found]
     half = sum(((high - low) / 2) ** 2 for low, high in ends) ** 0.5
-    middle, over = float(apart.mean()), interval(apart)
-    cell = (
-        [middle, -np.inf, np.inf]
-        if over is None
-        else [middle, min(over[1], middle - half), max(over[2], middle + half)]
-    )
+    middle = float(apart.mean())
+    cell = widest(middle, apart, (middle - half, middle + half))
     return Table("Next above order, each asked its own, mean and 95 % interval", ("points",), ((cell,),))
 
 
@@ -232,10 +228,9 @@ def _solves(tables: Tables, trained: str, asked: str, says: str, told: bool = Tr
 def _cannot(tables: Tables, told: bool) -> Part:
     """Below SOLVED, with all of its interval."""
     cell = _cell(tables, NEXT, ORDER)
-    solved = above(cell, SOLVED)
     return Part(
         "Who learnt it cannot tell the order.",
-        judged(not solved if told and solved is not None else None),
+        judged(below(cell, SOLVED) if told else None),
         f"Trained on {NEXT} and asked for {ORDER}, it tells {cell[0]:.1f} % right{'' if told else UNLEARNT}.",
         f"95 %: {ranged(cell, 1)}",
     )

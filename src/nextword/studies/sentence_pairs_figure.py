@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextword.studies.drawing import BLUE, GREY, INK, VERMILION, beside
+from nextword.studies.measures import bounded
 from nextword.studies.study import Table, Tables
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _crossed(table: Table, axes: Any) -> None:
     for y, (trained, asked, _, cell) in enumerate(table.rows):
         middle, low, high = cell
         names.append(f"trained on {trained}\nasked for {asked}")
-        if low is not None and abs(low) < 1e9:
+        if bounded(cell):
             axes.plot([low, high], [y, y], color=COLOURS[trained], linewidth=2.5, solid_capstyle="round")
         filled = COLOURS[trained] if trained == asked else "white"
         axes.plot(middle, y, "o", color=COLOURS[trained], markerfacecolor=filled, markersize=8)

@@ -28,17 +28,18 @@ from nextword.models.bidirectional import Bidirectional
 from nextword.models.windowed import draw as draw_weights
 from nextword.objectives.masked import Masked
 from nextword.studies.apart import apart, spread
-from nextword.studies.awd_ablation_runs import above
 from nextword.studies.drawing import BLUE, GREY, INK
 from nextword.studies.fill_in_figure import levels
-from nextword.studies.measures import over_seeds
+from nextword.studies.measures import below, over_seeds
 from nextword.studies.small_transformers import (
     INTERVALS,
     Size,
     Text,
+    asked,
     certain,
     hidden_tokens,
     learn,
+    masked_sentences,
     ranged,
     sentences,
     text_of,
@@ -90,22 +91,15 @@ def shared(seed: int, size: Size, before: Size, text: Text) -> dict[str, tuple[n
     for share in SHARE:
         network = stacked(one, share, size.layers)
         learn(network, sentences(size, text.vocabulary), text.train, seed + 1, size)
-        found[share] = hidden_tokens(network, _asked(size, text), text.test)
+        found[share] = hidden_tokens(network, masked_sentences(size, text.vocabulary), text.test)
     return found
 
 
-def _asked(size: Size, text: Text) -> Masked:
-    return sentences(size, text.vocabulary, masked=1.0, replaced=0.0)
-
-
-def frequencies(train: Stream, asked: Masked, test: Stream, size: int) -> np.ndarray:
+def frequencies(train: Stream, questions: Masked, test: Stream, size: int) -> np.ndarray:
     """Nats of the same hidden tokens by how often each token is in the training text, one added to each."""
     counts = np.bincount(train.ids, minlength=size) + 1.0
     nats = -np.log(counts / counts.sum())
-    hidden = [
-        batch.targets.reshape(-1)[batch.at[: batch.predicted]] for batch in asked.held_out(test) if batch.at is not None
-    ]
-    return nats[torch.cat(hidden).numpy()]
+    return nats[torch.cat([asked(batch)[1] for batch in questions.held_out(test)]).numpy()]
 
 
 def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
@@ -117,7 +111,8 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     runs = spread(jobs, progress)
     nats = {share: np.stack([runs[seed][share][0] for seed in settings.seeds]) for share in SHARE}
     hits = {share: np.stack([runs[seed][share][1] for seed in settings.seeds]) for share in SHARE}
-    unigram = frequencies(text.train, _asked(size, text), text.test, text.vocabulary.size)
+    questions = masked_sentences(size, text.vocabulary)
+    unigram = frequencies(text.train, questions, text.test, text.vocabulary.size)
     with apart():
         networks = {share: Shared(BERTConfig(**size.shape), text.vocabulary, share) for share in SHARE}
     rows: list[tuple[Any, ...]] = [
@@ -183,13 +178,12 @@ def _fewer(table: Table) -> Part:
 def _costs(table: Table, apart: Table, share: str, worth: float, decides: bool) -> Part:
     """Little is a share of what context is worth; a network that has not learnt to use it could not have told."""
     cell, nats, none = apart.cell("nats", shared=share), *(table.cell("nats", shared=s)[0] for s in (share, NONE))
-    dear = above(cell, LITTLE * worth)
     told = worth >= LEARNT
     said = f"Sharing {_named(share)} leaves {nats:.3f} nats for a hidden token, sharing nothing {none:.3f}"
     why = f", of the {worth:.2f} that context is worth to it." if told else ", which is hardly better than frequencies."
     return Part(
         f"Sharing {_named(share)} costs little: at most {LITTLE:.0%}".replace("%", " %") + " of what context is worth.",
-        judged(None if dear is None or not told else not dear),
+        judged(below(cell, LITTLE * worth) if told else None),
         said + why,
         f"nats above: {ranged(cell)}",
         decides,

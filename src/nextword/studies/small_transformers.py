@@ -18,11 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.prepare import ROW, Stream, prepare
-from nextword.contract import Batch, Tokenizer, Vocabulary
+from nextword.contract import Batch, Inputs, Tokenizer, Vocabulary
 from nextword.corpora import Corpus
 from nextword.models.bert import BERT, BERTConfig
+from nextword.models.frames import following
+from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.objectives.masked import Masked
-from nextword.studies.measures import interval
+from nextword.studies.measures import NO_INTERVAL, bounded, widest
+from nextword.studies.text import held_out
 from nextword.tokens import train_tokenizer, vocabulary
 from nextword.training.optimizers import make_optimizer
 from nextword.training.schedules import Progress, Schedule
@@ -57,6 +60,9 @@ class Size:
             "dropout": 0.0,
         }
 
+    def built(self) -> str:
+        return f"{self.layers} layer(s) of width {self.width}, {self.heads} heads, window {self.length}"
+
     def said(self) -> str:
         return (
             f"{self.steps:,} steps of {self.rows} rows of {self.length} tokens; AdamW, rate {self.rate:g}, "
@@ -79,8 +85,7 @@ class Text:
 def text_of(corpus: Corpus, pieces: int) -> tuple[Text, Tokenizer]:
     """A corpus as WordPiece of so many pieces, lower-cased, learnt from its training text."""
     tokenizer = train_tokenizer({"kind": "wordpiece", "size": pieces}, (d.text for d in corpus.documents("train")))
-    held = "test" if "test" in corpus.splits else "valid"
-    train, test = (in_memory(prepare(corpus, split, tokenizer)) for split in ("train", held))
+    train, test = (in_memory(prepare(corpus, split, tokenizer)) for split in ("train", held_out(corpus)))
     return Text(train, test, vocabulary(tokenizer)), tokenizer
 
 
@@ -121,6 +126,11 @@ def encoder(size: Size, words: Vocabulary, seed: int) -> BERT:
 def sentences(size: Size, words: Vocabulary, **options: Any) -> Masked:
     """Full sentences, one row after the other, some of their tokens hidden."""
     return Masked({"kind": "sentences", "rows": size.rows, "length": size.length}, words, **options)
+
+
+def masked_sentences(size: Size, words: Vocabulary, **options: Any) -> Masked:
+    """The same with [MASK] in every hidden place: so a held-out text is asked about, whatever was learnt from."""
+    return sentences(size, words, masked=1.0, replaced=0.0, **options)
 
 
 def descend(
@@ -165,6 +175,21 @@ def learn(
     descend(network, batches, lambda batch: objective.loss(network, batch, None).value, size, check, checks)
 
 
+def left_to_right(seed: int, size: Size, text: Text) -> Any:
+    """A GPT-2 trained on the rows that BERT reads, nothing hidden: each token is predicted from those before it."""
+    torch.manual_seed(seed)
+    network = wider(GPT2(GPT2Config(**size.shape), text.vocabulary))
+
+    def loss(batch: Batch) -> Tensor:
+        inputs = Inputs(unhidden(batch), batch.inputs.padding)
+        targets = following(inputs, text.vocabulary.size).reshape(-1)
+        h = network.hidden(inputs, None)[0][-1]
+        return network.readout.total(h.reshape(-1, h.shape[-1]), targets) / (targets >= 0).sum()
+
+    descend(network, sentences(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
+    return network
+
+
 # ------------------------------------------------------------------------------------------------ hidden tokens
 
 
@@ -174,13 +199,18 @@ def hidden_tokens(network: Any, objective: Masked, text: Stream) -> tuple[np.nda
     nats, hits = [], []
     for batch in objective.held_out(text):
         h = network.hidden(batch.inputs, None)[0][-1]
-        assert batch.at is not None
-        at = batch.at[: batch.predicted]
+        at, targets = asked(batch)
         log_p = network.readout.log_probs(h.reshape(-1, h.shape[-1])[at])
-        targets = batch.targets.reshape(-1)[at]
         nats.append(-log_p.gather(1, targets[:, None]).squeeze(1).numpy())
         hits.append((log_p.argmax(1) == targets).numpy())
     return np.concatenate(nats), np.concatenate(hits)
+
+
+def asked(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The places (n,) that are asked about, its rows laid end to end, and the tokens (n,) that belong there."""
+    assert batch.at is not None
+    at = batch.at[: batch.predicted]
+    return at, batch.targets.reshape(-1)[at]
 
 
 def unhidden(batch: Batch) -> Tensor:
@@ -197,10 +227,8 @@ def certain(values: np.ndarray | Sequence[Sequence[float]]) -> list[float]:
     Over seeds it is Student's t; over the text, a bootstrap of the units' means. A single seed has no interval.
     """
     found = np.asarray(values, dtype=float)
-    over_seeds, over_text = interval(found.mean(1)), resampled(found.mean(0))
-    if over_seeds is None:
-        return [float(found.mean()), -np.inf, np.inf]
-    return [over_seeds[0], min(over_seeds[1], over_text[0]), max(over_seeds[2], over_text[1])]
+    by_seed = found.mean(1)
+    return widest(float(by_seed.mean()), by_seed, resampled(found.mean(0)))
 
 
 def resampled(units: np.ndarray) -> tuple[float, float]:
@@ -213,16 +241,20 @@ def resampled(units: np.ndarray) -> tuple[float, float]:
 INTERVALS = "95 %, the wider of Student's t over seeds and of a bootstrap over the held-out text, in pairs"
 
 
-def ranged(cell: Sequence[float | None], digits: int = 3, times: float = 1.0) -> str:
+def ranged(cell: Sequence[Any], digits: int = 3, times: float = 1.0) -> str:
     """ "0.123 to 0.145"; of a single seed there is none."""
-    low, high = cell[1], cell[2]
-    if low is None or high is None or not np.isfinite(low):
-        return "one seed has no interval"
-    return f"{_minus(low * times, digits)} to {_minus(high * times, digits)}"
+    if not bounded(cell):
+        return NO_INTERVAL
+    return " to ".join(_minus(end * times, digits) for end in cell[1:])
 
 
 def _minus(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
+
+
+def by(value: float, unit: str, digits: int) -> str:
+    """ "1.3 points better"; below 0 it is worse."""
+    return f"{abs(value):.{digits}f} {unit} {'better' if value > 0 else 'worse'}"
 
 
 def spans(total: int, at_once: int) -> Iterator[slice]:

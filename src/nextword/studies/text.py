@@ -15,6 +15,11 @@ def corpus_for(data: str) -> Corpus:
     return open_corpus(data or default_name())
 
 
+def held_out(corpus: Corpus) -> str:
+    """The split that nobody learns from: the test text, or the validation text where there is no other."""
+    return "test" if "test" in corpus.splits else "valid"
+
+
 def word_lists(corpus: Corpus, split: str = "train") -> Iterator[list[str]]:
     """Each document's words in lower case, punctuation marks being words of their own."""
     for document in corpus.documents(split):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError
-from nextword.corpora.decoding import STDIN, lines, plain_name
+from nextword.corpora.decoding import STDIN, json_objects, lines, plain_name
 
 TEXTS = (
     *("text", "sentence", "sentence1", "content", "review", "premise", "question1", "body", "comment", "message"),
@@ -144,17 +144,7 @@ def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
 
 
 def _json_lines(name: str, source: Iterator[str]) -> Table:
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(source, 1):
-        if not line.strip():
-            continue
-        try:
-            one = json.loads(line)
-        except ValueError as problem:
-            raise NextwordError(f"{name}, line {number} is not JSON: {problem}. Expected one object a line.") from None
-        if not isinstance(one, dict):
-            raise NextwordError(f'{name}, line {number} is no JSON object. Expected one a line, as {{"text": …}}.')
-        found.append(one)
+    found = list(json_objects(name, source, ', as {"text": …}'))
     header = list(dict.fromkeys(key for one in found for key in one))
     return Table(name, header, [[_cell(one.get(key)) for key in header] for one in found], "jsonl")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import absent, find
-from nextword.corpora.decoding import lines, plain_name
+from nextword.corpora.decoding import json_objects, lines, plain_name
 from nextword.evaluation.tasks import Task
 from nextword.evaluation.tasks.arithmetic import sums
 
@@ -131,16 +131,8 @@ def _csv(files: Sequence[Path], task: Task) -> Iterator[Row]:
 
 def _jsonl(files: Sequence[Path], task: Task) -> Iterator[Row]:
     for file in files:
-        for number, line in enumerate(lines(file), 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError as problem:
-                raise NextwordError(f"{file}, line {number} is no JSON: {problem}.") from None
-            if not isinstance(value, dict):
-                raise NextwordError(f"{file}, line {number} is no JSON object. Expected one object a line.")
-            yield {key: text if isinstance(text, str) else json.dumps(text) for key, text in value.items()}
+        for found in json_objects(file, lines(file)):
+            yield {key: text if isinstance(text, str) else json.dumps(text) for key, text in found.items()}
 
 
 def _lines(files: Sequence[Path], task: Task) -> Iterator[Row]:

@@ -1,0 +1,103 @@
+"""What `nextword convert` refuses: targets that are there, formats it does not know, runs that are not whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import BY_HAND, Cli, contents
+
+
+def refused(cli: Cli, *asked: str | Path) -> str:
+    """The error, and that nothing was written or lost."""
+    folder = Path(asked[1]).parent
+    before = contents(folder)
+    said = cli("convert", *asked, fails=True).stderr
+    assert contents(folder) == before
+    assert not list(folder.rglob(".new-*"))
+    return str(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "said"),
+    [
+        ("hand.arpa", (), "is there already, and nothing is overwritten"),
+        ("full", (), "is there already, and nothing is overwritten"),
+        ("full.arpa", (), "is there already, and nothing is overwritten"),
+        ("hand.arpa/run", (), "hand.arpa is a file, not a folder"),
+        ("model.bin", (), "no format that is written here has this ending"),
+        ("model.gz", (), "no format that is written here has this ending"),
+        ("run", ("model.order=2",), "this conversion knows model.layout, model.bits"),
+        ("run", ("modle.layout=fast",), "this conversion knows model.layout, model.bits"),
+        ("run", ("model.layout",), "expected a.b=c"),
+        ("run", ("model.layout=small",), "expected one of fast, compact"),
+        ("run", ("model.bits=8",), "goes with layout = 'compact'"),
+        ("run", ("model.bits=few",), "must be a whole number"),
+        ("run", ("model.layout=compact", "model.bits=99"), "bits = 99"),
+        ("run", ("tokenizer.lower=perhaps",), "expected true or false"),
+        ("out.arpa", ("arpa.convention=moses",), "expected one of kenlm, srilm"),
+        ("out.arpa", ("model.layout=compact",), "this conversion knows arpa.convention"),
+    ],
+)
+def test_targets_and_changes(
+    cli: Cli, by_hand: Path, tmp_path: Path, target: str, changes: tuple[str, ...], said: str
+) -> None:
+    for name in ("full", "full.arpa"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("to be kept")
+    settings = [word for change in changes for word in ("--set", change)]
+    assert said in refused(cli, by_hand, tmp_path / target, *settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("nothing", None, "There is no"),
+        ("text.txt", b"once upon a time\n", "is of no format that is known here. Give a run folder or an ARPA file"),
+        ("packed.gz", gzip.compress(b"once upon a time\n", mtime=0), "is of no format"),
+        ("cut.gz", gzip.compress(BY_HAND.encode())[:-12], "damaged or cut short"),
+        ("cut.arpa", BY_HAND[:-20].encode(), "line 13: found the end of the file"),
+        ("empty.arpa", b"", "expected a line \\data\\"),
+        ("kenlm.bin", b"mmap lm http://kheafield.com/code format version 5\n\0", "is a binary of KenLM"),
+        ("kenlm.arpa", b"mmap lm http://kheafield.com/code format version 5\n\0", "a binary of KenLM"),
+        ("model.ngram", b"nextword n-grams\0\0\0\0", "Give the run folder that it lies in"),
+        ("folder/file", b"", "is a folder without manifest.json"),
+    ],
+)
+def test_sources(cli: Cli, tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / "in" / name
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    source = path.parent if name == "folder/file" else path
+    assert said in refused(cli, source, tmp_path / "run")
+
+
+def test_a_network_is_no_table_of_ngrams(cli: Cli, run: Path, tmp_path: Path) -> None:
+    for target in ("out.arpa", "again"):
+        said = refused(cli, run, tmp_path / target)
+        assert "is a run of LSTM, which is no table of n-grams" in said
+        assert "model.safetensors" in said
+
+
+def test_a_mixture_cannot_be_written(cli: Cli, data: Path, tmp_path: Path) -> None:
+    asked = ("--set", "model.order=2", "--set", "model.cache=10")
+    cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", *asked)
+    for target in ("out.arpa", "again"):
+        assert "no back-off model" in refused(cli, tmp_path / "run", tmp_path / target)
+
+
+def test_runs_that_are_not_whole(cli: Cli, words: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(words, tmp_path / "broken"))
+    path = broken / "model.ngram"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    assert "is not the file that training wrote" in refused(cli, broken, tmp_path / "out.arpa")
+    manifest = json.loads((broken / "manifest.json").read_text())
+    for name in ("model.ngram", "model.json"):
+        del manifest["files"][name]
+    (broken / "manifest.json").write_text(json.dumps(manifest))
+    assert "has no model yet" in refused(cli, broken, tmp_path / "out.arpa")

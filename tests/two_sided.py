@@ -1,0 +1,57 @@
+"""Models that see both sides, small and untrained, with predictions that differ; and one token of theirs by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from nextword.contract import Inputs
+from nextword.embedding import framed
+from nextword.infilling import TwoSided
+from nextword.language_model import of_network
+from nextword.models.albert import ALBERT
+from nextword.models.bert import BERT
+from nextword.models.roberta import RoBERTa
+from nextword.tokens import train_tokenizer, vocabulary
+
+TALE = ["the cat sat on the mat and the dog sat by the door .", "a king (of old) went to see his house, and slept."]
+KINDS: dict[str, dict[str, Any]] = {
+    "wordpiece": {"kind": "wordpiece", "size": 90},
+    "bpe": {"kind": "bpe", "size": 300, "marks": True},
+    "unigram": {"kind": "unigram", "size": 60, "marks": True},
+}
+TOKENIZERS = {name: train_tokenizer(spec, TALE * 20) for name, spec in KINDS.items()}
+PAIRS = [(BERT, "wordpiece"), (RoBERTa, "bpe"), (ALBERT, "unigram")]
+TEXTS = ["the cat sat", "", "a king sat by the door and the cat slept", "dog"]
+
+
+def lively(cls: Any, tokenizer: Any, **config: Any) -> Any:
+    """A network whose predictions differ: fresh weights, made larger."""
+    torch.manual_seed(3)
+    sizes = {"width": 16, "layers": 2, "heads": 2, "dropout": 0.0, **config}
+    network = cls(cls.Config(**sizes), vocabulary(tokenizer)).eval()
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() == 2:
+                weight.mul_(12)
+    return network
+
+
+def model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> TwoSided:
+    lm = of_network(lively(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
+    assert isinstance(lm, TwoSided)
+    return lm
+
+
+def alone(lm: TwoSided, ids: Any, t: int) -> float:
+    """−log p of one token, by hand: frame, hide it, read."""
+    frame = framed(lm.network, ids)
+    row = torch.from_numpy(frame.ids.copy()).unsqueeze(0)
+    place = frame.parts[0][0] + t
+    special = lm.tokenizer.special
+    row[0, place] = special.get("[MASK]", special.get("<mask>"))
+    segments = None if frame.segments is None else torch.from_numpy(frame.segments).unsqueeze(0)
+    with torch.no_grad():
+        log_p = lm.network.fill(Inputs(row, segments=segments), torch.tensor([place]))
+    return -float(log_p[0, ids[t]])

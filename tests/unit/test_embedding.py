@@ -1,0 +1,88 @@
+"""Vectors of texts: pooled, of one layer or several, the same alone and packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.two_sided import PAIRS, TEXTS, TOKENIZERS, model
+
+from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.embedding import mix_of
+from nextword.infilling import TwoSided
+from nextword.language_model import Causal
+from nextword.models.rnn import GRU
+from nextword.tokens import vocabulary
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
+def lm(request: pytest.FixtureRequest) -> TwoSided:
+    return model(*request.param)
+
+
+def test_texts_have_the_same_vectors_alone_and_packed(lm: TwoSided) -> None:
+    for pooling in ("mean", "text", "first", "last", "max"):
+        together = lm.embed(TEXTS, "mean", pooling)
+        assert torch.isfinite(together).all()
+        torch.testing.assert_close(together, torch.cat([lm.embed([text], "mean", pooling) for text in TEXTS]))
+
+
+def test_pooling_by_hand(lm: TwoSided) -> None:
+    ids = lm.tokenizer.encode(TEXTS[0])
+    frame = lm.network.frame(ids)
+    segments = None if frame.segments is None else torch.from_numpy(frame.segments).unsqueeze(0)
+    with torch.no_grad():
+        layers = [
+            h[0] for h in lm.network.encode(Inputs(torch.from_numpy(frame.ids).unsqueeze(0), segments=segments))[0]
+        ]
+    h = layers[-1]
+    wanted = {"mean": h.mean(0), "text": h[1:-1].mean(0), "first": h[0], "last": h[-1], "max": h.max(0).values}
+    for pooling, vector in wanted.items():
+        torch.testing.assert_close(lm.embed(TEXTS[:1], pooling=pooling)[0], vector)
+    torch.testing.assert_close(lm.embed(TEXTS[:1], {1: 0.3, -1: 0.7}, "first")[0], 0.3 * layers[1][0] + 0.7 * h[0])
+    torch.testing.assert_close(lm.embed(TEXTS[:1], "mean", "first")[0], torch.stack(layers).mean(0)[0])
+
+
+def test_a_long_text_is_read_in_equal_parts() -> None:
+    lm = model()
+    ids = lm.tokenizer.encode("the cat sat on the mat . " * 6).ids
+    assert 22 < len(ids) <= 44
+    parts = [lm.tokenizer.decode(part) for part in np.array_split(ids, 2)]
+    vectors = lm.embed(["the cat sat on the mat . " * 6, *parts], pooling="first")
+    torch.testing.assert_close(vectors[0], vectors[1:].mean(0))
+    last = lm.embed(["the cat sat on the mat . " * 6, parts[1]], pooling="last")
+    torch.testing.assert_close(last[0], last[1])
+
+
+def test_left_to_right_models_embed_many_as_they_embed_one() -> None:
+    tokenizer = TOKENIZERS["bpe"]
+    network = GRU(GRU.Config(width=8), vocabulary(tokenizer)).eval()
+    lm = Causal(network, tokenizer)
+    texts = [*TEXTS, "the cat sat on the mat and " * 90]  # longer than a chunk
+    for pooling in ("mean", "last", "max"):
+        torch.testing.assert_close(
+            lm.embed(texts, pooling=pooling), torch.cat([lm.embed([text], pooling=pooling) for text in texts])
+        )
+    torch.testing.assert_close(lm.embed(texts), lm.embed(texts, pooling="text"))
+    with pytest.raises(Unsupported, match="first vector has seen nothing"):
+        lm.embed(texts, pooling="first")
+    with pytest.raises(NextwordError, match="mean, text, first"):
+        lm.embed(texts, pooling="middle")
+    assert lm.embed([]).shape == (0, 8)
+
+
+def test_layers_in_words() -> None:
+    widths = [4, 4, 4, 4]
+    assert mix_of(-1, widths) == {3: 1.0}
+    assert mix_of("2", widths) == {2: 1.0}
+    assert mix_of("mean", widths) == dict.fromkeys(range(4), 0.25)
+    assert mix_of("-2:", widths) == {2: 0.5, 3: 0.5}
+    assert mix_of("1:3", widths) == {1: 0.5, 2: 0.5}
+    assert mix_of("1,-1", widths) == {1: 0.5, 3: 0.5}
+    assert mix_of("1=0.25, 3=.75", widths) == {1: 0.25, 3: 0.75}
+    assert mix_of({0: 2, -4: 1}, widths) == {0: 3.0}
+    for bad, said in ((4, "Layer 4"), ("-5", "Layer -5"), ("last", "not understood"), ("3:1", "names no layer")):
+        with pytest.raises(NextwordError, match=said):
+            mix_of(bad, widths)
+    with pytest.raises(NextwordError, match="different widths"):
+        mix_of("mean", [4, 8])

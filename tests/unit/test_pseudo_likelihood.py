@@ -1,0 +1,98 @@
+"""Pseudo-likelihoods: every token hidden in turn, alone, in windows, in streams, and of a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.two_sided import PAIRS, TEXTS, alone, model
+
+from nextword.batching.prepare import Stream
+from nextword.contract import PSEUDO, NextwordError, Unsupported
+from nextword.evaluation.likelihood import evaluate_stream
+from nextword.evaluation.tasks.completions import likelihoods
+from nextword.generation.blanks import HIDDEN
+from nextword.infilling import TwoSided
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
+def lm(request: pytest.FixtureRequest) -> TwoSided:
+    return model(*request.param)
+
+
+def test_every_token_is_hidden_in_turn(lm: TwoSided) -> None:
+    for text, score in zip(TEXTS, lm.score_many(TEXTS), strict=True):
+        ids = lm.tokenizer.encode(text).ids
+        assert score.nats == pytest.approx(sum(alone(lm, ids, t) for t in range(len(ids))), rel=1e-4)
+        assert (score.tokens, score.words, score.bytes) == (len(ids), len(text.split()), len(text))
+        assert (score.kind, score.context, score.stride) == (PSEUDO, lm.room, 1)
+
+
+def test_what_is_given_is_seen_and_not_hidden(lm: TwoSided) -> None:
+    whole = lm.tokenizer.encode("the cat sat").ids
+    score = lm.score(" sat", given="the cat")
+    first = len(lm.tokenizer.encode("the cat").ids)
+    assert score.tokens == len(whole) - first
+    assert score.nats == pytest.approx(sum(alone(lm, whole, t) for t in range(first, len(whole))), rel=1e-4)
+
+
+@pytest.mark.parametrize(("context", "stride"), [(5, 1), (5, 3), (8, 8), (4, 2)])
+def test_windows_hold_the_hidden_token_near_their_middle(context: int, stride: int) -> None:
+    lm = model()
+    ids = np.concatenate([lm.tokenizer.encode(text).ids for text in TEXTS])
+    nats = lm.windowed_nats(ids, context, stride)
+    for t in range(len(ids)):
+        begin = (t - (context - stride) // 2) // stride * stride
+        begin = min(max(begin, 0), len(ids) - context)
+        assert begin <= t < begin + context
+        assert nats[t] == pytest.approx(alone(lm, ids[begin : begin + context], t - begin), rel=1e-4)
+
+
+def test_a_document_sees_no_other_and_its_end_costs_nothing(lm: TwoSided) -> None:
+    texts = [lm.tokenizer.encode(text).ids for text in TEXTS]
+    end = lm.tokenizer.end
+    ids = np.concatenate([[*one, end] for one in texts]).astype(np.uint16)
+    nats = lm.stream_nats(ids)
+    assert (nats[ids == end] == 0).all()
+    np.testing.assert_allclose(nats[ids != end], np.concatenate(lm.token_nats(texts)), rtol=1e-4)
+
+
+def test_windows_are_no_longer_than_what_was_trained_on() -> None:
+    assert model(window=24).room == 22
+    assert model(window=24, longest=12).room == 10
+    assert model(window=24, longest=99).room == 22
+    with pytest.raises(NextwordError, match="no room"):
+        model(window=5)
+
+
+def test_evaluation_is_of_a_sample_and_says_so(lm: TwoSided) -> None:
+    ids = np.concatenate([[*lm.tokenizer.encode(text).ids, lm.tokenizer.end] for text in TEXTS * 10])
+    stream = Stream.from_ids(ids, bytes=900, words=180)
+    whole = evaluate_stream(lm, stream, limit=10_000)
+    there = int((ids != lm.tokenizer.end).sum())
+    assert (whole.score.kind, whole.score.tokens, whole.score.words, whole.score.bytes) == (PSEUDO, there, 180, 900)
+    assert whole.score.nats == pytest.approx(lm.stream_nats(ids).sum(), rel=1e-4)
+    part = evaluate_stream(lm, stream, limit=there // 4).as_dict()
+    assert part["tokens"] == part["sample"] == there // 4
+    assert part["of"] == there
+    assert part["words"] == round(180 * (there // 4) / there)
+    assert any(f"sample of {there // 4}" in note for note in part["notes"])
+    assert any("pseudo" in note for note in part["notes"])
+    costs = np.concatenate(lm.token_nats([lm.tokenizer.encode(text).ids for text in TEXTS]))
+    assert costs.min() < part["nats"] / part["tokens"] < costs.max()
+    with pytest.raises(NextwordError, match="22 tokens"):
+        evaluate_stream(lm, stream, context=23)
+
+
+def test_accuracy_counts_what_is_likeliest() -> None:
+    lm = model()
+    ids = np.concatenate([lm.tokenizer.encode(text).ids for text in TEXTS])
+    found = lm.hide_in_stream(ids, np.arange(len(ids)))
+    for t in (0, 3, len(ids) - 1):
+        context = np.where(np.arange(len(ids)) == t, HIDDEN, ids)
+        window = context if len(ids) <= lm.room else context[max(0, min(t - 10, len(ids) - 22)) :][:22]
+        assert found.right[t] == (int(lm._guess(window[None])[0, 0].argmax()) == ids[t])
+
+
+def test_pseudo_likelihoods_answer_no_questions() -> None:
+    with pytest.raises(Unsupported, match="left to right"):
+        likelihoods(model(), [" sat"], ["the cat"])
