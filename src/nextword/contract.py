@@ -92,6 +92,7 @@ class Inputs:
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
     characters: Tensor | None = None  # (B, T, 50) ELMo
+    source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
 
 
 @runtime_checkable
@@ -301,11 +302,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Beam:
+    """The best of many continuations, `width` of which are followed at once."""
+
     width: int = 4
     length_penalty: float = 0.0  # 0: sum of log p; 1: mean per token
     repetition: float = 1.0
     no_repeat: int = 0
     bias: Bias = field(default_factory=dict, hash=False)
+    normalisation: str = "power"  # of n tokens, to the length_penalty: n; "gnmt": (5 + n) / 6
+    coverage: float = 0.0  # how much it costs to leave parts of the source without attention; 0: nothing
+    groups: int = 1  # of hypotheses that avoid each other's tokens; the width is a multiple of it
+    diversity: float = 0.5  # what a token loses for each time that groups before have chosen it; with groups alone
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,7 @@ class TwoSided(Blanks, Embedding):
 
     kind = PSEUDO
     two_sided = True
+    goes_on = True  # what it reads is the text itself, not the source of one
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> None:
         """`longest`: tokens in the longest text, frame included, that the network was trained on; 0: its window."""

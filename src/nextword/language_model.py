@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nextword.checkpoint import RunFolder
+from nextword.conditional import Conditional
 from nextword.contract import (
     EXACT,
     Autoregressive,
@@ -42,7 +43,7 @@ TOGETHER = 8192  # tokens in one batch of texts
 FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: what follows has nothing before it
 
 
-def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided:
+def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided | Conditional:
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
     Of a run that was transferred to a task it is a `Classifier`, which predicts, and models no text.
@@ -64,8 +65,10 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     return of_network(network, tokenizer, name=str(folder), longest=longest)
 
 
-def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> Causal | TwoSided:
+def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> Causal | TwoSided | Conditional:
     """`longest`: tokens in the longest text that the network was trained on, where that is known."""
+    if getattr(network, "conditional", False):
+        return Conditional(network, tokenizer, name)
     if isinstance(network, Autoregressive):
         return Causal(network, tokenizer, name)
     if isinstance(network, Infilling) and isinstance(network, Encoder):

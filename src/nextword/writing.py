@@ -11,7 +11,7 @@ are equally long, as each would alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -36,6 +36,7 @@ from nextword.contract import (
 from nextword.generation.beam import search
 from nextword.generation.choosing import NOTHING, seeded
 from nextword.generation.contrastive import contrastive, ensure_vectors, vectors
+from nextword.generation.hypotheses import Hypothesis, ensure_covers
 from nextword.generation.rules import Rules, validate
 from nextword.generation.sampling import Rows, tokens
 from nextword.generation.stopping import Stopper
@@ -45,12 +46,28 @@ TOGETHER = 8192  # tokens, of prompts and of what is written, in one batch
 OVERFLOW = ("slide", "error")
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """One of the n best continuations, up to where it stops."""
+
+    text: str
+    score: float  # by which they are ranked: see `Beam`
+    log_prob: float  # the model's own, of the ids
+    ids: tuple[int, ...]
+    complete: bool  # False: cut at the length, or the rules left nothing to write
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+
 class Writing:
     """The part of a text-level model that writes. What it holds is `Causal`'s."""
 
     network: Any
     tokenizer: Tokenizer
     context: int | None
+    goes_on = True  # what is written is the continuation of the prompt
     _chunk: int
 
     def generate(
@@ -62,22 +79,23 @@ class Writing:
         does, and goes on from its latest part; "error" refuses it.
         """
         how = self._checked(how)
-        text = _Text(self.tokenizer, stop)
+        text = _Text(self.tokenizer, stop, self.end)
         ids = self._encoded([prompt], overflow)[0]
         return self._pieces(ids, how, text)
 
     def _pieces(self, ids: list[int], how: Decoding, text: _Text) -> Iterator[Piece]:
-        text.after(ids)
+        past = self._past(ids)
+        text.after(past)
         made: Iterator[tuple[int, float]]
-        rest = {"banned": self._banned(), "end": self.tokenizer.end, "least": _least(text.stopper.stop)}
+        rest = {"banned": self._banned(), "end": self.end, "least": _least(text.stopper.stop)}
         if isinstance(how, Beam):
             made = iter(self._beam([ids], how, text.stopper.stop)[0])
         elif isinstance(how, Contrastive):
             last, state, before = self._remembered(ids)
-            made = contrastive(self.network, last, state, how, before=before, written=ids, **rest)  # type: ignore[arg-type]
+            made = contrastive(self.network, last, state, how, before=before, written=past, **rest)  # type: ignore[arg-type]
         else:
             last, state = self._read_all([ids])
-            made = tokens(self.network, last, state, how, written=ids, **rest)  # type: ignore[arg-type]
+            made = tokens(self.network, last, state, how, written=past, **rest)  # type: ignore[arg-type]
         while not text.stopper.reason:
             yield text.add(*next(made, (NOTHING, 0.0)))
 
@@ -90,13 +108,13 @@ class Writing:
         prompt.
         """
         how = self._checked(how)
-        texts = [_Text(self.tokenizer, stop) for _ in prompts]
+        texts = [_Text(self.tokenizer, stop, self.end) for _ in prompts]
         ids = self._encoded(prompts, overflow)
         pieces: list[list[Piece]] = [[] for _ in prompts]
         if isinstance(how, Contrastive):
             return [list(self._pieces(one, how, text)) for one, text in zip(ids, texts, strict=True)]
         for text, one in zip(texts, ids, strict=True):
-            text.after(one)
+            text.after(self._past(one))
         for group in self._groups([len(one) for one in ids], stop.length):
             if not stop.length:
                 break
@@ -107,7 +125,7 @@ class Writing:
                     while not texts[i].stopper.reason:
                         pieces[i].append(texts[i].add(*next(made, (NOTHING, 0.0))))
                 continue
-            rules = Rules(how, written, self._banned(), end=self.tokenizer.end, least=_least(stop))
+            rules = Rules(how, list(map(self._past, written)), self._banned(), end=self.end, least=_least(stop))
             rows = Rows(self.network, *self._read_all(written), how, rules, [seeded(how, i) for i in group])
             while group:
                 for i, one_made in zip(group, rows.step(), strict=True):
@@ -117,7 +135,62 @@ class Writing:
                 group = [group[place] for place in goes_on]
         return pieces
 
+    def n_best(
+        self, prompt: str, how: Beam = Beam(), stop: Stop = Stop(), n: int | None = None, overflow: str = "slide"
+    ) -> list[Candidate]:
+        """The n best continuations that a beam finds (all of its width if None), best first."""
+        return self.n_best_many([prompt], how, stop, n, overflow)[0]
+
+    def n_best_many(
+        self,
+        prompts: Sequence[str],
+        how: Beam = Beam(),
+        stop: Stop = Stop(),
+        n: int | None = None,
+        overflow: str = "slide",
+    ) -> list[list[Candidate]]:
+        """The n best continuations of each prompt, searched side by side."""
+        if not isinstance(how, Beam):
+            raise NextwordError(f"The n best are what a beam finds, and {type(how).__name__} is none. Give a Beam.")
+        checked = self._checked(how)
+        assert isinstance(checked, Beam)
+        n = how.width if n is None else n
+        if not 1 <= n <= how.width:
+            raise NextwordError(
+                f"The {n} best are asked for, and a beam of width {how.width} has from 1 to {how.width}. Ask for fewer,"
+                " or widen the beam."
+            )
+        Stopper(stop)  # refuses what has no meaning
+        ids = self._encoded(prompts, overflow)
+        found: list[list[Candidate]] = [[] for _ in prompts]
+        for group in self._groups([len(one) for one in ids], stop.length):
+            written = [ids[i] for i in group]
+            for i, best in zip(group, self._hypotheses(written, checked, stop, n), strict=True):
+                found[i] = [self._candidate(ids[i], one, stop) for one in best]
+        return found
+
+    def _candidate(self, before: Sequence[int], one: Hypothesis, stop: Stop) -> Candidate:
+        """A hypothesis as text; a stop string may end it before its last token."""
+        text = _Text(self.tokenizer, stop, self.end)
+        text.after(self._past(list(before)))
+        made, pieces = zip(one.ids, one.log_probs, strict=True), []
+        while not text.stopper.reason:
+            pieces.append(text.add(*next(made, (NOTHING, 0.0))))
+        ids = tuple(id for piece in pieces for id in piece.ids)
+        log_prob = sum(piece.log_prob for piece in pieces)
+        complete = one.complete or text.stopper.reason == "stop"
+        return Candidate("".join(piece.text for piece in pieces), one.score, log_prob, ids, complete)
+
     # -------------------------------------------------------------------------------------------- what was asked
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends what is written."""
+        return self.tokenizer.end
+
+    def _past(self, ids: list[int]) -> list[int]:
+        """What stands before the text that is written: the prompt, of which it is the continuation."""
+        return ids
 
     def beyond(self, prompt: str) -> int:
         """How many tokens of a prompt have left the window by the time the first token is written; 0: it fits.
@@ -156,6 +229,8 @@ class Writing:
         validate(how)
         if isinstance(how, Contrastive):
             ensure_vectors(self.network)
+        if isinstance(how, Beam):
+            ensure_covers(self.network, how)
         if not how.bias:
             return how
         bias: dict[int | str, float] = {}
@@ -184,7 +259,7 @@ class Writing:
 
     def _banned(self) -> list[int]:
         """Special ids that no text holds, but for the end; and what stands for unknown words."""
-        special, end = self.tokenizer.special, self.tokenizer.end
+        special, end = self.tokenizer.special, self.end
         silent = [id for id in special.values() if id != end and not self.tokenizer.piece(id)]
         return silent + [id for name, id in special.items() if "unk" in name.lower()]
 
@@ -192,11 +267,15 @@ class Writing:
 
     def _beam(self, written: list[list[int]], how: Beam, stop: Stop) -> list[Iterator[tuple[int, float]]]:
         """The best continuation of each row."""
-        end = self.tokenizer.end if stop.at_end else None
-        last, state = self._read_all(written)
-        rest = {"written": written, "banned": self._banned(), "least": _least(stop)}
-        found = search(self.network, last, state, how, stop.length, end, n=1, **rest)  # type: ignore[arg-type]
+        found = self._hypotheses(written, how, stop, 1)
         return [zip(best.ids, best.log_probs, strict=True) for best, *_ in found]
+
+    def _hypotheses(self, written: list[list[int]], how: Beam, stop: Stop, n: int) -> list[list[Hypothesis]]:
+        """The n best continuations of each row."""
+        end = self.end if stop.at_end else None
+        last, state = self._read_all(written)
+        rest = {"written": list(map(self._past, written)), "banned": self._banned(), "least": _least(stop)}
+        return search(self.network, last, state, how, stop.length, end, n=n, **rest)  # type: ignore[arg-type]
 
     def _groups(self, lengths: list[int], length: int) -> Iterator[list[int]]:
         """Rows that are written together, longest prompts first."""
@@ -273,8 +352,8 @@ def _least(stop: Stop) -> int:
 class _Text:
     """One continuation: from ids to pieces of text, until it is time to stop."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Stop):
-        self.tokenizer, self.stopper = tokenizer, Stopper(stop)
+    def __init__(self, tokenizer: Tokenizer, stop: Stop, end: int | None):
+        self.tokenizer, self.stopper, self.ending = tokenizer, Stopper(stop), end
         self.decoder = Decoder(tokenizer)
 
     def after(self, ids: Sequence[int]) -> None:
@@ -284,6 +363,6 @@ class _Text:
         """The piece that one more token makes; NOTHING: the rules leave nothing to write, and this is the end."""
         if id == NOTHING:  # a character that was begun is not shown
             return Piece(self.stopper.close(), (), 0.0, self.stopper.reason)
-        ended = id == self.tokenizer.end
+        ended = id == self.ending
         text = self.stopper.feed("" if ended else self.decoder.push(id), ended=ended)
         return Piece(text, (id,), log_prob, self.stopper.reason)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,10 +96,10 @@ class Bucketed:
         if not isinstance(self.pack, bool):
             raise NextwordError(f"batches: pack = {self.pack!r} must be true or false.")
 
-    def per_epoch(self, text: Examples) -> int:
+    def per_epoch(self, text: Any) -> int:
         return -(-len(text) // self.rows)
 
-    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
+    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
         per_epoch, known, order = self.per_epoch(text), -1, []
         while True:
             epoch, i = divmod(step, per_epoch)
@@ -107,7 +108,7 @@ class Bucketed:
             yield self.batch(text, order[i], epoch)
             step += 1
 
-    def epoch(self, text: Examples, seed: int, epoch: int) -> list[np.ndarray]:
+    def epoch(self, text: Any, seed: int, epoch: int) -> list[np.ndarray]:
         """Which examples are in each batch of an epoch."""
         draw, lengths = np.random.default_rng([seed, epoch]), text.lengths
         drawn = draw.permutation(len(text))
@@ -118,16 +119,16 @@ class Bucketed:
             found += [some[i : i + self.rows] for i in range(0, len(some), self.rows)]
         return [found[i] for i in draw.permutation(len(found))]
 
-    def in_order(self, text: Examples) -> np.ndarray:
+    def in_order(self, text: Any) -> np.ndarray:
         """All examples, the longest first: the order in which they are read without training."""
         return np.argsort(-text.lengths, kind="stable")
 
-    def held_out(self, text: Examples) -> Iterator[Batch]:
+    def held_out(self, text: Any) -> Iterator[Batch]:
         order, rows = self.in_order(text), self.rows * AHEAD
         for at in range(0, len(order), rows):
             yield self.batch(text, order[at : at + rows], 0)
 
-    def batch(self, text: Examples, chosen: np.ndarray, epoch: int) -> Batch:
+    def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
         """`at` are the flat positions that speak, `each` for an example."""
         frames = (chosen[:, None] * text.each + np.arange(text.each)).reshape(-1)
         sizes = text.starts[frames + 1] - text.starts[frames]

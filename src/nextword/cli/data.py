@@ -11,11 +11,17 @@ from nextword.cli.console import console, emit_json, progress_bar
 from nextword.cli.options import Json, Quiet
 
 LICENCES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
+SHOWN = 300  # characters of either side of a sample
 
 
 def data(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="One data set, or the path of a text.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="One data set, or the path of a text; of parallel text, NAME:SOURCE-TARGET.",
+            show_default=False,
+        ),
     ] = "",
     source: Annotated[
         Path | None, typer.Option("--from", metavar="PATH", help="Bring it in from a folder, a file or an archive.")
@@ -43,6 +49,7 @@ def data(
     [dim]Examples[/]
       nextword data
       nextword data wikitext-2
+      nextword data multi30k:en-fr
       nextword data ptb --from Downloads/simple-examples.tgz
       nextword data tinyshakespeare --get
       nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
@@ -51,6 +58,7 @@ def data(
     from nextword.corpora.catalog import find
     from nextword.corpora.install import fetch, install
     from nextword.corpora.opening import unknown
+    from nextword.corpora.parallel import parse
 
     if clean or deduplicate or quality or against:
         if not clean or source or get:
@@ -71,7 +79,7 @@ def data(
         _list(json)
         return
     if source or get:
-        entry = find(name)
+        entry = find(parse(name)[0])
         if entry is None:
             raise unknown(name)
         with progress_bar(f"{'fetching' if get else 'copying'} {entry.name}", quiet=quiet) as update:
@@ -132,21 +140,29 @@ def _list(json: bool) -> None:
             f"[green]{row['place'] if console.width > 120 else '✓'}[/]" if row["place"] else "",
         )
     console.print(table)
+    console.print(
+        "[dim]Pairs to translate: nextword data bible (built in), or a set for translation, as multi30k:en-de[/]"
+    )
     console.print("[dim]One of them: nextword data NAME · bring one in: nextword data NAME --from PATH (or --get)[/]")
 
 
 def _describe(name: str, quiet: bool) -> dict[str, Any]:
     """Everything about one data set or text; counts where it is here."""
-    from nextword.corpora import open_corpus
+    from nextword.corpora import is_parallel, open_corpus, open_parallel
     from nextword.corpora.builtin import BUILT_IN
     from nextword.corpora.catalog import find
     from nextword.corpora.opening import open_entry
+    from nextword.corpora.parallel import BIBLE, VERSIONS, parse
 
+    pairs = is_parallel(name)
     if name in BUILT_IN:
         corpus = open_corpus(name)
         known = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "licence": LICENCES[name]}
         return {**known, "source": corpus.source, **_count(corpus, quiet)}
-    entry = find(name)
+    entry = find(parse(name)[0])
+    if entry is None and pairs:
+        built_in = {"title": VERSIONS, "licence": LICENCES["kjv"]} if parse(name)[0] == BIBLE else {}
+        return {"kind": "parallel", **built_in, **_count_pairs(open_parallel(name), quiet)}
     if entry is None:
         corpus = open_corpus(name)
         return {"name": corpus.name, "kind": "text", "source": corpus.source, **_count(corpus, quiet)}
@@ -167,7 +183,9 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
         return about
     about["files"] = {split: [str(p.relative_to(place)) for p in paths] for split, paths in entry.locate(place).items()}
     about["checksums"] = {file: "as known" if ok else "DIFFERENT" for file, ok in entry.verify(place).items()}
-    if entry.is_text:
+    if pairs:
+        about |= _count_pairs(open_parallel(name), quiet)
+    elif entry.is_text:
         corpus = open_entry(entry, place)
         about |= {"source": corpus.source, **_count(corpus, quiet)}
     return about
@@ -193,6 +211,39 @@ def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
     return about
 
 
+def _count_pairs(corpus: Any, quiet: bool) -> dict[str, Any]:
+    """Pairs, mean lengths, how many of the held-out sources are also in train; and the first pair as a sample."""
+    from array import array
+
+    import numpy as np
+
+    from nextword.corpora.splits import digest
+
+    counts: dict[str, Any] = {}
+    sample: dict[str, str] = {}
+    sources: dict[str, np.ndarray] = {}
+    for split in corpus.splits:
+        hashes, words, characters, size = array("Q"), [0, 0], [0, 0], 0
+        with progress_bar(f"counting {split}", corpus.bytes(split), quiet) as update:
+            for document in corpus.documents(split):
+                for i, text in enumerate((document.source, document.text)):
+                    words[i] += len(text.split())
+                    characters[i] += len(text)
+                size += len(document.text.encode())
+                hashes.append(digest(document.source))
+                sample = sample or {"id": document.id, "source": document.source, "target": document.text}
+                update(size)
+        sources[split] = np.asarray(hashes, np.uint64)
+        counts[split] = {
+            "pairs": len(hashes),
+            "mean_words": {"source": words[0] / len(hashes), "target": words[1] / len(hashes)},
+            "mean_characters": {"source": characters[0] / len(hashes), "target": characters[1] / len(hashes)},
+        }
+    seen = {s: int(np.isin(sources[s], sources["train"]).sum()) for s in sources if "train" in sources and s != "train"}
+    known = {"name": corpus.name, "pair": dict(zip(("source", "target"), corpus.pair, strict=True))}
+    return {**known, "source": corpus.source, "splits": counts, "leakage": seen, "sample": sample}
+
+
 def _show(about: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -200,6 +251,7 @@ def _show(about: dict[str, Any]) -> None:
     console.print(f"[bold]{about['name']}[/]  {escape(about.get('title', ''))}")
     words = {
         "kind": about["kind"],
+        "pair": " → ".join(about["pair"].values()) if "pair" in about else None,
         "licence": about.get("licence"),
         "home": about.get("home"),
         "note": about.get("note"),
@@ -231,7 +283,9 @@ def _show(about: dict[str, Any]) -> None:
         for row in about["sources"]:
             table.add_row(escape(row["name"]), f"{row['weight']:.1%}", f"{row['bytes']:,}", f"{row['epochs']:.2f}")
         console.print(table)
-    if "splits" in about:
+    if "pair" in about:
+        _show_pairs(about)
+    elif "splits" in about:
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         for heading in ("", "documents", "bytes", "words", "also in train"):
             table.add_column(heading, justify="left" if not heading else "right")
@@ -243,3 +297,28 @@ def _show(about: dict[str, Any]) -> None:
                 "" if seen is None else f"{seen:,}",
             )
         console.print(table)
+
+
+def _show_pairs(about: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    sides = about["pair"]
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("", "pairs", "mean words", "mean characters", "sources also in train"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for split, counts in about["splits"].items():
+        seen = about["leakage"].get(split)
+        table.add_row(
+            split,
+            f"{counts['pairs']:,}",
+            *(" → ".join(f"{mean:,.1f}" for mean in counts[key].values()) for key in ("mean_words", "mean_characters")),
+            "" if seen is None else f"{seen:,}",
+        )
+    console.print(table)
+    console.print(f"  for example, {escape(about['sample']['id'])}")
+    width = max(map(len, sides.values()))
+    for side, name in sides.items():
+        text = " ".join(about["sample"][side].split())
+        text = text if len(text) <= SHOWN else text[:SHOWN].rstrip() + " …"
+        console.print(f"    [bold]{escape(name):{width}}[/]  {escape(text)}", soft_wrap=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from nextword.cli.beams import beam_of
 from nextword.cli.console import console, emit_json, progress_bar, read_lines
 from nextword.cli.options import Device, Json, Quiet
 from nextword.infinity import number
@@ -34,6 +35,9 @@ def evaluate(
     limit: Annotated[int, typer.Option("--limit", help="A sample of so many questions, or hidden tokens.")] = 0,
     tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the shots and the sample.")] = 0,
+    beam: Annotated[
+        int | None, typer.Option("--beam", help="Translations: by a beam of this width. Default: greedily.")
+    ] = None,
     against: Annotated[
         str, typer.Option("--against", metavar="DATA", help="Training text: score what it holds in part apart.")
     ] = "",
@@ -47,7 +51,8 @@ def evaluate(
     With --cache or --dynamic, settings that are not given are found on validation text, and all are stated; the run's
     own weights and its plain numbers stay as they are. A model that sees both sides has pseudo-likelihoods, of a sample
     of the tokens (--limit), and they are labelled so. With --task the model is asked in words, with --shots examples
-    before each question; nothing is learnt.
+    before each question; nothing is learnt. A run that makes texts from sources, such as translations, is judged by
+    BLEU and chrF, with --beam and --set beam.length_penalty=1 and the like.
 
     [dim]Examples[/]
       nextword evaluate runs/lstm-tiny
@@ -60,6 +65,7 @@ def evaluate(
       nextword evaluate --tasks
       nextword evaluate runs/gpt2-small --task lambada
       nextword evaluate runs/gpt2-small --task rte --shots 4 --limit 200
+      nextword evaluate runs/seq2seq-multi30k --beam 5 --set beam.length_penalty=1
       echo "the cat sat on the mat" | nextword evaluate runs/lstm-tiny --data - --lines
     """
     from nextword.contract import NextwordError
@@ -97,12 +103,21 @@ def evaluate(
         )
     if against and (adaptive or context or lines):
         raise NextwordError("--against scores whole documents: leave --cache, --dynamic, --context and --lines away.")
-    chosen = _settings(set_ or [], cache, dynamic)
+    chosen = (None, None) if beam is not None else _settings(set_ or [], cache, dynamic)
     folder = RunFolder.open(run)
     if lines:
         _rank(run, data, device, json)
         return
     lm = load(run, device)
+    if not getattr(lm, "goes_on", True):
+        if context or adaptive or against:
+            raise NextwordError(
+                "This run makes texts from sources: --context, --cache, --dynamic and --against are for models of text."
+            )
+        _translate(lm, folder, data, split, beam_of(beam, set_ or (), {}), limit, json, quiet)
+        return
+    if beam is not None:
+        raise NextwordError("--beam is for runs that make texts from sources, and this one models text. Leave it out.")
     _check(lm, limit, adaptive, against)
     own = folder.recipe.phases[-1].data
     if not data and not own:
@@ -125,6 +140,26 @@ def evaluate(
     show(result)
     if against:
         show_apart(result["against"])
+
+
+def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: int, json: bool, quiet: bool) -> None:
+    """BLEU and chrF of what the run makes of sources."""
+    from nextword.cli.translations import measure, show
+    from nextword.contract import Greedy, NextwordError
+    from nextword.corpora import open_parallel
+
+    own = folder.recipe.phases[-1].data
+    if not data and not own:
+        raise NextwordError(f"{folder.path} names no pairs of its own, for it was not trained here. Give --data.")
+    corpus = open_parallel(data or own, whole=bool(data and data != own))
+    split = split or next(name for name in ("test", "valid", "train") if name in corpus.splits)
+    if split not in corpus.splits:
+        raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
+    result = measure(lm, folder, corpus, split, beam or Greedy(), quiet or json, limit)
+    if json:
+        emit_json(result)
+    else:
+        show(result)
 
 
 def _check(lm: Any, limit: int, adaptive: bool, against: str) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from nextword.cli.beams import HELP, beam_of
 from nextword.cli.console import emit_json, err, read_lines
 from nextword.cli.options import Device, Json, Precision, Run
 
 if TYPE_CHECKING:
-    from nextword.contract import Decoding, Piece
+    from nextword.contract import Beam, Decoding, Piece, Stop
 
 AT_ONCE = 64  # prompts of a file that are written side by side; then they are shown
 
@@ -38,7 +39,12 @@ def generate(
         float | None,
         typer.Option("--contrastive", help="Contrastive search with this alpha among the --top-k likeliest (4)."),
     ] = None,
-    beam: Annotated[int, typer.Option("--beam", help="Beam search of this width instead of drawing.")] = 0,
+    beam: Annotated[
+        int | None, typer.Option("--beam", help="Beam search of this width instead of drawing; 1: greedy.")
+    ] = None,
+    n_best: Annotated[
+        int | None, typer.Option("--n-best", help="With --beam: the n best, each with its score.")
+    ] = None,
     repetition: Annotated[
         float, typer.Option("--repetition", help="Penalty on tokens already written; 1: none.")
     ] = 1.0,
@@ -51,6 +57,7 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="Stop before this string; may be given often.")
     ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help=f"With --beam: {HELP}.")] = None,
     overflow: Annotated[
         str, typer.Option("--overflow", help="A prompt longer than the window: slide over it, or error.")
     ] = "slide",
@@ -66,6 +73,8 @@ def generate(
       nextword generate runs/lstm-tiny "The" --contrastive 0.6 --top-k 5
       nextword generate runs/lstm-tiny "The" --typical 0.95 --min-length 20 --bias "e=-inf"
       nextword generate runs/lstm-tiny --file prompts.txt --beam 5 --json
+      nextword generate runs/lstm-tiny "The" --beam 6 --n-best 3 --set beam.length_penalty=0.6
+      nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt
 
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
     With --file, prompts are drawn with the seed given, the next one, and so on.
@@ -73,14 +82,17 @@ def generate(
     from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop
     from nextword.language_model import load
 
-    if contrastive is not None and beam:
+    if n_best is not None and beam is None:
+        raise NextwordError("--n-best: this is for a beam, and none is asked for. Add --beam WIDTH.")
+    if contrastive is not None and beam is not None:
         raise NextwordError("--beam and --contrastive are two ways to write. Give one of them.")
-    if typical != 1 and (contrastive is not None or beam or temperature == 0):
+    if typical != 1 and (contrastive is not None or beam is not None or temperature == 0):
         raise NextwordError("--typical narrows what is drawn, but nothing is drawn here. Leave it out.")
     how: Decoding
     added = _biases(bias or ())
-    if beam:
-        how = Beam(beam, repetition=repetition, no_repeat=no_repeat, bias=added)
+    searched = beam_of(beam, set_ or (), {"repetition": repetition, "no_repeat": no_repeat, "bias": added})
+    if searched is not None:
+        how = searched
     elif contrastive is not None:
         how = Contrastive(top_k or Contrastive.k, contrastive, repetition, no_repeat, added)
     elif temperature == 0:
@@ -94,11 +106,14 @@ def generate(
         raise NextwordError(f"{file} has no prompt in it.")
     ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     lm = load(run, device, precision)
+    if isinstance(how, Beam) and n_best is not None:
+        _rank(lm, prompts, how, ending, n_best, overflow, alone=not file, json=json)
+        return
     if not file:
         pieces = []
         stream = lm.generate(prompt, how, ending, overflow)
         _note(lm, prompts)
-        if not json:
+        if not json and lm.goes_on:
             _show(prompt)
         for piece in stream:
             pieces.append(piece)
@@ -119,9 +134,43 @@ def generate(
         for one, pieces in zip(some, found, strict=True):
             results.append(_facts(one, pieces))
             if not json:
-                _show(one + _escaped(results[-1]["text"]) + "\n")
+                _show((one if lm.goes_on else "") + _escaped(results[-1]["text"]) + "\n")
     if json:
         emit_json(results)
+
+
+def _rank(
+    lm: Any, prompts: Sequence[str], how: Beam, ending: Stop, n: int, overflow: str, *, alone: bool, json: bool
+) -> None:
+    """The n best of each prompt: a line with the score for each of them, after the prompt if there are several."""
+    results: list[dict[str, Any]] = []
+    for at in range(0, len(prompts), AT_ONCE):
+        some = prompts[at : at + AT_ONCE]
+        found = lm.n_best_many(some, how, ending, n, overflow)
+        _note(lm, some)
+        for prompt, candidates in zip(some, found, strict=True):
+            ranked = [
+                {
+                    "rank": rank,
+                    "text": one.text,
+                    "score": one.score,
+                    "nats": -one.log_prob,
+                    "tokens": one.tokens,
+                    "complete": one.complete,
+                }
+                for rank, one in enumerate(candidates, 1)
+            ]
+            results.append({"prompt": prompt, "best": ranked})
+            if json:
+                continue
+            if not alone:
+                _show(_escaped(prompt) + "\n")
+            for one in ranked:
+                cut = "" if one["complete"] else " …"
+                text = (prompt if lm.goes_on else "") + one["text"]
+                _show(f"{one['rank']}  {one['score']:.4f}  {_escaped(text)}{cut}\n")
+    if json:
+        emit_json(results[0] if alone else results)
 
 
 def _note(lm: Any, prompts: Sequence[str]) -> None:

@@ -14,18 +14,26 @@ from nextword.infinity import number
 
 def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Score a freshly trained run on its held-out text, write its card, and say what came out."""
-    from nextword.corpora import open_corpus
+    from nextword.corpora import open_corpus, open_parallel
+    from nextword.language_model import load
+    from nextword.objectives import of_pairs
 
     recipe = run.recipe
-    corpus = open_corpus(recipe.phases[-1].data)
-    split = "test" if "test" in corpus.splits else "valid"
-    from nextword.language_model import load
-
     lm = load(run.path, device)
+    pairs = of_pairs(recipe.phases[-1].objective)
+    corpus = (open_parallel if pairs else open_corpus)(recipe.phases[-1].data)
+    split = "test" if "test" in corpus.splits else "valid"
     can = {"can": sorted(lm.can)}
-    if split not in corpus.splits:
+    modelled = pairs or getattr(lm, "goes_on", True)  # what was trained to mend texts models none
+    if split not in corpus.splits or not modelled:
         return {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters"), **can}
-    result = measure(lm, run, corpus, split, quiet=quiet) | can
+    if pairs:
+        from nextword.cli import translations
+        from nextword.contract import Greedy
+
+        result = translations.measure(lm, run, corpus, split, Greedy(), quiet) | can
+    else:
+        result = measure(lm, run, corpus, split, quiet=quiet) | can
     from nextword.card import write_card
 
     write_card(run)

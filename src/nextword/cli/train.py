@@ -81,12 +81,21 @@ def train(
         emit_json(result)
     else:
         console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
+        from nextword.cli import translations
         from nextword.cli.results import show
 
-        show(result)
+        pairs = "decoding" in result
+        (translations.show if pairs else show)(result)
         generates = "generate" in result["can"]
         use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
+        if pairs:
+            use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
         console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)
+
+
+def _short(source: str) -> str:
+    """A source that can be copied between quotes."""
+    return " ".join(source.replace('"', "").replace("$", "").split()[:12])
 
 
 @contextmanager

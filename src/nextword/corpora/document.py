@@ -11,9 +11,13 @@ class Document:
 
     `continues` is True when this passage goes on exactly where the one before it stopped: the two are one document,
     with no end-of-document token between them.
+
+    In a pair, `text` is the target (a translation, a summary) and `source` what it is made from; a pair is never cut
+    into passages.
     """
 
     text: str
     id: str = ""
     title: str = ""
     continues: bool = False
+    source: str | None = None

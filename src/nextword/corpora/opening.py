@@ -58,9 +58,10 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
 def open_entry(entry: Entry, folder: Path | None = None) -> Corpus:
     """A data set of the catalog, from where it lies."""
     if not entry.is_text:
+        use = "train a model that reads a source" if entry.kind == "translation" else "use it with `nextword transfer`"
         raise NextwordError(
             f"{entry.name} ({entry.title}) is a set for a task ({entry.kind}), not a text to model. "
-            "Give a text, or use it with `nextword transfer`."
+            f"Give a text, or {use}."
         )
     folder = folder or entry.place()
     if folder is None:

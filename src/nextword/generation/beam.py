@@ -7,32 +7,42 @@ writes `end` is complete and keeps its place, so the beam narrows as hypotheses 
     width 2        a .5            a b .175
              <                <
                    b .4            b end .36    complete: one place is left
+
+B searches run side by side, and nothing of a step waits for a GPU: hypotheses are numbers in slots (B, G, J), −inf
+where none is open, and whether all searches are over is asked now and then. G groups of hypotheses make beams diverse
+(Vijayakumar et al. 2018): they are extended one after the other, and a token counts less for each time that groups
+before have written it in this step. That penalty chooses, and is no part of a score.
+
+A model may have `reorder(state, rows)` beside `step`: what `nest.take` gives, for as many rows as there are, each from
+a row of the same search. So what belongs to the source of a search, and room not yet used, need not be copied.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nextword import nest
 from nextword.contract import Autoregressive, Beam, State
+from nextword.generation.hypotheses import (
+    History,
+    Hypothesis,
+    Step,
+    bounded,
+    divisor,
+    ensure_covers,
+    kindest,
+    uncovered,
+)
+from nextword.generation.leading import leading, top, waits
 from nextword.generation.rules import Rules, ensure_numbers, validate
 
+__all__ = ["Hypothesis", "search", "top"]
 
-@dataclass(frozen=True)
-class Hypothesis:
-    ids: tuple[int, ...]  # with `end` as the last, where it was reached
-    log_probs: tuple[float, ...]  # of each id, the model's own, untouched by the rules
-    score: float  # sum of log p under the rules, divided by the number of ids to the length penalty
-    complete: bool  # False: cut at the length, or the rules left nothing to write
-
-    @property
-    def log_prob(self) -> float:
-        return math.fsum(self.log_probs)
+PATIENCE = 8  # steps on a GPU before it is asked which searches are over; on a CPU to ask costs nothing
 
 
 @torch.no_grad()
@@ -56,119 +66,159 @@ def search(
     soon as those are certain. Consumes the state.
     """
     validate(how)
-    searches = [_Search(how, length, end, n or how.width) for _ in last]
-    rules = Rules(how, written or [()] * len(last), banned, end=end, least=least)
-    for _ in range(length):
-        log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
-        scores = rules.scores(log_probs)
-        rows: list[int] = []
-        chosen: list[int] = []
-        first = 0
-        for one in searches:
-            own = slice(first, first + len(one.open))
-            for row, id in one.extend(log_probs[own], scores[own]):
-                rows.append(first + row)
-                chosen.append(id)
-            first = own.stop
-        if not rows:
+    ensure_covers(model, how)
+    beams = _Beams(how, length, end, n or how.width, last)
+    rules = Rules(how, written or [()] * len(last), banned, end=end, least=least, beams=True)
+    for _ in range(length if len(last) else 0):
+        log_probs, state = model.step(last, state)  # (R, V): first one row a search, then one a slot
+        beams.extend(log_probs, rules.scores(log_probs), uncovered(model, state, how) if how.coverage else None)
+        if beams.over():
             break
-        taken = torch.tensor(rows, device=last.device)
-        last = torch.tensor(chosen, dtype=last.dtype, device=last.device)
-        state = nest.take(state, taken)
-        rules.take(taken)
+        rows, last = beams.rows.flatten(), beams.ids.flatten().to(last.dtype)
+        if beams.moved:
+            take = getattr(model, "reorder", nest.take) if beams.within else nest.take
+            state = take(state, rows)
+            rules.take(rows)
         rules.wrote(last.long())
-    return [one.best() for one in searches]
+    return beams.best()
 
 
-@dataclass(slots=True)
-class _Path:
-    """A hypothesis as a chain back to its first token, so that growing it by one costs one."""
+class _Beams:
+    """Searches side by side: B of them, G groups in each, and a group's hypotheses in J slots, best first."""
 
-    before: _Path | None = None
-    id: int = -1
-    log_prob: float = 0.0
-    total: float = 0.0  # sum of log p under the rules
-    length: int = 0
-    complete: bool = False
-
-
-class _Search:
-    """The search from one row."""
-
-    def __init__(self, how: Beam, length: int, end: int | None, n: int):
+    def __init__(self, how: Beam, length: int, end: int | None, n: int, last: Tensor) -> None:
         self.how, self.length, self.end, self.n = how, length, end, n
-        self.open = [_Path()]
-        self.closed: list[_Path] = []
+        self.groups, self.width = how.groups, how.width // how.groups
+        self.patience = PATIENCE if waits(last) else 1
+        self.searches = list(range(len(last)))  # which of those asked for
+        self.history = History(len(last), self.groups, self.width)
+        self.written = 0  # tokens of the hypotheses that are open
+        self.left = self.width  # places of a group that can still be filled, no fewer than in any
+        start = torch.zeros(len(last), self.groups, 1, dtype=torch.float64, device=last.device)
+        self.totals = start  # (B, G, J) sum of log p under the rules; −inf: nothing is open here
+        self.covers = start  # (B, G, J) the coverage penalty
+        self.slots = start.long()  # (B, G, J) how the step before numbered these slots
+        self.closed = start.long()  # (B, G, 1) places that are taken for good
+        self.certain = start.new_full((*start.shape[:2], min(n, self.width)), -math.inf)  # scores of the best closed
+        self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was no number
+        self.rows = self.ids = self.slots  # (B, G, J) of the step before: the row written after, and what
+        self.moved = self.within = False  # whether rows changed places; and only within their searches
 
-    def extend(self, log_probs: Tensor, scores: Tensor) -> list[tuple[int, int]]:
-        """One step of the beam; returns (row of the hypothesis continued, id) for every one still open."""
-        if not self.open:
-            return []
-        paths, self.open = self.open, []
-        totals = scores.double() + torch.tensor([[path.total] for path in paths], device=scores.device).double()
-        best = totals.max(dim=-1).values
-        ensure_numbers(best)
-        self.closed += [path for path, top in zip(paths, best.tolist(), strict=True) if top == -math.inf]
+    # -------------------------------------------------------------------------------------------- one step
 
-        steps = []
-        found, at = top(totals.flatten(), self.how.width - len(self.closed))
-        own = log_probs.flatten()[at].tolist()
-        for total, index, log_prob in zip(found.tolist(), at.tolist(), own, strict=True):
-            if total == -math.inf:
-                break
-            row, id = divmod(index, totals.shape[1])
-            path = _Path(paths[row], id, log_prob, total, paths[row].length + 1, id == self.end)
-            if path.complete:
-                self.closed.append(path)
-            else:
-                self.open.append(path)
-                steps.append((row, id))
-        if self._certain():
-            self.open = []
-            return []
-        return steps
+    def extend(self, log_probs: Tensor, scores: Tensor, covers: Tensor | None) -> None:
+        """Every open hypothesis by every token (R, V); the best stay."""
+        count, groups, slots = self.totals.shape
+        apart = len(scores) // (count * slots)  # groups that have rows of their own: before the first step, 1
+        size = scores.shape[1]
+        tokens = scores.reshape(count, apart, slots, size)
+        first = torch.arange(len(scores), device=scores.device).view(count, apart, slots)[..., :1]  # row of slot 0
+        before, open = self.totals, self.totals > -math.inf
+        used = scores.new_zeros(count, 1, size) if groups > 1 else None  # how often groups have chosen each token
+        each = []
+        for g in range(groups):
+            own = tokens[:, g % apart]
+            steered = own if used is None or not g else own - self.how.diversity * used
+            found, ids = leading(steered, min(self.left, size))  # (B, J, k)
+            none = open[:, g] & (found.amax(-1) == -math.inf)
+            self.broken |= (found.isnan().any(-1) & open[:, g]).any()
+            values = found.double() + before[:, g].unsqueeze(-1)
+            values = values.masked_fill(~open[:, g].unsqueeze(-1), -math.inf).flatten(1)
+            ordered = values.sort(dim=-1, descending=True, stable=True)  # hypothesis by hypothesis, then id by id
+            values, at = ordered.values[:, : self.left], ordered.indices[:, : self.left]  # (B, L)
+            parents, chosen = at // ids.shape[-1], ids.flatten(1).gather(1, at)
+            rows = first[:, g % apart] + parents
+            room = self.width - self.closed[:, g] - none.sum(-1, keepdim=True)
+            kept = (values > -math.inf) & (torch.arange(values.shape[1], device=values.device) < room)
+            if used is not None:
+                values = scores.take(rows * size + chosen).double() + before[:, g].gather(1, parents)
+                used.scatter_add_(2, chosen.unsqueeze(1), kept.to(used).unsqueeze(1))
+            each.append((none, parents, chosen, rows, values.masked_fill(~kept, -math.inf)))
+        stuck, parents, ids, self.rows, totals = (torch.stack(x, 1) for x in zip(*each, strict=True))
 
-    def best(self) -> list[Hypothesis]:
-        ranked = sorted(self.closed + self.open, key=self._score, reverse=True)
-        return [self._hypothesis(path) for path in ranked[: self.n]]
+        complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
+        stuck_scores = before / divisor(self.how, self.written) + self.covers
+        if covers is not None:
+            self.covers = covers.view(count, apart, slots).expand(-1, groups, -1)
+        self.covers = self.covers.gather(2, parents)
+        self.written += 1
+        worth = totals / divisor(self.how, self.written) + self.covers
+        step = (self.slots.gather(2, parents), ids, log_probs.take(self.rows * size + ids).double(), worth, complete)
+        self.history.add(self.searches, Step(*step, self.slots, stuck, stuck_scores))
+        self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
+        ended = torch.cat(
+            [self.certain, stuck_scores.masked_fill(~stuck, -math.inf), worth.masked_fill(~complete, -math.inf)], -1
+        )
+        self.certain = ended.topk(self.certain.shape[-1]).values
+        self.ids, self.totals = ids, self._unless_certain(totals.masked_fill(complete, -math.inf))
+        self.slots = torch.arange(ids.shape[-1], device=ids.device).expand(ids.shape)
+        self.within = apart == groups and len(self.rows.flatten()) == len(scores)
+        self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis a group stays where it is
 
-    def _certain(self) -> bool:
-        """Whether no open hypothesis can still come before the n-th complete one."""
-        if len(self.closed) < self.n or not self.open:
+    def _unless_certain(self, totals: Tensor) -> Tensor:
+        """Nothing is open in a search where no open hypothesis can still come before the n-th complete one.
+
+        A coverage penalty can only lower what is found. A group that is certain goes on as long as others are not: it
+        has a say in what they choose.
+        """
+        best = totals.amax(-1)  # (B, G)
+        over = best == -math.inf
+        if bounded(self.how):
+            over = over | (self.certain[..., -1] >= best / kindest(self.how, self.written, self.length))
+        return totals.masked_fill(over.all(1)[:, None, None], -math.inf)
+
+    # -------------------------------------------------------------------------------------------- between steps
+
+    def over(self) -> bool:
+        """Whether nothing is left to extend. Asked now and then; searches that are over are then left out."""
+        if self.written >= self.length:
+            return True
+        if self.written % self.patience:
             return False
-        if self.how.repetition < 1 or any(value > 0 for value in self.how.bias.values()):
-            return False  # a reward can make a total grow, so nothing bounds it
-        # log p ≤ 0: a total never grows. Divided by a power of the length it is greatest at the longest (penalty > 0)
-        # or at the next (penalty < 0), if there is a next.
-        kindest = self.length if self.how.length_penalty > 0 else min(self.open[0].length + 1, self.length)
-        bound = max(path.total for path in self.open) / kindest**self.how.length_penalty
-        return sorted(map(self._score, self.closed), reverse=True)[self.n - 1] >= bound
+        open = self.totals > -math.inf
+        broken, *alive = torch.cat([self.broken, open.flatten(1).any(1)]).tolist()
+        if broken:
+            ensure_numbers([math.nan])
+        if not any(alive):
+            return True
+        size = len(alive)
+        while sum(alive) <= size // 2:  # by halves: a recorded step has so many rows, and few sizes serve all
+            size //= 2
+        if self.patience == 1:
+            size = sum(alive)
+        if size < len(alive):
+            # the living and, where there is room, some others
+            self._keep(sorted(sorted(range(len(alive)), key=lambda b: not alive[b])[:size]))
+        if self.patience == 1:
+            self._narrow()
+            if self.within:
+                self.moved = not torch.equal(self.rows.flatten(), torch.arange(self.rows.numel()))
+        return False
 
-    def _score(self, path: _Path) -> float:
-        return path.total / max(path.length, 1) ** self.how.length_penalty
+    def _narrow(self) -> None:
+        """As many slots as the fullest group needs."""
+        open = self.totals > -math.inf
+        self.left = self.width - int(self.closed.amin())
+        most = int(open.sum(-1).amax())
+        if most == open.shape[-1]:
+            return
+        self.slots = (~open).int().sort(dim=-1, stable=True).indices[..., :most]
+        self.totals, self.covers, self.rows, self.ids = (
+            x.gather(2, self.slots) for x in (self.totals, self.covers, self.rows, self.ids)
+        )
+        self.within = False
+        self.moved = True
 
-    def _hypothesis(self, path: _Path) -> Hypothesis:
-        ids: list[int] = []
-        log_probs: list[float] = []
-        step = path
-        while step.before is not None:
-            ids.append(step.id)
-            log_probs.append(step.log_prob)
-            step = step.before
-        return Hypothesis(tuple(ids[::-1]), tuple(log_probs[::-1]), self._score(path), path.complete)
+    def _keep(self, searches: list[int]) -> None:
+        """Go on with these alone."""
+        self.searches = [self.searches[b] for b in searches]
+        at = torch.tensor(searches, device=self.totals.device)
+        self.totals, self.covers, self.rows, self.ids = (x[at] for x in (self.totals, self.covers, self.rows, self.ids))
+        self.slots, self.closed, self.certain = self.slots[at], self.closed[at], self.certain[at]
+        self.within = False
+        self.moved = True
 
-
-def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k greatest of (N,) and where they stand, greatest first, the first of equals first.
-
-    `topk` breaks ties as it likes, and then a beam of one would not be greedy.
-    """
-    k = min(k, len(values))
-    if k < 1:
-        return values[:0], values[:0].long()
-    least = values.topk(k).values[-1]
-    above = (values > least).nonzero().squeeze(1)
-    equal = (values == least).nonzero().squeeze(1)[: k - len(above)]
-    at = torch.cat([above, equal])
-    ordered = values[at].sort(descending=True, stable=True)
-    return ordered.values, at[ordered.indices]
+    def best(self) -> list[list[Hypothesis]]:
+        if bool(self.broken):
+            ensure_numbers([math.nan])
+        return self.history.best(self.searches, self.totals > -math.inf, self.n)

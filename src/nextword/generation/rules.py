@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from nextword.contract import Beam, Contrastive, Decoding, NextwordError, Sample
+from nextword.generation.trails import Trails
+
+NORMALISATIONS = ("power", "gnmt")  # of a beam's scores
 
 
 def validate(how: Decoding) -> None:
@@ -41,6 +44,20 @@ def validate(how: Decoding) -> None:
             raise NextwordError(f"The beam's width is {how.width}; it must be 1 or more (1 is greedy).")
         if not math.isfinite(how.length_penalty):
             raise NextwordError(f"length_penalty is {how.length_penalty}; it must be a finite number (0: off).")
+        if how.normalisation not in NORMALISATIONS:
+            raise NextwordError(
+                f"normalisation is {how.normalisation!r}; expected one of {', '.join(NORMALISATIONS)}: the length, or "
+                "(5 + length) / 6, to the length penalty."
+            )
+        if not 0 <= how.coverage < math.inf:
+            raise NextwordError(f"coverage is {how.coverage}; it must be 0 (off) or more (Wu et al. 2016 have 0.2).")
+        if how.groups < 1 or how.width % how.groups:
+            raise NextwordError(
+                f"A beam of width {how.width} cannot be cut into {how.groups} groups of equal width. Choose a width "
+                "that is a multiple of the groups (1: one beam, as usual)."
+            )
+        if not 0 <= how.diversity < math.inf:
+            raise NextwordError(f"diversity is {how.diversity}; it must be 0 (groups that are alike) or more.")
     if isinstance(how, Contrastive):
         if how.k < 1:
             raise NextwordError(f"k is {how.k}; contrastive search chooses among 1 or more tokens (1 is greedy).")
@@ -211,6 +228,7 @@ class Rules:
         allowed: Iterable[int] | None = None,  # None: all
         end: int | None = None,
         least: int = 0,  # tokens to be written before `end`
+        beams: bool = False,  # rows change places at every step, and nothing may wait for a GPU
     ):
         self.penalty = how.repetition
         self.n = how.no_repeat
@@ -220,7 +238,8 @@ class Rules:
         self.added: Tensor | None = None  # (V,): the bias, and -inf for what is never written; once V is known
         self.seen: Tensor | None = None  # (B, V), once V is known
         self.written = written
-        self.grams = [_Grams(self.n, ids) for ids in written] if self.n > 1 else []
+        self.grams = [_Grams(self.n, ids) for ids in written] if self.n > 1 and not beams else []
+        self.trails = Trails(self.n, written) if self.n > 1 and beams else None
         self.early = 0 if end is None else least  # tokens still to be written before the end
         self.end = end
 
@@ -246,7 +265,7 @@ class Rules:
                 scores[row, list(ids)] = -math.inf
             if self.early:
                 scores[:, self.end] = -math.inf
-        return scores
+        return scores if self.trails is None else self.trails.forbid_repeats(scores)
 
     def wrote(self, ids: Tensor) -> None:
         """One id a row (B,)."""
@@ -256,6 +275,8 @@ class Rules:
         if self.grams:
             for grams, id in zip(self.grams, ids.tolist(), strict=True):
                 grams.add(id)
+        if self.trails is not None:
+            self.trails.add(ids)
 
     def take(self, rows: Tensor) -> None:
         """Goes on with these rows, in this order; rows may repeat (beam search)."""
@@ -263,6 +284,8 @@ class Rules:
             self.seen = self.seen.index_select(0, rows)
         if self.grams:
             self.grams = [self.grams[row].copy() for row in rows.tolist()]
+        if self.trails is not None:
+            self.trails.take(rows)
 
     def _looks_at_single_ids(self) -> bool:
         return self.penalty != 1 or self.n == 1

@@ -36,18 +36,28 @@ def relu_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
 
 def gru_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
     """Cho et al. 2014, in the form torch and cuDNN compute: the reset gate acts after the product with U."""
+    return gru_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
+
+
+def gru_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+    """What is left to do once both products are there, each (B, 3 D)."""
     (h,) = memory
-    rx, zx, nx = F.linear(x, w[0], w[2]).chunk(3, -1)
-    rh, zh, nh = F.linear(h, w[1], w[3]).chunk(3, -1)
+    rx, zx, nx = from_input.chunk(3, -1)
+    rh, zh, nh = from_state.chunk(3, -1)
     reset, update = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
     candidate = torch.tanh(nx + reset * nh)
-    return ((1 - update) * candidate + update * h,)
+    return (candidate + update * (h - candidate),)
 
 
 def lstm_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
     """Hochreiter & Schmidhuber 1997 with the forget gate of Gers 2000. The cell state is changed by addition alone."""
-    h, c = memory
-    i, f, g, o = (F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])).chunk(4, -1)
+    return lstm_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
+
+
+def lstm_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+    """What is left to do once both products are there, each (B, 4 D)."""
+    _, c = memory
+    i, f, g, o = (from_input + from_state).chunk(4, -1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
@@ -58,13 +68,14 @@ class Kind:
     gates: int
     memories: int  # tensors in its memory
     fused: str  # torch's kernel
+    last: Callable[[Tensor, Tensor, Memory], Memory] | None = None  # of the cell, what follows its two products
 
 
 KINDS = {
     "tanh": Kind(tanh_cell, 1, 1, "rnn_tanh"),
     "relu": Kind(relu_cell, 1, 1, "rnn_relu"),
-    "gru": Kind(gru_cell, 3, 1, "gru"),
-    "lstm": Kind(lstm_cell, 4, 2, "lstm"),
+    "gru": Kind(gru_cell, 3, 1, "gru", gru_gates),
+    "lstm": Kind(lstm_cell, 4, 2, "lstm", lstm_gates),
 }
 
 

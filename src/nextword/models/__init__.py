@@ -21,11 +21,21 @@ MODELS = {
     "roberta": "nextword.models.roberta:RoBERTa",
     "albert": "nextword.models.albert:ALBERT",
     "xlnet": "nextword.models.xlnet:XLNet",
+    "seq2seq": "nextword.models.seq2seq:Seq2Seq",
+    "t5": "nextword.models.t5:T5",
 }
 
 
 # As their papers write them, where that is not the slug in capitals
-TITLES = {"ngram": "n-gram", "gpt1": "GPT", "gpt2": "GPT-2", "gpt3": "GPT-3", "roberta": "RoBERTa", "xlnet": "XLNet"}
+TITLES = {
+    "ngram": "n-gram",
+    "gpt1": "GPT",
+    "gpt2": "GPT-2",
+    "gpt3": "GPT-3",
+    "roberta": "RoBERTa",
+    "xlnet": "XLNet",
+    "seq2seq": "seq2seq",
+}
 
 
 def title(slug: str) -> str:

@@ -14,6 +14,8 @@ OBJECTIVES = {
     "causal": "nextword.objectives.causal:Causal",
     "masked": "nextword.objectives.masked:Masked",
     "permuted": "nextword.objectives.permuted:Permuted",
+    "denoising": "nextword.objectives.denoising:Denoising",
+    "sequence": "nextword.objectives.sequence:Sequence",
     "task": "nextword.objectives.task:Task",
 }
 
@@ -21,6 +23,12 @@ OBJECTIVES = {
 def objective_class(name: str) -> Any:
     module, attribute = OBJECTIVES[name].split(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def of_pairs(given: Mapping[str, Any]) -> bool:
+    """Whether the text of a phase with this objective is pairs of a source and a target."""
+    kind = given.get("kind", "")
+    return kind in OBJECTIVES and getattr(objective_class(kind), "parallel", False)
 
 
 def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary) -> Any:

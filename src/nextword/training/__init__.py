@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from nextword.batching.prepare import prepare
+from nextword.batching.sequences import prepare_pairs
 from nextword.checkpoint import RunFolder
 from nextword.contract import Counting, NextwordError, Tokenizer
-from nextword.corpora import Corpus, open_corpus
+from nextword.corpora import Corpus, open_corpus, open_parallel
 from nextword.corpora.without import Without
 from nextword.models import count_parameters, model_class
 from nextword.models.frames import grow
+from nextword.objectives import of_pairs
 from nextword.recipe import Recipe, check_types, suggestion
 from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
@@ -180,8 +182,12 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
 def _corpus(phase: Any) -> Corpus:
     """A phase's text, less what its evaluation sets hold."""
     _data(phase)
-    corpus = open_corpus(phase.data)
+    corpus = open_parallel(phase.data) if of_pairs(phase.objective) else open_corpus(phase.data)
     names = [phase.without] if isinstance(phase.without, str) else phase.without
+    if names and corpus.parallel:
+        raise NextwordError(
+            f"Phase '{phase.name}': `without` cuts passages out of a text, and pairs cannot be cut. Leave it out."
+        )
     return Without(corpus, [open_corpus(name) for name in names]) if names else corpus
 
 
@@ -202,16 +208,18 @@ def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label
     def texts() -> Iterator[str]:
         done = 0
         for document in corpus.documents("train"):
-            yield document.text
-            done += len(document.text)
+            for text in (document.source, document.text) if document.source is not None else (document.text,):
+                yield text
+                done += len(text)
             progress("learning the vocabulary", done, corpus.bytes("train"))
 
     return train_tokenizer(recipe.tokenizer, texts())
 
 
 def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:
+    made = prepare_pairs if corpus.parallel else prepare
     return {
-        split: prepare(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
+        split: made(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
         for split in ("train", "valid")
         if split in corpus.splits
     }

@@ -206,13 +206,19 @@ class Descent:
     def _here(self, batch: Batch) -> Batch:
         if self.device.type == "cpu":
             return batch
-        inputs = Inputs(**{k: self._moved(v) for k, v in vars(batch.inputs).items()})
+        inputs = self._placed(batch.inputs)
         rest = {name: self._moved(getattr(batch, name)) for name in ("targets", "at", "pair")}
         return replace(batch, inputs=inputs, **rest)
 
+    def _placed(self, inputs: Inputs) -> Inputs:
+        placed: dict[str, Any] = {
+            k: self._placed(v) if isinstance(v, Inputs) else self._moved(v) for k, v in vars(inputs).items()
+        }
+        return Inputs(**placed)
+
     def _moved(self, tensor: Tensor | None) -> Any:
         """Through pinned memory, so that nobody waits for the copy: an ordinary one waits for all work before it."""
-        if tensor is None or tensor.is_cuda:
+        if not isinstance(tensor, Tensor) or tensor.is_cuda:
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
 

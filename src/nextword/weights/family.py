@@ -56,6 +56,8 @@ class Family:
     defaults: Mapping[str, Any]  # of theirs, where config.json does not say
     fixed: Callable[[Mapping[str, Any]], Mapping[str, Sequence[Any]]]
     # of our settings: the values that keys of theirs may have, for ours computes no others; the first one is written
+    reads: Callable[[Said], bool] = lambda said: True  # of their config.json: is it this table's, among several?
+    writes: Callable[[Any], bool] = lambda config: True  # the same of a Config of ours
     synonyms: Mapping[str, str] = field(default_factory=dict)  # other keys of theirs → the key
     free: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     # settings of ours that theirs has not, and whether a config with them can be written all the same

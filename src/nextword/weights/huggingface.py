@@ -36,10 +36,11 @@ from nextword.weights.bert import FAMILIES as BERT
 from nextword.weights.family import Family
 from nextword.weights.gpt import FAMILIES as GPT
 from nextword.weights.run import Made, Opened, Progress, model_settings, open_run, refuse_changes, size_of
+from nextword.weights.t5 import FAMILIES as T5
 from nextword.weights.tensors import SAFE, Tensors
 from nextword.weights.xlnet import FAMILIES as XLNET
 
-FAMILIES: tuple[Family, ...] = (*GPT, *BERT, *XLNET)
+FAMILIES: tuple[Family, ...] = (*GPT, *BERT, *XLNET, *T5)
 NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 OURS = "nextword-tokenizer.json"  # where transformers has none
@@ -99,7 +100,8 @@ def _json(path: Path) -> dict[str, Any]:
 def _family(config: Mapping[str, Any], source: Path) -> Family:
     kind, classes = config.get("model_type"), config.get("architectures") or []
     for family in FAMILIES:
-        if kind == family.model_type or (kind is None and family.architecture in classes):
+        known_by = kind == family.model_type or (kind is None and family.architecture in classes)
+        if known_by and family.reads(config):
             return family
     known = ", ".join(f"{family.model_type} ({family.slugs[0]} here)" for family in FAMILIES)
     said = f"model_type = {kind!r}" if kind is not None else f"no model_type, and architectures = {classes!r}"
@@ -201,7 +203,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     progress(f"reading {source.name}", 0, None)
     found = open_run(source, _is_known)
     recipe, tokenizer, network = found.recipe, found.tokenizer, found.network
-    family = _written_as(recipe.slug)
+    family = _written_as(recipe.slug, network.config)
     known = vocabulary(tokenizer)
     config = {**family.config_of(network.config, known), "vocab_size": len(tokenizer), "torch_dtype": kind}
     ends = {"bos_token_id": tokenizer.begin, "eos_token_id": tokenizer.end}
@@ -237,8 +239,10 @@ def _asked(family: Family, tokenizer: Tokenizer) -> str:
     return f"The {blank} is" if family.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
 
 
-def _written_as(slug: str) -> Family:
-    return next(family for family in FAMILIES if slug in family.slugs)
+def _written_as(slug: str, config: Any) -> Family:
+    """The table whose networks compute this; if none does, the first, which says why not."""
+    own = [family for family in FAMILIES if slug in family.slugs]
+    return next((family for family in own if family.writes(config)), own[0])
 
 
 def _is_known(found: RunFolder, cls: Any) -> None:

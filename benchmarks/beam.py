@@ -1,0 +1,143 @@
+"""Beam search beside transformers' `generate(num_beams=5)`, in one run, over the same network with random weights.
+
+    python benchmarks/beam.py                   # GPT-2 124M: batch 1 and 4 on a CPU, 1 and 32 on a GPU
+    python benchmarks/beam.py --small           # 6 layers of 384, 8,000 tokens: a minute
+    python benchmarks/beam.py --rehearse        # tiny, to see that it runs
+
+Both write exactly as many tokens as are asked for. Peers take turns block by block; medians count, and the ratio. The
+share of a step that is the search's own is measured with a model that says the same at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nextword.contract import Beam, Vocabulary
+from nextword.generation import search
+from nextword.models.gpt2 import GPT2, GPT2Config
+
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    if CUDA:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if CUDA:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    for work in contenders.values():
+        work()  # warm
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            took[name].append(seconds(work))
+    return took
+
+
+def ratio(peer: list[float], own: list[float]) -> str:
+    each = [a / b for a, b in zip(peer, own, strict=True)]
+    return f"**{statistics.median(each):.2f}** ({min(each):.2f}–{max(each):.2f})"
+
+
+def ours(config: GPT2Config, size: int, ids: Tensor, width: int, length: int, dtype: torch.dtype) -> Callable[[], Any]:
+    network: Any = GPT2(config, Vocabulary(size, 0)).to(DEVICE, dtype).eval()
+
+    @torch.no_grad()
+    def work() -> Any:
+        read = torch.full((len(ids),), ids.shape[1] - 1, device=DEVICE)
+        state = network.prompt(ids[:, :-1], read)
+        return search(network, ids[:, -1], state, Beam(width, 1.0), length, n=1)
+
+    return work
+
+
+def theirs(config: GPT2Config, size: int, ids: Tensor, width: int, length: int, dtype: torch.dtype) -> Callable:
+    from transformers import GPT2Config as Config
+    from transformers import GPT2LMHeadModel
+
+    made = Config(
+        vocab_size=size, n_positions=config.window, n_embd=config.width, n_layer=config.layers, n_head=config.heads
+    )
+    network: Any = GPT2LMHeadModel(made).to(DEVICE, dtype).eval()
+    lengths = {"max_new_tokens": length, "min_new_tokens": length}
+
+    @torch.no_grad()
+    def work() -> Any:
+        mask = torch.ones_like(ids)
+        return network.generate(
+            ids, attention_mask=mask, num_beams=width, do_sample=False, early_stopping=False, pad_token_id=0, **lengths
+        )
+
+    return work
+
+
+class Silent:
+    """A model whose step costs nothing: what is left is the search."""
+
+    window = None
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.log_probs = torch.randn(rows, size, device=DEVICE).log_softmax(-1)
+
+    def start(self, batch: int, source: Any = None) -> Any:
+        return torch.zeros(batch, dtype=torch.long, device=DEVICE), None
+
+    def step(self, last: Tensor, state: Any) -> Any:
+        return self.log_probs[: len(last)], state
+
+    def score(self, ids: Tensor, lengths: Tensor, state: Any) -> Any:
+        raise NotImplementedError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
+    parser.add_argument("--small", action="store_true", help="a network of a tenth of the size")
+    parser.add_argument("--width", type=int, default=5)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {where}")
+    config, size, length = GPT2Config(dropout=0.0), 50257, args.length
+    if args.small:
+        config, size = GPT2Config(width=384, layers=6, heads=6, window=256, dropout=0.0), 8000
+    if args.rehearse:
+        config, size, length = GPT2Config(width=32, layers=2, heads=2, window=64, dropout=0.0), 512, 8
+    dtype = torch.bfloat16 if CUDA else torch.float32
+    print(
+        f"\n| beam {args.width}, GPT-2 {config.layers}×{config.width}, 16 + {length} tokens, "
+        f"{str(dtype).removeprefix('torch.')} | tokens/s | ratio | ms a step |"
+    )
+    print("| --- | --- | --- | --- |")
+    for rows in (1, 32) if CUDA else (1, 4):
+        ids = torch.randint(1, size, (rows, 16), device=DEVICE)
+        silent = Silent(rows * args.width, size)
+        contenders: dict[str, Callable[[], Any]] = {
+            "transformers": theirs(config, size, ids, args.width, length, dtype),
+            "nextword": ours(config, size, ids, args.width, length, dtype),
+            "the search alone": lambda s=silent, r=rows: search(s, *s.start(r), Beam(args.width, 1.0), length, n=1),
+        }
+        took = turns(contenders, args.rounds)
+        for name, each in took.items():
+            middle = statistics.median(each)
+            shown = {"transformers": "1", "nextword": ratio(took["transformers"], each)}.get(name, "")
+            step = 1000 * middle / length
+            print(f"| {name}, batch {rows} | {rows * length / middle:,.1f} | {shown} | {step:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Text from text: a source is read, and what becomes of it is written: translations, summaries.
+
+    source ──encode──▶ ids end ──read at once──▶ state ──generation──▶ ids ──▶ text
+
+All that writes (`Writing`) works here as it does for models that go on from a prompt; the prompt is the source. Where
+the tokenizer has no token that ends a document (words), a line end ends what is written.
+
+A word that the vocabulary lacks is written as <unk>. A network that shows where it looks copies it: the word of the
+source that it looks at most stands there instead (Luong et al. 2015, "Addressing the Rare Word Problem").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword.batching.sequences import padded
+from nextword.contract import (
+    EXACT,
+    Decoding,
+    Greedy,
+    Inputs,
+    NextwordError,
+    Piece,
+    Score,
+    State,
+    Stop,
+    Tokenizer,
+    Unsupported,
+)
+from nextword.models import count_parameters
+from nextword.writing import TOGETHER, Candidate, Writing
+
+REFUSED = (
+    "This model makes a text from a source, such as a translation, and has no {}: it models no text by itself. Use "
+    "`nextword generate RUN SOURCE`, or a model that reads from left to right."
+)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where a network looks while it writes: `weights[t, s]`, of token t of the target and token s of the source."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: np.ndarray  # (T, S), rows add up to one
+
+
+class Conditional(Writing):
+    kind = EXACT
+    context = None  # of the source there is no bound
+    goes_on = False
+
+    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+        self.network, self.tokenizer, self.name = network, tokenizer, name
+        self.can = frozenset({"score", "generate"})
+        self.parameters = count_parameters(network)
+        self._chunk = 0
+        self.looks = hasattr(network, "attention") and getattr(network, "look", None) is not None
+        self._unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def end(self) -> int:
+        """What ends a source, and what is written."""
+        if self.tokenizer.end is not None:
+            return self.tokenizer.end
+        return int(self.tokenizer.encode("\n").ids[0])
+
+    # -------------------------------------------------------------------------------------------- likelihood
+
+    def score(self, text: str, given: str = "") -> Score:
+        return self.score_many([text], [given])[0]
+
+    @torch.no_grad()
+    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
+        """One score a text, its end included; `given` are the sources."""
+        if given is None or len(given) != len(texts):
+            raise NextwordError(
+                f"{len(texts)} texts are to be scored with {0 if given is None else len(given)} sources: this model "
+                "scores a text given what it is made from. Give one source for each (given = …)."
+            )
+        sources, targets = self._encoded(given, "slide"), self._encoded(texts, "slide")
+        nats = self._nats(sources, targets)
+        return [
+            Score(float(cost), len(ids), len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
+            for text, ids, cost in zip(texts, targets, nats, strict=True)
+        ]
+
+    def _nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
+        found = [0.0] * len(targets)
+        for group in self._alike([len(a) + len(b) for a, b in zip(sources, targets, strict=True)]):
+            first, state = self._read_all([sources[i] for i in group])
+            ids, there = self._placed([targets[i] for i in group])
+            log_p, _ = self.network.score(torch.cat([first.unsqueeze(1), ids], 1), there.sum(1) + 1, state)
+            for i, nats in zip(group, (-log_p.double().sum(1)).tolist(), strict=True):
+                found[i] = nats
+        return found
+
+    @torch.no_grad()
+    def alignment(self, text: str, source: str) -> Alignment:
+        """At which tokens of the source the network looks as it writes this text."""
+        if not self.looks:
+            raise Unsupported(f"{type(self.network).__name__} has no attention that could be shown.")
+        ids, read = self._encoded([text, source], "slide")
+        weights = self._looks(ids, read)
+        return Alignment(self._shown(read), self._shown(ids), weights.double().cpu().numpy())
+
+    def _looks(self, ids: list[int], source: list[int]) -> Tensor:
+        """(T, S): where it looks when it writes each of the ids."""
+        first, state = self._read_all([source])
+        read = torch.tensor([[int(first[0]), *ids[:-1]]], device=first.device)
+        return self.network.attention(Inputs(read), state)[0]
+
+    def _shown(self, ids: Sequence[int]) -> tuple[str, ...]:
+        names = {id: name for name, id in self.tokenizer.special.items()} | {self.end: "⏎"}
+        return tuple(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace") for id in ids)
+
+    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> Any:
+        raise Unsupported(REFUSED.format("next words"))
+
+    def fill(self, text: str, k: int = 10, tokens: bool = False) -> Any:
+        raise Unsupported(REFUSED.format("words for a blank"))
+
+    def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Any:
+        raise Unsupported(REFUSED.format("vectors"))
+
+    # -------------------------------------------------------------------------------------------- writing
+
+    def generate(
+        self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> Iterator[Piece]:
+        """Pieces of what becomes of the source, as they are written."""
+        pieces = super().generate(prompt, how, stop, overflow)
+        return self._copied(pieces, prompt) if self._copies else pieces
+
+    def generate_many(
+        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> list[list[Piece]]:
+        found = super().generate_many(prompts, how, stop, overflow)
+        if not self._copies:
+            return found
+        return [list(self._copied(iter(one), prompt)) for one, prompt in zip(found, prompts, strict=True)]
+
+    @property
+    def _copies(self) -> bool:
+        return self.looks and self._unknown is not None
+
+    def _copied(self, pieces: Iterator[Piece], source: str) -> Iterator[Piece]:
+        """The same with words of the source in the place of unknown ones."""
+        ids: list[int] = []
+        for piece in pieces:
+            ids += piece.ids
+            yield replace(piece, text=self._copy(piece.text, ids, source)) if self._unknown in piece.ids else piece
+
+    @torch.no_grad()
+    def _copy(self, text: str, ids: list[int], source: str) -> str:
+        """The text of the last id, an unknown word, as what the network looks at most."""
+        read = self.tokenizer.encode(source)
+        if not len(read) or self._unknown is None:
+            return text
+        weights = self._looks(ids, [*read.ids.tolist(), self.end])[-1, : len(read)]
+        word = int(read.words[int(weights.argmax())])
+        spans = read.spans[read.words == word]
+        copied = source.encode()[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip()
+        name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
+        return text.replace(name, copied) if name in text else text + copied
+
+    def n_best_many(self, prompts: Sequence[str], *args: Any, **kwargs: Any) -> list[list[Candidate]]:
+        found = super().n_best_many(prompts, *args, **kwargs)
+        return [[replace(one, text=one.text.lstrip()) for one in best] for best in found]
+
+    # -------------------------------------------------------------------------------------------- reading sources
+
+    def beyond(self, prompt: str) -> int:
+        return 0
+
+    def _encoded(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
+        return [[*ids, self.end] for ids in super()._encoded(prompts, overflow)]
+
+    def _past(self, ids: list[int]) -> list[int]:
+        return []
+
+    def _banned(self) -> list[int]:
+        banned = super()._banned()
+        return [id for id in banned if id != self._unknown] if self._copies else banned
+
+    @torch.no_grad()
+    def _read_all(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
+        ids, there = self._placed(rows)
+        return self.network.start(len(rows), Inputs(ids, None if bool(there.all()) else there))
+
+    def _placed(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        ids, there = padded([np.asarray(row, np.int64) for row in rows])
+        return ids.to(self.device), there.to(self.device)
+
+    def _alike(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Rows that are read together, the longest first."""
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        while order:
+            rows = max(1, TOGETHER // lengths[order[0]])
+            yield order[:rows]
+            order = order[rows:]

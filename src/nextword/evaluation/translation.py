@@ -1,0 +1,92 @@
+"""How good translations are: BLEU and chrF of what a model writes, and what the true targets cost it.
+
+Scores are sacrebleu's, of raw text against raw text, each with the signature that says how it was counted; the interval
+is of a thousand resamplings of the pairs. BLEU is given with capitals and without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nextword.contract import Decoding, NextwordError, Stop
+from nextword.corpora import Document
+
+AT_ONCE = 64  # sources that are written side by side
+LONGER, MORE = 2, 10  # a target has at most twice the tokens of its source, and ten
+RESAMPLED = 1000
+METRICS = {"bleu": ("BLEU", {}), "bleu_lowercase": ("BLEU", {"lowercase": True}), "chrf": ("CHRF", {})}
+
+Progress = Callable[[float, float | None], None]
+
+
+@dataclass(frozen=True)
+class Translated:
+    written: list[str]
+    nats: float  # of the true targets
+    tokens: int
+    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: score, low, high, signature
+
+    def as_dict(self) -> dict[str, Any]:
+        flat = {name: one["score"] for name, one in self.scores.items()}
+        return {
+            "pairs": len(self.written),
+            **flat,
+            "scores": self.scores,
+            "nats": self.nats,
+            "tokens": self.tokens,
+            "token_perplexity": math.exp(min(self.nats / max(self.tokens, 1), 700)),
+        }
+
+
+def translate(
+    lm: Any, pairs: Sequence[Document], how: Decoding, progress: Progress = lambda done, total: None
+) -> Translated:
+    """What the model makes of the sources, scored against the targets."""
+    if not pairs:
+        raise NextwordError("There is no pair to translate.")
+    sources, targets = [pair.source or "" for pair in pairs], [pair.text for pair in pairs]
+    written = written_from(lm, sources, how, progress)
+    scores = [one for at in range(0, len(pairs), AT_ONCE) for one in _scored(lm, sources, targets, at)]
+    return Translated(
+        written, math.fsum(s.nats for s in scores), sum(s.tokens for s in scores), compared(written, targets)
+    )
+
+
+def written_from(
+    lm: Any, sources: Sequence[str], how: Decoding, progress: Progress = lambda done, total: None
+) -> list[str]:
+    """What becomes of each source. Those of like length are written side by side."""
+    lengths = [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]
+    order = sorted(range(len(sources)), key=lambda i: -lengths[i])
+    found = [""] * len(sources)
+    for at in range(0, len(order), AT_ONCE):
+        group = order[at : at + AT_ONCE]
+        stop = Stop(LONGER * lengths[group[0]] + MORE)
+        for i, pieces in zip(group, lm.generate_many([sources[i] for i in group], how, stop), strict=True):
+            found[i] = "".join(piece.text for piece in pieces).strip()
+        progress(at + len(group), len(order))
+    return found
+
+
+def _scored(lm: Any, sources: Sequence[str], targets: Sequence[str], at: int) -> Any:
+    return lm.score_many(targets[at : at + AT_ONCE], sources[at : at + AT_ONCE])
+
+
+def compared(written: Sequence[str], targets: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Each metric's score, interval and signature; nothing where sacrebleu is not installed."""
+    try:
+        from sacrebleu import metrics
+    except ImportError:
+        return {}
+    found = {}
+    for name, (kind, options) in METRICS.items():
+        metric = getattr(metrics, kind)(**options)
+        again = {"n_bootstrap": RESAMPLED} if len(written) > 1 else {}
+        score: Any = metric.corpus_score(list(written), [list(targets)], **again)
+        ci, middle = float(getattr(score, "_ci", -1.0)), float(getattr(score, "_mean", score.score))
+        bounds = {"low": middle - ci, "high": middle + ci} if ci >= 0 else {"low": None, "high": None}
+        found[name] = {"score": float(score.score), **bounds, "signature": str(metric.get_signature())}
+    return found

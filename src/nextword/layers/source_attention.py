@@ -1,0 +1,63 @@
+"""Attention of a decoder over a source that has been read: which of its tokens matter for the next word.
+
+    weights_j = softmax_j(e(query, memory_j))        context = Σ_j weights_j · memory_j
+
+    Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015
+    Multiplicative   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
+
+What depends on the memory alone, `keys`, is computed once a source. Shapes: query (B, T, D), memory (B, S, M), there
+(B, S) True where there is a source token; the answer is context (B, T, M) and weights (B, T, S).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from nextword.contract import NextwordError
+
+SCORES = ("general", "dot")
+
+
+class Additive(nn.Module):
+    def __init__(self, query: int, memory: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query, width)
+        self.key = nn.Linear(memory, width, bias=False)
+        self.score = nn.Parameter(torch.empty(width))
+        nn.init.uniform_(self.score, -(width**-0.5), width**-0.5)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
+
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        e = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1)) @ self.score  # (B, T, S)
+        return weighted(e, memory, there)
+
+
+class Multiplicative(nn.Module):
+    """With `scaled`, scores are multiplied by one learnt number, which lets the softmax be as sharp as it pays."""
+
+    def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
+        super().__init__()
+        if score not in SCORES:
+            raise NextwordError(f"[model] score = {score!r}; expected {' or '.join(SCORES)}.")
+        if score == "dot" and query != memory:
+            raise NextwordError(
+                f'[model] score = "dot" needs vectors of one width, but the decoder\'s have {query} numbers and the '
+                f'encoder\'s {memory}. Use "general", or make them alike.'
+            )
+        self.key = nn.Linear(memory, query, bias=False) if score == "general" else None
+        self.scale = nn.Parameter(torch.ones(())) if scaled else None
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return memory if self.key is None else self.key(memory)
+
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        e = query @ keys.transpose(1, 2)  # (B, T, S)
+        return weighted(e if self.scale is None else e * self.scale, memory, there)
+
+
+def weighted(e: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
+    return weights.to(memory.dtype) @ memory, weights

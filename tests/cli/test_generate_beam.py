@@ -1,0 +1,81 @@
+"""`nextword generate --beam`: the n best with their scores, and what makes beams differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+Js = Callable[..., Any]
+
+
+def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path) -> None:
+    words = ("generate", trained, "The", "--length", 12, "--beam", 5, "--n-best", 3)
+    found = js(*words)
+    assert found["prompt"] == "The"
+    assert [one["rank"] for one in found["best"]] == [1, 2, 3]
+    scores = [one["score"] for one in found["best"]]
+    assert scores == sorted(scores, reverse=True)
+    assert [-one["nats"] for one in found["best"]] == pytest.approx(scores)  # without a penalty they are the same
+    assert found["best"][0]["text"] == js(*words[:-2])["text"]
+    shown = cli(*words).stdout.splitlines()
+    for line, one in zip(shown, found["best"], strict=True):
+        rank, score, rest = line.split("  ", 2)
+        assert (int(rank), float(score)) == (one["rank"], pytest.approx(one["score"], abs=1e-4))
+        text = rest.removesuffix(" …") if not one["complete"] else rest
+        assert text == "The" + one["text"].replace("\n", "\\n")
+
+
+def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
+    def write(*more: Any) -> Any:
+        return js("generate", trained, "The", "--length", 12, "--beam", 4, "--n-best", 4, *more)["best"]
+
+    for one in write("--set", "beam.length_penalty=1"):
+        assert one["score"] == pytest.approx(-one["nats"] / one["tokens"])
+    for one in write("--set", "beam.length_penalty=0.6", "--set", "beam.normalisation=gnmt"):
+        assert one["score"] == pytest.approx(-one["nats"] / ((5 + one["tokens"]) / 6) ** 0.6)
+    alike, apart = write(), write("--set", "beam.groups=4", "--set", "beam.diversity=9")
+    assert len({one["text"][0] for one in apart}) == 4  # four groups of one: not two begin alike
+    assert sum(one["nats"] for one in apart) > sum(one["nats"] for one in alike)
+
+
+def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("The king\na\n")
+    words = ("generate", trained, "--file", file, "--length", 6, "--beam", 3, "--n-best", 2)
+    found = js(*words)
+    assert [one["prompt"] for one in found] == ["The king", "a"]
+    for one in found:
+        alone = js("generate", trained, one["prompt"], "--length", 6, "--beam", 3, "--n-best", 2)
+        assert [x["text"] for x in alone["best"]] == [x["text"] for x in one["best"]]
+    lines = cli(*words).stdout.splitlines()
+    assert [lines[0], lines[3]] == ["The king", "a"]
+    assert [line[0] for line in lines if line not in ("The king", "a")] == ["1", "2", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--beam", "0"], "width is 0"),
+        (["--n-best", "3"], "--n-best: this is for a beam"),
+        (["--set", "beam.groups=2"], "--beam WIDTH"),
+        (["--set", "beam.coverage=0.2", "--temperature", "0"], "--beam WIDTH"),
+        (["--beam", "4", "--set", "beam.normalisation=gnmt"], "beam.length_penalty"),
+        (["--beam", "4", "--set", "beam.diversity=1"], "beam.groups"),
+        (["--beam", "4", "--set", "beam.width=9"], "expected beam.KEY=VALUE"),
+        (["--beam", "4", "--set", "beam.group=2"], "Did you mean 'groups'?"),
+        (["--beam", "4", "--set", "beam.coverage=much"], "expected a number"),
+        (["--beam", "4", "--n-best", "5"], "5 best"),
+        (["--beam", "4", "--n-best", "0"], "0 best"),
+        (["--beam", "4", "--set", "beam.groups=3"], "multiple"),
+        (["--beam", "4", "--set", "beam.coverage=-1"], "coverage"),
+        (["--beam", "4", "--set", "beam.coverage=0.2"], "no attention over a source"),
+        (["--beam", "0", "--contrastive", "0.5"], "--contrastive"),
+    ],
+)
+def test_what_cannot_be_done_is_said(cli: Cli, trained: Path, words: list[str], said: str) -> None:
+    assert said in " ".join(cli("generate", trained, "The", *words, fails=True).stderr.split())

