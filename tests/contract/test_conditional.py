@@ -127,6 +127,16 @@ def test_a_beam_of_one_is_greedy_and_costs_what_score_says(lm: Any) -> None:
         assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
 
 
+def test_a_source_need_not_be_moved_within_its_search(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `reorder` and without, where the whole state is taken anew at every step."""
+    how, stop = Beam(4, 0.6, coverage=0.2 if lm.looks else 0.0), Stop(12)
+    quick = lm.n_best_many(SOURCES, how, stop)
+    monkeypatch.delattr(type(lm.network), "reorder")
+    for one, other in zip(quick, lm.n_best_many(SOURCES, how, stop), strict=True):
+        assert [c.ids for c in one] == [c.ids for c in other]
+        assert [c.score for c in one] == pytest.approx([c.score for c in other], rel=1e-5)
+
+
 def test_drawing_repeats_itself(lm: Any) -> None:
     found = ["".join(p.text for p in lm.generate(SOURCES[0], Sample(seed=3), Stop(15))) for _ in range(2)]
     assert found[0] == found[1]

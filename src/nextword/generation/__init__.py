@@ -7,7 +7,10 @@ strings that the caller made of the ids.
     choosing     one id of each row's scores
     sampling     one token after another, streaming or in batches
     contrastive  likely, and unlike what was said before
-    beam         the best of many continuations
+    beam         the best of many continuations, many searches side by side
+    hypotheses   what a beam has written, and what that is worth
+    leading      the greatest scores of a row, the first of equals first
+    trails       no n-gram twice, where rows change places at every step
     stopping     when to stop, and which text to hold back until that is known
     words        the likeliest next words, whole, from a model of sub-words
 """

@@ -20,7 +20,7 @@ a row of the same search. So what belongs to the source of a search, and room no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -96,10 +96,11 @@ class _Beams:
         self.left = self.width  # places of a group that can still be filled, no fewer than in any
         start = torch.zeros(len(last), self.groups, 1, dtype=torch.float64, device=last.device)
         self.totals = start  # (B, G, J) sum of log p under the rules; −inf: nothing is open here
-        self.covers = start  # (B, G, J) the coverage penalty
+        self.covers = start  # (B, G, J) the coverage penalty, where there is one
         self.slots = start.long()  # (B, G, J) how the step before numbered these slots
         self.closed = start.long()  # (B, G, 1) places that are taken for good
         self.certain = start.new_full((*start.shape[:2], min(n, self.width)), -math.inf)  # scores of the best closed
+        self.numbers = torch.arange(len(last) * how.width, device=last.device)
         self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was no number
         self.rows = self.ids = self.slots  # (B, G, J) of the step before: the row written after, and what
         self.moved = self.within = False  # whether rows changed places; and only within their searches
@@ -110,50 +111,55 @@ class _Beams:
         """Every open hypothesis by every token (R, V); the best stay."""
         count, groups, slots = self.totals.shape
         apart = len(scores) // (count * slots)  # groups that have rows of their own: before the first step, 1
-        size = scores.shape[1]
-        tokens = scores.reshape(count, apart, slots, size)
-        first = torch.arange(len(scores), device=scores.device).view(count, apart, slots)[..., :1]  # row of slot 0
-        before, open = self.totals, self.totals > -math.inf
-        used = scores.new_zeros(count, 1, size) if groups > 1 else None  # how often groups have chosen each token
+        stuck, parents, ids, rows, totals = self._chosen(scores.reshape(count, apart, slots, -1))
+        complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
+        stuck_scores = self.totals / divisor(self.how, self.written)
+        worth = totals / divisor(self.how, self.written + 1)
+        if covers is not None:
+            stuck_scores = stuck_scores + self.covers
+            self.covers = covers.view(count, apart, slots).expand(-1, groups, -1).gather(2, parents)
+            worth = worth + self.covers
+        own = log_probs.take(rows * scores.shape[1] + ids).double()
+        step = Step(self.slots.gather(2, parents), ids, own, worth, complete, self.slots, stuck, stuck_scores)
+        self.history.add(self.searches, step)
+        self.written += 1
+        self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
+        ended = stuck_scores.masked_fill(~stuck, -math.inf), worth.masked_fill(~complete, -math.inf)
+        self.certain = torch.cat([self.certain, *ended], -1).topk(self.certain.shape[-1]).values
+        self.totals = self._unless_certain(totals.masked_fill(complete, -math.inf))
+        self.rows, self.ids, self.slots = rows, ids, self.numbers[: ids.shape[-1]].expand(ids.shape)
+        self.within = apart == groups and rows.numel() == len(scores)
+        self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis a group stays where it is
+
+    def _chosen(self, scores: Tensor) -> Sequence[Tensor]:
+        """Of scores (B, G or 1, J, V) the best, group after group.
+
+        After which hypotheses nothing can be written (B, G, J); and what is written (B, G, L): the slot that it is
+        written after, the id, the slot's row, and the new total, −inf where a place is taken or nothing is left.
+        """
+        count, apart, slots, size = scores.shape
+        first = self.numbers[: count * apart * slots].view(count, apart, slots)[..., :1]  # the row of slot 0
+        used = scores.new_zeros(count, 1, size) if self.groups > 1 else None  # how often each token was chosen
         each = []
-        for g in range(groups):
-            own = tokens[:, g % apart]
-            steered = own if used is None or not g else own - self.how.diversity * used
-            found, ids = leading(steered, min(self.left, size))  # (B, J, k)
-            none = open[:, g] & (found.amax(-1) == -math.inf)
-            self.broken |= (found.isnan().any(-1) & open[:, g]).any()
-            values = found.double() + before[:, g].unsqueeze(-1)
-            values = values.masked_fill(~open[:, g].unsqueeze(-1), -math.inf).flatten(1)
-            ordered = values.sort(dim=-1, descending=True, stable=True)  # hypothesis by hypothesis, then id by id
+        for g in range(self.groups):
+            own, before = scores[:, g % apart], self.totals[:, g].unsqueeze(-1)
+            open = before > -math.inf
+            found, ids = leading(own if used is None else own - self.how.diversity * used, min(self.left, size))
+            values = torch.where(open, found.double() + before, -math.inf)  # what is not open may be no number
+            best = values.amax(-1)
+            self.broken |= best.isnan().any()
+            none = (best == -math.inf) & open.squeeze(-1)
+            ordered = values.flatten(1).sort(dim=-1, descending=True, stable=True)  # slot by slot, then id by id
             values, at = ordered.values[:, : self.left], ordered.indices[:, : self.left]  # (B, L)
             parents, chosen = at // ids.shape[-1], ids.flatten(1).gather(1, at)
-            rows = first[:, g % apart] + parents
             room = self.width - self.closed[:, g] - none.sum(-1, keepdim=True)
-            kept = (values > -math.inf) & (torch.arange(values.shape[1], device=values.device) < room)
-            if used is not None:
-                values = scores.take(rows * size + chosen).double() + before[:, g].gather(1, parents)
+            kept = (values > -math.inf) & (self.numbers[: values.shape[1]] < room)
+            if used is not None:  # a total is without the penalty that has chosen
+                values = own.flatten(1).gather(1, parents * size + chosen).double()
+                values = values + self.totals[:, g].gather(1, parents)
                 used.scatter_add_(2, chosen.unsqueeze(1), kept.to(used).unsqueeze(1))
-            each.append((none, parents, chosen, rows, values.masked_fill(~kept, -math.inf)))
-        stuck, parents, ids, self.rows, totals = (torch.stack(x, 1) for x in zip(*each, strict=True))
-
-        complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
-        stuck_scores = before / divisor(self.how, self.written) + self.covers
-        if covers is not None:
-            self.covers = covers.view(count, apart, slots).expand(-1, groups, -1)
-        self.covers = self.covers.gather(2, parents)
-        self.written += 1
-        worth = totals / divisor(self.how, self.written) + self.covers
-        step = (self.slots.gather(2, parents), ids, log_probs.take(self.rows * size + ids).double(), worth, complete)
-        self.history.add(self.searches, Step(*step, self.slots, stuck, stuck_scores))
-        self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
-        ended = torch.cat(
-            [self.certain, stuck_scores.masked_fill(~stuck, -math.inf), worth.masked_fill(~complete, -math.inf)], -1
-        )
-        self.certain = ended.topk(self.certain.shape[-1]).values
-        self.ids, self.totals = ids, self._unless_certain(totals.masked_fill(complete, -math.inf))
-        self.slots = torch.arange(ids.shape[-1], device=ids.device).expand(ids.shape)
-        self.within = apart == groups and len(self.rows.flatten()) == len(scores)
-        self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis a group stays where it is
+            each.append((none, parents, chosen, first[:, g % apart] + parents, values.masked_fill(~kept, -math.inf)))
+        return [torch.stack(x, 1) if self.groups > 1 else x[0].unsqueeze(1) for x in zip(*each, strict=True)]
 
     def _unless_certain(self, totals: Tensor) -> Tensor:
         """Nothing is open in a search where no open hypothesis can still come before the n-th complete one.
@@ -192,7 +198,7 @@ class _Beams:
         if self.patience == 1:
             self._narrow()
             if self.within:
-                self.moved = not torch.equal(self.rows.flatten(), torch.arange(self.rows.numel()))
+                self.moved = not torch.equal(self.rows.flatten(), self.numbers[: self.rows.numel()])
         return False
 
     def _narrow(self) -> None:
@@ -203,20 +209,20 @@ class _Beams:
         if most == open.shape[-1]:
             return
         self.slots = (~open).int().sort(dim=-1, stable=True).indices[..., :most]
-        self.totals, self.covers, self.rows, self.ids = (
-            x.gather(2, self.slots) for x in (self.totals, self.covers, self.rows, self.ids)
-        )
-        self.within = False
-        self.moved = True
+        self._rearrange(lambda x: x.gather(2, self.slots))
 
     def _keep(self, searches: list[int]) -> None:
         """Go on with these alone."""
         self.searches = [self.searches[b] for b in searches]
         at = torch.tensor(searches, device=self.totals.device)
-        self.totals, self.covers, self.rows, self.ids = (x[at] for x in (self.totals, self.covers, self.rows, self.ids))
         self.slots, self.closed, self.certain = self.slots[at], self.closed[at], self.certain[at]
-        self.within = False
-        self.moved = True
+        self._rearrange(lambda x: x[at])
+
+    def _rearrange(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.totals, self.rows, self.ids = change(self.totals), change(self.rows), change(self.ids)
+        if self.how.coverage:
+            self.covers = change(self.covers)
+        self.moved, self.within = True, False
 
     def best(self) -> list[list[Hypothesis]]:
         if bool(self.broken):

@@ -3,9 +3,8 @@
 `rules.py` remembers in tables which ids have followed which: a step then costs the same however long the text is. But
 tables are copied when hypotheses part, and filled with ids that a GPU must be asked for. Here nothing is asked.
 
-    written   a b c a b      n = 3: the last two ids, a b, stand at the beginning as well, and c came after them
-              ─┬─ │ ─┬─
-               └──┴──┴─▶ c may not be written now
+    n = 3     a b c a b ?
+              ─── ▲ ───        the last two ids stood there before, and c came after them: c may not be written now
 """
 
 from __future__ import annotations

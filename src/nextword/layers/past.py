@@ -113,3 +113,22 @@ def latest(state: State, keep: int) -> tuple[Tensor, Tensor]:
     width = min(keep, state["most"])
     slots = (state["length"] - lengths).unsqueeze(1) + torch.arange(width, device=lengths.device)
     return state["ids"].gather(1, slots.clamp(max=state["ids"].shape[1] - 1)), lengths
+
+
+def reordered(state: State, rows: Tensor) -> State:
+    """Each row goes on from what another (or itself) has read, which has read equally many tokens. In place.
+
+    Only slots in use are copied, and on a CPU only rows that change; what was recorded for this state stays valid.
+    """
+    changed = None
+    if rows.device.type == "cpu":
+        changed = (rows != torch.arange(len(rows))).nonzero().squeeze(1)
+        rows = rows[changed]
+    axes = [(state["ids"], 1), *((t, 2) for pair in state["layers"] for t in pair)]
+    for t, axis in axes:
+        used = t.narrow(axis, 0, min(state["most"], t.shape[axis]))
+        if changed is None:
+            used.copy_(used.index_select(0, rows))
+        else:
+            used.index_copy_(0, changed, used.index_select(0, rows))
+    return state

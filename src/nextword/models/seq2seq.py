@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
@@ -174,6 +175,11 @@ class Seq2Seq(CausalNetwork):
             if self.config.attention == "luong" and self.config.feeding:
                 state["fed"] = memory.new_zeros(len(memory), self.config.width)
         return state
+
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """The state of these rows, each of which has the source of the row whose place it takes: that part stays."""
+        moved = ("cells", "covered", "fed")
+        return {key: nest.take(part, rows) if key in moved else part for key, part in state.items()}
 
     def covered(self, state: State) -> Tensor:
         """(B, S): how much attention each token of the source has had; 1 at padding."""

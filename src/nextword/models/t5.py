@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
 from nextword.layers.buckets import DistanceBias
 from nextword.layers.products import Product
@@ -194,6 +195,10 @@ class T5(CausalNetwork):
         memory = self.encode(source)[0][-1]
         kept = [block.look.kept(memory) for block in self.decoder.blocks]  # type: ignore[union-attr,operator]
         return {"there": source.padding, "memory": kept, "past": None}
+
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """The state of these rows, each of which has the source of the row whose place it takes: that part stays."""
+        return {**state, "past": nest.take(state["past"], rows)}
 
     # -------------------------------------------------------------------------------------------- the target
 

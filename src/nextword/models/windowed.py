@@ -146,6 +146,10 @@ class Windowed(CausalNetwork):
                 return self.whole_steps(last, state)
         return super().step(last, state)
 
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """Beams change places: row i goes on from what row rows[i] has read, which is equally long."""
+        return past.reordered(state, rows)
+
     def _moved_on(self, state: past.State) -> State:
         """The window is full: the later half of what was read, read again."""
         ids, lengths = past.latest(state, self.window - self.stride)

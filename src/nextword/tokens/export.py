@@ -197,7 +197,9 @@ def _framed(
 ) -> dict[str, Any]:
     """With the marks that the library puts around texts, where it has them and does not say yet where they stand."""
     before = content["post_processor"]
-    names = {mark: roles.get(f"{mark}_token") for mark in ("cls", "sep")}
+    words = {word.partition(":")[0] for word in f"{frame.single} {frame.pair}".split()}
+    marked = [mark for mark in ("cls", "sep") if mark in words]
+    names: dict[str, str | None] = {mark: roles.get(f"{mark}_token") for mark in marked}
     if None in names.values() or (before is not None and before["type"] != "ByteLevel"):
         return dict(content)
 

@@ -1,0 +1,121 @@
+"""A beam of two over "a / the" and "cat / dog", to be followed by hand: where greedy goes wrong, the beam does not.
+
+begin ─┬─ a   .6 ─── cat, dog, bird, mouse .25 each     cat  ─┬─ sat .6     dog ─┬─ sat .1     sat ─── end 1
+       └─ the .4 ─┬─ cat  .50                                 └─ end .4          └─ end .9
+                  ├─ dog  .45
+                  └─ bird .05                           bird, mouse ─── end 1
+
+step 1        step 2                    step 3                     step 4
+a    .6 ◂     a   cat .15  a dog .15    the cat sat .120 ◂         the cat sat end .12 ◂ complete
+the  .4 ◂     the cat .20 ◂             the cat end .080
+              the dog .18 ◂             the dog end .162 ◂ complete: one place is left
+                                        the dog sat .018
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+import torch
+
+from nextword.contract import Beam, Greedy
+from nextword.generation import search, tokens
+
+WORDS = ["end", "a", "the", "cat", "dog", "bird", "mouse", "sat", "begin"]
+AFTER = {
+    "end": {"end": 1.0},
+    "begin": {"a": 0.6, "the": 0.4},
+    "a": {"cat": 0.25, "dog": 0.25, "bird": 0.25, "mouse": 0.25},
+    "the": {"cat": 0.5, "dog": 0.45, "bird": 0.05},
+    "cat": {"sat": 0.6, "end": 0.4},
+    "dog": {"sat": 0.1, "end": 0.9},
+    "bird": {"end": 1.0},
+    "mouse": {"end": 1.0},
+    "sat": {"end": 1.0},
+}
+END = WORDS.index("end")
+
+
+class Table:
+    window = 1
+
+    def __init__(self) -> None:
+        rows = [[AFTER[before].get(word, 0.0) for word in WORDS] for before in WORDS]
+        self.log_p = torch.tensor(rows, dtype=torch.float64).log()
+
+    def start(self, batch: int, source: Any = None) -> tuple[torch.Tensor, None]:
+        return torch.full((batch,), WORDS.index("begin")), None
+
+    def step(self, last: torch.Tensor, state: None) -> tuple[torch.Tensor, None]:
+        return self.log_p[last], None
+
+
+def found(how: Beam, length: int, **more: Any) -> list[tuple[str, float]]:
+    model = Table()
+    best = search(model, *model.start(1), how, length, END, **more)[0]  # type: ignore[arg-type]
+    return [(" ".join(WORDS[id] for id in one.ids), round(math.exp(one.score), 9)) for one in best]
+
+
+def probability(text: str) -> float:
+    words = ["begin", *text.split()]
+    return math.prod(AFTER[a].get(b, 0.0) for a, b in pairwise(words))
+
+
+@pytest.mark.parametrize(
+    ("steps", "stays"),
+    [
+        (1, [("a", 0.6), ("the", 0.4)]),
+        (2, [("the cat", 0.2), ("the dog", 0.18)]),
+        (3, [("the dog end", 0.162), ("the cat sat", 0.12)]),
+        (4, [("the dog end", 0.162), ("the cat sat end", 0.12)]),
+        (9, [("the dog end", 0.162), ("the cat sat end", 0.12)]),
+    ],
+)
+def test_what_stays_at_every_step(steps: int, stays: list[tuple[str, float]]) -> None:
+    assert found(Beam(2), steps) == stays
+
+
+def test_greedy_takes_the_likelier_article_and_cannot_go_back() -> None:
+    assert found(Beam(1), 9) == [("a cat sat end", 0.09)]  # of cat, dog, bird and mouse, which are equal, the first
+    stream = tokens(Table(), *Table().start(1), Greedy())  # type: ignore[arg-type]
+    assert [WORDS[next(stream)[0]] for _ in range(4)] == ["a", "cat", "sat", "end"]
+    assert probability("a cat sat end") < probability("the dog end")
+
+
+def test_the_beam_has_found_the_best_of_all() -> None:
+    everything = {
+        " ".join(words[: words.index("end") + 1])
+        for words in product(WORDS[:-1], repeat=4)
+        if "end" in words and probability(" ".join(words[: words.index("end") + 1]))
+    }
+    ranked = sorted(everything, key=probability, reverse=True)
+    assert ranked[0] == found(Beam(2), 4)[0][0] == "the dog end"
+    assert [score for _, score in found(Beam(50), 4, n=9)] == pytest.approx([probability(text) for text in ranked[:9]])
+    assert sum(map(probability, everything)) == pytest.approx(1.0)
+
+
+def test_lengths_by_hand() -> None:
+    # ln .162 = −1.820, ln .12 = −2.120; over 3 and 4: −.607, −.530; GNMT, over 8/6 and 9/6: −1.365, −1.414
+    model = Table()
+    best = search(model, *model.start(1), Beam(2, 1.0), 9, END)[0]  # type: ignore[arg-type]
+    assert [len(one.ids) for one in best] == [4, 3]
+    assert [one.score for one in best] == pytest.approx([math.log(0.12) / 4, math.log(0.162) / 3])
+    best = search(model, *model.start(1), Beam(2, 1.0, normalisation="gnmt"), 9, END)[0]  # type: ignore[arg-type]
+    assert [len(one.ids) for one in best] == [3, 4]
+    assert [one.score for one in best] == pytest.approx([math.log(0.162) / (8 / 6), math.log(0.12) / (9 / 6)])
+
+
+def test_two_groups_by_hand() -> None:
+    """Group 1 is greedy and takes "a"; that costs group 2 a factor e^−1 on "a": .6 / e = .22 < .4, so it takes "the".
+
+    Then they write "cat" and, since that has lost (.5 / e = .18 < .45), "dog"; then "sat" and "end".
+    """
+    assert found(Beam(2, groups=2, diversity=1.0), 9) == [("the dog end", 0.162), ("a cat sat end", 0.09)]
+    # without diversity both do the same, and that is one hypothesis
+    assert found(Beam(2, groups=2, diversity=0.0), 9) == [("a cat sat end", 0.09)]
+    # ln(.6 / .4) = .405 is what it takes
+    assert [text[:3] for text, _ in found(Beam(2, groups=2, diversity=0.41), 2)] == ["the", "a c"]
+    assert [text[:2] for text, _ in found(Beam(2, groups=2, diversity=0.40), 2)] == ["a ", "a "]

@@ -1,0 +1,38 @@
+"""T5's published sizes have the released numbers of parameters, counted without making the weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nextword.contract import Vocabulary
+from nextword.models import count_parameters, model_class
+from nextword.recipe import load_recipe, names
+
+RELEASED = [n for n in names() if n.startswith("t5/") and load_recipe(n).reported.get("parameters")]
+
+
+def test_all_are_here() -> None:
+    assert len(RELEASED) == 10
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_as_many_as_in_the_released_weights(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    recipe = load_recipe(name)
+    model, cls = recipe.model, model_class(recipe.slug)
+    with torch.device("meta"):
+        ours = count_parameters(cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)))
+        config = transformers.T5Config(
+            vocab_size=32128,
+            d_model=model["width"],
+            d_kv=model["head"],
+            d_ff=model["inner"],
+            num_layers=model["layers"],
+            num_heads=model["heads"],
+            feed_forward_proj="gated-gelu" if model.get("gated") else "relu",
+        )
+        network = transformers.T5ForConditionalGeneration(config)
+        theirs = sum(p.numel() for p in network.parameters())
+    own = 0 if model.get("tied", True) else 32128 * model["width"]  # transformers ties them until weights are loaded
+    assert ours == recipe.reported["parameters"] == theirs + own
