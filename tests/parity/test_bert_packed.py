@@ -189,6 +189,39 @@ def test_ragged_rows_on_a_gpu_are_as_each_text_alone(dropout: float) -> None:
     assert network.attending[0].attention.join.weight.grad.abs().max() > 0
 
 
+@pytest.mark.parametrize("norms", ["after", "before"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_through_ragged_rows_on_a_gpu(compiled: bool, norms: str) -> None:
+    """As training asks for them: in 16 bits, compiled, of the last block at some places alone."""
+    if not torch.cuda.is_available():
+        pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
+    network = made("bert", width=64, norms=norms).cuda().float().train()
+    with torch.no_grad():
+        for p in network.parameters():
+            p.mul_(0.3)  # or 16 bits would lose too much of such large numbers
+    inputs = packed(texts(), empty=True)
+    assert inputs.starts is not None
+    inputs = Inputs(inputs.ids.cuda(), starts=inputs.starts.cuda())
+    at = torch.arange(0, inputs.ids.shape[1], 3, device="cuda")
+    goal = torch.randn(len(at), 64, generator=torch.Generator().manual_seed(0)).cuda()
+
+    def learnt(narrow: bool) -> dict[str, torch.Tensor]:
+        network.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
+            h = network.hidden_at(inputs, at)
+        (h.float() * goal).sum().backward()
+        return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+
+    want = learnt(False)  # in 32 bits, piece by piece
+    if compiled:
+        network.compile_training()
+    got = learnt(True)
+    assert got.keys() == want.keys()
+    for name, grad in want.items():
+        assert (got[name] - grad).norm() <= 0.1 * grad.norm() + 1e-4, name
+    assert want["positions.weight"].norm() > 0
+
+
 def test_the_ragged_kernels_can_be_called_and_differentiated() -> None:
     """Shapes alone, where no GPU is: that the functions take what they are given."""
     if full_attention.varlen_attn is None:
