@@ -23,6 +23,7 @@ SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any
     "nadam": ({}, torch.optim.NAdam, {}),
     "adamw": ({"eps": 1e-6}, torch.optim.AdamW, {"eps": 1e-6}),
     "nadamw": ({}, torch.optim.NAdam, {"decoupled_weight_decay": True}),
+    "adafactor": ({"d": 1.5}, torch.optim.Adafactor, {"d": 1.5}),
 }
 
 
@@ -78,12 +79,26 @@ def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) ->
     rate, decay = 0.1, 0.5
     by_decay = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0 + 0.3)
     by_hand = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate}), lambda w: 0.3 + decay * w)
-    decoupled = kind in ("adamw", "nadamw")
+    decoupled = kind in ("adamw", "nadamw", "adafactor")
     assert torch.allclose(by_decay, by_hand, rtol=1e-9) is not decoupled
     if decoupled:
         still = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0)
         start = torch.linspace(-2, 2, 7, dtype=torch.float64)
         torch.testing.assert_close(still, start * (1 - rate * decay) ** 6)
+
+
+def test_a_step_of_adafactor_by_hand() -> None:
+    """Shazeer & Stern 2018, algorithm 4, at its first step: what is kept of g² is a number a row and a column."""
+    x = torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]], dtype=torch.float64)
+    g = torch.tensor([[0.1, 0.4, -0.2], [0.3, -0.1, 0.2]], dtype=torch.float64)
+    weight = nn.Parameter(x.clone())
+    optimizer = make_optimizer([weight], {"kind": "adafactor", "rate": 0.01})
+    weight.grad = g.clone()
+    optimizer.step()
+    rows, columns = g.pow(2).mean(1, keepdim=True), g.pow(2).mean(0, keepdim=True)
+    step = g / (rows * columns / rows.mean()).sqrt()
+    step = step / max(1.0, float(step.pow(2).mean().sqrt()))
+    torch.testing.assert_close(weight.detach(), x - 0.01 * x.pow(2).mean().sqrt() * step, rtol=1e-6, atol=1e-9)
 
 
 def test_adam_and_sgd_are_not_each_other() -> None:

@@ -88,6 +88,8 @@ def train(
         (translations.show if pairs else show)(result)
         generates = "generate" in result["can"]
         use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
+        if generates and "next" not in result["can"]:  # it writes from a source
+            use = f'generate {folder} "The king went up" --temperature 0'
         if pairs:
             use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
         console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)

@@ -16,7 +16,8 @@ from nextword.training.lamb import LAMB
 
 # name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first six (the gradient
 # gets λθ) and decoupled for the others (the weights shrink by rate·λ, whatever the gradient's scale; in lamb by a share
-# of the step, whose length is rate·‖θ‖)
+# of the step, whose length is rate·‖θ‖). Of adafactor the rate is a share of each tensor's size, and by itself never
+# more than 1/√step: 0.01 is T5's
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
     "nt-asgd": (AveragedSGD, ("start", "patience", "power"), {}),
@@ -26,6 +27,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[s
     "nadam": (torch.optim.NAdam, ("betas", "eps"), {}),
     "adamw": (torch.optim.AdamW, ("betas", "eps"), {"fused": True}),
     "nadamw": (torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
+    "adafactor": (torch.optim.Adafactor, ("beta2_decay", "eps", "d"), {}),
     "lamb": (LAMB, ("betas", "eps"), {}),
 }
 DECAYED = ("all", "matrices")
