@@ -18,6 +18,7 @@ from nextword.cli.options import Device, Json, Precision, Run
 if TYPE_CHECKING:
     from nextword.contract import Beam, Decoding, Piece, Stop
 
+USUAL = 0.8  # temperature
 AT_ONCE = 64  # prompts of a file that are written side by side; then they are shown
 
 
@@ -29,7 +30,10 @@ def generate(
     ] = None,
     length: Annotated[int, typer.Option("--length", help="Tokens at the most.")] = 100,
     min_length: Annotated[int, typer.Option("--min-length", help="Tokens before the text may end by itself.")] = 0,
-    temperature: Annotated[float, typer.Option("--temperature", help="0: always the likeliest token.")] = 0.8,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", help="0: always the likeliest token. Default: 0.8; of translations 0."),
+    ] = None,
     top_k: Annotated[int, typer.Option("--top-k", help="Draw from the k likeliest; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest that hold this share.")] = 1.0,
     typical: Annotated[
@@ -98,7 +102,8 @@ def generate(
     elif temperature == 0:
         how = Greedy(repetition, no_repeat, added)
     else:
-        how = Sample(temperature, top_k, top_p, seed, repetition, no_repeat, typical=typical, bias=added)
+        drawn = USUAL if temperature is None else temperature
+        how = Sample(drawn, top_k, top_p, seed, repetition, no_repeat, typical=typical, bias=added)
     if file is not None and not file.is_file():
         raise NextwordError(f"There is no file of prompts {file}.")
     prompts = read_lines(file) if file else [prompt]
@@ -106,6 +111,9 @@ def generate(
         raise NextwordError(f"{file} has no prompt in it.")
     ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     lm = load(run, device, precision)
+    plain = temperature is None and seed is None and not top_k and top_p == 1 and typical == 1
+    if isinstance(how, Sample) and plain and not lm.goes_on:  # of a source one wants what is right, not what varies
+        how = Greedy(repetition, no_repeat, added)
     if isinstance(how, Beam) and n_best is not None:
         _rank(lm, prompts, how, ending, n_best, overflow, alone=not file, json=json)
         return

@@ -118,6 +118,7 @@ class Seq2Seq(CausalNetwork):
         super().__init__(config, vocabulary)
         width, embedding = config.width, config.embedding or config.width
         self.embedding = nn.Embedding(vocabulary.size, embedding)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # small, for the output matrix may be the same
         self.encoder = Encoder(
             embedding,
             config.encoder or width,

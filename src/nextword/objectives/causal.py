@@ -15,6 +15,7 @@ from nextword.batching.shifted import Shifted
 from nextword.batching.variable import Variable
 from nextword.batching.windows import Windows
 from nextword.contract import Batch, Loss, NextwordError, State
+from nextword.objectives.sampled import Sampled
 
 BATCHES: dict[str, Any] = {
     "rows": Rows,
@@ -31,10 +32,17 @@ class Causal:
 
     `activation` and `temporal` are penalties on the last layer (Merity, McCann & Socher 2017): on its size after
     dropout, α · mean h², and on its change from step to step before it, β · mean (h_t − h_{t−1})². No nats hold them.
+    `sampled` and `ramp`: some of the tokens that are fed are the model's own (sampled.py).
     """
 
     def __init__(
-        self, batches: Mapping[str, Any], reduce: str = "token", activation: float = 0.0, temporal: float = 0.0
+        self,
+        batches: Mapping[str, Any],
+        reduce: str = "token",
+        activation: float = 0.0,
+        temporal: float = 0.0,
+        sampled: float = 0.0,
+        ramp: float = 0.0,
     ) -> None:
         options = dict(batches)
         kind = options.pop("kind", "rows")
@@ -53,6 +61,7 @@ class Causal:
         if activation < 0 or temporal < 0:
             raise NextwordError(f"Penalties are not negative: activation = {activation}, temporal = {temporal}.")
         self.reduce, self.activation, self.temporal = reduce, activation, temporal
+        self.sampled = Sampled(sampled, ramp)
 
     @property
     def length(self) -> int:
@@ -76,7 +85,11 @@ class Causal:
         return (next(batches) for _ in range(layout.per_epoch(ids)))
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        layers, state = network.hidden(batch.inputs, state)
+        share = self.sampled.share(batch.epoch) if network.training else 0.0
+        if share:
+            layers, state = self.sampled.hidden(network, batch.inputs, state, share)
+        else:
+            layers, state = network.hidden(batch.inputs, state)
         rows, predicted = batch.targets.shape
         h = layers[-1][:, -predicted:]  # targets belong to the last positions
         nats = network.readout.total(h.reshape(-1, h.shape[-1]), batch.targets.reshape(-1))

@@ -19,17 +19,25 @@ from torch import Tensor
 from nextword.batching.sequences import Pairs, Sequences
 from nextword.contract import IGNORE, Batch, Loss, NextwordError, State, Unsupported
 from nextword.layers.softmax import Linear
+from nextword.objectives.sampled import Sampled
 
 REDUCE = ("token", "sequence")
 
 
 class Sequence:
-    """`reduce` says what the gradient is a mean over: tokens, or pairs."""
+    """`reduce` says what the gradient is a mean over: tokens, or pairs. `sampled` and `ramp`: sampled.py."""
 
     parallel = True  # its text is pairs of a source and a target
     likelihood = False  # of a text given another: no bits of plain text
 
-    def __init__(self, batches: Mapping[str, Any], smoothing: float = 0.0, reduce: str = "token") -> None:
+    def __init__(
+        self,
+        batches: Mapping[str, Any],
+        smoothing: float = 0.0,
+        reduce: str = "token",
+        sampled: float = 0.0,
+        ramp: float = 0.0,
+    ) -> None:
         options = dict(batches)
         kind = options.pop("kind", "sequences")
         if kind != "sequences" or reduce not in REDUCE:
@@ -46,6 +54,7 @@ class Sequence:
         if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float)) or not 0 <= smoothing < 1:
             raise NextwordError(f"objective: smoothing = {smoothing!r} is a share of the target: 0 up to below 1.")
         self.smoothing, self.reduce = float(smoothing), reduce
+        self.sampled = Sampled(sampled, ramp)
 
     @property
     def length(self) -> int:
@@ -62,7 +71,11 @@ class Sequence:
         return self.layout.held_out(text)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        layers, _ = network.hidden(batch.inputs, None)
+        share = self.sampled.share(batch.epoch) if network.training else 0.0
+        if share:
+            layers, _ = self.sampled.hidden(network, batch.inputs, None, share)
+        else:
+            layers, _ = network.hidden(batch.inputs, None)
         h, targets = layers[-1].flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)
         value = nats
