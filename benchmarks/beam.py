@@ -12,44 +12,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gpt import CUDA, DEVICE, blocks, ratio
 from nextword.contract import Beam, Vocabulary
 from nextword.generation import search
 from nextword.models.gpt2 import GPT2, GPT2Config
-
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if CUDA else "cpu")
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    if CUDA:
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    if CUDA:
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
-def turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    for work in contenders.values():
-        work()  # warm
-    took: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, work in contenders.items():
-            took[name].append(seconds(work))
-    return took
-
-
-def ratio(peer: list[float], own: list[float]) -> str:
-    each = [a / b for a, b in zip(peer, own, strict=True)]
-    return f"**{statistics.median(each):.2f}** ({min(each):.2f}–{max(each):.2f})"
 
 
 def ours(config: GPT2Config, size: int, ids: Tensor, width: int, length: int, dtype: torch.dtype) -> Callable[[], Any]:
@@ -131,7 +103,7 @@ def main() -> None:
             "nextword": ours(config, size, ids, args.width, length, dtype),
             "the search alone": lambda s=silent, r=rows: search(s, *s.start(r), Beam(args.width, 1.0), length, n=1),
         }
-        took = turns(contenders, args.rounds)
+        took = blocks(contenders, args.rounds)
         for name, each in took.items():
             middle = statistics.median(each)
             shown = {"transformers": "1", "nextword": ratio(took["transformers"], each)}.get(name, "")

@@ -85,11 +85,7 @@ class Causal:
         return (next(batches) for _ in range(layout.per_epoch(ids)))
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        share = self.sampled.share(batch.epoch) if network.training else 0.0
-        if share:
-            layers, state = self.sampled.hidden(network, batch.inputs, state, share)
-        else:
-            layers, state = network.hidden(batch.inputs, state)
+        layers, state = self.sampled(network, batch, state)
         rows, predicted = batch.targets.shape
         h = layers[-1][:, -predicted:]  # targets belong to the last positions
         nats = network.readout.total(h.reshape(-1, h.shape[-1]), batch.targets.reshape(-1))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs, NextwordError, State, Unsupported
+from nextword.contract import Batch, Inputs, NextwordError, State, Unsupported
 
 
 class Sampled:
@@ -30,6 +30,11 @@ class Sampled:
     def share(self, epoch: int) -> float:
         """Of tokens drawn, in an epoch."""
         return self.most * (min(1.0, epoch / self.ramp) if self.ramp else 1.0)
+
+    def __call__(self, network: Any, batch: Batch, state: State) -> tuple[list[Tensor], State]:
+        """What the network makes of a batch: in training with some tokens of its own, if it is to be so."""
+        share = self.share(batch.epoch) if network.training else 0.0
+        return self.hidden(network, batch.inputs, state, share) if share else network.hidden(batch.inputs, state)
 
     def hidden(self, network: Any, inputs: Inputs, state: State, share: float) -> tuple[list[Tensor], State]:
         """As `network.hidden`, token by token, each drawn with this probability."""

@@ -71,11 +71,7 @@ class Sequence:
         return self.layout.held_out(text)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        share = self.sampled.share(batch.epoch) if network.training else 0.0
-        if share:
-            layers, _ = self.sampled.hidden(network, batch.inputs, None, share)
-        else:
-            layers, _ = network.hidden(batch.inputs, None)
+        layers, _ = self.sampled(network, batch, None)
         h, targets = layers[-1].flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)
         value = nats
