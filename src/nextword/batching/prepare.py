@@ -11,6 +11,7 @@ the tokenizer, so that ids are never read with the wrong vocabulary; the folder 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -145,8 +146,9 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
 def _sweep(cache: Path) -> None:
     """Remove what killed processes left behind; a day is longer than any preparation takes."""
     for part in cache.glob("*.part"):
-        if time.time() - part.stat().st_mtime > 86_400:
-            shutil.rmtree(part, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+            if time.time() - part.stat().st_mtime > 86_400:
+                shutil.rmtree(part, ignore_errors=True)
 
 
 def _publish(part: Path, folder: Path) -> None:

@@ -112,7 +112,9 @@ def generate(
     ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     lm = load(run, device, precision)
     plain = temperature is None and seed is None and not top_k and top_p == 1 and typical == 1
-    if isinstance(how, Sample) and plain and not getattr(lm, "goes_on", True):  # of a source one wants what is right, not what varies
+    if (
+        isinstance(how, Sample) and plain and not getattr(lm, "goes_on", True)
+    ):  # of a source one wants what is right, not what varies
         how = Greedy(repetition, no_repeat, added)
     if isinstance(how, Beam) and n_best is not None:
         _rank(lm, prompts, how, ending, n_best, overflow, alone=not file, json=json)
