@@ -58,7 +58,7 @@ def signals(text: str, base: Path) -> None:
         pid = child(partial(app, words, standalone_mode=False))
         while _state(broken) in (at, "") and not _ended(pid):
             time.sleep(0.001)
-        time.sleep(random.uniform(0, 0.2))
+        time.sleep(random.uniform(0, 0.04))
         os.kill(pid, signal.SIGKILL)  # not yet waited for, so it is ours even when it has ended
         code = wait(pid)
         if code == 0:
