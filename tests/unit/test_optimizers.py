@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.contract import NextwordError
-from nextword.training.optimizers import OPTIMIZERS, make_optimizer
+from nextword.training.optimizers import OPTIMIZERS, clip, make_optimizer
 
 SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": ({"momentum": 0.9}, torch.optim.SGD, {"momentum": 0.9}),
@@ -130,3 +130,22 @@ def test_the_default_is_adam() -> None:
 def test_keys_are_strict(options: dict[str, Any], says: str) -> None:
     with pytest.raises(NextwordError, match=says):
         make_optimizer([nn.Parameter(torch.zeros(1))], options)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
+@pytest.mark.parametrize("most", [0.01, 1e9])
+def test_clipping_is_torchs_whoever_does_it(kind: str, most: float) -> None:
+    """Adam and AdamW scale the gradients in their own step, the others before it."""
+    ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), nn.Parameter(torch.ones(3))] for _ in range(2))
+    first, second = (make_optimizer(p, {"kind": kind, "rate": 0.05, "eps": 1e-2} if kind != "sgd" else {"kind": kind})
+                     for p in (ours, theirs))  # fmt: skip
+    for i in range(4):
+        for p in (*ours, *theirs):
+            p.grad = (p.detach() * 3 + i).clone()
+        norm = clip(first, most)
+        first.step()
+        wanted = nn.utils.clip_grad_norm_(theirs, most)
+        second.step()
+        torch.testing.assert_close(norm, wanted)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)

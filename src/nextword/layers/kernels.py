@@ -27,7 +27,8 @@ def _compiled() -> Any:
     import triton.language as tl
 
     @triton.jit
-    def rows(z, bias, targets, nll, size, width, ignore, BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    def rows(z, bias, targets, nll, size, width, ignore, BIAS: tl.constexpr, BLOCK: tl.constexpr, LANE: tl.constexpr):
+        """One row in two passes; LANE neighbours share a running maximum, so that each number costs one exponential."""
         row = tl.program_id(0).to(tl.int64)
         z += row * width
         target = tl.load(targets + row)
@@ -36,25 +37,27 @@ def _compiled() -> Any:
         own = tl.load(z + chosen).to(tl.float32)  # now, before any warp writes over it
         if BIAS:
             own += tl.load(bias + chosen)
-        most = tl.full((BLOCK,), -1e30, tl.float32)
-        total = tl.zeros((BLOCK,), tl.float32)
+        here = tl.arange(0, BLOCK // LANE)[:, None] * LANE + tl.arange(0, LANE)[None, :]
+        most = tl.full((BLOCK // LANE,), -1e30, tl.float32)
+        total = tl.zeros((BLOCK // LANE,), tl.float32)
         for start in range(0, size, BLOCK):
-            at = start + tl.arange(0, BLOCK)
+            at = start + here
             x = tl.load(z + at, at < size, -1e30).to(tl.float32)
             if BIAS:
                 x += tl.load(bias + at, at < size, 0.0)
-            higher = tl.maximum(most, x)
-            total = total * tl.exp(most - higher) + tl.exp(x - higher)
+            x = x * 1.4426950408889634  # in powers of two from here on
+            higher = tl.maximum(most, tl.max(x, 1))
+            total = total * tl.exp2(most - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
             most = higher
         top = tl.max(most, 0)
-        logarithm = top + tl.log(tl.sum(total * tl.exp(most - top), 0))
-        tl.store(nll + row, tl.where(kept, logarithm - own, 0.0))
+        logarithm = top + tl.log2(tl.sum(total * tl.exp2(most - top), 0))
+        tl.store(nll + row, tl.where(kept, logarithm * 0.6931471805599453 - own, 0.0))
         for start in range(0, width, BLOCK):
-            at = start + tl.arange(0, BLOCK)
+            at = start + here
             x = tl.load(z + at, at < size, -1e30).to(tl.float32)
             if BIAS:
                 x += tl.load(bias + at, at < size, 0.0)
-            p = tl.where(kept & (at < size), tl.exp(x - logarithm) - (at == target), 0.0)
+            p = tl.where(kept & (at < size), tl.exp2(x * 1.4426950408889634 - logarithm) - (at == target), 0.0)
             tl.store(z + at, p.to(z.dtype.element_ty), at < width)
 
     @triton.jit
@@ -75,10 +78,12 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
     Rows whose target is IGNORE cost nothing and have no gradient.
     """
-    _, rows, _ = _compiled()
+    triton, rows, _ = _compiled()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
     given, own = bias is not None, z if bias is None else bias
-    rows[(len(z),)](z, own, targets, nll, size, z.shape[1], IGNORE, BIAS=given, BLOCK=2048, num_warps=16)
+    block = min(8192, triton.next_power_of_2(z.shape[1]))
+    shape = {"BLOCK": block, "LANE": min(16, block), "num_warps": max(1, block // 512)}
+    rows[(len(z),)](z, own, targets, nll, size, z.shape[1], IGNORE, BIAS=given, **shape)
     return nll
 
 

@@ -32,7 +32,7 @@ from nextword.layers.products import product
 # are left, reading W costs more than leaving the cache: 500,000 words, 16 rows at a time, take almost twice as long.
 HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
 ROWS = 64  # at least
-HALF = 1 << 29  # logits of 16 bits held at once on a GPU
+HALF = 1 << 30  # logits of 16 bits held at once on a GPU
 
 # Up to so many logits torch's own functions do as well: on the CPU few numbers cost less than the calls about them; a
 # GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
@@ -290,11 +290,10 @@ class _OnePass(torch.autograd.Function):
                     torch.mm(z, w, out=rows_grad)
                 else:
                     rows_grad.copy_(torch.mm(z, w))
-                part = torch.mm(z.t(), x)[:size]
-                summed = part if chunks == 1 else part.float() if summed is None else summed.add_(part)
+                summed = _added(summed, z.t(), x)
             if summed is None:  # no rows at all
                 summed = weight.new_zeros(size, width + 1)
-            ctx.grads = [grad_h, summed[:, :width], None if bias is None else summed[:, width]]
+            ctx.grads = [grad_h, summed[:size, :width], None if bias is None else summed[:size, width]]
             ctx.kind = weight.dtype
             return total
 
@@ -302,8 +301,7 @@ class _OnePass(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         grad_h, *others = _spent(ctx)
-        wide = grad.reshape(1)  # of one dimension: 16 bits times it are 32, in one walk over memory
-        return grad_h.mul_(grad), *(None if g is None else (g * wide).to(ctx.kind) for g in others), None
+        return grad_h.mul_(grad), *(None if g is None else g.mul_(grad).to(ctx.kind) for g in others), None
 
 
 def _spent(ctx: Any) -> list[Any]:
@@ -314,6 +312,16 @@ def _spent(ctx: Any) -> list[Any]:
             "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
         )
     return list(grads)
+
+
+def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b in 32 bits, of a and b in 16."""
+    if not a.is_cuda:  # where torch has no such product
+        part = torch.mm(a, b).float()
+        return part if total is None else total.add_(part)
+    if total is None:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return torch.addmm(total, a, b, out_dtype=torch.float32)
 
 
 def _up(n: int, multiple: int) -> int:

@@ -22,7 +22,7 @@ from nextword.training.averaging import averages, hear
 from nextword.training.beginning import VALIDATIONS, check_initial, initialise, steps_from_minutes
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
 from nextword.training.graphs import Graphs
-from nextword.training.optimizers import make_optimizer
+from nextword.training.optimizers import clip, make_optimizer
 from nextword.training.saving import load_network, network_tensors, restore, save
 from nextword.training.scale import arithmetic, fitted_out, synchronize, utilisation
 from nextword.training.schedules import Progress, Schedule
@@ -171,7 +171,7 @@ class Descent:
             self.parts = loss.parts
             self.shown = 1.0 if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
         if self.phase.clip:
-            self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.phase.clip)
+            self.norm = clip(self.optimizer, self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         self._set_rate(batch.scale)

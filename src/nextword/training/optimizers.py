@@ -74,6 +74,20 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
         raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
 
 
+def clip(optimizer: torch.optim.Optimizer, most: float) -> Tensor:
+    """As torch's clip_grad_norm_: the gradients' norm, and whatever is above `most` scaled down to it.
+
+    Torch's fused optimizers divide by a number while they read the gradients anyway: there it costs no pass of its own.
+    """
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in params])
+    if optimizer.defaults.get("fused"):
+        optimizer.grad_scale = ((norm + 1e-6) / most).clamp(min=1.0)  # type: ignore[attr-defined]
+    else:
+        nn.utils.clip_grads_with_norm_(params, most, norm)
+    return norm
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:
     """The optimizer's tensors by name, and the rest of its state as JSON."""
     state = optimizer.state_dict()
