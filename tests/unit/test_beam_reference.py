@@ -216,11 +216,11 @@ def test_slots_of_a_gpu_are_halved_when_half_of_the_searches_are_over(monkeypatc
 
 
 def test_nothing_is_copied_where_rows_stay() -> None:
-    """A beam of one; and a network's own way to reorder is used where rows stay as many."""
+    """A beam of one; and a network's own way to reorder is told rows of the same search."""
     model: Any = Trigram(6, 1)
     reordered: list[list[int]] = []
 
-    def reorder(state: Any, rows: Any) -> Any:
+    def reorder(state: Any, rows: Any, searches: Any) -> Any:
         reordered.append(rows.tolist())
         return {"before": state["before"][rows], "none": None}
 
@@ -229,8 +229,10 @@ def test_nothing_is_copied_where_rows_stay() -> None:
     search(model, *model.start(2), Beam(1), 10)
     assert reordered == []
     same(search(model, *model.start(2), Beam(3), 10), want)
-    assert reordered
-    for rows in reordered:
+    first, *others = reordered
+    assert first == [0, 0, 0, 1, 1, 1]  # one row a search becomes three
+    assert others
+    for rows in others:
         assert [row // 3 for row in rows] == [0, 0, 0, 1, 1, 1]
         assert rows != list(range(6))
 

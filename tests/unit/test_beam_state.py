@@ -80,7 +80,7 @@ def test_recorded_steps_go_on_in_their_own_place(device: str, monkeypatch: pytes
         want, plain = CausalNetwork.step(net, last, plain)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         rows = torch.tensor([1, 0, 3, 3], device=device)
-        fixed, plain = net.reorder(fixed, rows), nest.take(plain, rows)
+        fixed, plain = net.reorder(fixed, rows, None), nest.take(plain, rows)
         assert steps.made[-1].owns(fixed)  # nothing is copied in again
     got, _ = net.step(last, fixed)  # the window is full: what is read again are the ids of these rows
     want, _ = CausalNetwork.step(net, last, plain)

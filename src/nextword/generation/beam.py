@@ -13,8 +13,9 @@ where none is open, and whether all searches are over is asked now and then. G g
 (Vijayakumar et al. 2018): they are extended one after the other, and a token counts less for each time that groups
 before have written it in this step. That penalty chooses, and is no part of a score.
 
-A model may have `reorder(state, rows)` beside `step`: what `nest.take` gives, for as many rows as there are, each from
-a row of the same search. So what belongs to the source of a search, and room not yet used, need not be copied.
+A model may have `reorder(state, rows, searches)` beside `step`: what `nest.take` gives, each search having equally many
+rows that stand together; `searches` are those that remain, None being all. So what belongs to the source of a search,
+and room not yet used, need not be copied.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def search(
             break
         rows, last = beams.rows.flatten(), beams.ids.flatten().to(last.dtype)
         if beams.moved:
-            take = getattr(model, "reorder", nest.take) if beams.within else nest.take
-            state = take(state, rows)
+            own = getattr(model, "reorder", None)
+            state = own(state, rows, beams.kept) if own else nest.take(state, rows)
             rules.take(rows)
         rules.wrote(last.long())
     return beams.best()
@@ -103,7 +104,8 @@ class _Beams:
         self.numbers = torch.arange(len(last) * how.width, device=last.device)
         self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was no number
         self.rows = self.ids = self.slots  # (B, G, J) of the step before: the row written after, and what
-        self.moved = self.within = False  # whether rows changed places; and only within their searches
+        self.moved = self.within = False  # whether rows changed places; and stay as many
+        self.kept: list[int] | None = None  # searches of the step before that go on, None if all do
 
     # -------------------------------------------------------------------------------------------- one step
 
@@ -129,6 +131,7 @@ class _Beams:
         self.totals = self._unless_certain(totals.masked_fill(complete, -math.inf))
         self.rows, self.ids, self.slots = rows, ids, self.numbers[: ids.shape[-1]].expand(ids.shape)
         self.within = apart == groups and rows.numel() == len(scores)
+        self.kept = None
         self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis a group stays where it is
 
     def _chosen(self, scores: Tensor) -> Sequence[Tensor]:
@@ -213,7 +216,7 @@ class _Beams:
 
     def _keep(self, searches: list[int]) -> None:
         """Go on with these alone."""
-        self.searches = [self.searches[b] for b in searches]
+        self.searches, self.kept = [self.searches[b] for b in searches], searches
         at = torch.tensor(searches, device=self.totals.device)
         self.slots, self.closed, self.certain = self.slots[at], self.closed[at], self.certain[at]
         self._rearrange(lambda x: x[at])

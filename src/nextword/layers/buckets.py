@@ -38,7 +38,7 @@ class DistanceBias(nn.Module):
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """(H, queries, keys), the queries being the last of the keys."""
-        at = torch.arange(keys, device=self.weight.device)
-        distance = at - at[keys - queries :].unsqueeze(1)
+        # one number a distance, from −(keys − 1) to queries − 1; each query sees a stretch of them, one further left
+        distance = torch.arange(1 - keys, queries, device=self.weight.device)
         which = bucket(distance, len(self.weight), self.most, self.both)
-        return nn.functional.embedding(which, self.weight).permute(2, 0, 1)
+        return nn.functional.embedding(which, self.weight).t().unfold(1, keys, 1).flip(1)

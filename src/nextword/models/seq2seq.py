@@ -177,8 +177,11 @@ class Seq2Seq(CausalNetwork):
                 state["fed"] = memory.new_zeros(len(memory), self.config.width)
         return state
 
-    def reorder(self, state: State, rows: Tensor) -> State:
-        """The state of these rows, each of which has the source of the row whose place it takes: that part stays."""
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
+        """Beams change places. Where all searches go on with as many rows, what is known of their sources stays."""
+        before = len(next(iter(nest.flatten(state["cells"])[0].values())))
+        if searches is not None or len(rows) != before:
+            return nest.take(state, rows)
         moved = ("cells", "covered", "fed")
         return {key: nest.take(part, rows) if key in moved else part for key, part in state.items()}
 

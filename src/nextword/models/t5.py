@@ -11,13 +11,16 @@ number for each distance, added to the attention scores and shared by all layers
     feed     W₂ relu(W₁ x)        gated: W₂ (gelu(W₁ x) · V x)
     p        softmax(E h / √D)    not tied: softmax(W h)
 
-A state is {"there": the source's padding or None, "memory": keys and values of the source, layer by layer, "past":
-those of what was written, layer by layer}.
+A state is {"there": the source's padding or None (B, S), "memory": keys and values of the source for all layers (B, L,
+2, H, S, K), "past": those of what was written (R, L, 2, H, C, K), "length": how many of its C places are in use}. In a
+beam several rows share a source, so that R is a multiple of B.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,12 +30,13 @@ from torch.utils.checkpoint import checkpoint
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.layers import lt
 from nextword.layers.buckets import DistanceBias
 from nextword.layers.products import Product
 from nextword.layers.softmax import Full, Tied
+from nextword.layers.written import Kept, Writing, reordered, shared
 from nextword.models.causal import CausalNetwork, check_sizes
-
-Kept = tuple[Tensor, Tensor]  # keys and values, (B, H, S, K) each
+from nextword.models.t5_steps import Steps
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,22 @@ class Attention(nn.Module):
         self.q, self.k, self.v = (Product(config.width, inner, bias=False) for _ in range(3))
         self.out = Product(inner, config.width, bias=False)
 
-    def kept(self, x: Tensor) -> Kept:
-        return self._split(self.k(x)), self._split(self.v(x))
+    def asked(self, x: Tensor) -> Tensor:
+        """Queries (B, H, T, K)."""
+        return self._split(self.q(x))
 
-    def forward(self, x: Tensor, kept: Kept, bias: Tensor | None) -> Tensor:
-        """(B, T, D), keys and values (B, H, S, K), what is added to the scores (…, T, S) → (B, T, D)."""
+    def all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values. A GPU makes them in one product; on a CPU to join the weights costs more."""
+        if not x.is_cuda:
+            return self.asked(x), self._split(self.k(x)), self._split(self.v(x))
+        weight = torch.cat([self.q.weight, self.k.weight, self.v.weight])
+        q, k, v = F.linear(x, weight).chunk(3, -1)
+        return self._split(q), self._split(k), self._split(v)
+
+    def forward(self, q: Tensor, kept: Kept, bias: Tensor | None) -> Tensor:
+        """(B, H, T, K), keys and values (B, H, S, K), what is added to the scores (…, T, S) → (B, T, D)."""
         drop = self.dropout if self.training else 0.0
-        q = self._split(self.q(x))
-        y = F.scaled_dot_product_attention(q, *kept, attn_mask=bias, dropout_p=drop, scale=1.0)
+        y = shared(q, kept, attn_mask=bias, dropout_p=drop, scale=1.0)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor) -> Tensor:
@@ -108,17 +120,21 @@ class Block(nn.Module):
         self.norm3, self.feed = _norm(config), Feed(config)
 
     def forward(
-        self, x: Tensor, bias: Tensor | None, past: Kept | None, memory: Kept | None, seen: Tensor | None
-    ) -> tuple[Tensor, Kept]:
-        """`past` are keys and values of what came before x; `memory` those of the source, of which `seen` is there."""
-        y = self.norm1(x)
-        kept = self.attend.kept(y)
-        if past is not None:
-            kept = torch.cat([past[0], kept[0]], 2), torch.cat([past[1], kept[1]], 2)
-        x = x + self._dropped(self.attend(y, kept, bias))
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        extended: Callable[[Tensor, Tensor], Kept] | None = None,
+        memory: Kept | None = None,
+        seen: Tensor | None = None,
+    ) -> Tensor:
+        """`extended` puts what came before x ahead of its keys and values; `memory` are those of the source, of which
+        `seen` is there.
+        """
+        q, *kept = self.attend.all(self.norm1(x))
+        x = x + self._dropped(self.attend(q, extended(*kept) if extended else kept, bias))
         if self.look is not None and self.norm2 is not None and memory is not None:
-            x = x + self._dropped(self.look(self.norm2(x), memory, seen))
-        return x + self._dropped(self.feed(self.norm3(x))), kept
+            x = x + self._dropped(self.look(self.look.asked(self.norm2(x)), memory, seen))
+        return x + self._dropped(self.feed(self.norm3(x)))
 
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
@@ -145,6 +161,8 @@ class T5(CausalNetwork):
         tied = Tied(self.embedding, bias=False)
         self.readout: Any = tied if config.tied else Full(config.width, vocabulary.size, bias=False)
         self.widths = [config.width] * (len(self.decoder.blocks) + 1)
+        self.steps = Steps(self)
+        self._compiled: Any = None
         self._draw()
 
     def _draw(self) -> None:
@@ -167,20 +185,32 @@ class T5(CausalNetwork):
                         nn.init.normal_(part.weight, std=width**-0.5)
                 nn.init.normal_(module.narrow.weight, std=self.config.inner**-0.5)
 
+    def compile_training(self) -> None:
+        """Let torch fuse what training computes, of each stack; all other reading stays as it is. Only the last layer
+        leaves what is compiled.
+        """
+        lt.make_ready()
+        if self._compiled is None:
+            self._compiled = torch.compile(self._read), torch.compile(self._write)
+
     # -------------------------------------------------------------------------------------------- the source
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """The source: what enters the first block, and what leaves each; the last has its norm."""
-        x = self._dropped(self.embedding(inputs.ids))
+        x = self._entered(inputs.ids)
         bias = self.encoder.distances(x.shape[1], x.shape[1]).unsqueeze(0)
         if inputs.padding is not None:
             bias = bias.masked_fill(~inputs.padding[:, None, None, :], float("-inf"))
-        outputs, bias = [x], _as(bias, x)
+        if self._compiled and self.training:
+            return self._compiled[0](x, _as(bias, x))[-1:], None
+        return self._read(x, _as(bias, x)), None
+
+    def _read(self, x: Tensor, bias: Tensor) -> list[Tensor]:
+        outputs = [x]
         for block in self.encoder.blocks:
-            x, _ = self._through(block, x, bias, None, None, None)
-            outputs.append(x)
-        outputs[-1] = self._dropped(self.encoder.norm(x))
-        return outputs, None
+            outputs.append(self._through(block, outputs[-1], bias))
+        outputs[-1] = self._dropped(self.encoder.norm(outputs[-1]))
+        return outputs
 
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
         return super().start(batch)[0], self.begin(source)
@@ -192,41 +222,68 @@ class T5(CausalNetwork):
                 f"{type(self).__name__} writes from a source, and none was given. To model plain text, train a model "
                 "that reads it (`nextword papers`)."
             )
-        memory = self.encode(source)[0][-1]
-        kept = [block.look.kept(memory) for block in self.decoder.blocks]  # type: ignore[union-attr,operator]
-        return {"there": source.padding, "memory": kept, "past": None}
+        h = self.encode(source)[0][-1]
+        looks: list[Any] = [block.look for block in self.decoder.blocks]
+        weight = torch.cat([part.weight for look in looks for part in (look.k, look.v)])  # one product for all layers
+        memory = F.linear(h, weight).view(*h.shape[:2], len(looks), 2, self.config.heads, -1).permute(0, 2, 3, 4, 1, 5)
+        return {"there": source.padding, "memory": memory, "past": None, "length": 0}
 
-    def reorder(self, state: State, rows: Tensor) -> State:
-        """The state of these rows, each of which has the source of the row whose place it takes: that part stays."""
-        return {**state, "past": nest.take(state["past"], rows)}
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
+        """Beams change places: row i goes on from what row rows[i] has written; of the sources these remain."""
+        if searches is not None:
+            at = torch.tensor(searches, device=rows.device)
+            kept = {name: nest.take(state[name], at) for name in ("there", "memory")}
+        else:
+            kept = {}
+        return {**state, **kept, "past": reordered(state["past"], state["length"], rows)}
 
     # -------------------------------------------------------------------------------------------- the target
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        state = self.begin(inputs.source) if state is None else state
-        past: Any = state["past"] or [None] * len(self.decoder.blocks)
-        x = self._dropped(self.embedding(inputs.ids))
-        steps, before = x.shape[1], past[0][0].shape[2] if past[0] is not None else 0
-        bias = self.decoder.distances(steps, before + steps).unsqueeze(0)
+        """Where gradients are wanted and nothing came before, nothing is kept."""
+        fresh = state is None
+        state = self.begin(inputs.source) if fresh else state
+        x, length = self._entered(inputs.ids), state["length"]
+        steps = x.shape[1]
+        bias = self.decoder.distances(steps, length + steps).unsqueeze(0)
         if steps > 1:
-            later = torch.ones(steps, before + steps, dtype=torch.bool, device=x.device).triu(before + 1)
+            later = torch.ones(steps, length + steps, dtype=torch.bool, device=x.device).triu(length + 1)
             bias = bias.masked_fill(later, float("-inf"))
         bias = _as(bias, x)
-        there = state["there"]
-        seen = None if there is None else there[:, None, None, :]
-        outputs, after = [x], []
-        for block, own, memory in zip(self.decoder.blocks, past, state["memory"], strict=True):
-            x, kept = self._through(block, x, bias, own, memory, seen)
-            outputs.append(x)
-            after.append(kept)
-        h = self._dropped(self.decoder.norm(x))
+        seen = None if state["there"] is None else state["there"][:, None, None, :]
+        if fresh and torch.is_grad_enabled():
+            if self._compiled and self.training:
+                return self._compiled[1](x, bias, state["memory"], seen, None)[-1:], None
+            return self._write(x, bias, state["memory"], seen, None), None
+        writing = Writing(state["past"], length, steps, len(self.decoder.blocks))
+        outputs = self._write(x, bias, state["memory"], seen, writing)
+        return outputs, {**state, "past": writing.done(), "length": length + steps}
+
+    def _write(
+        self, x: Tensor, bias: Tensor, memory: Tensor, seen: Tensor | None, extended: Callable[..., Kept] | None
+    ) -> list[Tensor]:
+        outputs = [x]
+        for i, block in enumerate(self.decoder.blocks):
+            own = partial(extended, i) if extended else None
+            outputs.append(self._through(block, outputs[-1], bias, own, memory[:, i].unbind(1), seen))
+        h = self._dropped(self.decoder.norm(outputs[-1]))
         outputs[-1] = h * self.config.width**-0.5 if self.config.tied else h
-        return outputs, {**state, "past": after}
+        return outputs
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        if last.is_cuda and not torch.is_grad_enabled() and state["past"] is not None:
+            return self.steps(last, state)
+        return super().step(last, state)
 
     def _through(self, block: Any, *given: Any) -> Any:
         if self.checkpointing and torch.is_grad_enabled():
             return checkpoint(block, *given, use_reentrant=False)
         return block(*given)
+
+    def _entered(self, ids: Tensor) -> Tensor:
+        """In 16 bits the sum that runs through all blocks is kept in 16 bits as well."""
+        x = self.embedding(ids)
+        return self._dropped(x.to(_kind(x)))
 
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
@@ -236,7 +293,11 @@ def _norm(config: T5Config) -> nn.RMSNorm:
     return nn.RMSNorm(config.width, config.epsilon)
 
 
-def _as(bias: Tensor, x: Tensor) -> Tensor:
-    """In the type that attention computes in."""
+def _kind(x: Tensor) -> torch.dtype:
+    """The type that products compute in."""
     kind = x.device.type
-    return bias.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype)
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def _as(bias: Tensor, x: Tensor) -> Tensor:
+    return bias.to(_kind(x))

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers import lt, past
 from nextword.layers.eight_bits import narrow
@@ -146,9 +147,9 @@ class Windowed(CausalNetwork):
                 return self.whole_steps(last, state)
         return super().step(last, state)
 
-    def reorder(self, state: State, rows: Tensor) -> State:
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
         """Beams change places: row i goes on from what row rows[i] has read, which is equally long."""
-        return past.reordered(state, rows)
+        return past.reordered(state, rows) if len(rows) == len(state["length"]) else nest.take(state, rows)
 
     def _moved_on(self, state: past.State) -> State:
         """The window is full: the later half of what was read, read again."""
