@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nextword.layers import kernels
+
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")  # what torch has loaded already
 WORKSPACE = 32 << 20  # bytes
 TRIED = 6  # ways to compute a product that are timed once, for each shape
@@ -230,11 +232,11 @@ def gelu_gradient(dy: Tensor, weight: Tensor, before: Tensor) -> tuple[Tensor, T
     def at_once() -> None:
         _plan((n, m), d, "", DGELU_BGRAD, device)(weight, dy, out, summed, before)
 
-    def apart() -> None:
+    def apart(sums: Any) -> None:
         _plan((n, m), d, "", DGELU, device)(weight, dy, out, None, before)
-        torch.sum(out, 0, out=summed)
+        sums(out, summed)
 
-    _do(("gelu", m, d, n, device), apart, at_once)
+    _do(("gelu", m, d, n, device), at_once, *(partial(apart, sums) for sums in _sums()))
     return out, summed
 
 
@@ -250,12 +252,18 @@ def weight_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     def at_once() -> None:
         _plan((k, n), m, "B", BGRADB, device)(x, dy, out, summed)
 
-    def apart() -> None:
+    def apart(sums: Any) -> None:
         torch.mm(dy.t(), x, out=out)
-        torch.sum(dy, 0, out=summed)
+        sums(dy, summed)
 
-    _do(("weight", m, n, k, device), apart, at_once)
+    _do(("weight", m, n, k, device), at_once, *(partial(apart, sums) for sums in _sums()))
     return out, summed
+
+
+def _sums() -> list[Callable[[Tensor, Tensor], Any]]:
+    """Ways to add up the rows of a matrix."""
+    own = [kernels.column_sums] if kernels.available() else []
+    return [lambda x, out: torch.sum(x, 0, out=out), *own]
 
 
 @gelu_product.register_fake
