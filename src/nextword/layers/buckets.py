@@ -41,4 +41,4 @@ class DistanceBias(nn.Module):
         # one number a distance, from −(keys − 1) to queries − 1; each query sees a stretch of them, one further left
         distance = torch.arange(1 - keys, queries, device=self.weight.device)
         which = bucket(distance, len(self.weight), self.most, self.both)
-        return nn.functional.embedding(which, self.weight).t().unfold(1, keys, 1).flip(1)
+        return nn.functional.embedding(which, self.weight).t().contiguous().unfold(1, keys, 1).flip(1)
