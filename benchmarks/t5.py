@@ -63,7 +63,8 @@ def training(network: Any, loss: Callable[[], Tensor], steps: int) -> Callable[[
 
 
 def train(config: T5Config, rows: int, source: int, target: int, steps: int, rounds: int) -> None:
-    print(f"\n| training T5 {config.layers}×{config.width}, {rows} × ({source} + {target}) | tokens/s | ratio | memory |")
+    shape = f"{config.layers}×{config.width}, {rows} × ({source} + {target})"
+    print(f"\n| training T5 {shape} | tokens/s | ratio | memory |")
     print("| --- | --- | --- | --- |")
     ids, goals = (torch.randint(2, SIZE, (rows, n), device=DEVICE) for n in (source, target))
     fed = torch.cat([torch.zeros_like(goals[:, :1]), goals[:, :-1]], 1)

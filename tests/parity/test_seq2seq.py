@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.layers import source_attention
 from nextword.layers.source_attention import Additive, Multiplicative
+from nextword.models import seq2seq
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.sequence import surplus
 
@@ -110,6 +112,33 @@ def test_input_feeding_is_told_what_was_seen_before() -> None:
         context, _ = network.look(s.unsqueeze(1), state["keys"], state["memory"], state["there"])
         fed = torch.tanh(network.out(torch.cat([context[:, 0], s], -1)))
         close(want, fed)
+
+
+class PlainMixture:
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        return weights @ self.memory
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_made_at_the_end_are_those_made_step_by_step(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    grads = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setattr(seq2seq, "Deferred", lambda w, b=None: lambda x: F.linear(x, w, b))
+            monkeypatch.setattr(source_attention, "Deferred", seq2seq.Deferred)
+            monkeypatch.setattr(source_attention, "Mixture", PlainMixture)
+        network = made(form)
+        h = network.hidden(Inputs(some(3, 4), source=source()), None)[0][-1]
+        h.pow(3).sum().backward()
+        grads.append({name: p.grad for name, p in network.named_parameters()})
+    for name, grad in grads[0].items():
+        if grad is None:
+            assert grads[1][name] is None
+        else:
+            close(grad, grads[1][name])
 
 
 # ------------------------------------------------------------------------------------------------ the whole

@@ -5,21 +5,34 @@
     Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015
     Multiplicative   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
 
-What depends on the memory alone, `keys`, is computed once a source. Shapes: query (B, T, D), memory (B, S, M), there
-(B, S) True where there is a source token; the answer is context (B, T, M) and weights (B, T, S).
+What depends on the memory alone, `keys`, is computed once a source; for a look at every step `looking` gives a function
+of the query that leaves gradients of weights and memory for the end (deferred.py). Shapes: query (B, T, D), memory (B,
+S, M), there (B, S) True where there is a source token; the answer is context (B, T, M) and weights (B, T, S).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from nextword.contract import NextwordError
+from nextword.layers.deferred import Deferred, Mixture
 
 SCORES = ("general", "dot")
+Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class Additive(nn.Module):
+class Looking(nn.Module):
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        raise NotImplementedError  # each of the two below
+
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        return self.looking(keys, memory, there)(query)
+
+
+class Additive(Looking):
     def __init__(self, query: int, memory: int, width: int) -> None:
         super().__init__()
         self.query = nn.Linear(query, width)
@@ -30,12 +43,18 @@ class Additive(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
-    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        e = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1)) @ self.score  # (B, T, S)
-        return weighted(e, memory, there)
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        asked, scored = Deferred(self.query.weight, self.query.bias), Deferred(self.score.unsqueeze(0))
+        mixture, keys = Mixture(memory), keys.unsqueeze(1)
+
+        def look(query: Tensor) -> tuple[Tensor, Tensor]:
+            e = scored(torch.tanh(asked(query).unsqueeze(2) + keys)).squeeze(-1)  # (B, T, S)
+            return weighted(e, mixture, there)
+
+        return look
 
 
-class Multiplicative(nn.Module):
+class Multiplicative(Looking):
     """With `scaled`, scores are multiplied by one learnt number, which lets the softmax be as sharp as it pays."""
 
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
@@ -53,11 +72,16 @@ class Multiplicative(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
         return memory if self.key is None else self.key(memory)
 
-    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        e = query @ keys.transpose(1, 2)  # (B, T, S)
-        return weighted(e if self.scale is None else e * self.scale, memory, there)
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        mixture, keys = Mixture(memory), keys.transpose(1, 2)
+
+        def look(query: Tensor) -> tuple[Tensor, Tensor]:
+            e = query @ keys  # (B, T, S)
+            return weighted(e if self.scale is None else e * self.scale, mixture, there)
+
+        return look
 
 
-def weighted(e: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+def weighted(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:
     weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
-    return weights.to(memory.dtype) @ memory, weights
+    return mixture(weights.to(mixture.memory.dtype)), weights

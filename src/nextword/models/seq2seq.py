@@ -33,9 +33,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.layers.deferred import Deferred
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
-from nextword.layers.source_attention import Additive, Multiplicative
+from nextword.layers.source_attention import Additive, Look, Multiplicative
 from nextword.models.causal import CausalNetwork, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -227,28 +228,31 @@ class Seq2Seq(CausalNetwork):
         s = s.transpose(0, 1)
         if self.look is None:
             return s, s.new_zeros(*s.shape[:2], 0), tuple(after)
-        context, weights = self.look(s, state["keys"], state["memory"], state["there"])
+        context, weights = self._looking(state)(s)
         return torch.tanh(self.out(torch.cat([context, s], -1))), weights, tuple(after)
 
     def _looking_before(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
-        stepper, seen = _Stepper(self._cells(), x, state["cells"], self._dropped), []
+        stepper, look, seen = _Stepper(self._cells(), x, state["cells"], self._dropped), self._looking(state), []
         for t in range(x.shape[1]):
-            seen.append(self.look(stepper.top.unsqueeze(1), state["keys"], state["memory"], state["there"]))
+            seen.append(look(stepper.top.unsqueeze(1)))
             stepper.step(t, seen[-1][0].squeeze(1))
         context, weights = (torch.cat(parts, 1) for parts in zip(*seen, strict=True))
         h = self.out(torch.cat([torch.stack(stepper.tops, 1), context, x], -1))
         return h.unflatten(-1, (-1, 2)).amax(-1), weights, stepper.memories
 
     def _fed(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
-        stepper, fed, seen = _Stepper(self._cells(), x, state["cells"], self._dropped), state["fed"], []
-        told = []
+        stepper, look = _Stepper(self._cells(), x, state["cells"], self._dropped), self._looking(state)
+        out, fed, seen, told = Deferred(self.out.weight), state["fed"], [], []
         for t in range(x.shape[1]):
             stepper.step(t, fed)
-            context, weights = self.look(stepper.top.unsqueeze(1), state["keys"], state["memory"], state["there"])
-            fed = torch.tanh(self.out(torch.cat([context.squeeze(1), stepper.top], -1)))
+            context, weights = look(stepper.top.unsqueeze(1))
+            fed = torch.tanh(out(torch.cat([context.squeeze(1), stepper.top], -1)))
             seen.append(weights)
             told.append(fed)
         return torch.stack(told, 1), torch.cat(seen, 1), stepper.memories
+
+    def _looking(self, state: Any) -> Look:
+        return self.look.looking(state["keys"], state["memory"], state["there"])
 
     def _cells(self) -> list[Layer]:
         return list(self.layers)  # type: ignore[arg-type]
@@ -263,11 +267,12 @@ class _Stepper:
 
     def __init__(self, layers: list[Layer], x: Tensor, memories: Sequence[Memory], dropped: Any) -> None:
         self.layers, self.memories, self.dropped = layers, tuple(memories), dropped
-        self.weights = [layer.weights() for layer in layers]
-        matrix, _, bias, _ = self.weights[0]
+        weights = [layer.weights() for layer in layers]
+        matrix, _, bias, _ = weights[0]
         own = x.shape[-1]
-        self.own = F.linear(x, matrix[:, :own], bias)  # (B, T, G·D)
-        self.beside = matrix[:, own:]
+        self.own = F.linear(x, matrix[:, :own], bias).unbind(1)  # T times (B, G·D)
+        self.inputs = [Deferred(matrix[:, own:]), *(Deferred(w[0], w[2]) for w in weights[1:])]
+        self.states = [Deferred(w[1], w[3]) for w in weights]
         self.tops: list[Tensor] = []
 
     @property
@@ -276,14 +281,11 @@ class _Stepper:
 
     def step(self, t: int, beside: Tensor) -> None:
         new: list[Memory] = []
-        for i, (layer, memory, w) in enumerate(zip(self.layers, self.memories, self.weights, strict=True)):
-            if i == 0:
-                assert layer.kind.last is not None
-                from_input = self.own[:, t] + F.linear(beside, self.beside)
-                memory = layer.kind.last(from_input, F.linear(memory[0], w[1], w[3]), memory)
-            else:
-                memory = layer.kind.cell(self.dropped(new[-1][0]), memory, w)
-            new.append(memory)
+        for i, (layer, memory) in enumerate(zip(self.layers, self.memories, strict=True)):
+            from_input = self.inputs[i](self.dropped(new[-1][0]) if i else beside)
+            from_input = from_input if i else self.own[t] + from_input
+            assert layer.kind.last is not None
+            new.append(layer.kind.last(from_input, self.states[i](memory[0]), memory))
         self.memories = tuple(new)
         self.tops.append(self.top)
 
