@@ -184,13 +184,16 @@ def _find(given: str) -> Path:
     raise NextwordError(f"No recipe is called '{given}'.{suggestion(given, known)} `nextword papers` lists them all.")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path.resolve() in children:
+        circle = " → ".join(str(one) for one in (*children, path.resolve()))
+        raise NextwordError(f"A recipe extends itself: {circle}. Take one of these `extends` away.")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise NextwordError(f"{path} is not TOML: {problem}.") from None
     if "extends" in tables:
-        parent = _read(_find(str(tables.pop("extends"))))
+        parent = _read(_find(str(tables.pop("extends"))), (*children, path.resolve()))
         parent.pop("measured", None)  # results belong to the recipe that was run
         tables = {**parent, **tables}
     return tables

@@ -201,3 +201,12 @@ def test_windows_line_ends_stay(tmp_path: Path) -> None:
     record(path, {"x": 1})
     assert path.read_bytes().startswith(REST.replace(b"\n", b"\r\n"))
     assert load_recipe(path).measured == {"x": 1}
+
+
+def test_a_recipe_that_extends_itself_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(f'extends = "{second}"\n')
+    second.write_text(f'extends = "{first}"\n')
+    for path in (first, second):
+        with pytest.raises(NextwordError, match=r"extends itself.*first\.toml"):
+            load_recipe(str(path))

@@ -159,9 +159,10 @@ class Descent:
             self.step += 1
             self.since += 1
             return
-        share = 1 / self.phase.accumulate
+        share, scale = 1 / self.phase.accumulate, 0.0
         for _ in range(self.phase.accumulate):
             batch = self._here(next(batches))
+            scale += batch.scale * share
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
             self._backward(loss.value * share)
@@ -174,7 +175,7 @@ class Descent:
             self.norm = clip(self.optimizer, self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        self._set_rate(batch.scale)
+        self._set_rate(scale)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
