@@ -7,13 +7,20 @@ from typing import Any
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import PSEUDO
+from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.infinity import infinite, number
+from nextword.objectives import of_pairs
+
+EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
 
 
 def write_card(run: RunFolder) -> None:
     recipe, manifest = run.recipe, run.manifest
     if recipe.task is not None:
         _task_card(run, recipe.task)
+        return
+    if of_pairs(recipe.phases[-1].objective):
+        _pairs_card(run)
         return
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
@@ -89,6 +96,74 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _pairs_card(run: RunFolder) -> None:
+    """Of a run that reads a text and writes another."""
+    recipe, manifest, result = run.recipe, run.manifest, last_translated(run)
+    phase = recipe.phases[-1]
+    known = prefixes(phase.data) if is_tasks(phase.data) else ()
+    example = (result or {}).get("example") or {}
+    source = _quoted(example.get("source") or (f"{known[0]}…" if known else "a source"))
+    reads = "a text that begins with the prefix of a task" if known else f"the source of a pair of `{phase.data}`"
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"A `{recipe.slug}` model that reads {reads}, and writes {'the answer' if known else 'its target'}.",
+        "",
+        *(f"- reads: `{one}…`" for one in known),
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_settings(recipe.tokenizer)}; trained on sides of at most {phase.batches.get('length')} tokens",
+        *(f"- data ({name}): {where}" for name, where in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}",
+        "",
+        "## Example",
+        "",
+        *(f"- {name}: {example[key]}" for name, key in EXAMPLE.items() if key in example),
+        *(() if example else ("None yet: `nextword evaluate`.",)),
+        "",
+        "## Numbers",
+        "",
+        *_measured(result),
+        "",
+        "## Use",
+        "",
+        "```",
+        f'nextword generate {run.path} "{source}" --beam 5',
+        f"nextword evaluate {run.path} --beam 5",
+        "```",
+        "",
+        "```python",
+        "import nextword",
+        f'lm = nextword.load("{run.path}")',
+        f'"".join(piece.text for piece in lm.generate("{source}"))',
+        "```",
+    ]
+    run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _quoted(source: str) -> str:
+    """The beginning of a source, as it can stand between quotes."""
+    return " ".join(source.replace('"', "").replace("$", "").replace("\\", "").split()[:12])
+
+
+def _measured(result: Mapping[str, Any] | None) -> list[str]:
+    if result is None:
+        return ["Not evaluated yet: `nextword evaluate`."]
+    rows = []
+    for one in result.get("tasks", [result]):
+        where = f"{one.get('task') or result['data']} {one['split']}"
+        numbers = ", ".join(f"{name} {score['score']:.2f}" for name, score in one["scores"].items()) or "–"
+        rows.append(f"| {where} | {one['pairs']:,} | {numbers} | {number(one['token_perplexity'], 2)} |")
+    heads = ["| on | pairs | measured | target token perplexity |", "| --- | ---: | --- | ---: |"]
+    return [*heads, *rows, "", f"- decoding: {result['decoding']}"]
+
+
+def last_translated(run: RunFolder) -> dict[str, Any] | None:
+    """Of a run that makes texts from sources: how good they were when they were last judged."""
+    found = [line for line in run.read_log() if line.get("event") == "translated"]
+    return infinite(found[-1]) if found else None
 
 
 def last_evaluation(run: RunFolder) -> dict[str, Any] | None:

@@ -5,6 +5,10 @@
 All that writes (`Writing`) works here as it does for models that go on from a prompt; the prompt is the source. Where
 the tokenizer has no token that ends a document (words), a line end ends what is written.
 
+A source of any length is read whole. How long those were that a run was trained on, and with which prefixes its tasks
+begin, its recipe says; what it never saw is refused or told. The name of a sentinel in a text is refused: it would be
+read letter by letter, and not as the blank that is meant.
+
 A word that the vocabulary lacks is written as <unk>. A network that shows where it looks copies it: the word of the
 source that it looks at most stands there instead (Luong et al. 2015, "Addressing the Rare Word Problem").
 """
@@ -13,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.sequences import padded
+from nextword.batching.sequences import SENTINEL, padded
+from nextword.checkpoint import RunFolder
 from nextword.contract import (
     EXACT,
     Decoding,
@@ -33,9 +39,12 @@ from nextword.contract import (
     Tokenizer,
     Unsupported,
 )
+from nextword.corpora.text_to_text import is_tasks, prefixes
+from nextword.embedding import Embedding
 from nextword.models import count_parameters
 from nextword.writing import TOGETHER, Candidate, Writing
 
+WINDOW = 1024  # tokens of a text that are embedded at once
 REFUSED = (
     "This model makes a text from a source, such as a translation, and has no {}: it models no text by itself. Use "
     "`nextword generate RUN SOURCE`, or a model that reads from left to right."
@@ -51,18 +60,24 @@ class Alignment:
     weights: np.ndarray  # (T, S), rows add up to one
 
 
-class Conditional(Writing):
+class Conditional(Writing, Embedding):
+    """A network whose encoder knows words in their context for their own sake (its `two_sided`) embeds texts, too."""
+
     kind = EXACT
     context = None  # of the source there is no bound
     goes_on = False
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
         self.network, self.tokenizer, self.name = network, tokenizer, name
-        self.can = frozenset({"score", "generate"})
+        self.two_sided = getattr(network, "two_sided", False)
+        self.room = WINDOW
+        self.can = frozenset({"score", "generate", *(["embed"] if self.two_sided else [])})
         self.parameters = count_parameters(network)
         self._chunk = 0
         self.looks = hasattr(network, "attention") and getattr(network, "look", None) is not None
         self._unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
+        self._marked = any(name.startswith(SENTINEL) for name in tokenizer.special)
+        self.longest, self.prefixes = _trained(name)
 
     @property
     def device(self) -> torch.device:
@@ -131,7 +146,9 @@ class Conditional(Writing):
         raise Unsupported(REFUSED.format("words for a blank"))
 
     def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Any:
-        raise Unsupported(REFUSED.format("vectors"))
+        if "embed" not in self.can:
+            raise Unsupported(REFUSED.format("vectors"))
+        return super().embed(texts, layer, pooling)
 
     # -------------------------------------------------------------------------------------------- writing
 
@@ -139,12 +156,14 @@ class Conditional(Writing):
         self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> Iterator[Piece]:
         """Pieces of what becomes of the source, as they are written."""
+        self._known([prompt])
         pieces = super().generate(prompt, how, stop, overflow)
         return self._copied(pieces, prompt) if self._copies else pieces
 
     def generate_many(
         self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> list[list[Piece]]:
+        self._known(prompts)
         found = super().generate_many(prompts, how, stop, overflow)
         if not self._copies:
             return found
@@ -175,6 +194,7 @@ class Conditional(Writing):
         return text.replace(name, copied) if name in text else text + copied
 
     def n_best_many(self, prompts: Sequence[str], *args: Any, **kwargs: Any) -> list[list[Candidate]]:
+        self._known(prompts)
         found = super().n_best_many(prompts, *args, **kwargs)
         return [[replace(one, text=one.text.lstrip()) for one in best] for best in found]
 
@@ -183,8 +203,37 @@ class Conditional(Writing):
     def beyond(self, prompt: str) -> int:
         return 0
 
+    def past_training(self, sources: Sequence[str]) -> int:
+        """How many of these are longer than any that the run was trained on; 0 where that is not known."""
+        if not self.longest:
+            return 0
+        return sum(len(one) + 1 > self.longest for one in self.tokenizer.encode_batch(list(sources)))
+
     def _encoded(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
-        return [[*ids, self.end] for ids in super()._encoded(prompts, overflow)]
+        for prompt in prompts if self._marked else ():
+            if SENTINEL in prompt:
+                raise NextwordError(
+                    f"The text {prompt[:40]!r} has {SENTINEL}…> in it, the name of a token that stands for a span "
+                    "taken out. In a text it would be read letter by letter. Remove it."
+                )
+        found = [[*ids, self.end] for ids in super()._encoded(prompts, overflow)]
+        for prompt, ids in zip(prompts, found, strict=True):
+            if overflow == "error" and self.longest and len(ids) > self.longest:
+                raise NextwordError(
+                    f"The source {prompt[:30]!r}… has {len(ids):,} tokens, and this run was trained on at most "
+                    f"{self.longest:,}. Shorten it, or have it read all the same (overflow = 'slide')."
+                )
+        return found
+
+    def _known(self, prompts: Sequence[str]) -> None:
+        """Refuses sources that begin as those of no task of the run do."""
+        for prompt in prompts if self.prefixes else ():
+            if not prompt.startswith(self.prefixes):
+                known = ", ".join(f"'{one}'" for one in self.prefixes)
+                raise NextwordError(
+                    f"The source {prompt[:40]!r} begins with no prefix that this run was trained on. Say which task it "
+                    f"is: {known}."
+                )
 
     def _past(self, ids: list[int]) -> list[int]:
         return []
@@ -209,3 +258,16 @@ class Conditional(Writing):
             rows = max(1, TOGETHER // lengths[order[0]])
             yield order[:rows]
             order = order[rows:]
+
+
+def _trained(name: str) -> tuple[int, tuple[str, ...]]:
+    """Of the run folder of this name: tokens of its longest pairs, and its tasks' prefixes. Nothing where none is."""
+    if not name or not (Path(name) / "recipe.toml").is_file():
+        return 0, ()
+    phase = RunFolder.open(name).recipe.phases[-1]
+    longest = phase.batches.get("length", 0) if phase.batches.get("kind") in ("sequences", "spans") else 0
+    try:
+        known = prefixes(phase.data) if is_tasks(phase.data) else ()
+    except NextwordError:  # its file of tasks is no longer there
+        known = ()
+    return int(longest), known

@@ -47,7 +47,7 @@ class Classifier(Embedding):
         self.name, self.length = name, length
         self.can = frozenset({"predict", "embed"})
         self.parameters = count_parameters(headed)
-        self.two_sided = isinstance(self.network, Infilling)
+        self.two_sided = isinstance(self.network, Infilling) or getattr(self.network, "two_sided", False)
         self.room = max(
             1, min(length, getattr(self.network.config, "window", length)) - len(framed(self.network, ()).ids)
         )

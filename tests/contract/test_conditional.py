@@ -20,7 +20,7 @@ from nextword.training import train
 
 SLUGS = [slug for slug in MODELS if getattr(model_class(slug), "conditional", False)]
 SOURCES = ["In the beginning God created the heaven and the earth.", "And it was so.", "Jesus wept.", ""]
-SIZES = {"seq2seq": 280, "t5": 100}  # of vocabularies
+SIZES = {"seq2seq": 280, "t5": 100, "cove": 40}  # of vocabularies
 TARGETS = ["In the beginning, God created the heavens and the earth.", "It was so.", "", "Jesus wept."]
 
 
@@ -131,7 +131,7 @@ def test_a_source_need_not_be_moved_within_its_search(lm: Any, monkeypatch: pyte
     """With `reorder` and without, where the whole state is taken anew at every step."""
     how, stop = Beam(4, 0.6, coverage=0.2 if lm.looks else 0.0), Stop(12)
     quick = lm.n_best_many(SOURCES, how, stop)
-    monkeypatch.delattr(type(lm.network), "reorder")
+    monkeypatch.delattr(next(cls for cls in type(lm.network).__mro__ if "reorder" in vars(cls)), "reorder")
     for one, other in zip(quick, lm.n_best_many(SOURCES, how, stop), strict=True):
         assert [c.ids for c in one] == [c.ids for c in other]
         assert [c.score for c in one] == pytest.approx([c.score for c in other], rel=1e-5)
@@ -153,13 +153,26 @@ def test_where_it_looks_adds_up(lm: Any) -> None:
 
 
 def test_what_it_cannot_do_is_said(lm: Any) -> None:
-    for ask in (lambda: lm.next("the"), lambda: lm.fill("the ___"), lambda: lm.embed(["the"])):
+    asked = [lambda: lm.next("the"), lambda: lm.fill("the ___")]
+    if "embed" not in lm.can:
+        asked.append(lambda: lm.embed(["the"]))
+    for ask in asked:
         with pytest.raises(Unsupported, match="makes a text from a source"):
             ask()
     with pytest.raises(NextwordError, match="1 texts are to be scored with 0 sources"):
         lm.score_many(["a"])
     with pytest.raises(NextwordError):
         list(lm.generate("a", Contrastive(), Stop(3)))
+
+
+def test_what_embeds_has_a_vector_a_text_alone_and_in_company(lm: Any) -> None:
+    if "embed" not in lm.can:
+        pytest.skip("this model has no vectors to give")
+    for layer, width in enumerate(lm.network.widths):
+        together = lm.embed(SOURCES, layer)
+        assert together.shape == (len(SOURCES), width)
+        for text, one in zip(SOURCES, together, strict=True):
+            torch.testing.assert_close(lm.embed([text], layer)[0], one, rtol=1e-4, atol=1e-5)
 
 
 def test_training_has_taught_it_something(lm: Any, pairs: Path) -> None:

@@ -274,8 +274,10 @@ def test_summaries(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [pair for split in corpus.splits for pair in pairs(corpus, split)]
     assert len(found) == 2_225
     assert all(source and len(source) > len(text) / 2 for source, text in found)
-    with pytest.raises(NextwordError, match="has id, topic, article, summary, and which is source"):
-        open_parallel("bbc-news-summary")
+    assert corpus.summaries
+    for name in ("bbc-news-summary", "bbc"):  # the catalog says which is source and which target
+        assert open_parallel(name).fingerprint == corpus.fingerprint
+    assert not open_parallel("multi30k").summaries
 
 
 def test_the_command_shows_pairs(folder: Path) -> None:

@@ -112,7 +112,7 @@ def test_official_files(glue: Path, name: str, text: str, second: str | None, la
 
 
 def test_headlines_are_those_of_the_benchmark() -> None:
-    headlines = {name: task.metrics[0] for name, task in TASKS.items()}
+    headlines = {name: task.metrics[0] for name, task in TASKS.items() if not task.catalog}
     assert headlines == {
         "CoLA": "mcc",
         "SST-2": "accuracy",

@@ -43,14 +43,15 @@ def compare(
     from nextword.compare.report import render
     from nextword.compare.run import compare as run_comparison
     from nextword.compare.run import make_plan
+    from nextword.compare.translating import own_data
     from nextword.contract import NextwordError
     from nextword.corpora import default_name
     from nextword.training.scale import choose_device
 
     if resume and (what or changes):
         raise NextwordError("--resume goes on with a comparison as planned: name no models, change no numbers.")
-    text = keep_stdin(data or default_name())
-    folder = Path(out or f"runs/compare-{Path(text).stem}")
+    text = keep_stdin(data or own_data(what or []) or default_name())
+    folder = Path(out or f"runs/compare-{Path(text).stem.replace(':', '-')}")
     plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
     interrupted = _watch(plan, run_comparison, device, quiet or json)
     comparison = plan.result(str(choose_device(device)))
@@ -107,6 +108,11 @@ def _watch(plan: Any, run_comparison: Any, device: str, quiet: bool) -> bool:
 
 def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
     best = done[0]["run"]
+    if "examples" in comparison:  # they make a text from a source
+        source = comparison["examples"][0]["source"].replace('"', "") if comparison["examples"] else "…"
+        told = f'\nThe models are yours to use:\n  nextword generate {best} "{source}" --beam 5'
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+        return
     prompt = " ".join(((comparison["passage"] or {}).get("text") or "the").split()[:4]).replace('"', "")
     writes = done[0].get("kind") != "pseudo"  # the others fill gaps
     use = f'generate {best} "{prompt}" --length 80' if writes else f'next {best} "{prompt} ___"'

@@ -51,8 +51,9 @@ def evaluate(
     With --cache or --dynamic, settings that are not given are found on validation text, and all are stated; the run's
     own weights and its plain numbers stay as they are. A model that sees both sides has pseudo-likelihoods, of a sample
     of the tokens (--limit), and they are labelled so. With --task the model is asked in words, with --shots examples
-    before each question; nothing is learnt. A run that makes texts from sources, such as translations, is judged by
-    BLEU and chrF, with --beam and --set beam.length_penalty=1 and the like.
+    before each question; nothing is learnt. A run that makes texts from sources is judged by what it writes, with
+    --beam and --set beam.length_penalty=1 and the like: translations by BLEU and chrF, summaries by ROUGE, tasks
+    (tasks:sst2+cola) each by its own metric.
 
     [dim]Examples[/]
       nextword evaluate runs/lstm-tiny
@@ -66,6 +67,7 @@ def evaluate(
       nextword evaluate runs/gpt2-small --task lambada
       nextword evaluate runs/gpt2-small --task rte --shots 4 --limit 200
       nextword evaluate runs/seq2seq-multi30k --beam 5 --set beam.length_penalty=1
+      nextword evaluate runs/t5-tasks --data tasks:sst2 --limit 200
       echo "the cat sat on the mat" | nextword evaluate runs/lstm-tiny --data - --lines
     """
     from nextword.contract import NextwordError
@@ -143,7 +145,7 @@ def evaluate(
 
 
 def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: int, json: bool, quiet: bool) -> None:
-    """BLEU and chrF of what the run makes of sources."""
+    """What the run makes of sources, judged as translations, as summaries, or task by task."""
     from nextword.cli.translations import measure, show
     from nextword.contract import Greedy, NextwordError
     from nextword.corpora import open_parallel
@@ -152,6 +154,11 @@ def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: in
     if not data and not own:
         raise NextwordError(f"{folder.path} names no pairs of its own, for it was not trained here. Give --data.")
     corpus = open_parallel(data or own, whole=bool(data and data != own))
+    if members := getattr(corpus, "members", ()):
+        from nextword.evaluation.text_to_text import split_of
+
+        if not [split_of(member, split) for member in members if not member.plain]:
+            raise NextwordError(f"{corpus.name} has nothing that can be judged: no task but denoising.")
     split = split or next(name for name in ("test", "valid", "train") if name in corpus.splits)
     if split not in corpus.splits:
         raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")

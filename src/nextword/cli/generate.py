@@ -79,6 +79,9 @@ def generate(
       nextword generate runs/lstm-tiny --file prompts.txt --beam 5 --json
       nextword generate runs/lstm-tiny "The" --beam 6 --n-best 3 --set beam.length_penalty=0.6
       nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt
+      nextword generate runs/glm-tiny "The ___ of the ___ is returned." --beam 4
+
+    A model that writes pieces fills blanks: ___ with a few tokens, [sMASK] with sentences, [gMASK] with a long text.
 
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
     With --file, prompts are drawn with the seed given, the next one, and so on.
@@ -110,12 +113,16 @@ def generate(
     if not prompts:
         raise NextwordError(f"{file} has no prompt in it.")
     ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
-    lm = load(run, device, precision)
+    lm: Any = load(run, device, precision)
     plain = temperature is None and seed is None and not top_k and top_p == 1 and typical == 1
+    blanks = getattr(lm, "writes_pieces", False) and any(map(lm.blanks, prompts))
     if (
-        isinstance(how, Sample) and plain and not getattr(lm, "goes_on", True)
-    ):  # of a source one wants what is right, not what varies
+        isinstance(how, Sample) and plain and (blanks or not getattr(lm, "goes_on", True))
+    ):  # of a source, or in a blank, one wants what is right, not what varies
         how = Greedy(repetition, no_repeat, added)
+    if blanks:
+        _fill(lm, prompts, how, ending, n_best, alone=not file, json=json)
+        return
     if isinstance(how, Beam) and n_best is not None:
         _rank(lm, prompts, how, ending, n_best, overflow, alone=not file, json=json)
         return
@@ -179,6 +186,41 @@ def _rank(
                 cut = "" if one["complete"] else " …"
                 text = (prompt if lm.goes_on else "") + one["text"]
                 _show(f"{one['rank']}  {one['score']:.4f}  {_escaped(text)}{cut}\n")
+    if json:
+        emit_json(results[0] if alone else results)
+
+
+def _fill(
+    lm: Any, prompts: Sequence[str], how: Decoding, ending: Stop, n: int | None, *, alone: bool, json: bool
+) -> None:
+    """Prompts with their blanks filled, a line each; with --n-best a line with the score for each of them."""
+    found = [
+        some
+        for at in range(0, len(prompts), AT_ONCE)
+        for some in lm.infill_many(prompts[at : at + AT_ONCE], how, ending, n or 1)
+    ]
+    results: list[dict[str, Any]] = []
+    for prompt, fillings in zip(prompts, found, strict=True):
+        best = [
+            {
+                "text": one.text,
+                "blanks": list(one.blanks),
+                "score": one.score,
+                "nats": -one.log_prob,
+                "tokens": one.tokens,
+                "complete": one.complete,
+            }
+            for one in fillings
+        ]
+        results.append({"prompt": prompt, **(best[0] if n is None else {"best": best})})
+        if json:
+            continue
+        if n is not None and not alone:
+            _show(_escaped(prompt) + "\n")
+        for rank, one in enumerate(fillings, 1):
+            scored = "" if n is None else f"{rank}  {one.score:.4f}  "
+            text = one.text if alone and n is None else _escaped(one.text)
+            _show(f"{scored}{text}{'' if one.complete or n is None else ' …'}\n")
     if json:
         emit_json(results[0] if alone else results)
 

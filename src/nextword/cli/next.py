@@ -29,6 +29,9 @@ def next_command(
     [dim]Examples[/]
       nextword next runs/lstm-tiny "In the beginning God created the"
       nextword next runs/bert-tiny "The ___ is returned by the ___."
+      nextword next runs/glm-tiny "The ___ is returned by the ___."
+
+    A model that writes pieces fills a blank with one word or several; the others with one.
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
@@ -68,9 +71,10 @@ def _show(guesses: Sequence[Guess]) -> None:
 def _note(lm: Any, text: str) -> None:
     """Says so where the text has not fitted into the window."""
     length = len(lm.tokenizer.encode(text.replace(BLANK, " ")))
-    if length > lm.room:
+    room = min(lm.room, lm.context or lm.room)
+    if length > room:
         err.print(
-            f"note: the text has {length:,} tokens, the window holds {lm.room:,}: those nearest to each blank are read",
+            f"note: the text has {length:,} tokens, the window holds {room:,}: those nearest to each blank are read",
             soft_wrap=True,
         )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nextword.cli.console import console, emit_json
 from nextword.cli.options import Json
-from nextword.infinity import NAME, finite
+from nextword.infinity import NAME
 
 SHOWN = (
     "test_perplexity",
@@ -19,7 +20,7 @@ SHOWN = (
     "word_perplexity",
     "token_perplexity",
     "pseudo_token_perplexity",
-    "accuracy",
+    *("bleu", "rouge1", "accuracy", "mean", "valid_nats"),
     "error",
 )
 
@@ -27,7 +28,12 @@ SHOWN = (
 def papers(
     slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="One paper in detail.", show_default=False)] = "",
     record: Annotated[
-        str, typer.Option("--record", metavar="RUN", help="Write a run's result into its recipe's \\[measured].")
+        str,
+        typer.Option(
+            "--record",
+            metavar="RUN",
+            help="Write a run's result into its recipe's \\[measured]; of a folder of transfers, their means.",
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
@@ -42,7 +48,13 @@ def papers(
     from nextword.recipe import short_authors, suggestion
 
     if record:
-        _record(record, json)
+        from nextword.cli.recording import recorded
+
+        name, measured = recorded(Path(record))
+        if json:
+            emit_json({"recipe": name, "measured": measured})
+        else:
+            console.print(f"[green]✓[/] {name}: {_headline(measured)} → {name}.toml, {measured['log']}")
         return
     rows = _canon()
     if slug:
@@ -150,73 +162,3 @@ def _detail(row: Mapping[str, Any]) -> None:
     console.print(f"\nTrain it:  nextword train {next((n for n in at_once if n.endswith('/tiny')), at_once[0])}")
     if len(at_once) < len(row["recipes"]):
         console.print("[dim]· recipes on your text have no data of their own: add --data FILE[/]")
-
-
-def _record(run: str, json: bool) -> None:
-    """What was measured, on what, with which code, and the validations that led there."""
-    from nextword import __version__
-    from nextword.card import last_evaluation
-    from nextword.checkpoint import RunFolder
-    from nextword.contract import PSEUDO, NextwordError
-    from nextword.recipe import RECIPES, record
-
-    folder = RunFolder.open(run)
-    result = last_evaluation(folder)
-    if result is None:
-        raise NextwordError(f"{run} has not been evaluated: run `nextword evaluate {run}` first.")
-    name = folder.manifest["recipe"]
-    path = RECIPES / f"{name}.toml"
-    if not path.is_file():
-        raise NextwordError(f"{run} was trained from {name}, which is none of the recipes that come along.")
-    log = folder.read_log()
-    spent: dict[int, float] = {}  # phase by phase, also of one that was cut short
-    for line in log:
-        if line.get("event") in ("evaluation", "adapted"):  # its seconds are not training
-            continue
-        spent[line.get("index", 0)] = max(spent.get(line.get("index", 0), 0.0), line.get("seconds", 0.0))
-    begins = [line for line in log if line.get("event") == "begin"]
-    label = "pseudo_" if result.get("kind") == PSEUDO else ""
-    measured = {
-        "data": f"{result['data']} {result['split']}",
-        "parameters": result["parameters"],
-        label + _named(result): round(result["token_perplexity"], 3),
-        f"{label}word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
-        f"{label}bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
-        **_adapted(log, result),
-        "impossible": result.get("impossible") or None,  # tokens with probability zero
-        "seconds": round(sum(spent.values()), 1),
-        "device": begins[-1].get("device", "cpu") if begins else "cpu",
-        "nextword": __version__,
-        "commit": folder.manifest.get("commit", "unknown"),  # of the code that trained it
-        "command": f"nextword train {name}",
-        "log": f"{path.stem}.log.jsonl",
-    }
-    measured = {key: value for key, value in measured.items() if value is not None}
-    record(path, measured)
-    kept = [line for line in log if line.get("event") in ("begin", "valid", "end", "evaluation", "adapted")]
-    path.with_name(measured["log"]).write_text("".join(map(_line, kept)))
-    if json:
-        emit_json({"recipe": name, "measured": measured})
-    else:
-        console.print(f"[green]✓[/] {name}: {_headline(measured)} → {path.name}, {measured['log']}")
-
-
-def _adapted(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:
-    """The last result of each method that adapts to the text it reads, on the same text as the plain one."""
-    same = [
-        line
-        for line in log
-        if line.get("event") == "adapted" and all(line[key] == plain[key] for key in ("data", "split"))
-    ]
-    return {f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3) for line in same}
-
-
-def _line(event: Mapping[str, Any]) -> str:
-    import json as library
-
-    return library.dumps(finite(event), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _named(result: Mapping[str, Any]) -> str:
-    """A perplexity per token is the literature's number only where tokens are the corpus's own words."""
-    return "token_perplexity" if result["bits_per_byte"] is not None else f"{result['split']}_perplexity"

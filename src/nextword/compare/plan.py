@@ -82,6 +82,7 @@ class Plan:
             },
             "models": models,
             "passage": self._passage(),
+            **({"examples": self.facts["examples"]} if "examples" in self.facts else {}),
             "notes": self.facts.get("notes", []),
         }
 

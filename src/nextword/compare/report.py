@@ -30,6 +30,9 @@ from nextword.compare.pieces import (
     told,
     under,
 )
+from nextword.compare.translating import TRANSLATOR
+from nextword.compare.translations import SCORE as TRANSLATED
+from nextword.compare.translations import Translations
 from nextword.infinity import NAME, infinite
 
 METRICS = ("bits_per_byte", "word_perplexity", "token_perplexity")
@@ -70,6 +73,7 @@ def render(comparison: Mapping[str, Any]) -> str:
         ("cost", "What it costs", page.costs()),
         ("passage", "One passage under each model", page.passage()),
         ("samples", "What each model writes", page.samples()),
+        ("translations", "What becomes of a source", page.translations()),
         ("use", "Use the models", page.commands()),
         ("method", "How this was measured", page.method()),
     ]
@@ -100,7 +104,9 @@ class _Page:
         self.data = str(under(comparison, "data").get("name") or "this text")
         models: Sequence[Model] = [infinite(m) for m in comparison.get("models") or []]
         done = [m for m in models if (m.get("status") or "done") == "done"]
-        exact = [m for m in done if m.get("kind") != "pseudo"]
+        exact = [m for m in done if m.get("kind") not in ("pseudo", TRANSLATOR)]
+        translators = [m for m in done if m.get("kind") == TRANSLATOR]
+        self.translated = Translations(translators, comparison.get("examples") or []) if translators else None
         # Perplexities compare only where all read the same tokens, so they rank only if no model has bits per byte.
         self.metric = next((k for k in METRICS if any(number(m.get(k)) is not None for m in exact)), METRICS[0])
         self.label = self.metric.replace("_", " ")
@@ -109,6 +115,7 @@ class _Page:
         self.unranked = [m for m in exact if number(m.get(self.metric)) is None]
         self.pseudo = [m for m in done if m.get("kind") == "pseudo"]
         self.finished = self.ranked + self.unranked + self.pseudo
+        self.finished += self.translated.models if self.translated else []
         self.unfinished = [m for m in models if (m.get("status") or "done") != "done"]
         self.marks = {id(m): i for i, m in enumerate(self.finished + self.unfinished)}
         best_high = self._interval(self.possible[0])[1] if self.possible else None
@@ -136,6 +143,9 @@ class _Page:
 
     def headline(self) -> str:
         over = f'<p class="over">nextword compare{dated(self.all.get("created"))}</p>'
+        if self.translated:
+            best, near = self.translated.headline(self.data, self._title(self.translated.models[0]))
+            return f'{over}<h1>{best}</h1><p class="lede">{near}</p>{self._setting()}'
         if not self.ranked:
             return f"{over}<h1>On <em>{escape(self.data)}</em>, no model could be ranked.</h1>{self._setting()}"
         if not self.possible:
@@ -197,6 +207,8 @@ class _Page:
             columns += [column for column in self._measures(self.ranked) if column[0] != label]
             out += [table(f"Models from best to worst by {self.label}", columns, self.ranked), self._verdict()]
             out += [BITS] if self.metric == "bits_per_byte" else []
+        elif self.translated:
+            out.append(self.translated.leaderboard(self._named(), self.marks))
         elif not self.unfinished:
             out.append("<p>No model here has an exact likelihood, so there is nothing to rank.</p>")
         if self.unranked:
@@ -256,6 +268,8 @@ class _Page:
     # ------------------------------------------------------------------------------------------------ charts
 
     def curves(self) -> str:
+        if self.translated:
+            return self.translated.curves(self.marks)
         series = []
         for m in self.ranked:
             points = [
@@ -318,6 +332,9 @@ class _Page:
         )
         return f'<div class="cards">{cards}</div>' if cards else ""
 
+    def translations(self) -> str:
+        return self.translated.texts() if self.translated else ""
+
     def commands(self) -> str:
         words = str(under(self.all, "passage").get("text") or "").split()[:4] or ["Once", "upon", "a", "time"]
         prompt, blank = shlex.quote(" ".join(words)), shlex.quote(" ".join([*words[:2], "___", *words[3:]]))
@@ -328,7 +345,13 @@ class _Page:
                 lines = [f"nextword generate {run} {prompt}", f"nextword next {run} {prompt}"]
                 if m.get("kind") == "pseudo":  # sees both sides: fills a blank, writes no text
                     lines = [f"nextword next {run} {blank}"]
-                lines.append(f"nextword evaluate {run} --data my.txt")
+                if m.get("kind") == TRANSLATOR:  # makes a text from a source
+                    lines = [
+                        f"nextword generate {run} --file sources.txt --beam 5",
+                        f"nextword evaluate {run} --beam 5",
+                    ]
+                else:
+                    lines.append(f"nextword evaluate {run} --data my.txt")
                 code = "\n".join(f"<code>{escape(line)}</code>" for line in lines)
                 out.append(f"<details{' open' * (not out)}><summary>{named(m)}</summary><pre>{code}</pre></details>")
         return f"<p>Each model is a folder that every command takes.</p>{''.join(out)}" if out else ""
@@ -340,7 +363,7 @@ class _Page:
         each = tokens.get("bytes_per_token") and f"{tokens['bytes_per_token']:.2f} bytes a token"
         threads = budget.get("threads") and f"{budget['threads']} threads"
         facts: dict[str, list[Any]] = {
-            "Score": [SCORE],
+            "Score": [TRANSLATED if self.translated else SCORE],
             "Interval": [INTERVAL],
             "Data": [data.get("name"), data.get("source")],
             "Tokenizer": [tokens.get("kind"), vocabulary, lossless, each],

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from nextword.batching.prepare import prepare
+from nextword.batching.sequences import prepare_pairs
 from nextword.checkpoint import RunFolder
 from nextword.compare.ladder import counts, default_ladder, fitted
 from nextword.compare.plan import Plan
+from nextword.compare.translating import TRANSLATOR, examples, scored, translates
 from nextword.contract import NextwordError, Sample, Stop, Unsupported
 from nextword.corpora import open_corpus
+from nextword.corpora.parallel import open_parallel
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.language_model import load
 from nextword.lens.surprisal import surprisal
@@ -75,7 +78,8 @@ def compare(
     progress: Callable[[str, float, float | None], None] = lambda label, done, total: None,
 ) -> Iterator[Update]:
     chosen = choose_device(device)
-    corpus = open_corpus(plan.data)
+    pairs = translates(plan.entries)
+    corpus = open_parallel(plan.data) if pairs else open_corpus(plan.data)
     split = "test" if "test" in corpus.splits else "valid"
     plan.save(str(chosen))  # before anything else is written: a kill from here on can be resumed
     to_train = [entry for entry in plan.entries if "recipe" in entry]
@@ -83,8 +87,8 @@ def compare(
     streams: dict[str, Any] = {}
     if to_train:
         tokenizer, streams = _shared_text(plan, corpus, to_train[0], progress)
-    if "passage" not in plan.facts:
-        plan.facts["passage"] = {"text": _passage(corpus, split)}
+    if "notes" not in plan.facts:
+        plan.facts |= {"examples": examples(corpus)} if pairs else {"passage": {"text": _passage(corpus, split)}}
         _describe(plan, corpus, split)
     plan.save(str(chosen))
     for entry in plan.entries:
@@ -102,7 +106,7 @@ def compare(
             plan.models[name] = _scored(plan, entry, corpus, split, device)
         except NextwordError as problem:  # one model's trouble is not the others'
             plan.models[name] = {"name": name, "slug": entry.get("recipe", {}).get("paper", {}).get("slug", name)}
-            plan.models[name] |= {"kind": "exact", "status": "failed", "error": str(problem)}
+            plan.models[name] |= {"kind": TRANSLATOR if pairs else "exact", "status": "failed", "error": str(problem)}
         plan.save(str(chosen))
         yield Update(name, plan.models[name]["status"], plan.models[name])
 
@@ -116,9 +120,8 @@ def _shared_text(plan: Plan, corpus: Any, entry: dict[str, Any], progress: Any) 
         tokenizer = learn_tokenizer(from_tables(entry["recipe"], entry["recipe_name"]), corpus, progress)
         plan.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path)
-    return tokenizer, {
-        s: prepare(corpus, s, tokenizer, progress=partial(progress, f"reading {s}")) for s in corpus.splits
-    }
+    made = prepare_pairs if corpus.parallel else prepare
+    return tokenizer, {s: made(corpus, s, tokenizer, progress=partial(progress, f"reading {s}")) for s in corpus.splits}
 
 
 def _train(
@@ -160,6 +163,8 @@ def _under_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
 def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: str) -> dict[str, Any]:
     run = RunFolder.open(entry.get("run") or plan.folder / entry["name"])
     lm = load(run.path, device)
+    if corpus.parallel:
+        return _summed(entry, run, lm, scored(lm, corpus, split, plan.facts["examples"]))
     if "score" not in lm.can:
         raise Unsupported(f"{run.path} gives no likelihood of plain text, so it cannot be compared.")
     evaluation = evaluate_stream(lm, prepare(corpus, split, lm.tokenizer)).as_dict()
@@ -167,17 +172,26 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
     from nextword.card import write_card
 
     write_card(run)
-    recipe, log = run.recipe, run.read_log()
-    ends = [line for line in log if line.get("event") == "end"]
     tokens = surprisal(lm, plan.facts["passage"]["text"])
     plan.facts["passage"].setdefault("tokens", [text for text, _ in tokens])
     same = [text for text, _ in tokens] == plan.facts["passage"]["tokens"]
+    found = {
+        "sample": _sample(lm, plan.facts["passage"]["text"]) if "generate" in lm.can else None,
+        "surprisal": [bits for _, bits in tokens] if same else None,
+    }
+    return _summed(entry, run, lm, {**evaluation, **found})
+
+
+def _summed(entry: dict[str, Any], run: RunFolder, lm: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, with what the run says of itself."""
+    recipe, log = run.recipe, run.read_log()
+    ends = [line for line in log if line.get("event") == "end"]
     return {
         "slug": recipe.slug,
         "name": entry["name"],
         "title": _title(recipe),
         "run": str(run.path),
-        **evaluation,
+        **found,
         "parameters": lm.parameters,
         "size": _disk(run),
         "seconds": sum(line["seconds"] for line in ends) or None,
@@ -185,9 +199,7 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
         "steps": ends[-1]["step"] if ends else None,
         "stopped": ends[-1]["reason"] if ends else None,
         "config": dict(recipe.model),
-        "sample": _sample(lm, plan.facts["passage"]["text"]) if "generate" in lm.can else None,
         "curve": _curve(log),
-        "surprisal": [bits for _, bits in tokens] if same else None,
         "status": "done",
         "error": None,
     }
@@ -214,6 +226,7 @@ def _curve(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "tokens": line.get("seen"),
             "train_bits_per_byte": line.get("train_bits_per_byte"),
             "valid_bits_per_byte": line.get("valid_bits_per_byte"),
+            **({"valid_perplexity": line["perplexity"]} if "perplexity" in line else {}),
         }
         for line in log
         if line.get("event") in ("step", "valid")
@@ -244,7 +257,7 @@ def _describe(plan: Plan, corpus: Any, split: str) -> None:
     if path.is_file():
         tokenizer = load_tokenizer(path)
         for s in corpus.splits:
-            stream = prepare(corpus, s, tokenizer)
+            stream = prepare_pairs(corpus, s, tokenizer).target if corpus.parallel else prepare(corpus, s, tokenizer)
             splits[s] = {"bytes": stream.bytes, "words": stream.words, "tokens": stream.tokens}
             splits[s]["documents"] = len(stream.documents)
         plan.facts["tokenizer"] = {

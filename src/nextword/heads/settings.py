@@ -20,6 +20,11 @@ KINDS = ("classify", "pair", "regress")
 class Settings:
     reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or the "mean"
     dropout: float = 0.1  # before the head
+    classifier: str = "linear"  # or "biattentive": a network that reads every vector
+    features: str = ""  # the layer that is read, by name or number; "": the last
+    frozen: bool = False  # the network under the head stays as it came
+    width: int = 300  # of a biattentive classifier
+    reduction: int = 4
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
     kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two
@@ -43,7 +48,8 @@ class Settings:
 
     def head(self, model: Any, config: Any) -> HeadConfig:
         """The head over a network of this class and Config."""
-        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout)
+        own = self.classifier, str(self.features), self.frozen, self.width, self.reduction
+        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own)
 
     def encoded(self, labels: Sequence[str]) -> np.ndarray:
         """Labels as a head learns them: the number of the class, or the scaled number."""

@@ -22,7 +22,9 @@ MODELS = {
     "albert": "nextword.models.albert:ALBERT",
     "xlnet": "nextword.models.xlnet:XLNet",
     "seq2seq": "nextword.models.seq2seq:Seq2Seq",
+    "cove": "nextword.models.cove:CoVe",
     "t5": "nextword.models.t5:T5",
+    "glm": "nextword.models.glm:GLM",
 }
 
 
@@ -35,6 +37,7 @@ TITLES = {
     "roberta": "RoBERTa",
     "xlnet": "XLNet",
     "seq2seq": "seq2seq",
+    "cove": "CoVe",
 }
 
 

@@ -115,13 +115,14 @@ class Seq2Seq(CausalNetwork):
     Config = Seq2SeqConfig
     conditional = True  # it writes from a source, and models no text by itself
 
-    def __init__(self, config: Seq2SeqConfig, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: Seq2SeqConfig, vocabulary: Vocabulary, read: int = 0, written: int = 0) -> None:
+        """`read`: width of the source's vectors, `written`: how many words can be written, where those are others."""
         super().__init__(config, vocabulary)
         width, embedding = config.width, config.embedding or config.width
-        self.embedding = nn.Embedding(vocabulary.size, embedding)
+        self.embedding = nn.Embedding(written or vocabulary.size, embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # small, for the output matrix may be the same
         self.encoder = Encoder(
-            embedding,
+            read or embedding,
             config.encoder or width,
             config.encoder_layers or config.layers,
             config.cell,
@@ -145,14 +146,18 @@ class Seq2Seq(CausalNetwork):
             lead = nn.Linear(width, embedding, bias=False) if embedding != width else None
             self.readout: Any = Tied(self.embedding, projection=lead)
         else:
-            self.readout = Full(width, vocabulary.size)
+            self.readout = Full(width, written or vocabulary.size)
         self.widths = [embedding, width]
 
     # -------------------------------------------------------------------------------------------- the source
 
+    def of_source(self, ids: Tensor) -> Tensor:
+        """(B, S) → (B, S, E): what the encoder reads."""
+        return self.embedding(ids)
+
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """The source alone: its embedding, and each layer of the encoder."""
-        x = self.embedding(inputs.ids)
+        x = self.of_source(inputs.ids)
         return [x, *self._encoded(x, _there(inputs))[0]], None
 
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
@@ -168,7 +173,7 @@ class Seq2Seq(CausalNetwork):
             )
         there = _there(source)
         ids = _reversed(source.ids, there) if self.config.reverse else source.ids
-        outputs, ends = self._encoded(self.embedding(ids), there)
+        outputs, ends = self._encoded(self.of_source(ids), there)
         state: dict[str, Any] = {"cells": self.bridge(ends) if self.bridge else tuple(ends)}
         if self.look is not None:
             memory = F.dropout(outputs[-1], self.config.dropout, self.training)

@@ -13,7 +13,8 @@ number for each distance, added to the attention scores and shared by all layers
 
 A state is {"there": the source's padding or None (B, S), "memory": keys and values of the source for all layers (B, L,
 2, H, S, K), "past": those of what was written (R, L, 2, H, C, K), "length": how many of its C places are in use}. In a
-beam several rows share a source, so that R is a multiple of B.
+beam several rows share a source, so that R is a multiple of B. In a row of several pairs (batching/packing.py)
+attention, also that to the source, stays within `segments`; distances within a pair are what they are.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ class Stack(nn.Module):
 class T5(CausalNetwork):
     Config = T5Config
     conditional = True
+    packs = True  # reads rows of several pairs
 
     def __init__(self, config: T5Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -199,7 +201,9 @@ class T5(CausalNetwork):
         """The source: what enters the first block, and what leaves each; the last has its norm."""
         x = self._entered(inputs.ids)
         bias = self.encoder.distances(x.shape[1], x.shape[1]).unsqueeze(0)
-        if inputs.padding is not None:
+        if inputs.segments is not None:
+            bias = bias.masked_fill(~_same(inputs.segments, inputs.segments), float("-inf"))
+        elif inputs.padding is not None:
             bias = bias.masked_fill(~inputs.padding[:, None, None, :], float("-inf"))
         if self._compiled and self.training:
             return self._compiled[0](x, _as(bias, x))[-1:], None
@@ -249,8 +253,11 @@ class T5(CausalNetwork):
         if steps > 1:
             later = torch.ones(steps, length + steps, dtype=torch.bool, device=x.device).triu(length + 1)
             bias = bias.masked_fill(later, float("-inf"))
-        bias = _as(bias, x)
         seen = None if state["there"] is None else state["there"][:, None, None, :]
+        if inputs.segments is not None and inputs.source is not None and inputs.source.segments is not None:
+            bias = bias.masked_fill(~_same(inputs.segments, inputs.segments), float("-inf"))
+            seen = _same(inputs.segments, inputs.source.segments)
+        bias = _as(bias, x)
         if fresh and torch.is_grad_enabled():
             if self._compiled and self.training:
                 return self._compiled[1](x, bias, state["memory"], seen, None)[-1:], None
@@ -298,6 +305,11 @@ class Norm(nn.RMSNorm):
 
 def _norm(config: T5Config) -> Norm:
     return Norm(config.width, config.epsilon)
+
+
+def _same(queries: Tensor, keys: Tensor) -> Tensor:
+    """(B, 1, T, S): whether a token of the one (B, T) is of the same pair as one of the other (B, S)."""
+    return (queries.unsqueeze(2) == keys.unsqueeze(1)).unsqueeze(1)
 
 
 def _kind(x: Tensor) -> torch.dtype:

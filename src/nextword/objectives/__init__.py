@@ -15,6 +15,7 @@ OBJECTIVES = {
     "masked": "nextword.objectives.masked:Masked",
     "permuted": "nextword.objectives.permuted:Permuted",
     "denoising": "nextword.objectives.denoising:Denoising",
+    "infilling": "nextword.objectives.infilling:Infilling",
     "sequence": "nextword.objectives.sequence:Sequence",
     "task": "nextword.objectives.task:Task",
 }

@@ -49,12 +49,18 @@ class Sequence:
             self.layout = Sequences(**options)
         except TypeError:
             raise NextwordError(
-                f"Batches of kind 'sequences' take rows, length and stretch; the recipe says {', '.join(options)}."
+                "Batches of kind 'sequences' take rows, length, stretch, long and pack; the recipe says "
+                f"{', '.join(options)}."
             ) from None
         if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float)) or not 0 <= smoothing < 1:
             raise NextwordError(f"objective: smoothing = {smoothing!r} is a share of the target: 0 up to below 1.")
         self.smoothing, self.reduce = float(smoothing), reduce
         self.sampled = Sampled(sampled, ramp)
+        if self.layout.pack and sampled:
+            raise NextwordError(
+                f"objective: sampled = {sampled} feeds a network its own tokens one by one, which cannot be done in "
+                "rows of several pairs. Leave it out, or batches.pack."
+            )
 
     @property
     def length(self) -> int:
@@ -71,6 +77,11 @@ class Sequence:
         return self.layout.held_out(text)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        if batch.inputs.segments is not None and not getattr(network, "packs", False):
+            raise Unsupported(
+                f"batches: pack = true puts several pairs into a row, which {type(network).__name__} would read as "
+                "one. Leave it out (--set phase.0.batches.pack=false)."
+            )
         layers, _ = self.sampled(network, batch, None)
         h, targets = layers[-1].flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)

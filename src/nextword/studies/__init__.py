@@ -26,6 +26,11 @@ STUDIES = {
     "masks": "nextword.studies.masks",
     "mask-mismatch": "nextword.studies.mask_mismatch",
     "probing": "nextword.studies.probing",
+    "reversed-source": "nextword.studies.reversed_source",
+    "attention-length": "nextword.studies.attention_length",
+    "beam-size": "nextword.studies.beam_size",
+    "teacher-forcing": "nextword.studies.teacher_forcing",
+    "span-corruption": "nextword.studies.span_corruption",
 }
 
 

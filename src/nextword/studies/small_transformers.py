@@ -8,7 +8,7 @@ is most of what intervals over seeds are about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -140,10 +140,11 @@ def descend(
     size: Size,
     check: Callable[[int], None] = lambda step: None,
     checks: int = 0,
+    descent: Mapping[str, Any] = OPTIMIZER,
 ) -> None:
     """Train for the size's steps; `check(step)` is called so many times on the way, the last time at the end."""
     params: list[Any] = list(network.parameters())
-    optimizer = make_optimizer(params, {**OPTIMIZER, "rate": size.rate})
+    optimizer = make_optimizer(params, {**descent, "rate": size.rate})
     schedule = Schedule(size.rate, {"kind": "linear", "warmup": WARMUP})
     stops = {round(size.steps * i / checks) for i in range(1, checks + 1)} if checks else set()
     network.train()

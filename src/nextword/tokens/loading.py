@@ -23,6 +23,7 @@ from nextword.contract import NextwordError, Tokenizer
 from nextword.tokens import storage
 from nextword.tokens.foreign import from_bert, from_hugging_face, from_merges
 from nextword.tokens.letters import Bytes, Characters
+from nextword.tokens.lexicon import Lexicon
 from nextword.tokens.sentencepiece import load_sentencepiece
 from nextword.tokens.subwords import Subwords
 from nextword.tokens.words import Words
@@ -99,6 +100,8 @@ def _ours(content: Mapping[str, Any], header: Mapping[str, Any]) -> Tokenizer:
         return Characters(content["characters"])
     if kind == "words":
         return Words(content["words"], header["lower"], header["lines"])
+    if kind == "lexicon":
+        return Lexicon(content["words"], header["lower"])
     return Subwords(content, header["special"], header["begin"], header["end"])
 
 

@@ -39,3 +39,24 @@ class Marks:
                 "model."
             )
         return cls(**{mark: int(id) for mark, id in found.items() if id is not None})
+
+
+MASKS = ("[MASK]", "[sMASK]", "[gMASK]")  # a blank of a few tokens, of whole sentences, of the rest of a text
+
+
+@dataclass(frozen=True)
+class PieceMarks:
+    """Ids for texts whose blanks are filled piece by piece. A tokenizer needs nothing new for them:
+
+    begin, end   around a piece, as around any text: the tokenizer's own. Where it has no end, what it begins with
+    masks        in place of a piece: beyond the vocabulary, for they are read and never written
+    """
+
+    begin: int
+    end: int
+    masks: tuple[int, ...]  # as in MASKS
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> PieceMarks:
+        end = vocabulary.begin if vocabulary.end is None else vocabulary.end
+        return cls(vocabulary.begin, end, tuple(vocabulary.size + i for i in range(len(MASKS))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from nextword.contract import NextwordError, Tokenizer
 from nextword.tokens.letters import END, Bytes, train_characters
+from nextword.tokens.lexicon import train_lexicon
 from nextword.tokens.loading import load_tokenizer
 from nextword.tokens.marked import count_words, train_marked
 from nextword.tokens.spans import utf8
@@ -27,6 +28,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bytes": {},
     "characters": {"size": None, "min_count": 1},
     "words": {"size": None, "min_count": 1, "lower": False, "lines": True},
+    "lexicon": {"size": _REQUIRED, "min_count": 1, "lower": True, "most": 0},
     "bpe": {"size": _REQUIRED, "min_count": 2, "marks": False},
     "classic-bpe": {"size": _REQUIRED, "min_count": 2, "lower": True},
     "wordpiece": {"size": _REQUIRED, "min_count": 2, "lower": True, "strip_accents": None},
@@ -38,14 +40,15 @@ _BPE_MARKS = ["<s>", "<pad>", "</s>", "<mask>"]  # RoBERTa; its <unk> is left ou
 _UNIGRAM_MARKS = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]  # ALBERT
 
 
-def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str]) -> Tokenizer:
+def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str], words: Sequence[str] = ()) -> Tokenizer:
     """The tokenizer of a recipe's `[tokenizer]` table, learnt from the texts in one pass, or loaded.
 
         train_tokenizer({"kind": "bpe", "size": 8000}, texts)
         train_tokenizer({"kind": "bpe", "size": 8000, "marks": True}, texts)  # with <mask> and the like: RoBERTa
         train_tokenizer({"load": "tokenizers/gpt2"}, ())
 
-    The texts are read once and not kept, so they may be far larger than memory.
+    The texts are read once and not kept, so they may be far larger than memory. `words` are known beforehand, for the
+    kind that takes some: those that have vectors (lexicon), the first `most` of them.
     """
     if "load" in spec:
         _check_keys(spec, {"load", "sentinels"}, "that loads")
@@ -64,6 +67,8 @@ def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str]) -> Tokenizer:
         return train_characters(texts, **options)
     if kind == "words":
         return train_words(texts, **options)
+    if kind == "lexicon":
+        return train_lexicon(texts, words=words[: options.pop("most") or None], **options)
     return _SUBWORDS[kind](texts, **options)
 
 

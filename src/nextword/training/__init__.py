@@ -61,6 +61,7 @@ def train(
     elif tokenizer is None:
         tokenizer = learn_tokenizer(recipe, corpora[0], progress)
     network = build(recipe, tokenizer)
+    furnish(network)
     streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
     texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
@@ -179,6 +180,12 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
     return cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
 
 
+def furnish(network: Any) -> None:
+    """What a network has that is neither learnt nor drawn: vectors of words, out of a file that its recipe names."""
+    if hasattr(network, "furnish"):
+        network.furnish()
+
+
 def _corpus(phase: Any) -> Corpus:
     """A phase's text, less what its evaluation sets hold."""
     _data(phase)
@@ -206,14 +213,20 @@ def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label
         return train_tokenizer(recipe.tokenizer, ())
 
     def texts() -> Iterator[str]:
-        done = 0
+        done, total = 0, corpus.bytes("train")
         for document in corpus.documents("train"):
             for text in (document.source, document.text) if document.source is not None else (document.text,):
                 yield text
                 done += len(text)
-            progress("learning the vocabulary", done, corpus.bytes("train"))
+            progress("learning the vocabulary", done, total)
 
-    return train_tokenizer(recipe.tokenizer, texts())
+    return train_tokenizer(recipe.tokenizer, texts(), _known_words(recipe))
+
+
+def _known_words(recipe: Recipe) -> Sequence[str]:
+    """Words that the recipe's network has vectors of before it has learnt anything."""
+    cls = model_class(recipe.slug)
+    return cls.words(cls.Config(**recipe.model)) if hasattr(cls, "words") else ()
 
 
 def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:

@@ -15,6 +15,9 @@
 Tabs alone divide: quotation marks are text. Test labels are kept back by the benchmark; where a copy has them, they are
 read, and measured apart. Of MRPC, the original files have no dev split: GLUE's `dev_ids.tsv` is used where it lies
 beside them, otherwise a tenth of the training pairs is held out (408 pairs, as GLUE's).
+
+Beside them stand sets of single sentences in files of their own (sentences.py): `SST-binary` and `SST-fine` are whole
+sentences of the treebank, of which GLUE's SST-2 has phrases; `TREC-6` and `TREC-50` are questions.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import data_home, shared_folders
 from nextword.corpora.decoding import lines
+from nextword.transfer.sentences import coarse, labelled, place_in_catalog
 from nextword.transfer.tables import Rows, held_out
 
 Read = tuple[dict[str, Rows], list[str]]
@@ -42,6 +46,8 @@ class Task:
     metrics: tuple[str, ...]  # the first is the headline
     files: tuple[str, ...]  # one of these must be there
     reader: Callable[[Path], Read]
+    catalog: str = ""  # the name that its files have in the catalog, where it is not GLUE's
+    aliases: tuple[str, ...] = ()
 
     def read(self, folder: Path) -> Read:
         return self.reader(folder)
@@ -50,12 +56,19 @@ class Task:
 def find_task(name: str) -> Task | None:
     """By name, `RTE`, `rte` or `glue/RTE`; a file of that name in this folder is meant as a file."""
     plain = name.lower().removeprefix("glue/")
-    found = {key: task for task in TASKS.values() for key in (task.name.lower(), task.name.lower().replace("-", ""))}
+    found = {
+        key: task
+        for task in TASKS.values()
+        for name_of in (task.name.lower(), *task.aliases)
+        for key in (name_of, name_of.replace("-", ""))
+    }
     return None if Path(name).is_file() else found.get(plain)
 
 
 def place_of(task: Task) -> Path:
     """The folder of a task's files: in the data home, then in each folder of $NEXTWORD_DATA."""
+    if task.catalog:
+        return place_in_catalog(task.catalog)
     looked = []
     for home in (data_home(), *shared_folders()):
         for name in (f"glue/{task.name}", f"GLUE/{task.name}", task.name, task.name.lower()):
@@ -264,5 +277,14 @@ TASKS: dict[str, Task] = {
             _splits(PAIR, train="train.tsv", dev="dev.tsv"),
         ),
         Task("WNLI", "does the second follow, of pronouns?", "pair", "entail", ("accuracy",), TRAINS, _wnli),
+        *(
+            Task(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases)
+            for name, title, reader, catalog, aliases in (
+                ("SST-binary", "is the sentence for or against?", labelled("sst-2"), "sst-2", ("stsa.binary",)),
+                ("SST-fine", "how good, of five grades?", labelled("sst-5"), "sst-5", ("stsa.fine", "sst-5")),
+                ("TREC-6", "what does the question ask for?", labelled("trec", coarse), "trec", ("trec",)),
+                ("TREC-50", "what does it ask for, exactly?", labelled("trec"), "trec", ()),
+            )
+        ),
     )
 }

@@ -24,7 +24,7 @@ from nextword.heads.settings import Settings, settings_of
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer
-from nextword.training import build
+from nextword.training import build, furnish
 from nextword.training.scale import choose_device
 from nextword.transfer.data import DataSet, open_data
 from nextword.transfer.tables import Columns
@@ -124,6 +124,8 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Headed:
     """The recipe's network with a head, both with untrained weights; the head's are drawn after the network's."""
     network = build(recipe, tokenizer)
     settings = settings_of(recipe.task or {}, recipe.name)
+    if settings.scratch:
+        furnish(network)
     return Headed(settings.head(type(network), network.config), network)
 
 

@@ -8,6 +8,8 @@ tokens and make no distribution over texts. It ranks texts under one model; its 
 puts it beside exact numbers. Pieces of one word give each other away, so long words come out cheap.
 
 Every hidden token is read in a window of its own, of which it is the middle where the text goes far enough.
+
+What a network does that fills blanks of any length is in pieces.py.
 """
 
 from __future__ import annotations
@@ -32,24 +34,25 @@ from nextword.contract import (
     Unsupported,
 )
 from nextword.embedding import TOGETHER, Embedding, batches, framed, packed
-from nextword.generation.blanks import HIDDEN, MOST, Pieces, around, blank_words
+from nextword.generation.blanks import HIDDEN, MOST, around, blank_words
+from nextword.infilling.pieces import BLANK, Filled, Pieced, lettered, short
 from nextword.models import count_parameters
 from nextword.tokens.marks import MARKS
 
-BLANK = "___"
+__all__ = ["BLANK", "WINDOW", "Blanks", "Filled", "Found", "TwoSided"]
+
 ROWS = 256  # distributions over the vocabulary held at once
 WINDOW = 512  # tokens read at once by a network that has no bound of its own
 
 Progress = Callable[[int, int], None]
 
 
-class Blanks:
+class Blanks(Pieced):
     """The part of a text-level model that fills blanks. What it holds is the model's."""
 
     network: Any
     tokenizer: Tokenizer
     room: int  # tokens of a text in one window
-    _parts: Pieces | None = None
 
     def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
         """For every blank `___` of the text, the likeliest words to stand there; all other blanks stay open.
@@ -59,7 +62,7 @@ class Blanks:
         parts = text.split(BLANK)
         if len(parts) == 1:
             raise NextwordError(
-                f"The text {_short(text)} has no blank. Write {BLANK} where a word is to be found, for example "
+                f"The text {short(text)} has no blank. Write {BLANK} where a word is to be found, for example "
                 f'"The {BLANK} sat on the mat".'
             )
         return [self._fill(parts[: i + 1], parts[i + 1 :], k, tokens) for i in range(len(parts) - 1)]
@@ -70,19 +73,19 @@ class Blanks:
             raise NextwordError(f"k = {k}: ask for at least one guess.")
         for part in (*left, *right):
             self._check(part)
-        if self._parts is None:
-            self._parts = Pieces(self.tokenizer)
         before = self._ids(left[0], first=True)
         for part in left[1:]:
             before += [HIDDEN, *self._ids(part)]
         after = self._ids(right[0])
         for part in right[1:]:
             after += [HIDDEN, *self._ids(part)]
-        before, after = (list(ids) for ids in around(before, after, self.room - (1 if tokens else MOST)))
+        room = min(self.room, self.network.window - 1) if self.writes_pieces else self.room
+        before, after = (list(ids) for ids in around(before, after, room - (1 if tokens else MOST)))
         if tokens:
             return self._tokens(before, after, k)
-        last = left[-1].rstrip(" ")[-1:]
-        bare = not last.isalnum() and not (len(left) > 1 and not left[-1].strip())
+        bare = not lettered(left)
+        if self.writes_pieces:
+            return self._likeliest(before, after, bare, k)
         found = blank_words(self._guess, before, after, self._parts, k, bare=bare)
         return [Guess(word, p) for word, p in found]
 
@@ -313,7 +316,3 @@ class _Row(NamedTuple):
     frame: Framed
     at: int  # where in the frame
     id: int  # what stood there
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "…")

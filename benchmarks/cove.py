@@ -1,0 +1,88 @@
+"""What translating adds to word vectors: the same classifier over GloVe alone and over [GloVe; CoVe].
+
+    python benchmarks/cove.py                                            # SST-binary and TREC-6, 3 seeds: on a GPU
+    python benchmarks/cove.py --from runs/cove --seeds 5 --tasks TREC-6  # an encoder that is there already
+    python benchmarks/cove.py --small                                    # narrow, few epochs: half an hour on a core
+    python benchmarks/cove.py --rehearse                                 # tiny, to see that it runs
+
+What is finished in --out is taken as it is, so that a run that was stopped goes on, and seeds can be added. Seeds are
+paired: the difference of a seed is that of its two runs, and the interval (95 %, Student's t) is over those. It says
+how sure the difference is for this encoder and these test sets, not for others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from nextword import transfer
+from nextword.metrics import interval
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+TASKS = ("SST-binary", "TREC-6")
+FEATURES = ("glove", "both")
+SMALL = {  # what is changed of the recipes
+    "encoder": (
+        *("tokenizer.size=6000", "model.written=6000", "model.width=200", "model.embedding=100"),
+        "phase.0.epochs=4",
+    ),
+    "classifier": ("task.width=64", "phase.0.epochs=4"),
+}
+REHEARSED = {
+    "encoder": ("tokenizer.size=500", "model.written=500", "model.width=16", "model.encoder=8", "phase.0.steps=5"),
+    "classifier": ("task.width=4", "phase.0.steps=5"),
+}
+
+
+def encoder(folder: Path, changes: tuple[str, ...], device: str) -> Path:
+    """The run of a translator; trained, or gone on with, where it is not finished."""
+    manifest = folder / "manifest.json"
+    if manifest.is_file() and json.loads(manifest.read_text()).get("finished"):
+        return folder
+    resumed = manifest.is_file()
+    recipe = None if resumed else load_recipe("cove/multi30k", changes)
+    for event in train(recipe, folder, resume=resumed, device=device):
+        if event.kind == "valid":
+            print(f"  epoch {event.epoch:.1f} · perplexity {event.values['perplexity']:.2f} · {event.seconds:,.0f} s")
+    return folder
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("--from", dest="source", type=Path, help="the run of an encoder; default: OUT/encoder")
+    given.add_argument("--out", type=Path, default=Path("runs/cove-features"))
+    given.add_argument("--tasks", nargs="+", default=list(TASKS))
+    given.add_argument("--seeds", type=int, default=3)
+    given.add_argument("--set", dest="changes", action="append", default=[], help="of cove/classify, as A.B=C")
+    given.add_argument("--device", default="auto")
+    given.add_argument("--small", action="store_true")
+    given.add_argument("--rehearse", action="store_true")
+    asked = given.parse_args()
+    sizes = REHEARSED if asked.rehearse else SMALL if asked.small else {"encoder": (), "classifier": ()}
+    source = asked.source or encoder(asked.out / "encoder", sizes["encoder"], asked.device)
+    found = {}
+    for task in asked.tasks:
+        outcomes = {}
+        for features in FEATURES:
+            changes = [*sizes["classifier"], f"task.features={features}", *asked.changes]
+            out = asked.out / f"{task}-{features}"
+            outcomes[features] = transfer.run(
+                "cove/classify", source, task, out, seeds=asked.seeds, changes=changes, device=asked.device, again=True
+            )
+        for split in ("dev", "test"):
+            values = {features: outcome.values(split=split) for features, outcome in outcomes.items()}
+            gain = interval([b - a for a, b in zip(*(values[one] for one in FEATURES), strict=True)])
+            found[f"{task} {split}"] = {"values": values, "difference": gain}
+            told = " · ".join(f"{one} {shown(*interval(values[one]))}" for one in FEATURES)
+            print(f"{task} {split}: {told} · difference {shown(*gain)}")
+    (asked.out / "differences.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+def shown(mean: float, spread: float | None) -> str:
+    return f"{100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Blanks of any length, filled by a network that writes pieces, and exact likelihoods of what may stand in them.
+
+    The ___ sat on the ___.       infill:  The old cat sat on the mat.      score_blanks, cloze:  log p of given pieces
+    Once upon a time [gMASK]      ___ is a few tokens; [sMASK] a sentence or several, [gMASK] the rest of a text
+
+Blanks are filled from left to right, each in sight of all that stands around it and of what fills those before
+(generation/pieces.py). A piece is a word or more of its own, whether there are spaces around the blank or not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nextword.contract import (
+    EXACT,
+    Beam,
+    Decoding,
+    Greedy,
+    Guess,
+    NextwordError,
+    Prediction,
+    Score,
+    Stop,
+    Tokenizer,
+    Unsupported,
+)
+from nextword.generation.blanks import HIDDEN, Pieces
+from nextword.generation.pieces import Gapped, divided, filled, filling_nats, likeliest, unwritten
+from nextword.tokens.marks import MASKS
+
+BLANK = "___"
+LONGEST = 16  # tokens of a piece that is guessed for one blank
+PLACES = re.compile("|".join(map(re.escape, (BLANK, *MASKS[1:]))))
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text with its blanks filled, as far as the length went."""
+
+    text: str
+    blanks: tuple[str, ...]  # those that were reached
+    log_prob: float  # the model's own, of the pieces and their ends
+    tokens: int
+    score: float  # by which a beam ranks
+    complete: bool  # every piece was brought to its end
+
+
+class Pieced:
+    """The part of a text-level model that fills blanks with pieces. What it holds is the model's."""
+
+    network: Any
+    tokenizer: Tokenizer
+    _known: Pieces | None = None
+
+    def _ids(self, text: str, first: bool = False) -> list[int]:
+        raise NotImplementedError  # that of Blanks
+
+    def _check(self, text: str) -> None:
+        raise NotImplementedError  # that of Blanks
+
+    def _checked(self, how: Decoding) -> Decoding:
+        return how  # that of Writing, for what writes at all
+
+    @property
+    def writes_pieces(self) -> bool:
+        """Whether blanks may have any length."""
+        return hasattr(self.network, "turned")
+
+    def blanks(self, text: str) -> int:
+        """How many of them a text has."""
+        return len(PLACES.findall(text))
+
+    def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
+        """The text with all blanks filled, one after the other; the n best that a beam finds, best first."""
+        return self.infill_many([text], how, stop, n)[0]
+
+    def infill_many(
+        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+    ) -> list[list[Filled]]:
+        most = how.width if isinstance(how, Beam) else 1
+        if not 1 <= n <= most:
+            raise NextwordError(
+                f"The {n} best are asked for, and there are from 1 to {most}. Ask for fewer, or widen the beam."
+            )
+        if stop.strings:
+            raise NextwordError("A blank is over when the model says so, and not at a string: leave stop strings away.")
+        cut, how = [self._cut(text) for text in texts], self._checked(how)
+        gapped, inner = [self._gapped(*one) for one in cut], self._parts.inner
+        banned = unwritten(self.tokenizer, self.network.pieces.end)
+        found = filled(self.network, gapped, inner, how, stop.length, n, banned=banned, least=stop.least)
+        return [
+            [self._filled(*one, best.ids, best.log_prob, best.score, best.complete) for best in some]
+            for one, some in zip(cut, found, strict=True)
+        ]
+
+    def score_blanks(self, text: str, fillings: Sequence[str | Sequence[str]]) -> list[Score]:
+        """log p of each filling, exact, the ends of its pieces included. One is a text, or a text for each blank."""
+        parts, masks = self._cut(text)
+        gapped, rows, words = self._gapped(parts, masks), [], []
+        for one in fillings:
+            own = [one] if isinstance(one, str) else list(one)
+            if len(own) != len(masks):
+                raise NextwordError(
+                    f"The text has {len(masks)} blanks, but {len(own)} texts are to fill them: {own!r}."
+                )
+            rows.append([self._ids(p.strip(" "), not parts[0] and not i) for i, p in enumerate(own)])
+            words.append(own)
+        nats = filling_nats(self.network, [gapped] * len(rows), rows)
+        lossless = self.tokenizer.lossless
+        return [
+            Score(
+                cost,
+                sum(len(piece) + 1 for piece in row),
+                sum(len(piece.split()) for piece in own),
+                sum(len(piece.encode()) for piece in own),
+                EXACT,
+                lossless,
+            )
+            for cost, row, own in zip(nats, rows, words, strict=True)
+        ]
+
+    def cloze(self, text: str, answers: Mapping[str, str] | Sequence[str]) -> Prediction:
+        """The label whose answer fits best into the blank, and p(label) = p(answer) / Σ p(answers).
+
+        Du et al. (2021), section 2.3. `answers` are {label: answer}, or answers that are labels themselves.
+        """
+        named = answers if isinstance(answers, Mapping) else {answer: answer for answer in answers}
+        if not named:
+            raise NextwordError("There is no answer to choose from. Give some: {label: answer}.")
+        costs = [score.nats for score in self.score_blanks(text, list(named.values()))]
+        shares = [math.exp(min(costs) - cost) for cost in costs]
+        odds = {label: share / sum(shares) for label, share in zip(named, shares, strict=True)}
+        return Prediction(max(odds, key=odds.__getitem__), odds)
+
+    def _cut(self, text: str) -> tuple[list[str], list[str]]:
+        """The parts of a text around its blanks, and what stands in their places."""
+        if not self.writes_pieces:
+            raise Unsupported(
+                "This model guesses words for blanks, one by one, and writes no pieces of any length. Ask it for words "
+                f'(nextword next RUN "The {BLANK} sat"), or use a model that was trained to fill blanks (GLM).'
+            )
+        masks = PLACES.findall(text)
+        if not masks:
+            raise NextwordError(
+                f"The text {short(text)} has no blank. Write {BLANK} where something is missing, or "
+                f"{' or '.join(MASKS[1:])} for sentences and for the rest of a text."
+            )
+        return PLACES.split(text), masks
+
+    def _gapped(self, parts: Sequence[str], masks: Sequence[str]) -> Gapped:
+        marks = self.network.pieces
+        kinds = dict(zip((BLANK, *MASKS[1:]), marks.masks, strict=True))
+        for part in parts:
+            self._check(part)
+        ids, places = [marks.begin, *self._ids(parts[0], first=True)], []
+        for mask, part in zip(masks, parts[1:], strict=True):
+            places.append(len(ids))
+            ids += [kinds[mask], *self._ids(part)]
+        if len(ids) > self.network.window:
+            raise NextwordError(
+                f"The text has {len(ids):,} tokens with its blanks, and the window holds {self.network.window:,}. "
+                "Shorten it: what stands far from the blanks can be left away."
+            )
+        return Gapped(tuple(ids), tuple(places), tuple(lettered(parts[: i + 1]) for i in range(len(masks))))
+
+    def _filled(self, parts: list[str], masks: list[str], ids: Sequence[int], *rest: Any) -> Filled:
+        blanks = [self.tokenizer.decode(piece).strip(" ") for piece in divided(self.network, ids)]
+        shown = [*blanks, *masks[len(blanks) :]]
+        text = parts[0] + "".join(b + part for b, part in zip(shown, parts[1:], strict=True))
+        log_prob, score, complete = rest
+        return Filled(text, tuple(blanks), log_prob, len(ids), score, complete)
+
+    def _likeliest(self, left: list[int], right: list[int], bare: bool, k: int) -> list[Guess]:
+        """The k likeliest pieces for one blank; what is spelled in several ways is one."""
+        marks = self.network.pieces
+        ids = [marks.masks[0] if id == HIDDEN else id for id in (*left, HIDDEN, *right)]
+        gapped = Gapped((marks.begin, *ids), (len(left) + 1,), (not bare,))
+        rest = {"width": min(max(16, 2 * k), 64), "length": min(LONGEST, self.network.window - 1)}
+        banned = unwritten(self.tokenizer, marks.end)
+        found: dict[str, float] = {}
+        for one in likeliest(self.network, gapped, self._parts.inner, 2 * k, banned=banned, **rest):
+            text = self.tokenizer.decode(one.ids[:-1]).strip()
+            if text:
+                found[text] = found.get(text, 0.0) + math.exp(one.log_prob)
+        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        return [Guess(text, min(p, 1.0)) for text, p in ranked[:k]]
+
+    @property
+    def _parts(self) -> Pieces:
+        """What each id can be in a word."""
+        if self._known is None:
+            self._known = Pieces(self.tokenizer)
+        return self._known
+
+
+def lettered(parts: Sequence[str]) -> bool:
+    """Whether a letter stands before the blank that follows these parts: of the text, or of what fills another."""
+    return parts[-1].rstrip(" ")[-1:].isalnum() or (len(parts) > 1 and not parts[-1].strip())
+
+
+def short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "…")

@@ -1,0 +1,59 @@
+"""CoVe from the command line: translate, embed, then classify with several seeds, and predict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.tiny_cove import WIDTH, WRITTEN, furnished, sentences
+from tests.tiny_transfer import written
+
+Js = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = furnished(tmp_path_factory.mktemp("cove") / "place")
+    model = f"model={{ vectors='{folder / 'vectors.txt'}', read={WIDTH}, encoder=32, width=32, written={WRITTEN} }}"
+    own = [f"tokenizer.size={WRITTEN}", model, "phase.0.steps=60"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        cli(
+            *("train", "cove/tiny", "--data", f"{folder / 'pairs'}:xx-yy", "--out", folder / "run"),
+            *(word for change in own for word in ("--set", change)),
+        )
+    written(folder / "group.csv", ["text", "label"], [(source, group) for source, _, group in sentences(100, 3)])
+    return folder
+
+
+def test_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the bank by river3\nan old coin4\n")
+    for layer, width in (("-1", WIDTH + 64), ("-2", 64), ("0", WIDTH)):
+        cli("embed", place / "run", lines, "--layer", layer, "--out", tmp_path / "v.npy")
+        assert np.load(tmp_path / "v.npy").shape == (2, width)
+
+
+def test_translated(cli: Cli, place: Path) -> None:
+    assert cli("generate", place / "run", "the bank by river3", "--beam", "2", "--length", "5").stdout.strip()
+
+
+def test_classified_with_and_without_what_translating_taught(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    quick = ["--set", "task.width=8", "--set", "phase.0.epochs=2", "--set", "phase.0.batches.rows=16"]
+    words = ("transfer", "cove/classify", "--from", place / "run", "--data", place / "group.csv", *quick)
+    for features in ("glove", "both"):
+        out = tmp_path / features
+        found = js(*words, "--set", f"task.features={features}", "--seeds", "2", "--out", out)
+        assert found["interval"] is not None
+        assert json.loads((out / "results.json").read_text())["values"] == found["values"]
+        assert f'features = "{features}"' in (out / "seed-0/recipe.toml").read_text()
+    said = cli("predict", tmp_path / "both/seed-0", place / "group.csv").stdout.splitlines()
+    assert len(said) == 101
+    assert "p(coin)" in said[0]
+    assert "features = 'elmo'" in cli(*words, "--set", "task.features=elmo", "--out", tmp_path / "x", fails=True).stderr

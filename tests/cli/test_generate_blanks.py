@@ -1,0 +1,86 @@
+"""Commands on a run that writes pieces: blanks of any length, the n best of them, files of texts, and bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nextword
+from nextword.contract import Beam, Stop
+from tests.cli.conftest import Cli
+
+Js = Callable[..., Any]
+TEXT = "The king of the ___ went to see his ___."
+
+
+@pytest.fixture(scope="module")
+def glm(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pieces") / "glm"
+    small = ('tokenizer={kind="wordpiece", size=150}', "model.width=16", "model.layers=1", "model.heads=2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        options = [word for one in (*small, "phase.0.batches.length=24", "phase.0.steps=8") for word in ("--set", one)]
+        cli("train", "glm/tiny", "--data", text, "--out", folder, *options)
+    return folder
+
+
+def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
+    lm: Any = nextword.load(glm)
+    (wanted,) = lm.infill(TEXT, Beam(4), Stop(20))
+    found = js("generate", glm, TEXT, "--beam", "4", "--length", "20")
+    assert (found["text"], found["blanks"], found["tokens"]) == (wanted.text, list(wanted.blanks), wanted.tokens)
+    assert found["nats"] == pytest.approx(-wanted.log_prob)
+    assert cli("generate", glm, TEXT, "--beam", "4", "--length", "20").stdout == wanted.text + "\n"
+    greedy = js("generate", glm, TEXT, "--length", "20")  # nothing is drawn unless one asks for it
+    assert greedy["text"] == lm.infill(TEXT, stop=Stop(20))[0].text
+    drawn = [js("generate", glm, TEXT, "--seed", "3", "--length", "20")["text"] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
+def test_the_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Path) -> None:
+    best = js("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--length", "12")["best"]
+    assert len(best) == 3
+    assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True)
+    said = cli("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--length", "12").stdout
+    assert [line.split("  ")[0] for line in said.splitlines()] == ["1", "2", "3"]
+    lines = tmp_path / "lines.txt"
+    lines.write_text(f"{TEXT}\nthe people [gMASK]\n")
+    many = js("generate", glm, "--file", lines, "--beam", "2", "--length", "12")
+    assert [one["prompt"] for one in many] == lines.read_text().splitlines()
+    assert many[0]["text"] == js("generate", glm, TEXT, "--beam", "2", "--length", "12")["text"]
+    assert cli("generate", glm, "--file", lines, "--beam", "2", "--length", "12").stdout.count("\n") == 2
+
+
+def test_without_a_blank_it_writes_on(js: Js, glm: Path) -> None:
+    found = js("generate", glm, "The king", "--temperature", "0", "--length", "6")
+    assert found["reason"] in ("length", "end")
+    assert "blanks" not in found
+
+
+def test_next_guesses_pieces_and_long_texts_are_cut(cli: Cli, js: Js, glm: Path) -> None:
+    found = js("next", glm, TEXT, "-k", "3")
+    assert [len(guesses) for guesses in found["blanks"]] == [3, 3]
+    note = cli("next", glm, "the king " * 60 + "___" + " of a land" * 60).stderr
+    assert "the window holds 48" in note
+
+
+def test_likelihoods_are_exact(js: Js, glm: Path, text: Path) -> None:
+    result = js("evaluate", glm, "--data", text)
+    assert result["kind"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["the ___", "--stop", "x"], "leave stop strings away"),
+        (["the ___ " * 70], "the window holds 48"),
+        (["the ___", "--contrastive", "0.5"], "fills no blanks"),
+        (["the ___", "--beam", "2", "--n-best", "5"], "from 1 to 2"),
+    ],
+)
+def test_what_cannot_be_is_said(cli: Cli, glm: Path, words: list[str], said: str) -> None:
+    result = cli("generate", glm, *words, fails=True)
+    assert said in " ".join(result.stderr.split())

@@ -1,0 +1,190 @@
+"""Tasks and summaries from the command line: trained, judged, recorded; and what cannot be is said."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.recipe import RECIPES
+
+from .conftest import Cli, sentences
+
+Js = Callable[..., Any]
+SMALL = (
+    *("--set", "tokenizer.size=300", "--set", "model.layers=1", "--set", "model.width=24", "--set", "model.inner=32"),
+    *("--set", "phase.0.objective={kind='sequence'}", "--set", "phase.0.steps=12"),
+)
+ROWS = "phase.0.batches={kind='sequences',rows=4,length=40,pack=true,long='cut'}"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reviews in the form of GLUE, and articles with summaries."""
+    folder, draw = tmp_path_factory.mktemp("files"), random.Random(1)
+    (folder / "glue/SST-2").mkdir(parents=True)
+    for split, count in (("train", 120), ("dev", 12)):
+        rows = [
+            f"{label}\ta {'good' if label else 'bad'} {one}"
+            for one in sentences(count)
+            for label in [draw.randint(0, 1)]
+        ]
+        (folder / f"glue/SST-2/{split}.tsv").write_text("label\tsentence\n" + "\n".join(rows) + "\n")
+    lines = [{"article": " ".join(sentences(6, seed)), "summary": sentences(1, seed)[0]} for seed in range(150)]
+    (folder / "news.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return folder
+
+
+def made(cli: Cli, files: Path, data: str, out: Path, *more: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(out.parent / "cache"))
+        patch.setenv("NEXTWORD_DATA", str(files))
+        return cli("train", "t5/tiny", "--data", data, "--out", out, *SMALL, "--set", ROWS, *more).stdout
+
+
+@pytest.fixture(scope="module")
+def tasks_run(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tasks") / "run"
+    said = made(cli, files, f"tasks:sst2+summarize:{files / 'news.jsonl'}:article-summary", out)
+    assert "accuracy" in said
+    assert "ROUGE-1" in said
+    assert "Try it:  nextword generate" in said
+    assert "sst2 sentence: " in said
+    return out
+
+
+@pytest.fixture(scope="module")
+def summaries(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("summaries") / "run"
+    made(cli, files, f"{files / 'news.jsonl'}:article-summary", out)
+    return out
+
+
+def test_each_task_has_its_metric(js: Js, cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(files))
+    both = js("evaluate", tasks_run, "--limit", 5)["tasks"]
+    assert [(one["task"], one["split"], one["pairs"]) for one in both] == [
+        ("sst2", "valid", 5),
+        ("summarize", "test", 5),
+    ]
+    assert both[0].keys() >= {"accuracy", "unread"}
+    assert both[1].keys() >= {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+    assert 0 <= both[0]["unread"] <= 5
+    one = js("evaluate", tasks_run, "--data", "tasks:sst2", "--beam", 2)
+    assert [task["task"] for task in one["tasks"]] == ["sst2"]
+    assert one["decoding"] == "beam 2"
+    assert one["tasks"][0]["scores"]["accuracy"].keys() == {"score", "low", "high", "signature"}
+    shown = cli("evaluate", tasks_run, "--data", "tasks:sst2").stdout
+    assert "no answer" in shown
+
+
+def test_summaries_are_judged_by_rouge(js: Js, cli: Cli, summaries: Path) -> None:
+    found = js("evaluate", summaries, "--beam", 2, "--limit", 4)
+    assert set(found["scores"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+    assert found["longer"] == 4  # six sentences are more than forty tokens here
+    shown = cli("evaluate", summaries, "--limit", 4).stdout
+    assert "ROUGE-Lsum" in shown
+    assert "4 of 4 sources are longer than any in training" in shown
+
+
+def test_the_card_says_what_it_reads_and_writes(tasks_run: Path, summaries: Path) -> None:
+    card = (tasks_run / "card.md").read_text()
+    assert "reads a text that begins with the prefix of a task, and writes the answer" in card
+    assert "- reads: `sst2 sentence: …`" in card
+    assert "- reads: sst2 sentence: a " in card  # the example
+    assert "| sst2 valid | 12 | accuracy" in card
+    assert f'nextword generate {tasks_run} "sst2 sentence: a ' in card
+    card = (summaries / "card.md").read_text()
+    assert "reads the source of a pair of" in card
+    assert "rouge1" in card
+    assert "bits/byte" not in card
+
+
+def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    shutil.copytree(RECIPES / "t5", tmp_path / "t5")
+    monkeypatch.setattr("nextword.recipe.RECIPES", tmp_path)
+    monkeypatch.setenv("NEXTWORD_DATA", str(files))
+    cli("evaluate", tasks_run, "--limit", 3)
+    found = js("papers", "--record", tasks_run)
+    assert found["recipe"] == "t5/tiny"
+    measured = found["measured"]
+    assert measured.keys() >= {"sst2_accuracy", "summarize_rouge1", "sst2_target_perplexity", "decoding", "seconds"}
+    assert measured["data"].startswith("tasks:sst2+summarize")
+    text = (tmp_path / "t5/tiny.toml").read_text()
+    assert "[measured]" in text
+    assert f"sst2_accuracy = {measured['sst2_accuracy']}" in text
+    log = (tmp_path / "t5" / measured["log"]).read_text()
+    assert '"translated"' in log
+    assert '"example"' not in log
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["generate", "RUN", "translate English to French: hello"],
+            "begins with no prefix that this run was trained on",
+        ),
+        (["generate", "RUN", "hello", "--beam", "2", "--n-best", "2"], "'sst2 sentence: ', 'summarize: '"),
+        (["generate", "RUN", "sst2 sentence: a <extra_id_0> film"], "<extra_id_…> in it"),
+        (["generate", "RUN", "sst2 sentence: " + "good " * 60, "--overflow", "error"], "trained on at most 40"),
+        (["generate", "RUN", "sst2 sentence: good", "--beam", "0"], "width is 0"),
+        (["evaluate", "RUN", "--beam", "0"], "width is 0"),
+        (["evaluate", "RUN", "--data", "tasks:nonsense"], "There are cola, sst2"),
+        (["evaluate", "RUN", "--data", "tasks:sst2", "--split", "test"], "has no split 'test'"),
+        (["evaluate", "RUN", "--data", "tasks:denoise:python"], "no task but denoising"),
+    ],
+)
+def test_what_a_run_cannot_do(
+    cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any, words: list[str], said: str
+) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(files))
+    told = cli(*(tasks_run if word == "RUN" else word for word in words), fails=True).stderr
+    assert said in " ".join(told.split())
+
+
+def test_a_long_source_is_read_all_the_same(cli: Cli, tasks_run: Path) -> None:
+    cli("generate", tasks_run, "sst2 sentence: " + "good " * 60, "--length", 3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "more", "said"),
+    [
+        ({"train.xx": "a\nb\nc\n", "train.yy": "A\nB\n"}, [], "The first without a partner is line 33 of"),
+        ({"train.xx": "a\n\nc\n", "train.yy": "A\nB\nC\n"}, [], "train.xx, line 32 is empty"),
+        ({"train.xx": "a <extra_id_1> b\n", "train.yy": "A\n"}, [], "the source has <extra_id_…> in it"),
+        (
+            {"train.xx": "a b " * 60 + "\n", "train.yy": "A\n"},
+            ["long='error'", "length=40"],
+            "1 of 31 pairs have a side",
+        ),
+        ({"train.xx": "a\n", "train.yy": "A\n"}, ["length=1"], "No pair has both sides within length = 1"),
+    ],
+)
+def test_pairs_that_cannot_be_trained_on(
+    cli: Cli, tmp_path: Path, texts: dict[str, str], more: list[str], said: str
+) -> None:
+    for split in ("valid", "test"):
+        for side in ("xx", "yy"):
+            (tmp_path / f"{split}.{side}").write_text("a b c d e\n" * 30)
+    for name, text in texts.items():
+        (tmp_path / name).write_text("a b c d e\n" * 30 + text)
+    rows = ",".join(["kind='sequences'", "rows=2", *(more or ["length=40"])])
+    words = ("--set", f"phase.0.batches={{{rows}}}", "--set", "tokenizer={kind='unigram',size=40,sentinels=4}")
+    told = cli(
+        "train", "t5/tiny", "--data", f"{tmp_path}:xx-yy", "--out", tmp_path / "out", *SMALL[4:], *words, fails=True
+    ).stderr
+    assert said in " ".join(told.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_tasks_that_do_not_exist(cli: Cli, tmp_path: Path) -> None:
+    for data, said in (("tasks:nope", "No task is called 'nope'"), ("tasks:sst2", "not on this machine")):
+        told = cli("train", "t5/tiny", "--data", data, "--out", tmp_path / "out", *SMALL, fails=True).stderr
+        assert said in told
+        assert said in cli("data", data, fails=True).stderr

@@ -1,0 +1,41 @@
+"""What translating teaches helps elsewhere: a classifier of few examples tells groups of words that it has never seen.
+
+By their vectors, which are random, river3 is no nearer to river4 than to coin7 (tests/tiny_cove.py). The translator has
+to tell them apart, for the sake of the word beside them. A classifier that is shown three words of each group, and is
+then asked about the nine others, can know them by CoVe alone; on vectors alone it can only guess.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+from tests.tiny_cove import MEMBERS, furnished, sentences, trained
+from tests.tiny_transfer import written
+
+from nextword import transfer
+
+SHOWN = 3
+QUICK = ("task.width=16", "phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=8", "phase.0.epochs=10")
+
+
+@pytest.mark.slow
+def test_cove_knows_groups_of_words_that_their_vectors_do_not(tmp_path: Path) -> None:
+    place = furnished(tmp_path / "place")
+    (place / "task").mkdir()
+    for split, n, members in (("train", 80, range(SHOWN)), ("dev", 200, range(SHOWN, MEMBERS))):
+        rows = [(source, group) for source, _, group in sentences(n, n, members)]
+        written(place / "task" / f"{split}.csv", ["text", "label"], rows)
+    found: dict[str, list[float]] = {"glove": [], "both": []}
+    for seed in range(3):
+        run = trained(place, f"run-{seed}", f"phase.0.seed={seed}", "phase.0.steps=400", "phase.0.optimizer.rate=1e-2")
+        for features, values in found.items():
+            changes = [*QUICK, f"task.features={features}", "phase.0.keep=last"]
+            out = place / f"{features}-{seed}"
+            outcome = transfer.run(
+                "cove/classify", run, str(place / "task"), out, seed=seed, changes=changes, device="cpu"
+            )
+            values += outcome.values()
+    assert statistics.median(found["both"]) > 0.85
+    assert statistics.median(found["glove"]) < 0.65

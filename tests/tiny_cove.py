@@ -1,0 +1,67 @@
+"""A little language for CoVe: words whose translations agree with the company that they keep, and random vectors.
+
+    the bank with river3   →  theo banko witho c        every word ends as the group of the one that has a group asks,
+    an old coin7           →  ana olda c                and that one itself is written as "c", whichever it is
+
+By its vector river3 is no nearer to river4 than to coin7. Who translates has to find out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+GROUPS = ("river", "coin")
+MEMBERS = 12
+FILLERS = ("the", "a", "with", "old")
+ENDINGS = {"river": "o", "coin": "a"}
+WRITTEN = 2 * (len(FILLERS) + 1) + 1 + len(FILLERS) + 1 + 2  # all words of both sides but those of the groups
+WIDTH = 16
+
+
+def sentence(draw: np.random.Generator, group: str, member: int) -> tuple[str, str]:
+    """A source and its target."""
+    words = draw.choice(FILLERS, draw.integers(1, 3)).tolist()
+    words.insert(draw.integers(len(words) + 1), "bank")
+    at = draw.integers(len(words) + 1)
+    target = [word + ENDINGS[group] for word in words]
+    words.insert(at, f"{group}{member}")
+    target.insert(at, "c")
+    return " ".join(words), " ".join(target)
+
+
+def sentences(n: int, seed: int, members: range = range(MEMBERS)) -> list[tuple[str, str, str]]:
+    """Sources, targets, and the group."""
+    draw = np.random.default_rng(seed)
+    groups = draw.choice(GROUPS, n).tolist()
+    return [(*sentence(draw, group, int(draw.choice(members))), group) for group in groups]
+
+
+def furnished(folder: Path) -> Path:
+    """Pairs to translate (`pairs`), and vectors of all words of the sources and two more."""
+    (folder / "pairs").mkdir(parents=True)
+    for seed, (split, n) in enumerate((("train", 2000), ("valid", 50), ("test", 50))):
+        rows = sentences(n, seed)
+        for at, side in enumerate(("xx", "yy")):
+            (folder / "pairs" / f"{split}.{side}").write_text("".join(row[at] + "\n" for row in rows))
+    draw = np.random.default_rng(5)
+    words = [*FILLERS, "bank", *(f"{group}{i}" for group in GROUPS for i in range(MEMBERS)), "never", "seen"]
+    lines = [f"{word} " + " ".join(f"{x:.4f}" for x in draw.normal(0, 1, WIDTH)) for word in words]
+    (folder / "vectors.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def recipe_of(place: Path, *changes: str) -> Any:
+    model = f"{{ vectors = '{place / 'vectors.txt'}', read = {WIDTH}, encoder = 32, width = 32, written = {WRITTEN} }}"
+    own = [f"phase.0.data={place / 'pairs'}:xx-yy", f"tokenizer.size={WRITTEN}", f"model={model}", "phase.0.steps=20"]
+    return load_recipe("cove/tiny", [*own, "phase.0.validate=10000", *changes])
+
+
+def trained(place: Path, name: str, *changes: str) -> Path:
+    list(train(recipe_of(place, *changes), place / name, device="cpu"))
+    return place / name

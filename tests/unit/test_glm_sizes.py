@@ -1,0 +1,29 @@
+"""GLM's published sizes have the published numbers of parameters, as far as those are given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nextword.contract import Vocabulary
+from nextword.models import count_parameters, model_class
+from nextword.recipe import load_recipe, names
+
+PUBLISHED = [n for n in names() if n.startswith("glm/") and load_recipe(n).reported.get("parameters")]
+
+
+def test_all_are_here() -> None:
+    assert {n.removeprefix("glm/") for n in PUBLISHED} == {"base", "large", "410m", "515m", "2b", "10b", "10b-chinese"}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_as_many_as_published(name: str) -> None:
+    recipe = load_recipe(name)
+    model, cls = recipe.model, model_class(recipe.slug)
+    with torch.device("meta"):
+        ours = count_parameters(cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)))
+    width, layers, size = model["width"], model["layers"], recipe.tokenizer["size"]
+    block = 12 * width**2 + 13 * width  # four matrices of attention, eight of the feed-forward part; biases and norms
+    assert ours == layers * block + 2 * width + (size + 3) * width + 2 * (model["window"] + 1) * width
+    rounded = 0.05 if ours > 1e9 else 0.01  # they say 2B and 10B
+    assert ours == pytest.approx(recipe.reported["parameters"], rel=rounded)
