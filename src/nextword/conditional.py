@@ -29,6 +29,7 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import (
     EXACT,
     Decoding,
+    Encoding,
     Greedy,
     Inputs,
     NextwordError,
@@ -167,7 +168,7 @@ class Conditional(Writing, Embedding):
         found = super().generate_many(prompts, how, stop, overflow)
         if not self._copies:
             return found
-        return [list(self._copied(iter(one), prompt)) for one, prompt in zip(found, prompts, strict=True)]
+        return [self._all_copied(one, prompt) for one, prompt in zip(found, prompts, strict=True)]
 
     @property
     def _copies(self) -> bool:
@@ -178,16 +179,31 @@ class Conditional(Writing, Embedding):
         ids: list[int] = []
         for piece in pieces:
             ids += piece.ids
-            yield replace(piece, text=self._copy(piece.text, ids, source)) if self._unknown in piece.ids else piece
+            if self._unknown not in piece.ids:
+                yield piece
+            else:  # what comes is not known yet: each of them is looked up as it comes
+                yield self._all_copied([piece], source, ids)[0]
 
     @torch.no_grad()
-    def _copy(self, text: str, ids: list[int], source: str) -> str:
-        """The text of the last id, an unknown word, as what the network looks at most."""
+    def _all_copied(self, pieces: list[Piece], source: str, before: list[int] | None = None) -> list[Piece]:
+        """The same of pieces that are all there, with one look for all. `before`: the ids up to the last of them."""
+        ids = before or [id for piece in pieces for id in piece.ids]
         read = self.tokenizer.encode(source)
-        if not len(read) or self._unknown is None:
-            return text
-        weights = self._looks(ids, [*read.ids.tolist(), self.end])[-1, : len(read)]
-        word = int(read.words[int(weights.argmax())])
+        if self._unknown not in ids or not len(read):
+            return pieces
+        weights = self._looks(ids, [*read.ids.tolist(), self.end])[:, : len(read)]
+        most = weights.argmax(1).tolist()
+        found, at = [], len(ids) - sum(len(piece.ids) for piece in pieces)
+        for piece in pieces:
+            at += len(piece.ids)
+            known = self._unknown not in piece.ids
+            found.append(piece if known else replace(piece, text=self._copy(piece.text, read, most[at - 1], source)))
+        return found
+
+    def _copy(self, text: str, read: Encoding, at: int, source: str) -> str:
+        """The text of an unknown word, as that word of the source of which the token `at` is a part."""
+        assert self._unknown is not None
+        word = int(read.words[at])
         spans = read.spans[read.words == word]
         copied = source.encode()[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip()
         name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
