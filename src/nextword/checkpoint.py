@@ -181,6 +181,11 @@ class RunFolder:
             if old.is_dir() and old.name != name:
                 shutil.rmtree(old, ignore_errors=True)
 
+    @property
+    def begun(self) -> bool:
+        """Whether a state was saved."""
+        return (self.path / "state" / "current").is_file()
+
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last good state, or None before the first."""
         pointer = self.path / "state" / "current"

@@ -209,10 +209,28 @@ class Conditional(Writing, Embedding):
         name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
         return text.replace(name, copied) if name in text else text + copied
 
+    @torch.no_grad()
+    def _with_copies(self, one: Candidate, source: str) -> str:
+        """A candidate's text with words of the source in the place of unknown ones."""
+        read = self.tokenizer.encode(source)
+        if not self._copies or self._unknown not in one.ids or not len(read):
+            return one.text
+        name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
+        most = self._looks(list(one.ids), [*read.ids.tolist(), self.end])[:, : len(read)].argmax(1).tolist()
+        text, rest = "", one.text
+        for id, at in zip(one.ids, most, strict=True):
+            before, found, after = rest.partition(name)
+            if id == self._unknown and found:
+                text, rest = text + before + self._copy(name, read, at, source), after
+        return text + rest
+
     def n_best_many(self, prompts: Sequence[str], *args: Any, **kwargs: Any) -> list[list[Candidate]]:
         self._known(prompts)
         found = super().n_best_many(prompts, *args, **kwargs)
-        return [[replace(one, text=one.text.lstrip()) for one in best] for best in found]
+        return [
+            [replace(one, text=self._with_copies(one, prompt).lstrip()) for one in best]
+            for best, prompt in zip(found, prompts, strict=True)
+        ]
 
     # -------------------------------------------------------------------------------------------- reading sources
 

@@ -135,6 +135,10 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
         (["generate", "RUN", "sst2 sentence: " + "good " * 60, "--overflow", "error"], "trained on at most 40"),
         (["generate", "RUN", "sst2 sentence: good", "--beam", "0"], "width is 0"),
         (["evaluate", "RUN", "--beam", "0"], "width is 0"),
+        (["generate", "RUN", "sst2 sentence: good", "--beam", "2", "--seed", "1"], "a beam draws nothing"),
+        (["generate", "RUN", "sst2 sentence: good", "--contrastive", "0.6"], "models that write on"),
+        (["generate", "RUN"], "There is no source"),
+        (["compare", "RUN", "--minutes", "0.1"], "each with a metric of its own"),
         (["evaluate", "RUN", "--data", "tasks:nonsense"], "There are cola, sst2"),
         (["evaluate", "RUN", "--data", "tasks:sst2", "--split", "test"], "has no split 'test'"),
         (["evaluate", "RUN", "--data", "tasks:denoise:python"], "no task but denoising"),
@@ -146,6 +150,14 @@ def test_what_a_run_cannot_do(
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
     told = cli(*(tasks_run if word == "RUN" else word for word in words), fails=True).stderr
     assert said in " ".join(told.split())
+
+
+def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
+    """What is written lies beside its source, also where that is empty."""
+    (tmp_path / "sources.txt").write_text("sst2 sentence: good\n\nsst2 sentence: bad\n")
+    lines = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--length", 4).stdout.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
 
 
 def test_a_long_source_is_read_all_the_same(cli: Cli, tasks_run: Path) -> None:

@@ -16,7 +16,7 @@ from tests.tiny_transfer import coloured, paired, written
 import nextword
 from nextword import transfer
 from nextword.batching.examples import Bucketed
-from nextword.contract import Encoder, NextwordError
+from nextword.contract import Beam, Encoder, NextwordError, Stop
 from nextword.corpora.vectors import read_vectors
 from nextword.models.cove import CoVe, CoVeConfig
 from nextword.nest import move
@@ -103,6 +103,36 @@ def test_saved_and_loaded_without_the_file(place: Path, lm: Any, tmp_path: Path)
     texts = ["the bank by river3", ""]
     assert torch.equal(again.embed(texts), lm.embed(texts))
     assert again.score("theo banko", "the bank") == lm.score("theo banko", "the bank")
+
+
+def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
+    """Vectors are in the state, too: to resume nothing is read again."""
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_bytes((place / "vectors.txt").read_bytes())
+    asked = iter(range(100))
+    recipe = recipe_of(place, f"model.vectors={vectors}")
+    list(train(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
+    vectors.unlink()
+    list(train(None, tmp_path / "run", resume=True, device="cpu"))
+    straight, broken = (load_file(str(run / "model.safetensors")) for run in (place / "run", tmp_path / "run"))
+    assert all(torch.equal(straight[name], broken[name]) for name in straight)
+
+
+def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes nothing but unknown words, from a source with one that nobody can write."""
+    real = lm.network.readout.log_probs
+
+    def always(h: torch.Tensor) -> torch.Tensor:
+        log_p = torch.full_like(real(h), -50.0)
+        log_p[:, lm._unknown] = 0.0
+        return log_p
+
+    monkeypatch.setattr(lm.network.readout, "log_probs", always)
+    name = next(name for name, id in lm.tokenizer.special.items() if id == lm._unknown)
+    written = "".join(piece.text for piece in lm.generate("never zzzqqq never", Beam(1), Stop(4)))
+    (best,) = lm.n_best("never zzzqqq never", Beam(1), Stop(4), n=1)
+    assert name not in best.text
+    assert best.text == written.lstrip()
 
 
 def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: Path) -> None:

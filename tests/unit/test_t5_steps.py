@@ -130,6 +130,35 @@ def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
 
 
 @torch.no_grad()
+def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
+    """Weights that were trained between two texts count; so does what was kept of a state before its step."""
+    net = network()
+    steps = t5_steps.Steps(net)
+    first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
+    state = CausalNetwork.step(net, first, state)[1]
+    for _ in range(2):
+        again = nest.clone(state)
+        want, _ = CausalNetwork.step(net, first, nest.clone(state))
+        got, after = steps(first, state)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(steps(first, again)[0], want, rtol=1e-4, atol=1e-4)
+        del after
+        net.decoder.distances.weight.add_(torch.randn_like(net.decoder.distances.weight))
+
+
+@torch.no_grad()
+def test_a_state_stepped_twice_says_the_same_twice() -> None:
+    net = network()
+    steps = t5_steps.Steps(net)
+    first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
+    state = CausalNetwork.step(net, first, state)[1]
+    _, state = steps(first, state)  # now its own
+    one, _ = steps(first, state)
+    two, _ = steps(first, state)
+    torch.testing.assert_close(one, two)
+
+
+@torch.no_grad()
 def test_what_is_not_in_use_is_left_alone() -> None:
     kept = torch.randn(3, 2, 2, 2, 6, 4)
     before = kept.clone()

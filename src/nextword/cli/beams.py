@@ -21,6 +21,8 @@ def beam_of(width: int | None, changes: Sequence[str], more: Mapping[str, Any]) 
         if changes:
             raise NextwordError(f"--set {changes[0]}: this is for a beam, and none is asked for. Add --beam WIDTH.")
         return None
+    if width < 1:
+        raise NextwordError(f"--beam {width}: the width is {width}, and a beam holds at least one text (1: greedy).")
     given: dict[str, Any] = {}
     for change in changes:
         name, _, value = change.partition("=")

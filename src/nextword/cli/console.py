@@ -30,11 +30,12 @@ def emit_json(value: Any) -> None:
     sys.stdout.flush()  # here a closed pipe can still be caught
 
 
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 file, or of standard input (`-`), that are not blank; the error says where a bad byte is."""
+def read_lines(path: str | Path, blank: bool = False) -> list[str]:
+    """The lines of a UTF-8 file, or of standard input (`-`), with or without blank ones; the error says where a bad
+    byte is."""
     from nextword.corpora.decoding import lines
 
-    return [line.rstrip("\n") for line in lines(path) if line.strip()]
+    return [line.rstrip("\n") for line in lines(path) if blank or line.strip()]
 
 
 def keep_stdin(data: str) -> str:

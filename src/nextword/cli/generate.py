@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nextword.contract import Beam, Decoding, Piece, Stop
 
 USUAL = 0.8  # temperature
+LENGTH = 100  # tokens
 AT_ONCE = 64  # prompts of a file that are written side by side; then they are shown
 
 
@@ -28,7 +29,10 @@ def generate(
     file: Annotated[
         Path | None, typer.Option("--file", help="One prompt a line, from this file; one line of text for each.")
     ] = None,
-    length: Annotated[int, typer.Option("--length", help="Tokens at the most.")] = 100,
+    length: Annotated[
+        int | None,
+        typer.Option("--length", help="Tokens at the most. Default: 100; of translations twice the longest source."),
+    ] = None,
     min_length: Annotated[int, typer.Option("--min-length", help="Tokens before the text may end by itself.")] = 0,
     temperature: Annotated[
         float | None,
@@ -81,18 +85,24 @@ def generate(
       nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt
       nextword generate runs/glm-tiny "The ___ of the ___ is returned." --beam 4
 
-    A model that writes pieces fills blanks: ___ with a few tokens, [sMASK] with sentences, [gMASK] with a long text.
+    A model that writes pieces fills blanks: ___ with a few tokens, \\[sMASK] with sentences, \\[gMASK] with more.
+    Of a model that makes a text from a source, the prompt is the source.
 
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
     With --file, prompts are drawn with the seed given, the next one, and so on.
     """
     from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop
+    from nextword.evaluation.translation import room_for
     from nextword.language_model import load
 
     if n_best is not None and beam is None:
         raise NextwordError("--n-best: this is for a beam, and none is asked for. Add --beam WIDTH.")
     if contrastive is not None and beam is not None:
         raise NextwordError("--beam and --contrastive are two ways to write. Give one of them.")
+    if beam is not None and (temperature or top_k or top_p != 1 or seed is not None):
+        raise NextwordError(
+            "--temperature, --top-k, --top-p and --seed are for drawing, and a beam draws nothing. Leave them out."
+        )
     if typical != 1 and (contrastive is not None or beam is not None or temperature == 0):
         raise NextwordError("--typical narrows what is drawn, but nothing is drawn here. Leave it out.")
     how: Decoding
@@ -109,15 +119,20 @@ def generate(
         how = Sample(drawn, top_k, top_p, seed, repetition, no_repeat, typical=typical, bias=added)
     if file is not None and not file.is_file():
         raise NextwordError(f"There is no file of prompts {file}.")
-    prompts = read_lines(file) if file else [prompt]
-    if not prompts:
-        raise NextwordError(f"{file} has no prompt in it.")
-    ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     lm: Any = load(run, device, precision)
+    onward = getattr(lm, "goes_on", True)
+    prompts = read_lines(file, blank=not onward) if file else [prompt]
+    if not any(one.strip() for one in prompts) and (file or not onward):
+        raise NextwordError(f"{file} has no prompt in it." if file else 'There is no source: generate RUN "TEXT".')
+    if contrastive is not None and not onward:
+        raise NextwordError("Contrastive search is for models that write on from a prompt. Use --beam, or draw.")
+    if length is None:
+        length = LENGTH if onward else room_for(lm, prompts)
+    ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
     plain = temperature is None and seed is None and not top_k and top_p == 1 and typical == 1
     blanks = getattr(lm, "writes_pieces", False) and any(map(lm.blanks, prompts))
     if (
-        isinstance(how, Sample) and plain and (blanks or not getattr(lm, "goes_on", True))
+        isinstance(how, Sample) and plain and (blanks or not onward)
     ):  # of a source, or in a blank, one wants what is right, not what varies
         how = Greedy(repetition, no_repeat, added)
     if blanks:
@@ -146,10 +161,11 @@ def generate(
         if isinstance(how, Sample) and seed is not None:
             how = replace(how, seed=(seed + at) % 2**63)
         some = prompts[at : at + AT_ONCE]
-        found = lm.generate_many(some, how, ending, overflow)
-        _note(lm, some)
-        for one, pieces in zip(some, found, strict=True):
-            results.append(_facts(one, pieces))
+        asked = [one for one in some if onward or one.strip()]  # of nothing, nothing is made
+        found = iter(lm.generate_many(asked, how, ending, overflow) if asked else ())
+        _note(lm, asked)
+        for one in some:
+            results.append(_facts(one, next(found) if onward or one.strip() else []))
             if not json:
                 _show((one if lm.goes_on else "") + _escaped(results[-1]["text"]) + "\n")
     if json:
@@ -162,7 +178,7 @@ def _rank(
     """The n best of each prompt: a line with the score for each of them, after the prompt if there are several."""
     results: list[dict[str, Any]] = []
     for at in range(0, len(prompts), AT_ONCE):
-        some = prompts[at : at + AT_ONCE]
+        some = [one for one in prompts[at : at + AT_ONCE] if lm.goes_on or one.strip()]
         found = lm.n_best_many(some, how, ending, n, overflow)
         _note(lm, some)
         for prompt, candidates in zip(some, found, strict=True):

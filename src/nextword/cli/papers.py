@@ -99,10 +99,10 @@ def _canon() -> list[dict[str, Any]]:
         cls = model_class(slug)
         can = []
         if all(hasattr(cls, name) for name in ("start", "step", "score")) or _has(cls, Autoregressive):
-            can += ["score", "next", "generate"]
+            can += ["score", "generate"] if getattr(cls, "conditional", False) else ["score", "next", "generate"]
         elif _has(cls, Infilling):
             can += ["score (pseudo)", "next"]
-        if _has(cls, Encoder):
+        if _has(cls, Encoder) and (not getattr(cls, "conditional", False) or getattr(cls, "two_sided", False)):
             can.append("embed")
         first = next((r for r in recipes if r.name.endswith("/tiny")), recipes[0])
         rows.append(

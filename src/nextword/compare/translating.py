@@ -12,6 +12,7 @@ from typing import Any
 from nextword.checkpoint import RunFolder
 from nextword.compare.examples import chosen, written
 from nextword.contract import Greedy, NextwordError
+from nextword.corpora.text_to_text import is_tasks
 from nextword.evaluation.translation import translate
 from nextword.objectives import of_pairs
 
@@ -22,6 +23,12 @@ SCORED = 1000  # pairs at most
 def translates(entries: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the entries of a plan are models that make a text from a source; all of them are, or none."""
     found = {entry["name"]: of_pairs(_objective(entry)) for entry in entries}
+    tasks = [entry["name"] for entry in entries if is_tasks(_data(entry))]
+    if tasks:
+        raise NextwordError(
+            f"{', '.join(tasks)} does tasks, each with a metric of its own: there is no one number to compare. "
+            "`nextword evaluate RUN` gives them all."
+        )
     if len(set(found.values())) > 1:
         these, those = ([name for name, pairs in found.items() if pairs is kind] for kind in (True, False))
         raise NextwordError(
@@ -48,6 +55,12 @@ def _objective(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return RunFolder.open(entry["run"]).recipe.phases[-1].objective
 
 
+def _data(entry: Mapping[str, Any]) -> str:
+    if "recipe" in entry:
+        return str(entry["recipe"]["phase"][-1].get("data") or "")
+    return str(RunFolder.open(entry["run"]).recipe.phases[-1].data)
+
+
 def examples(corpus: Any) -> list[dict[str, str]]:
     """Validation pairs for all models to translate; the test pairs where there are no others."""
     return chosen(corpus.documents("valid" if "valid" in corpus.splits else "test"))
@@ -56,7 +69,7 @@ def examples(corpus: Any) -> list[dict[str, str]]:
 def scored(lm: Any, corpus: Any, split: str, shown: Sequence[dict[str, str]]) -> dict[str, Any]:
     """Greedily: BLEU and chrF with their intervals, what the true targets cost, and the examples with their maps."""
     pairs = list(islice(corpus.documents(split), SCORED))
-    found = translate(lm, pairs, Greedy())
+    found = translate(lm, pairs, Greedy(), summaries=getattr(corpus, "summaries", False))
     flat: dict[str, Any] = {}
     for name, one in found.scores.items():
         flat |= {name: one["score"], f"{name}_low": one["low"], f"{name}_high": one["high"]}

@@ -76,7 +76,7 @@ def written_from(
 
     Those of like length are written side by side.
     """
-    lengths = [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]
+    lengths = _lengths(lm, sources)
     order = sorted(range(len(sources)), key=lambda i: -lengths[i])
     found = [""] * len(sources)
     for at in range(0, len(order), AT_ONCE):
@@ -86,6 +86,15 @@ def written_from(
             found[i] = "".join(piece.text for piece in pieces).strip()
         progress(at + len(group), len(order))
     return found
+
+
+def room_for(lm: Any, sources: Sequence[str]) -> int:
+    """Tokens that what becomes of any of these may have."""
+    return LONGER * max(_lengths(lm, sources), default=0) + MORE
+
+
+def _lengths(lm: Any, sources: Sequence[str]) -> list[int]:
+    return [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]
 
 
 def _scored(lm: Any, sources: Sequence[str], targets: Sequence[str], at: int) -> Any:

@@ -1,7 +1,7 @@
 """Blanks of any length, filled by a network that writes pieces, and exact likelihoods of what may stand in them.
 
     The ___ sat on the ___.       infill:  The old cat sat on the mat.      score_blanks, cloze:  log p of given pieces
-    Once upon a time [gMASK]      ___ is a few tokens; [sMASK] a sentence or several, [gMASK] the rest of a text
+    Once upon a time [gMASK]      ___ or [MASK] is a few tokens; [sMASK] sentences, [gMASK] the rest of a text
 
 Blanks are filled from left to right, each in sight of all that stands around it and of what fills those before
 (generation/pieces.py). A piece is a word or more of its own, whether there are spaces around the blank or not.
@@ -34,7 +34,7 @@ from nextword.tokens.marks import MASKS
 
 BLANK = "___"
 LONGEST = 16  # tokens of a piece that is guessed for one blank
-PLACES = re.compile("|".join(map(re.escape, (BLANK, *MASKS[1:]))))
+PLACES = re.compile("|".join(("_{3,}", *map(re.escape, MASKS))))
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,13 @@ class Pieced:
 
     def _gapped(self, parts: Sequence[str], masks: Sequence[str]) -> Gapped:
         marks = self.network.pieces
-        kinds = dict(zip((BLANK, *MASKS[1:]), marks.masks, strict=True))
+        kinds = dict(zip(MASKS, marks.masks, strict=True))
         for part in parts:
             self._check(part)
         ids, places = [marks.begin, *self._ids(parts[0], first=True)], []
         for mask, part in zip(masks, parts[1:], strict=True):
             places.append(len(ids))
-            ids += [kinds[mask], *self._ids(part)]
+            ids += [kinds[MASKS[0] if mask.startswith("_") else mask], *self._ids(part)]
         if len(ids) > self.network.window:
             raise NextwordError(
                 f"The text has {len(ids):,} tokens with its blanks, and the window holds {self.network.window:,}. "

@@ -238,10 +238,10 @@ class GLM(CausalNetwork):
 
     def _at_once(self, ids: Tensor, positions: Tensor, seen: Tensor) -> list[Tensor]:
         """(B, T), (B, T, 2), (B or 1, T, T) → every layer."""
-        if not positions.is_cuda and positions.numel() and int(positions.max()) > self.window:
+        if not positions.is_cuda and positions.numel() and int(positions.max()) > self.window:  # a GPU is not asked
             raise NextwordError(
-                f"A position of {int(positions.max())}, but the window is {self.window}: cut the text into pieces of "
-                "at most that length (--set phase.0.batches.length=…)."
+                f"A position of {int(positions.max())}, but the window is {self.window}: the text, or what stands in a "
+                "blank, is too long. Shorten it; in training, --set phase.0.batches.length=… (at most the window)."
             )
         x = self._entered(self._embedded(ids), positions[..., 0], positions[..., 1])
         return self._through(x, seen.unsqueeze(1), None, None)[0]

@@ -41,16 +41,16 @@ class FixedStep:
         self.memory = memory.new_zeros(sources, *memory.shape[1:4], length, memory.shape[5])
         self.seen = torch.zeros(sources, 1, 1, length, dtype=torch.bool, device=past.device)
         self.kept = past.new_zeros(rows, *past.shape[1:4], places, past.shape[5])
-        bias = network.decoder.distances(places, places)  # (H, query, key)
-        later = torch.ones(places, places, dtype=torch.bool, device=past.device).triu(1)
-        bias = bias.masked_fill(later, float("-inf")).to(past.dtype)
-        self.bias = bias.transpose(0, 1).unsqueeze(2).contiguous()  # (query, H, 1, key)
+        heads = past.shape[3]
+        self.bias = past.new_zeros(places, heads, 1, places)  # of each query
         self.log_probs: Tensor | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: weakref.ref[Tensor] | None = None  # what was written, in the state that was returned last
+        self.written = 0  # its length
 
     def owns(self, state: State) -> bool:
-        return bool(state["past"].data_ptr() == self.kept.data_ptr()) and len(state["past"]) == self.key[0]
+        """Whether this is the state that was returned last: one from before was written over since."""
+        return bool(state["past"].data_ptr() == self.kept.data_ptr()) and state["length"] == self.written
 
     def free(self) -> bool:
         """Nobody has the state any more that was returned last."""
@@ -59,6 +59,7 @@ class FixedStep:
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         if not self.owns(state):
             self._take_in(state)
+        self.written = state["length"] + 1
         self.last.copy_(last)
         if not self.last.is_cuda:
             self.log_probs = self.work()
@@ -94,8 +95,13 @@ class FixedStep:
             self.seen.zero_()[..., :size] = True
         else:
             self.seen.copy_(F.pad(there, (0, self.seen.shape[-1] - size))[:, None, None, :])
-        self.kept[:, :, :, :, :length].copy_(state["past"][:, :, :, :, :length])
+        if state["past"].data_ptr() != self.kept.data_ptr():
+            self.kept[:, :, :, :, :length].copy_(state["past"][:, :, :, :, :length])
         self.length.fill_(length)
+        places = self.key[3]  # the distances' numbers may have been trained since the last text
+        bias = self.network.decoder.distances(places, places)  # (H, query, key)
+        later = torch.ones(places, places, dtype=torch.bool, device=bias.device).triu(1)
+        self.bias.copy_(bias.masked_fill(later, float("-inf")).transpose(0, 1).unsqueeze(2))
 
     def _record(self) -> None:
         length = self.length.clone()

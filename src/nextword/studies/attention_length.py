@@ -44,10 +44,10 @@ CLAIM = Claim(
 )
 SYMBOLS, PAIRS = "symbols", "pairs"
 NETWORKS = {NONE: "without", LOOKING: "with attention"}
-FULL = Size(steps=300, length=32, longest=48, held=400)
+FULL = Size(steps=600, length=30, longest=44, held=400)
 QUICK = Size(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
 LARGE = Size(pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000)
-COPYING, QUICK_COPYING = Size(width=48, steps=300, rate=1e-2), Size(width=24, steps=60, rate=1e-2)
+COPYING, QUICK_COPYING = Size(width=48, steps=400, rate=1e-2), Size(width=24, steps=60, rate=1e-2)
 DRAWN = Lengths(2, 20)  # symbols of a sequence that is learnt from
 ASKED = (4, 8, 12, 16, 20)
 NATS, QUALITY = "nats", "quality"

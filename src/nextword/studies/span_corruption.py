@@ -48,7 +48,7 @@ CLAIM = Claim(
 )
 SPANS, PLAIN, NOTHING = "spans", "plain", "nothing"
 VERSES, BOOKS = "target from source", "book of a verse"
-FULL = Size(pieces=800, width=64, rows=24, length=48, longest=60, steps=600, rate=0.05, held=200)
+FULL = Size(pieces=800, width=64, rows=24, length=48, longest=60, steps=500, rate=0.05, held=200)
 QUICK = Size(pieces=500, width=32, rows=8, length=32, longest=40, steps=40, rate=0.05, held=60)
 LARGE = Size(pieces=8000, width=384, rows=64, length=128, longest=128, steps=6000, rate=0.01, held=1000)
 TUNING, QUICK_TUNING, LARGE_TUNING = (600, 120), (60, 20), (4000, 1000)  # examples of a task, and steps

@@ -61,7 +61,8 @@ def train(
     elif tokenizer is None:
         tokenizer = learn_tokenizer(recipe, corpora[0], progress)
     network = build(recipe, tokenizer)
-    furnish(network)
+    if not run or not run.begun:  # what goes on has it in its state
+        furnish(network)
     streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
     texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
