@@ -149,10 +149,16 @@ def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: in
     from nextword.cli.translations import measure, show
     from nextword.contract import Greedy, NextwordError
     from nextword.corpora import open_parallel
+    from nextword.objectives import of_pairs
 
     own = folder.recipe.phases[-1].data
     if not data and not own:
         raise NextwordError(f"{folder.path} names no pairs of its own, for it was not trained here. Give --data.")
+    if not data and not of_pairs(folder.recipe.phases[-1].objective):
+        raise NextwordError(
+            f"{folder.path} was trained to mend plain texts, of which it models none: there is no number to give. Give "
+            "it pairs or tasks to do (--data), after a training on such (docs/text-to-text.md)."
+        )
     corpus = open_parallel(data or own, whole=bool(data and data != own))
     if members := getattr(corpus, "members", ()):
         from nextword.evaluation.text_to_text import split_of

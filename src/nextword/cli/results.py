@@ -14,6 +14,7 @@ from nextword.infinity import number
 
 def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Score a freshly trained run on its held-out text, write its card, and say what came out."""
+    from nextword.card import write_card
     from nextword.corpora import open_corpus, open_parallel
     from nextword.language_model import load
     from nextword.objectives import of_pairs
@@ -34,8 +35,6 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
         result = translations.measure(lm, run, corpus, split, Greedy(), quiet) | can
     else:
         result = measure(lm, run, corpus, split, quiet=quiet) | can
-    from nextword.card import write_card
-
     write_card(run)
     return result
 

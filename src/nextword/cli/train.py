@@ -88,8 +88,11 @@ def train(
         (translations.show if pairs else show)(result)
         generates = "generate" in result["can"]
         use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
-        if generates and "next" not in result["can"]:  # it writes from a source
-            use = f'generate {folder} "The king went up" --temperature 0'
+        if generates and "next" not in result["can"] and not pairs:
+            console.print(
+                "· it writes what was taken out of texts; pairs or tasks make it useful (docs/text-to-text.md)"
+            )
+            return
         if pairs:
             use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
         console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)
