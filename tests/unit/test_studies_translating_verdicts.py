@@ -198,7 +198,7 @@ TINY = Size(pieces=280, width=12, rows=8, length=60, longest=60, steps=3, held=6
 STUDIES = {
     "reversed-source": {"QUICK": TINY, "QUICK_COPYING": TINY},
     "attention-length": {"QUICK": TINY, "QUICK_COPYING": TINY},
-    "beam-size": {"QUICK": TINY, "WIDTHS": (1, 5, 10, 50)},
+    "beam-size": {"QUICK": Size(280, 12, 8, 60, 20, 3, held=40), "WIDTHS": (1, 5, 10, 50)},
     "teacher-forcing": {"QUICK": TINY, "QUICK_MODEL": TINY, "corpus_for": lambda data: open_corpus("python")},
     "span-corruption": {"QUICK": Size(90, 12, 8, 24, 60, 3, held=50), "QUICK_TUNING": (20, 3)},
 }
@@ -229,11 +229,12 @@ def test_a_small_run_has_all_it_should(name: str, pairs: str, tmp_path: Path, mo
 
 def test_beams_of_a_trained_run(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam_size, "WIDTHS", (1, 5, 10, 50))
+    monkeypatch.setattr(beam_size, "QUICK_OF_A_RUN", 16)
     changes = [f"phase.0.data={pairs}", "tokenizer.size=280", "phase.0.steps=3"]
     list(train(load_recipe("seq2seq/tiny", changes), tmp_path / "run", device="cpu"))
     finding = run("beam-size", find_study("beam-size"), Settings(run=str(tmp_path / "run"), quick=True))
     assert "the run run" in finding.conditions["data"]
-    assert "60 of 70 held-out pairs" in finding.conditions["data"]
+    assert "16 of 70 held-out pairs" in finding.conditions["data"]
     assert len(finding.tables["widths"].rows) == 8
     for _, _, *cells in finding.tables["widths"].rows:
         assert all(low <= middle <= high for middle, low, high in cells)  # of its texts: one run has no seeds

@@ -209,13 +209,13 @@ def judge(tables: Tables) -> list[Part]:
         Part(
             f"A beam of {MIDDLE} translates better than greedy search.",
             judged(above(gain)),
-            f"A beam of {MIDDLE} is {_side(gain)} of greedy search in BLEU.",
+            f"A beam of {MIDDLE} is {_side(gain)} greedy search in BLEU.",
             f"95 %: {ranged(gain, 2)}",
         ),
         Part(
             f"A beam of {WIDEST} translates no better than one of {ENOUGH}, to within {NEAR:g} of BLEU.",
             judged(below(wide, NEAR)),
-            f"A beam of {WIDEST} is {_side(wide)} of one of {ENOUGH}.",
+            f"A beam of {WIDEST} is {_side(wide)} one of {ENOUGH}.",
             f"95 %: {ranged(wide, 2)}",
         ),
         Part(
@@ -236,14 +236,14 @@ def judge(tables: Tables) -> list[Part]:
         Part(
             f"Divided by length, scores make a beam of {WIDEST} better.",
             judged(above(evened)),
-            f"Ranked by length, a beam of {WIDEST} is {_side(evened)} of the same ranked by probability alone.",
+            f"Ranked by length, a beam of {WIDEST} is {_side(evened)} the same ranked by probability alone.",
             f"95 %: {ranged(evened, 2)}",
             decides=False,
         ),
         Part(
             f"Divided by length, a beam of {WIDEST} is better than one of {ENOUGH}.",
             judged(above(level)),
-            f"Both ranked by length, one of {WIDEST} is {_side(level)} of one of {ENOUGH}.",
+            f"Both ranked by length, one of {WIDEST} is {_side(level)} one of {ENOUGH}.",
             f"95 %: {ranged(level, 2)}",
             decides=False,
         ),
@@ -251,4 +251,4 @@ def judge(tables: Tables) -> list[Part]:
 
 
 def _side(cell: Sequence[Any]) -> str:
-    return f"{abs(cell[0]):.2f} {'ahead' if cell[0] > 0 else 'behind'}"
+    return f"{abs(cell[0]):.2f} {'ahead of' if cell[0] > 0 else 'behind'}"
