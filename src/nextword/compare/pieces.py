@@ -22,7 +22,8 @@ def amount(heading: str, write: Callable[[float], str] = whole, key: str = "") -
             return NONE
         return NAME if value == math.inf else write(value)
 
-    return heading[:1].upper() + heading[1:], "n", cell
+    named = any(letter.isupper() for letter in heading)  # chrF is called so
+    return heading if named else heading.capitalize(), "n", cell
 
 
 def told(heading: str, key: str = "", css: str = "") -> Column:

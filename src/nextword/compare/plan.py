@@ -75,7 +75,7 @@ class Plan:
             "data": self.facts.get("data", {"name": self.data}),
             "tokenizer": self.facts.get("tokenizer"),
             "budget": {
-                "minutes": self.minutes,
+                "minutes": self.minutes if any("recipe" in entry for entry in self.entries) else None,
                 "device": device,
                 "threads": torch.get_num_threads(),
                 "machine": machine,

@@ -111,7 +111,11 @@ def compared(written: Sequence[str], targets: Sequence[str]) -> dict[str, dict[s
     for name, (kind, options) in METRICS.items():
         metric = getattr(metrics, kind)(**options)
         again = {"n_bootstrap": RESAMPLED} if len(written) > 1 else {}
-        score: Any = metric.corpus_score(list(written), [list(targets)], **again)
+        given = list(written), [list(targets)]
+        try:
+            score: Any = metric.corpus_score(*given, **again)
+        except TypeError:  # where resamplings score exactly 0, sacrebleu averages two kinds of numbers, and cannot
+            score = metric.corpus_score(*given)
         ci, middle = float(getattr(score, "_ci", -1.0)), float(getattr(score, "_mean", score.score))
         bounds = {"low": middle - ci, "high": middle + ci} if ci >= 0 else {"low": None, "high": None}
         found[name] = {"score": float(score.score), **bounds, "signature": str(metric.get_signature())}
