@@ -31,6 +31,7 @@ STUDIES = {
     "beam-size": "nextword.studies.beam_size",
     "teacher-forcing": "nextword.studies.teacher_forcing",
     "span-corruption": "nextword.studies.span_corruption",
+    "blanks": "nextword.studies.blanks",
 }
 
 
