@@ -39,6 +39,17 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
     return result
 
 
+def about(lm: Any, run: Any, corpus: Any, split: str) -> dict[str, Any]:
+    """What every result begins with: which run, on what."""
+    return {
+        "slug": run.recipe.slug,
+        "run": str(run.path),
+        "data": corpus.name,
+        "split": split,
+        "parameters": lm.parameters,
+    }
+
+
 def measure(
     lm: Any,
     run: Any,
@@ -61,11 +72,7 @@ def measure(
         stream = prepare(corpus, split, lm.tokenizer)
         evaluation = evaluate_stream(lm, stream, context, stride, update, method, limit)
     result = {
-        "slug": run.recipe.slug,
-        "run": str(run.path),
-        "data": corpus.name,
-        "split": split,
-        "parameters": lm.parameters,
+        **about(lm, run, corpus, split),
         **evaluation.as_dict(),
     }
     event = "evaluation" if method is None else "adapted"

@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextword.cli.console import console, progress_bar
-from nextword.cli.results import table
+from nextword.cli.results import about, table
 
 HEADS = {
     "bleu": "BLEU",
@@ -35,11 +35,7 @@ def measure(
     with progress_bar(f"translating {corpus.name} {split}", quiet=quiet) as update:
         found = translate(lm, pairs, how, update, getattr(corpus, "summaries", False))
     result = {
-        "slug": run.recipe.slug,
-        "run": str(run.path),
-        "data": corpus.name,
-        "split": split,
-        "parameters": lm.parameters,
+        **about(lm, run, corpus, split),
         "decoding": told(how),
         **found.as_dict(),
     }
@@ -67,11 +63,7 @@ def _measure_tasks(lm: Any, run: Any, corpus: Any, split: str, how: Any, quiet: 
             shown = SHOWN if len(members) == 1 else 1
             done.append(do_task(lm, member, chosen, how, limit, shown, update))
     result = {
-        "slug": run.recipe.slug,
-        "run": str(run.path),
-        "data": corpus.name,
-        "split": split,
-        "parameters": lm.parameters,
+        **about(lm, run, corpus, split),
         "decoding": told(how),
         "pairs": sum(one.pairs for one in done),
         "tasks": [one.as_dict() for one in done],
