@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.layers.deferred import Deferred, Mixture
+from nextword.layers.deferred import Deferred, Energies, Mixture
 
 
 def walked(multiply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -78,3 +78,21 @@ def test_in_16_bits_and_without_gradients() -> None:
         assert (mine - theirs).norm() <= 0.05 * theirs.norm()
     with torch.no_grad():
         assert torch.equal(Deferred(w, b)(x), F.linear(x, w, b))
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+@pytest.mark.parametrize("frozen", [None, 0, 1, 2])
+def test_keys_that_are_compared_at_every_step(frozen: int | None, asked: int) -> None:
+    torch.manual_seed(5)
+    query, keys, score = (torch.randn(shape, dtype=torch.float64) for shape in ((2, asked, 3), (2, 6, 3), (3,)))
+    inputs = [t.requires_grad_() for i, t in enumerate((query, keys, score)) if i != frozen]
+
+    def plain(q: Tensor) -> Tensor:
+        return torch.tanh(q.unsqueeze(2) + keys.unsqueeze(1)) @ score
+
+    def asking(energies: Callable[[Tensor], Tensor]) -> Tensor:
+        return walked(lambda q: energies(q).softmax(-1) @ keys.detach(), query)
+
+    want = torch.autograd.grad(asking(plain), inputs)
+    for mine, theirs in zip(torch.autograd.grad(asking(Energies(keys, score)), inputs), want, strict=True):
+        torch.testing.assert_close(mine, theirs)

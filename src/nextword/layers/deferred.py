@@ -8,6 +8,7 @@ Here each step only notes what went in and what came back, and when all steps ar
 
 Deferred     x → x Wᵀ + b, the weights being those of a layer
 Mixture      weights (B, T, S) → Σ_s weights_s · memory_s, the memory (B, S, M) being that of a source
+Energies     queries (B, T, D) → vᵀ tanh(query + key_s) (B, T, S), the keys (B, S, D) being those of a source
 """
 
 from __future__ import annotations
@@ -49,6 +50,60 @@ class Mixture:
         if self.noted is None:
             return weights @ self.memory
         return _Mixed.apply(weights, self.memory, self.noted)
+
+
+class Energies:
+    """Sums take the place of notes here: what would be noted is S times as large as what is asked."""
+
+    def __init__(self, keys: Tensor, score: Tensor) -> None:
+        self.keys, self.score = keys, score
+        self.sums: list[Tensor] | None = None
+        if torch.is_grad_enabled() and (keys.requires_grad or score.requires_grad):
+            self.sums = []
+            self.keys, self.score = _Keys.apply(keys, score, self.sums)
+
+    def __call__(self, query: Tensor) -> Tensor:
+        if self.sums is None:
+            return torch.tanh(query.unsqueeze(2) + self.keys.unsqueeze(1)) @ self.score
+        return _Energy.apply(query, self.keys, self.score, self.sums)
+
+
+class _Keys(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, keys: Tensor, score: Tensor, sums: list[Tensor]) -> Any:
+        ctx.sums, ctx.kinds = sums, (keys.dtype, score.dtype)
+        ctx.set_materialize_grads(False)
+        return keys.view_as(keys), score.view_as(score)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *none: Any) -> Any:
+        keys, score = (part.to(kind) for part, kind in zip(ctx.sums, ctx.kinds, strict=True))
+        ctx.sums.clear()
+        return keys, score, None
+
+
+class _Energy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, score: Tensor, sums: list[Tensor]) -> Tensor:
+        bent = torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1))  # (B, T, S, D)
+        ctx.save_for_backward(bent, score)
+        ctx.sums, ctx.kind = sums, query.dtype
+        return bent @ score
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, de: Tensor) -> Any:
+        bent, score = ctx.saved_tensors
+        of_score = de.reshape(-1) @ bent.to(de.dtype).flatten(0, 2)
+        d = torch.ops.aten.tanh_backward(de.unsqueeze(-1) * score.to(de.dtype), bent.to(de.dtype))
+        of_keys = d.squeeze(1) if d.shape[1] == 1 else d.sum(1)
+        if ctx.sums:
+            ctx.sums[0] += of_keys
+            ctx.sums[1] += of_score
+        else:
+            ctx.sums[:] = of_keys, of_score
+        return d.sum(2).to(ctx.kind), None, None, None
 
 
 class _Weights(torch.autograd.Function):

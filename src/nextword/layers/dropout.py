@@ -39,7 +39,19 @@ def connections(weight: Tensor, share: float, training: bool) -> Tensor:
         return weight
     if weight.device.type != "cpu" or weight.numel() < MANY:
         return F.dropout(weight, share)
-    return weight * (_bits(weight.shape) >= share * 2**16 - 2**15).to(weight.dtype).mul_(1 / (1 - share))
+    return weight * _kept(weight, share)
+
+
+def dropped(x: Tensor, share: float, training: bool) -> Tensor:
+    """Single numbers, each by itself: `F.dropout`, and on the CPU faster."""
+    if not training or not share or x.device.type != "cpu" or x.numel() < MANY:
+        return F.dropout(x, share, training)
+    return x * _kept(x, share)
+
+
+def _kept(like: Tensor, share: float) -> Tensor:
+    """From random bits on the CPU: 0, or what keeps the expectation."""
+    return (_bits(like.shape) >= share * 2**16 - 2**15).to(like.dtype).mul_(1 / (1 - share))
 
 
 def _mask(like: Tensor, share: float) -> Tensor:

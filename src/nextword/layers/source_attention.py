@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.contract import NextwordError
-from nextword.layers.deferred import Deferred, Mixture
+from nextword.layers.deferred import Deferred, Energies, Mixture
 
 SCORES = ("general", "dot")
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -44,12 +44,11 @@ class Additive(Looking):
         return self.key(memory)
 
     def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
-        asked, scored = Deferred(self.query.weight, self.query.bias), Deferred(self.score.unsqueeze(0))
-        mixture, keys = Mixture(memory), keys.unsqueeze(1)
+        asked, energies = Deferred(self.query.weight, self.query.bias), Energies(keys, self.score)
+        mixture = Mixture(memory)
 
         def look(query: Tensor) -> tuple[Tensor, Tensor]:
-            e = scored(torch.tanh(asked(query).unsqueeze(2) + keys)).squeeze(-1)  # (B, T, S)
-            return weighted(e, mixture, there)
+            return weighted(energies(asked(query)), mixture, there)
 
         return look
 

@@ -29,11 +29,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.layers.both_ways import backwards, both_ways, packed
 from nextword.layers.deferred import Deferred
+from nextword.layers.dropout import dropped
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
 from nextword.layers.source_attention import Additive, Look, Multiplicative
@@ -81,12 +82,9 @@ class Encoder(nn.Module):
         outputs, ends = [], []
         lengths = lengths.cpu()
         for i, layer in enumerate(self.layers):
-            x = F.dropout(x, self.dropout, self.training) if i else x
-            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            y, end = layer(packed)
-            x, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
-            memory = end if isinstance(end, tuple) else (end,)
-            ends.append(tuple(m.transpose(0, 1).flatten(1) for m in memory))  # both directions side by side
+            x = dropped(x, self.dropout, self.training) if i else x
+            x, end = (packed if x.is_cuda else both_ways)(layer, x, lengths)  # type: ignore[arg-type]
+            ends.append(end)
             outputs.append(x)
         return outputs, ends
 
@@ -172,11 +170,11 @@ class Seq2Seq(CausalNetwork):
                 "that reads it (`nextword papers`)."
             )
         there = _there(source)
-        ids = _reversed(source.ids, there) if self.config.reverse else source.ids
+        ids = backwards(source.ids, there.sum(1)) if self.config.reverse else source.ids
         outputs, ends = self._encoded(self.of_source(ids), there)
         state: dict[str, Any] = {"cells": self.bridge(ends) if self.bridge else tuple(ends)}
         if self.look is not None:
-            memory = F.dropout(outputs[-1], self.config.dropout, self.training)
+            memory = dropped(outputs[-1], self.config.dropout, self.training)
             state |= {"memory": memory, "keys": self.look.keys(memory), "there": there}
             state |= {"covered": (~there).to(memory.dtype)}
             if self.config.attention == "luong" and self.config.feeding:
@@ -196,7 +194,7 @@ class Seq2Seq(CausalNetwork):
         return state["covered"]
 
     def _encoded(self, x: Tensor, there: Tensor) -> tuple[list[Tensor], list[Memory]]:
-        return self.encoder(F.dropout(x, self.config.dropout, self.training), there.sum(1))
+        return self.encoder(dropped(x, self.config.dropout, self.training), there.sum(1))
 
     # -------------------------------------------------------------------------------------------- the target
 
@@ -212,7 +210,7 @@ class Seq2Seq(CausalNetwork):
 
     def _decoded(self, inputs: Inputs, state: State) -> tuple[list[Tensor], Tensor, State]:
         state = dict(self.begin(inputs.source) if state is None else state)
-        x = F.dropout(self.embedding(inputs.ids), self.config.dropout, self.training)
+        x = dropped(self.embedding(inputs.ids), self.config.dropout, self.training)
         if self.config.attention == "bahdanau":
             h, weights, state["cells"] = self._looking_before(x, state)
         elif self.config.attention == "luong" and self.config.feeding:
@@ -222,7 +220,7 @@ class Seq2Seq(CausalNetwork):
             h, weights, state["cells"] = self._at_once(x, state)
         if self.look is not None:
             state["covered"] = state["covered"] + weights.detach().sum(1)
-        return [x, F.dropout(h, self.config.dropout, self.training)], weights, state
+        return [x, dropped(h, self.config.dropout, self.training)], weights, state
 
     def _at_once(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Nothing of the attention goes into the next step: time after time in one kernel, then one look for all."""
@@ -263,7 +261,7 @@ class Seq2Seq(CausalNetwork):
         return list(self.layers)  # type: ignore[arg-type]
 
     def _dropped(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return dropped(x, self.config.dropout, self.training)
 
 
 class _Stepper:
@@ -297,10 +295,3 @@ class _Stepper:
 
 def _there(source: Inputs) -> Tensor:
     return torch.ones_like(source.ids, dtype=torch.bool) if source.padding is None else source.padding
-
-
-def _reversed(ids: Tensor, there: Tensor) -> Tensor:
-    """Each row backwards, padding left where it is."""
-    at = torch.arange(ids.shape[1], device=ids.device)
-    back = there.sum(1, keepdim=True) - 1 - at
-    return ids.gather(1, torch.where(back >= 0, back, at))

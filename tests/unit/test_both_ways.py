@@ -1,0 +1,57 @@
+"""Rows from both sides, written out for the CPU, against torch's kernel over packed rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nextword.layers.both_ways import backwards, both_ways, packed
+from nextword.layers.dropout import MANY, dropped
+
+LENGTHS = torch.tensor([9, 1, 4, 6])
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_as_torch_computes_packed_rows(kind: type[nn.RNNBase], both: bool) -> None:
+    torch.manual_seed(0)
+    layer = kind(5, 7, batch_first=True, bidirectional=both).double()
+    x = torch.randn(4, 9, 5, dtype=torch.double, requires_grad=True)
+    found = []
+    for way in (both_ways, packed):
+        y, ends = way(layer, x, LENGTHS)
+        draw = torch.Generator().manual_seed(1)
+        asked = sum((part * torch.randn(part.shape, generator=draw).double()).sum() for part in (y, *ends))
+        found.append([y, *ends, *torch.autograd.grad(asked, [x, *layer.parameters()])])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_padding_is_never_read() -> None:
+    torch.manual_seed(0)
+    layer = nn.GRU(5, 7, batch_first=True, bidirectional=True)
+    x = torch.randn(4, 9, 5)
+    other = torch.where(torch.arange(9)[None, :, None] < LENGTHS[:, None, None], x, 100 * torch.randn(4, 9, 5))
+    for one, two in zip(*(nested(both_ways(layer, each, LENGTHS)) for each in (x, other)), strict=True):
+        assert torch.equal(one, two)
+
+
+def nested(found: tuple[torch.Tensor, tuple[torch.Tensor, ...]]) -> list[torch.Tensor]:
+    return [found[0], *found[1]]
+
+
+def test_backwards_leaves_padding_in_place() -> None:
+    ids = torch.tensor([[1, 2, 3, 0], [4, 5, 0, 0]])
+    assert backwards(ids, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
+
+
+def test_dropped_keeps_the_share_and_the_expectation() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(16 * MANY, requires_grad=True)
+    y = dropped(x, 0.3, True)
+    assert set(y.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
+    assert (y == 0).float().mean().item() == pytest.approx(0.3, abs=2e-3)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    assert dropped(x, 0.3, False) is x or torch.equal(dropped(x, 0.3, False), x)
