@@ -13,7 +13,7 @@ from torch import nn
 import nextword
 from nextword.contract import IGNORE, Inputs, NextwordError, Vocabulary
 from nextword.layers.eight_bits import EightBits, Sums, narrow, product, rounded
-from nextword.layers.products import SOME, Product
+from nextword.layers.products import LARGE, MORE, SOME, Product
 from nextword.models import count_parameters
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
@@ -23,10 +23,13 @@ from nextword.weights import convert
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, SOME.start, SOME.stop - 1, SOME.stop, 50])
+@pytest.mark.parametrize("rows", [0, 1, 2, SOME.start, SOME.stop - 1, MORE.start, MORE.stop - 1, MORE.stop])
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("large", [1, LARGE])
 @torch.no_grad()
-def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool) -> None:
+def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nextword.layers.products.LARGE", large)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.manual_seed(0)
     layer = Product(13, 29, bias=bias)
     for x in (torch.randn(rows, 13), torch.randn(1, rows, 13), torch.randn(rows, 1, 13)):
