@@ -22,7 +22,7 @@ LEVELS = [
     {"objectives", "generation"},
     {"recipe"},
     {"checkpoint"},
-    {"training", "weights", "card", "writing", "embedding"},
+    {"training", "weights", "card", "writing", "mending", "embedding"},
     {"infilling", "predicting", "conditional"},
     {"language_model"},
     {"evaluation", "transfer", "lens"},

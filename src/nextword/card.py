@@ -9,7 +9,7 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import PSEUDO
 from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.infinity import infinite, number
-from nextword.objectives import of_pairs
+from nextword.objectives import mends, of_pairs
 
 EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
 
@@ -21,6 +21,9 @@ def write_card(run: RunFolder) -> None:
         return
     if of_pairs(recipe.phases[-1].objective):
         _pairs_card(run)
+        return
+    if mends(recipe.phases[-1].objective):
+        _mending_card(run)
         return
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
@@ -138,6 +141,46 @@ def _pairs_card(run: RunFolder) -> None:
         "import nextword",
         f'lm = nextword.load("{run.path}")',
         f'"".join(piece.text for piece in lm.generate("{source}"))',
+        "```",
+    ]
+    run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _mending_card(run: RunFolder) -> None:
+    """Of a run that writes what was taken out of texts."""
+    recipe, manifest = run.recipe, run.manifest
+    phase = recipe.phases[-1]
+    share = 100 * phase.objective.get("share", 0.15)
+    ends = [line for line in run.read_log() if line.get("event") == "end" and "valid" in line]
+    nats = f"{ends[-1]['valid']:.4f}" if ends else "not known"
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"A `{recipe.slug}` model that writes what is missing from a text. It models no text by itself, so it has no "
+        "bits per byte; pairs or tasks teach it more (`init`, docs/text-to-text.md).",
+        "",
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_settings(recipe.tokenizer)}",
+        f"- trained on sources of {phase.batches.get('length')} tokens, of whose texts {share:g} % were taken out in "
+        f"spans of {phase.objective.get('mean', 3.0):g} on average",
+        *(f"- data ({name}): {where}" for name, where in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}",
+        "",
+        "## Numbers",
+        "",
+        f"- nats a token of what was taken out of held-out text, sentinels included: {nats}",
+        "",
+        "## Use",
+        "",
+        "```",
+        f'nextword generate {run.path} "The ___ of the ___ is" --beam 4',
+        "```",
+        "",
+        "```python",
+        "import nextword",
+        f'lm = nextword.load("{run.path}")',
+        'lm.infill("The ___ of the ___ is")[0].text',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.sequences import SENTINEL, padded
+from nextword.batching.sequences import padded
 from nextword.checkpoint import RunFolder
 from nextword.contract import (
     EXACT,
@@ -40,15 +40,22 @@ from nextword.contract import (
     Tokenizer,
     Unsupported,
 )
-from nextword.corpora.text_to_text import is_tasks, prefixes
+from nextword.corpora.text_to_text import denoises, is_tasks, prefixes
 from nextword.embedding import Embedding
+from nextword.mending import Mending
 from nextword.models import count_parameters
+from nextword.objectives import of_pairs
+from nextword.tokens.marks import SENTINEL
 from nextword.writing import TOGETHER, Candidate, Writing
 
 WINDOW = 1024  # tokens of a text that are embedded at once
 REFUSED = (
     "This model makes a text from a source, such as a translation, and has no {}: it models no text by itself. Use "
     "`nextword generate RUN SOURCE`, or a model that reads from left to right."
+)
+MENDS = (
+    "This model writes what is missing from a text, all of it at once, and has no {}. Use "
+    '`nextword generate RUN "The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
 )
 
 
@@ -61,7 +68,7 @@ class Alignment:
     weights: np.ndarray  # (T, S), rows add up to one
 
 
-class Conditional(Writing, Embedding):
+class Conditional(Writing, Mending, Embedding):
     """A network whose encoder knows words in their context for their own sake (its `two_sided`) embeds texts, too."""
 
     kind = EXACT
@@ -78,7 +85,8 @@ class Conditional(Writing, Embedding):
         self.looks = hasattr(network, "attention") and getattr(network, "look", None) is not None
         self._unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
         self._marked = any(name.startswith(SENTINEL) for name in tokenizer.special)
-        self.longest, self.prefixes = _trained(name)
+        self.longest, self.prefixes, mends = _trained(name)
+        self.mends = self._marked and mends
 
     @property
     def device(self) -> torch.device:
@@ -141,10 +149,10 @@ class Conditional(Writing, Embedding):
         return tuple(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace") for id in ids)
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> Any:
-        raise Unsupported(REFUSED.format("next words"))
+        raise Unsupported((MENDS if self.mends else REFUSED).format("next words"))
 
     def fill(self, text: str, k: int = 10, tokens: bool = False) -> Any:
-        raise Unsupported(REFUSED.format("words for a blank"))
+        raise Unsupported((MENDS if self.mends else REFUSED).format("words for a blank by themselves"))
 
     def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Any:
         if "embed" not in self.can:
@@ -244,12 +252,7 @@ class Conditional(Writing, Embedding):
         return sum(len(one) + 1 > self.longest for one in self.tokenizer.encode_batch(list(sources)))
 
     def _encoded(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
-        for prompt in prompts if self._marked else ():
-            if SENTINEL in prompt:
-                raise NextwordError(
-                    f"The text {prompt[:40]!r} has {SENTINEL}…> in it, the name of a token that stands for a span "
-                    "taken out. In a text it would be read letter by letter. Remove it."
-                )
+        self._refuse_sentinels(prompts)
         found = [[*ids, self.end] for ids in super()._encoded(prompts, overflow)]
         for prompt, ids in zip(prompts, found, strict=True):
             if overflow == "error" and self.longest and len(ids) > self.longest:
@@ -259,15 +262,31 @@ class Conditional(Writing, Embedding):
                 )
         return found
 
+    def _refuse_sentinels(self, texts: Sequence[str]) -> None:
+        for text in texts if self._marked else ():
+            if SENTINEL in text:
+                raise NextwordError(
+                    f"The text {text[:40]!r} has {SENTINEL}…> in it, the name of a token that stands for a span "
+                    "taken out. In a text it would be read letter by letter. "
+                    + ("Write ___ for what is missing." if self.mends else "Remove it.")
+                )
+
     def _known(self, prompts: Sequence[str]) -> None:
         """Refuses sources that begin as those of no task of the run do."""
         for prompt in prompts if self.prefixes else ():
-            if not prompt.startswith(self.prefixes):
-                known = ", ".join(f"'{one}'" for one in self.prefixes)
+            if prompt.startswith(self.prefixes):
+                continue
+            near = next((one for one in self.prefixes if prompt.startswith(one.rstrip())), None)
+            if near is not None:
                 raise NextwordError(
-                    f"The source {prompt[:40]!r} begins with no prefix that this run was trained on. Say which task it "
-                    f"is: {known}."
+                    f"The source {prompt[:40]!r} begins with '{near.rstrip()}', but the prefix that this run was "
+                    f"trained on is '{near}', with a space and a text after it. Write '{near}…'."
                 )
+            known = ", ".join(f"'{one}'" for one in self.prefixes)
+            raise NextwordError(
+                f"The source {prompt[:40]!r} begins with no prefix that this run was trained on. Say which task it "
+                f"is: {known}."
+            )
 
     def _past(self, ids: list[int]) -> list[int]:
         return []
@@ -294,14 +313,19 @@ class Conditional(Writing, Embedding):
             order = order[rows:]
 
 
-def _trained(name: str) -> tuple[int, tuple[str, ...]]:
-    """Of the run folder of this name: tokens of its longest pairs, and its tasks' prefixes. Nothing where none is."""
+def _trained(name: str) -> tuple[int, tuple[str, ...], bool]:
+    """Of the run folder of this name: tokens of its longest pairs, its tasks' prefixes, and whether it last learnt to
+    write what was taken out of texts. Nothing is known where there is none; of one that others trained, anything may
+    be."""
     if not name or not (Path(name) / "recipe.toml").is_file():
-        return 0, ()
-    phase = RunFolder.open(name).recipe.phases[-1]
+        return 0, (), True
+    run = RunFolder.open(name)
+    phase = run.recipe.phases[-1]
+    mends = not of_pairs(phase.objective) or "converted" in run.manifest
     longest = phase.batches.get("length", 0) if phase.batches.get("kind") in ("sequences", "spans") else 0
     try:
-        known = prefixes(phase.data) if is_tasks(phase.data) else ()
+        tasks = is_tasks(phase.data)
+        known, mends = (prefixes(phase.data), mends or denoises(phase.data)) if tasks else ((), mends)
     except NextwordError:  # its file of tasks is no longer there
         known = ()
-    return int(longest), known
+    return int(longest), known, mends

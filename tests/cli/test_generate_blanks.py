@@ -72,6 +72,40 @@ def test_likelihoods_are_exact(js: Js, glm: Path, text: Path) -> None:
     assert result["kind"] == "exact"
 
 
+def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) -> None:
+    """As `next` does; what is not read stays in the text. `--overflow error` refuses it."""
+    long = "the king " * 60 + "___" + " of a land" * 60
+    found = cli("generate", glm, long, "--length", "4")
+    assert "were not read" in found.stderr
+    assert found.stdout.startswith("the king the king")
+    assert found.stdout.endswith(" of a land\n")
+    assert len(found.stdout.split()) >= len(long.split())
+    lm: Any = nextword.load(glm)
+    near, far = ("x " * n + "the king ___ of a land" + " x" * n for n in (40, 80))
+    assert lm.infill(near, stop=Stop(6))[0].blanks == lm.infill(far, stop=Stop(6))[0].blanks
+    assert lm.unread(far) - lm.unread(near) > 0
+    assert lm.unread("the ___") == 0
+    assert "Shorten it" in cli("generate", glm, long, "--overflow", "error", fails=True).stderr
+
+
+def test_a_line_without_a_blank_is_named(cli: Cli, glm: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text(f"{TEXT}\n\nno blank here\n")
+    assert "lines.txt, line 3: 'no blank here' has no blank" in " ".join(
+        cli("generate", glm, "--file", lines, fails=True).stderr.split()
+    )
+
+
+def test_texts_longer_than_the_window_are_refused_before_anything_is_trained(
+    cli: Cli, text: Path, tmp_path: Path
+) -> None:
+    more = ("--set", "phase.0.batches.length=99", "--set", "model.window=48")
+    told = cli("train", "glm/tiny", "--data", text, "--out", tmp_path / "run", *more, fails=True).stderr
+    assert "length = 99 tokens, but the network's window is 48" in " ".join(told.split())
+    assert "train:" not in told
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

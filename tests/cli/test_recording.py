@@ -13,6 +13,7 @@ from nextword.cli.recording import recorded
 from nextword.contract import NextwordError
 
 RECIPE = '[paper]\nslug = "bert"\ntitle = "T"\nauthors = "A"\nyear = 2019\n\n[[phase]]\nname = "task"\n'
+RAN = RECIPE.replace("[[phase]]", "[tokenizer]\n[model]\n[[phase]]\nsteps = 2")
 
 
 @pytest.fixture
@@ -25,9 +26,13 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def transfer(folder: Path, task: str, values: list[float], scratch: bool = False, by: str = "bert/finetune") -> None:
+def transfer(
+    folder: Path, task: str, values: list[float], scratch: bool = False, by: str = "bert/finetune", **others: float
+) -> None:
     folder.mkdir(parents=True)
-    results = [{"data": task, "metric": "accuracy", "dev": {"accuracy": v}, "source": "/a/path"} for v in values]
+    given = {"data": task, "metric": "accuracy", "source": "/a/path"}
+    tested = {split: {"accuracy": value} for split, value in others.items()}
+    results = [{**given, "dev": {"accuracy": v}, **tested} for v in values]
     found = {"recipe": by, "scratch": scratch, "name": task, "metric": "accuracy", "values": values, "results": results}
     (folder / "results.json").write_text(json.dumps(found))
 
@@ -56,11 +61,53 @@ def test_transfers_by_several_recipes_are_refused(recipes: Path, tmp_path: Path)
         recorded(tmp_path / "runs")
 
 
+def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
+    """The baseline of an experiment is a transfer by the same recipe: its values must not be averaged with the rest."""
+    path = recipes / "bert" / "finetune.toml"
+    path.write_text(RECIPE + '\n[task]\nfeatures = "both"\nwidth = 300\n')
+    runs = tmp_path / "runs"
+    for name, task in {"usual": 'features = "both"', "other": 'features = "glove"', "wide": "width = 64"}.items():
+        transfer(runs / name, "TREC-6", [0.9 if name == "usual" else 0.5], test=0.8)
+        (runs / name / "seed-0").mkdir()
+        (runs / name / "seed-0" / "recipe.toml").write_text(f'[task]\n{task}\nkind = "classify"\n')
+    _, measured = recorded(runs)
+    assert (measured["trec_6_accuracy"], measured["glove_trec_6_accuracy"]) == (90.0, 50.0)
+    assert (measured["width_64_trec_6_accuracy"], measured["glove_test_trec_6_accuracy"]) == (50.0, 80.0)
+    assert measured["split"] == "dev, and test where it says so"
+    lines = [json.loads(line) for line in path.with_name(measured["log"]).read_text().splitlines()]
+    assert [line.get("features") for line in lines] == ["glove", None, None]
+
+
+def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    manifest = {"format": 1, "recipe": "bert/hidden", "commit": "none"}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    pairs = {"event": "translated", "data": "d", "split": "test", "pairs": 2, "parameters": 7, "token_perplexity": 6.0}
+    events = [
+        {"event": "begin", "index": 0, "seconds": 0.0, "device": "cuda"},
+        {"event": "valid", "index": 0, "seconds": 4.0, "step": 400, "best": True},
+        {"event": "valid", "index": 0, "seconds": 8.0, "step": 800, "best": False},
+        {"event": "step", "index": 0, "seconds": 9.0, "step": 900, "of": 1200},
+        {**pairs, "decoding": "beam 1", "scores": {"bleu": {"score": 34.0}}},
+        {**pairs, "decoding": "beam 5", "scores": {"bleu": {"score": 36.123}}},
+        {**pairs, "decoding": "greedy", "scores": {"bleu": {"score": 1.0}}, "split": "valid"},
+        {**pairs, "decoding": "beam 5", "scores": {"bleu": {"score": 36.126}}},
+    ]
+    (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    _, measured = recorded(run)
+    assert (measured["bleu"], measured["beam_1_bleu"], measured["decoding"]) == (36.13, 34.0, "beam 5")
+    assert not any(key.startswith("greedy") for key in measured)  # that was another split
+    assert measured["stopped"] == "after 900 of 1,200 steps; weights of step 400, the best on validation"
+    assert "commit" not in measured
+
+
 def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     manifest = {"format": 1, "recipe": "bert/hidden", "data": {"train": "wiki"}, "finished": True, "commit": "c0ffee"}
     (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "recipe.toml").write_text(RAN)
     events = [
         {"event": "begin", "index": 0, "seconds": 0.0, "device": "cuda"},
         {"event": "step", "index": 0, "seconds": 3.0, "loss": 2.0},
@@ -72,6 +119,9 @@ def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, 
     assert name == "bert/hidden"
     assert {key: measured[key] for key in wanted} == wanted
     assert len((recipes / "bert" / "hidden.log.jsonl").read_text().splitlines()) == 2  # steps are left out
+    assert "stopped" not in measured
+    (run / "recipe.toml").write_text(RAN + 'data = "enwiki"\n')
+    assert recorded(run)[1]["data"] == "enwiki valid"  # its name, not where it lay on somebody's machine
     (run / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
     with pytest.raises(NextwordError, match="has not been evaluated"):
         recorded(run)

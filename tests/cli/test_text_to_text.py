@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+import nextword
+from nextword.contract import Beam, Stop
+from nextword.corpora import open_parallel
+from nextword.evaluation.translation import evenly
 from nextword.recipe import RECIPES
 
 from .conftest import Cli, sentences
@@ -131,6 +135,8 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
             "begins with no prefix that this run was trained on",
         ),
         (["generate", "RUN", "hello", "--beam", "2", "--n-best", "2"], "'sst2 sentence: ', 'summarize: '"),
+        (["generate", "RUN", "sst2 sentence:good"], "is 'sst2 sentence: ', with a space and a text after it"),
+        (["generate", "RUN", "summarize:"], "is 'summarize: ', with a space"),
         (["generate", "RUN", "sst2 sentence: a <extra_id_0> film"], "<extra_id_…> in it"),
         (["generate", "RUN", "sst2 sentence: " + "good " * 60, "--overflow", "error"], "trained on at most 40"),
         (["generate", "RUN", "sst2 sentence: good", "--beam", "0"], "width is 0"),
@@ -160,8 +166,103 @@ def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_pat
     assert lines[1] == lines[3] == ""
 
 
-def test_a_long_source_is_read_all_the_same(cli: Cli, tasks_run: Path) -> None:
-    cli("generate", tasks_run, "sst2 sentence: " + "good " * 60, "--length", 3)
+def test_a_long_source_is_read_all_the_same_with_a_note(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
+    long, short = "sst2 sentence: " + "good " * 60, "sst2 sentence: good"
+    assert "longer than the 40 tokens" in cli("generate", tasks_run, long, "--length", 3).stderr
+    assert not cli("generate", tasks_run, short, "--length", 3).stderr
+    (tmp_path / "sources.txt").write_text(f"{long}\n{short}\n")
+    told = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--length", 3).stderr
+    assert "1 of 2 sources are longer than the 40 tokens" in told
+
+
+def test_a_sample_is_spread_over_the_split(js: Js, files: Path, summaries: Path) -> None:
+    """Of a sorted file the first ones would be all of one kind."""
+    assert evenly("abcdefghij", 4) == ["a", "c", "f", "h"]
+    assert evenly("abc", 0) == evenly("abc", 3) == evenly("abc", 9) == "abc"
+    test = [pair.source for pair in open_parallel(f"{files / 'news.jsonl'}:article-summary").documents("test")]
+    assert len(test) > 3
+    sample = js("evaluate", summaries, "--limit", 2)["sample"]
+    assert [one["source"] for one in sample] == [test[0], test[len(test) // 2]]
+
+
+def test_what_cannot_be_packed_is_refused_before_anything_is_trained(cli: Cli, files: Path, tmp_path: Path) -> None:
+    data = ("--data", f"{files / 'news.jsonl'}:article-summary", "--out", tmp_path / "run")
+    told = cli("train", "seq2seq/tiny", *data, "--set", "phase.0.batches.pack=true", fails=True).stderr
+    assert "several pairs into a row" in told
+    assert "train:" not in told
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As T5 learns first: from spans that are taken out of a text."""
+    out = tmp_path_factory.mktemp("mender") / "run"
+    text = out.parent / "text.txt"
+    text.write_text("\n".join(sentences(400)))
+    small = (*SMALL[:8], "--set", "phase.0.steps=12", "--set", "phase.0.batches.length=24")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(out.parent / "cache"))
+        said = cli("train", "t5/tiny", "--data", text, "--out", out, *small).stdout
+    assert f'nextword generate {out} "The ___ of the ___ is" --beam 4' in said
+    return out
+
+
+def test_what_is_missing_from_a_text_is_written_into_it(cli: Cli, js: Js, mender: Path, tmp_path: Path) -> None:
+    text = "The king of ___ went to see his ___."
+    lm: Any = nextword.load(mender)
+    (wanted,) = lm.infill(text, Beam(3), Stop(20))
+    found = js("generate", mender, text, "--beam", 3, "--length", 20)
+    assert (found["text"], found["blanks"]) == (wanted.text, list(wanted.blanks))
+    assert found["text"].startswith("The king of ")
+    assert found["text"].endswith(".")
+    (tmp_path / "lines.txt").write_text(f"{text}\n\nthe ___ of a land\n")
+    lines = cli("generate", mender, "--file", tmp_path / "lines.txt", "--length", 20).stdout.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+    (tmp_path / "lines.txt").write_text(f"{text}\n\nthe land\n")
+    told = cli("generate", mender, "--file", tmp_path / "lines.txt", fails=True).stderr
+    assert "line 3: 'the land' has no blank" in " ".join(told.split())
+    assert "generate RUN" in cli("next", mender, "the ___", fails=True).stderr
+
+
+def test_its_card_says_what_it_is_for(mender: Path) -> None:
+    card = (mender / "card.md").read_text()
+    assert "writes what is missing from a text" in card
+    assert "15 % were taken out in spans of 3 on average" in card
+    assert f'nextword generate {mender} "The ___ of the ___ is" --beam 4' in card
+    assert "language model" not in card
+    assert "bits/byte" not in card
+
+
+def test_pairs_read_blanks_as_they_stand(js: Js, tasks_run: Path) -> None:
+    found = js("generate", tasks_run, "sst2 sentence: a ___ film", "--length", 3)
+    assert "blanks" not in found
+
+
+def test_what_is_told_of_its_folders(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
+    """No token that a decoder begins with, no pipeline that transformers no longer has, no family twice."""
+    for run, text in ((mender, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
+        told = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
+        assert text in told
+        assert "pipeline" not in told
+    silent = json.loads((tmp_path / mender.parent.name / "generation_config.json").read_text())["suppress_tokens"]
+    marks = {id for name, id in nextword.load(mender).tokenizer.special.items() if "extra_id" in name}
+    assert marks.isdisjoint(silent)
+    assert "___" in cli("convert", tmp_path / mender.parent.name, tmp_path / "back").stdout
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/config.json").write_text('{"model_type": "odd"}')
+    assert cli("convert", tmp_path / "odd", tmp_path / "run", fails=True).stderr.count("t5 (t5 here)") == 1
+
+
+def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    (tmp_path / "bbc-news-summary").mkdir()
+    rows = [{"id": str(i), "topic": "x", "article": f"article {i}", "summary": f"short {i}"} for i in range(400)]
+    (tmp_path / "bbc-news-summary/bbc.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    about = js("data", "bbc")
+    assert about["pair"] == {"source": "article", "target": "summary"}
+    assert about["sample"]["target"].startswith("short")
+    assert "article → summary" in cli("data", "bbc").stdout
 
 
 @pytest.mark.parametrize(

@@ -117,4 +117,5 @@ def test_without_segments_pairs_see_each_other(side: str) -> None:
 def test_a_network_that_cannot_read_such_rows_says_so() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder=4), VOCABULARY)
     with pytest.raises(Unsupported, match="several pairs into a row"):
-        Sequence({}).loss(network, in_rows(some()), None)
+        Sequence({"pack": True}).check(network)
+    Sequence({}).check(network)

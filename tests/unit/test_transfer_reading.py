@@ -65,6 +65,16 @@ def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
     assert np.allclose(said, by_hand.numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("slug", ["bert", "gpt1"])
+def test_the_last_layer_has_two_numbers_and_is_one(place: Path, slug: str) -> None:
+    """By its own number the pooler is kept as by −1, and not one layer lower."""
+    last = len(made(place, slug)[0].under.widths) - 1
+    heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
+    assert len({(head.pools, head.at) for head in heads}) == 1
+    assert heads[0].pools == (slug == "bert")
+    assert not made(place, slug, changes=(f"task.features={last - 1}",))[0].pools
+
+
 def test_both_orders_of_two_alike_texts_are_added_up(place: Path) -> None:
     plan = make_plan("gpt1/finetune", place / "gpt1", str(place / "pair.csv"), changes=["task.frame=similar"])
     assert plan.examples["train"].each == 2

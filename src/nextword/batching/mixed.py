@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.prepare import Progress, Stream, prepare
-from nextword.batching.sequences import SENTINEL, Pairs, prepare_pairs
+from nextword.batching.sequences import Pairs, prepare_pairs
 from nextword.batching.spans import KEPT, Spans, taken_out
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import Corpus
+from nextword.tokens.marks import sentinels
 
 SHARE, MEAN = 0.15, 3.0  # of the spans that are taken out of plain text
 
@@ -183,12 +184,10 @@ def _prepared(member: Any, split: str, tokenizer: Tokenizer, progress: Progress 
     if not member.plain:
         return prepare_pairs(corpus, split, tokenizer, progress=progress)
     text = prepare(corpus, split, tokenizer, progress=progress)
-    sentinels: list[int] = []
-    while (name := f"{SENTINEL}{len(sentinels)}>") in tokenizer.special:
-        sentinels.append(tokenizer.special[name])
-    if not sentinels or tokenizer.end is None:
+    marks = sentinels(tokenizer.special)
+    if not marks or tokenizer.end is None:
         raise NextwordError(
             f"Task {member.task.name} takes spans out of a text and needs sentinels, <extra_id_0> and so on; the "
             "tokenizer has none. Use kind = 'unigram' with sentinels = 100, or T5's own."
         )
-    return Corrupted(text, tokenizer.begin, tokenizer.end, tuple(sentinels))
+    return Corrupted(text, tokenizer.begin, tokenizer.end, tuple(marks))

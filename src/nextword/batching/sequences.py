@@ -33,9 +33,9 @@ from nextword.batching.prepare import Progress, Stream, prepare
 from nextword.batching.texts import Kept
 from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Tokenizer
 from nextword.corpora import Corpus, Document
+from nextword.tokens.marks import SENTINEL
 
 LONG = ("", "leave", "cut", "error")
-SENTINEL = "<extra_id_"
 
 
 @dataclass(frozen=True)

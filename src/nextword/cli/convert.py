@@ -44,9 +44,9 @@ def convert(
 ) -> None:
     """Make a run of a model of another program, write a run for another program, or lay a run out anew.
 
-    Nothing is overwritten. Folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT and XLNet are read, tokenizer included,
-    and written so that transformers opens them (from_pretrained). KenLM and SRILM both read the ARPA files; with
-    arpa.convention=kenlm they are as lmplz's.
+    Nothing is overwritten. Folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5 are read, tokenizer
+    included, and written so that transformers opens them (from_pretrained). KenLM and SRILM both read the ARPA files;
+    with arpa.convention=kenlm they are as lmplz's.
 
     In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
     unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).

@@ -166,6 +166,7 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
     if entry is None:
         corpus = open_corpus(name)
         return {"name": corpus.name, "kind": "text", "source": corpus.source, **_count(corpus, quiet)}
+    pairs = pairs or bool(entry.pair)  # rather the pairs than one side of them as a text
     place = entry.place()
     about: dict[str, Any] = {
         "name": entry.name,

@@ -32,7 +32,7 @@ def evaluate(
     ] = None,
     task: Annotated[str, typer.Option("--task", help="A task put in words: its name, or a .toml of yours.")] = "",
     shots: Annotated[int, typer.Option("--shots", help="Solved examples before each question.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", help="A sample of so many questions, or hidden tokens.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", help="A sample of so many questions, hidden tokens or pairs.")] = 0,
     tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the shots and the sample.")] = 0,
     beam: Annotated[

@@ -85,7 +85,8 @@ def generate(
       nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt
       nextword generate runs/glm-tiny "The ___ of the ___ is returned." --beam 4
 
-    A model that writes pieces fills blanks: ___ with a few tokens, \\[sMASK] with sentences, \\[gMASK] with more.
+    A model that was trained to fills blanks: ___ with a few tokens; GLM also \\[sMASK] with sentences, \\[gMASK] with
+    more.
     Of a model that makes a text from a source, the prompt is the source.
 
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
@@ -121,7 +122,9 @@ def generate(
         raise NextwordError(f"There is no file of prompts {file}.")
     lm: Any = load(run, device, precision)
     onward = getattr(lm, "goes_on", True)
-    prompts = read_lines(file, blank=not onward) if file else [prompt]
+    lines = dict(enumerate(read_lines(file, blank=True) if file else [prompt], 1))
+    lines = {number: line for number, line in lines.items() if not file or not onward or line.strip()}
+    prompts = list(lines.values())
     if not any(one.strip() for one in prompts) and (file or not onward):
         raise NextwordError(f"{file} has no prompt in it." if file else 'There is no source: generate RUN "TEXT".')
     if contrastive is not None and not onward:
@@ -136,6 +139,14 @@ def generate(
     ):  # of a source, or in a blank, one wants what is right, not what varies
         how = Greedy(repetition, no_repeat, added)
     if blanks:
+        for number, line in lines.items():
+            if file and line.strip() and not lm.blanks(line):
+                raise NextwordError(
+                    f"{file}, line {number}: {line[:40]!r} has no blank, and other lines have. Write ___ where "
+                    "something is missing, or give such lines in a file of their own."
+                )
+        if overflow == "error":
+            _refuse_long(lm, prompts)
         _fill(lm, prompts, how, ending, n_best, alone=not file, json=json)
         return
     if isinstance(how, Beam) and n_best is not None:
@@ -210,13 +221,23 @@ def _fill(
     lm: Any, prompts: Sequence[str], how: Decoding, ending: Stop, n: int | None, *, alone: bool, json: bool
 ) -> None:
     """Prompts with their blanks filled, a line each; with --n-best a line with the score for each of them."""
-    found = [
-        some
-        for at in range(0, len(prompts), AT_ONCE)
-        for some in lm.infill_many(prompts[at : at + AT_ONCE], how, ending, n or 1)
-    ]
+    asked = [prompt for prompt in prompts if prompt.strip()]
+    found = iter(
+        [
+            some
+            for at in range(0, len(asked), AT_ONCE)
+            for some in lm.infill_many(asked[at : at + AT_ONCE], how, ending, n or 1)
+        ]
+    )
+    _note(lm, asked)
     results: list[dict[str, Any]] = []
-    for prompt, fillings in zip(prompts, found, strict=True):
+    for prompt in prompts:
+        if not prompt.strip():  # of nothing, nothing is made
+            results.append({"prompt": prompt, "text": ""} if n is None else {"prompt": prompt, "best": []})
+            if not json:
+                _show("\n")
+            continue
+        fillings = next(found)
         best = [
             {
                 "text": one.text,
@@ -241,10 +262,36 @@ def _fill(
         emit_json(results[0] if alone else results)
 
 
-def _note(lm: Any, prompts: Sequence[str]) -> None:
-    """Says so where a prompt has not fitted into the window."""
+def _refuse_long(lm: Any, prompts: Sequence[str]) -> None:
+    """What `generate` refuses of prompts, of texts with blanks."""
+    from nextword.contract import NextwordError
+
     for prompt in prompts:
-        if gone := lm.beyond(prompt):
+        if lm.unread(prompt) or (hasattr(lm, "past_training") and lm.past_training([prompt])):
+            raise NextwordError(
+                f"The text {prompt[:30]!r}… is longer than what this model reads at once, or was trained on. Shorten "
+                "it: what stands far from the blanks can be left away."
+            )
+
+
+def _note(lm: Any, prompts: Sequence[str]) -> None:
+    """Says so where a prompt has not fitted into the window, or a source is longer than any in training."""
+    if past := lm.past_training(prompts) if hasattr(lm, "past_training") else 0:
+        which = "the source is" if len(prompts) == 1 else f"{past:,} of {len(prompts):,} sources are"
+        err.print(
+            f"note: {which} longer than the {lm.longest:,} tokens that this run was trained on; all was read, but what "
+            "comes of it may be poor (--overflow error refuses such sources)",
+            soft_wrap=True,
+        )
+    for prompt in prompts:
+        if getattr(lm, "writes_pieces", False) and lm.blanks(prompt):
+            if gone := lm.unread(prompt):
+                err.print(
+                    f"note: {escape(repr(prompt[:20]))}… is longer than the window of {lm.context:,} tokens: {gone:,} "
+                    "of its tokens, those farthest from the blank, were not read",
+                    soft_wrap=True,
+                )
+        elif gone := lm.beyond(prompt):
             err.print(
                 f"note: {escape(repr(prompt[:20]))}… is longer than the window of {lm.context:,} tokens: all of it was "
                 f"read, but its first {gone:,} tokens are out of sight (--overflow error refuses such prompts)",

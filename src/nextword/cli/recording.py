@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
     log = folder.read_log()
     result = last_evaluation(folder) or last_translated(folder)
     if result is None and folder.manifest.get("finished"):
-        result = _validated(log, folder.manifest)
+        result = _validated(log, folder)
     if result is None:
         raise NextwordError(f"{run} has not been evaluated: run `nextword evaluate {run}` first.")
     spent: dict[int, float] = {}  # phase by phase, also of one that was cut short
@@ -46,10 +48,12 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
         "parameters": result["parameters"],
         **_numbers(result),
         **_adapted(log, result),
+        **_otherwise(log, result),
         "impossible": result.get("impossible") or None,  # tokens with probability zero
         "seconds": round(sum(spent.values()), 1),
+        "stopped": None if folder.manifest.get("finished") else _stopped(log),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
-        "commit": folder.manifest.get("commit", "unknown"),  # of the code that trained it
+        "commit": _commit(folder.manifest),  # of the code that trained it
         "command": f"nextword train {name}",
     }
     kept = [{k: v for k, v in line.items() if k != "example"} for line in log if line.get("event") in KEPT]
@@ -57,28 +61,57 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _transfers(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The means over seeds of all transfers in a folder, those without pretraining apart."""
-    every = (json.loads(path.read_text()) for path in sorted(folder.rglob("results.json")))
-    found = [one for one in every if "tasks" not in one]  # what a suite says, its tasks say themselves
-    names = {one["recipe"] for one in found}
+    """The means over seeds of all transfers in a folder; those without pretraining apart, and those of other settings.
+
+    SST-2 …                                     sst_2_accuracy
+    SST-2 … --scratch                           scratch_sst_2_accuracy
+    SST-2 … --set task.features=glove           glove_sst_2_accuracy       where the recipe has other features
+    the same, of the data's own test split      glove_test_sst_2_accuracy
+    """
+    every = ((path, json.loads(path.read_text())) for path in sorted(folder.rglob("results.json")))
+    found = [(path, one) for path, one in every if "tasks" not in one]  # what a suite says, its tasks say themselves
+    names = {one["recipe"] for _, one in found}
     if len(names) > 1:
         raise NextwordError(
             f"{folder} has transfers by {', '.join(sorted(names))}: record those of one recipe at a time."
         )
     (name,) = names
-    values: dict[tuple[str, str], list[float]] = {}
-    for one in found:
+    values: dict[str, dict[str, list[float]]] = {}  # of each kind of transfer, of each task
+    kept = []
+    for path, one in found:
         task = f"{one['name']}_{one['metric']}".lower().replace("-", "_")
-        values.setdefault(("scratch_" if one["scratch"] else "", task), []).extend(one["values"])
-    measured: dict[str, Any] = {"data": ", ".join(sorted({one["name"] for one in found})), "split": "dev"}
-    for kind in sorted({kind for kind, _ in values}):
-        means = {task: 100 * statistics.mean(each) for (of, task), each in values.items() if of == kind}
+        settings = _settings(name, path.parent)
+        kind = ("scratch_" if one["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
+        values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
+        tested = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
+        if tested:
+            values.setdefault(f"{kind}test_", {}).setdefault(task, []).extend(tested)
+        kept += [{**settings, **{k: v for k, v in result.items() if k != "source"}} for result in one["results"]]
+    measured: dict[str, Any] = {"data": ", ".join(sorted({one["name"] for _, one in found}))}
+    measured["split"] = "dev, and test where it says so" if any("test_" in kind for kind in values) else "dev"
+    for kind, tasks in sorted(values.items()):
+        means = {task: 100 * statistics.mean(each) for task, each in tasks.items()}
         measured |= {f"{kind}{task}": round(mean, 2) for task, mean in means.items()}
         measured[f"{kind}mean"] = round(statistics.mean(means.values()), 2)
-    measured["seeds"] = min(len(each) for each in values.values())
+    measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
     measured["command"] = f"nextword transfer {name} --from RUN --data TASK --seeds {measured['seeds']}"
-    kept = [{k: v for k, v in result.items() if k != "source"} for one in found for result in one["results"]]
     return name, _written_down(name, measured, kept)
+
+
+def _settings(name: str, folder: Path) -> dict[str, Any]:
+    """What a folder of transfers, one a seed, has set otherwise in [task] than the recipe that it names."""
+    from nextword.recipe import RECIPES
+
+    files = [RECIPES / f"{name}.toml", *sorted(folder.glob("*/recipe.toml"))[:1]]
+    if len(files) < 2 or not files[0].is_file():
+        return {}
+    usual, ran = (tomllib.loads(path.read_text(encoding="utf-8")).get("task", {}) for path in files)
+    return {key: ran[key] for key, value in usual.items() if key in ran and ran[key] != value}
+
+
+def _short(key: str, value: Any) -> str:
+    """A setting as the beginning of a name: `glove` says enough, a number needs its key."""
+    return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
 
 
 def _written_down(name: str, measured: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -95,12 +128,29 @@ def _written_down(name: str, measured: Mapping[str, Any], log: Sequence[Mapping[
     return given
 
 
-def _validated(log: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+def _stopped(log: Sequence[Mapping[str, Any]]) -> str | None:
+    """Of a run that was not brought to its end: how far it came, and which weights it left."""
+    steps = [line for line in log if line.get("event") == "step"]
+    best = [line["step"] for line in log if line.get("event") == "valid" and line.get("best")]
+    if not steps or any(line.get("event") == "end" for line in log):
+        return None
+    left = f"; weights of step {best[-1]:,}, the best on validation" if best else ""
+    return f"after {steps[-1]['step']:,} of {steps[-1]['of']:,} steps{left}"
+
+
+def _commit(manifest: Mapping[str, Any]) -> str | None:
+    """Nothing where it is not known: the code was no checkout."""
+    found = manifest.get("commit", "unknown")
+    return None if found == "none" else found
+
+
+def _validated(log: Sequence[Mapping[str, Any]], folder: Any) -> dict[str, Any] | None:
     """Of a run that is no model of text, such as one that hides words: its last validation."""
     ends = [line for line in log if line.get("event") == "end" and "valid" in line]
     if not ends:
         return None
-    data = next(reversed(manifest.get("data", {"": "its text"}).values()))
+    named = folder.recipe.phases[-1].data  # the manifest says where that lay, which is no one else's affair
+    data = named or next(reversed(folder.manifest.get("data", {"": "its text"}).values()))
     return {"data": data, "split": "valid", "parameters": ends[-1]["parameters"], "valid_nats": ends[-1]["valid"]}
 
 
@@ -125,6 +175,24 @@ def _written(result: Mapping[str, Any]) -> dict[str, Any]:
         found |= {f"{name}{metric}": round(score["score"], 2) for metric, score in one["scores"].items()}
         found[f"{name}target_perplexity"] = round(one["token_perplexity"], 3)
     return {**found, "pairs": result["pairs"], "decoding": result["decoding"]}
+
+
+def _otherwise(log: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> dict[str, float]:
+    """The same pairs decoded in other ways, as `beam_1_bleu`: the last result of each way."""
+    if "decoding" not in last or "tasks" in last:
+        return {}
+    same = [
+        line
+        for line in log
+        if line.get("event") == "translated"
+        and all(line[key] == last[key] for key in ("data", "split", "pairs"))
+        and line["decoding"] != last["decoding"]
+    ]
+    return {
+        f"{re.sub(r'[^a-z0-9]+', '_', line['decoding'].lower())}_{metric}": round(score["score"], 2)
+        for line in same
+        for metric, score in line["scores"].items()
+    }
 
 
 def _adapted(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:

@@ -27,6 +27,7 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
     can = {"can": sorted(lm.can)}
     modelled = pairs or getattr(lm, "goes_on", True)  # what was trained to mend texts models none
     if split not in corpus.splits or not modelled:
+        write_card(run)
         return {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters"), **can}
     if pairs:
         from nextword.cli import translations

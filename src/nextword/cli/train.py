@@ -89,10 +89,8 @@ def train(
         generates = "generate" in result["can"]
         use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
         if generates and "next" not in result["can"] and not pairs:
-            console.print(
-                "· it writes what was taken out of texts; pairs or tasks make it useful (docs/text-to-text.md)"
-            )
-            return
+            console.print("· it fills what is missing in a text; pairs or tasks teach it more (docs/text-to-text.md)")
+            use = f'generate {folder} "The ___ of the ___ is" --beam 4'
         if pairs:
             use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
         console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)

@@ -25,13 +25,11 @@ def measure(
     lm: Any, run: Any, corpus: Any, split: str, how: Any, quiet: bool = False, limit: int = 0
 ) -> dict[str, Any]:
     """Translate a split and keep the result in the run's log; of tasks, do each and keep all of them."""
-    from itertools import islice
-
-    from nextword.evaluation.translation import translate
+    from nextword.evaluation.translation import evenly, translate
 
     if getattr(corpus, "members", ()):
         return _measure_tasks(lm, run, corpus, split, how, quiet, limit)
-    pairs = list(islice(corpus.documents(split), limit or None))
+    pairs = evenly(list(corpus.documents(split)), limit)
     with progress_bar(f"translating {corpus.name} {split}", quiet=quiet) as update:
         found = translate(lm, pairs, how, update, getattr(corpus, "summaries", False))
     result = {

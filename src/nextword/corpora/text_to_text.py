@@ -168,6 +168,11 @@ def prefixes(spec: str) -> tuple[str, ...]:
     return tuple(task.prefix for task, _, _ in _named(spec)[0] if task.reader != DENOISE)
 
 
+def denoises(spec: str) -> bool:
+    """Whether one of a spec's tasks is to write what was taken out of a plain text."""
+    return any(task.reader == DENOISE for task, _, _ in _named(spec)[0])
+
+
 def open_tasks(spec: str, open_parallel: Opens, open_corpus: Opens) -> Tasks:
     """The corpus that a spec of tasks means; the two functions open what its tasks read."""
     named, options = _named(spec)

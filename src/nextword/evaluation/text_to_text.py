@@ -15,7 +15,6 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 from nextword.contract import Decoding, NextwordError
 from nextword.evaluation.rouge import bounds, rouge
 from nextword.evaluation.tasks.measures import resampled
-from nextword.evaluation.translation import AT_ONCE, Progress, compared, written_from
+from nextword.evaluation.translation import AT_ONCE, Progress, compared, evenly, written_from
 from nextword.metrics import METRICS, OF_NUMBERS
 
 MORE = 4  # tokens that may be written beyond the longest of the answers that a task chooses from
@@ -82,7 +81,7 @@ def do_task(
 ) -> Done:
     """Write what becomes of the sources of a split, and measure it."""
     task = member.task
-    examples = list(islice(member.examples(split), limit or None))
+    examples = evenly(list(member.examples(split)), limit)
     sources = [document.source or "" for document, _ in examples]
     targets, golds = [document.text for document, _ in examples], [answers for _, answers in examples]
     most = None

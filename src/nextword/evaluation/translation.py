@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from nextword.contract import Decoding, NextwordError, Stop
 from nextword.corpora import Document
@@ -23,6 +23,7 @@ RESAMPLED = 1000
 METRICS = {"bleu": ("BLEU", {}), "bleu_lowercase": ("BLEU", {"lowercase": True}), "chrf": ("CHRF", {})}
 
 Progress = Callable[[float, float | None], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ def translate(
     found = rouge(written, targets) if summaries else compared(written, targets)
     nats, tokens = math.fsum(s.nats for s in scores), sum(s.tokens for s in scores)
     return Translated(written, nats, tokens, found, lm.past_training(sources))
+
+
+def evenly(items: Sequence[T], most: int) -> Sequence[T]:
+    """At most so many, at equal distances, for files are often sorted; 0: all of them."""
+    if not 0 < most < len(items):
+        return items
+    return [items[i * len(items) // most] for i in range(most)]
 
 
 def written_from(

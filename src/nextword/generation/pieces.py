@@ -98,25 +98,41 @@ def filled(
 ) -> list[list[Hypothesis]]:
     """The n best fillings of each text that a beam finds; one that is drawn, or greedy. At most `length` tokens, ends
     of pieces among them; the last id is `Filler.done` where all are filled. Text i is drawn with `how.seed` + i."""
-    if isinstance(how, Contrastive):
-        raise Unsupported("Contrastive search writes on from a prompt, and fills no blanks. Draw, or use a beam.")
     filler = Filler(network, inner)
     length = min(length, network.window)
     found: list[list[Hypothesis]] = []
     for some in _batches(texts, length):
-        last, state = filler.begin(some)
-        model: Any = filler
-        if isinstance(how, Beam):
-            found += search(model, last, state, how, length, filler.done, n=n, banned=banned, least=least)
-            continue
-        draws = [seeded(how, len(found) + i) for i in range(len(some))]
-        written = tokens_batch(
-            model, last, state, how, length, filler.done, banned=banned, least=least, generators=draws
-        )
-        for ids, own, size in zip(*(t.tolist() for t in written), strict=True):
-            log_probs = tuple(own[:size])
-            complete = bool(size) and ids[size - 1] == filler.done
-            found.append([Hypothesis(tuple(ids[:size]), log_probs, math.fsum(log_probs), complete)])
+        rows = range(len(found), len(found) + len(some))
+        found += written(filler, *filler.begin(some), how, length, filler.done, rows, n, banned=banned, least=least)
+    return found
+
+
+@torch.no_grad()
+def written(
+    model: Any,
+    last: Tensor,
+    state: State,
+    how: Decoding,
+    length: int,
+    end: int,
+    rows: Sequence[int],
+    n: int = 1,
+    *,
+    banned: Sequence[int] = (),
+    least: int = 0,
+) -> list[list[Hypothesis]]:
+    """What fills the blanks of some texts: the n best of each; one that is drawn, with `how.seed` + row, or greedy."""
+    if isinstance(how, Contrastive):
+        raise Unsupported("Contrastive search writes on from a prompt, and fills no blanks. Draw, or use a beam.")
+    if isinstance(how, Beam):
+        return search(model, last, state, how, length, end, n=n, banned=banned, least=least)
+    draws = [seeded(how, row) for row in rows]
+    made = tokens_batch(model, last, state, how, length, end, banned=banned, least=least, generators=draws)
+    found: list[list[Hypothesis]] = []
+    for ids, own, size in zip(*(t.tolist() for t in made), strict=True):
+        log_probs = tuple(own[:size])
+        complete = bool(size) and ids[size - 1] == end
+        found.append([Hypothesis(tuple(ids[:size]), log_probs, math.fsum(log_probs), complete)])
     return found
 
 

@@ -191,7 +191,7 @@ def layer_of(network: Any, name: str) -> int:
     if not name.lstrip("-").isdigit() or not -depth <= int(name) < depth:
         known = ", ".join([*names, f"a layer from 0 (words) to {depth - 1}, or −1 for the last"])
         raise NextwordError(f"[task] features = {name!r}; {type(network).__name__} has {known}.")
-    return int(name)
+    return -1 if int(name) == depth - 1 else int(name)  # the last has one name: what is kept for it is kept either way
 
 
 def rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,8 @@ from nextword.contract import (
 )
 from nextword.embedding import TOGETHER, Embedding, batches, framed, packed
 from nextword.generation.blanks import HIDDEN, MOST, around, blank_words
-from nextword.infilling.pieces import BLANK, Filled, Pieced, lettered, short
+from nextword.generation.gaps import BLANK, Filled, ids_beside, lettered, short
+from nextword.infilling.pieces import Pieced
 from nextword.models import count_parameters
 from nextword.tokens.marks import MARKS
 
@@ -97,21 +98,7 @@ class Blanks(Pieced):
                 )
 
     def _ids(self, text: str, first: bool = False) -> list[int]:
-        """Of a part of the text that stands before a blank, or, if it is not the first, after one.
-
-        What stands after one is read as after a word: with a letter before it, whose ids are then dropped. A word right
-        after the blank is a word of its own.
-        """
-        text = text.rstrip(" ")
-        if first or not text:
-            return self.tokenizer.encode(text).ids.tolist()
-        if text[0].isalnum():
-            text = " " + text
-        encoding = self.tokenizer.encode("a" + text)
-        mine = encoding.spans[:, 0] >= 1
-        if (encoding.spans[~mine, 1] > 1).any():  # a token across the seam
-            return self.tokenizer.encode(text).ids.tolist()
-        return encoding.ids[mine].tolist()
+        return ids_beside(self.tokenizer, text, first)
 
     def _tokens(self, left: list[int], right: list[int], k: int) -> list[Guess]:
         log_p = self._guess(np.array([[*left, HIDDEN, *right]]))[0, left.count(HIDDEN)]

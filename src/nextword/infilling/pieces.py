@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nextword.contract import (
     EXACT,
-    Beam,
     Decoding,
     Greedy,
     Guess,
@@ -28,25 +26,13 @@ from nextword.contract import (
     Tokenizer,
     Unsupported,
 )
-from nextword.generation.blanks import HIDDEN, Pieces
+from nextword.generation.blanks import HIDDEN, Pieces, around
+from nextword.generation.gaps import BLANK, LINES, Filled, check_asked, joined, lettered, short
 from nextword.generation.pieces import Gapped, divided, filled, filling_nats, likeliest, unwritten
 from nextword.tokens.marks import MASKS
 
-BLANK = "___"
 LONGEST = 16  # tokens of a piece that is guessed for one blank
-PLACES = re.compile("|".join(("_{3,}", *map(re.escape, MASKS))))
-
-
-@dataclass(frozen=True)
-class Filled:
-    """A text with its blanks filled, as far as the length went."""
-
-    text: str
-    blanks: tuple[str, ...]  # those that were reached
-    log_prob: float  # the model's own, of the pieces and their ends
-    tokens: int
-    score: float  # by which a beam ranks
-    complete: bool  # every piece was brought to its end
+PLACES = re.compile("|".join((LINES.pattern, *map(re.escape, MASKS))))
 
 
 class Pieced:
@@ -81,13 +67,7 @@ class Pieced:
     def infill_many(
         self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
-        most = how.width if isinstance(how, Beam) else 1
-        if not 1 <= n <= most:
-            raise NextwordError(
-                f"The {n} best are asked for, and there are from 1 to {most}. Ask for fewer, or widen the beam."
-            )
-        if stop.strings:
-            raise NextwordError("A blank is over when the model says so, and not at a string: leave stop strings away.")
+        check_asked(how, stop, n)
         cut, how = [self._cut(text) for text in texts], self._checked(how)
         gapped, inner = [self._gapped(*one) for one in cut], self._parts.inner
         banned = unwritten(self.tokenizer, self.network.pieces.end)
@@ -151,28 +131,44 @@ class Pieced:
             )
         return PLACES.split(text), masks
 
+    def unread(self, text: str) -> int:
+        """Tokens of a text with one blank that lie too far from it to be read; 0: all of it fits into the window."""
+        parts, masks = self._cut(text)
+        return max(0, sum(map(len, self._sides(parts))) - self._room) if len(masks) == 1 else 0
+
+    @property
+    def _room(self) -> int:
+        """Tokens around one blank: the window, less the one that texts begin with, and the mask."""
+        return self.network.window - 2
+
+    def _sides(self, parts: Sequence[str]) -> list[list[int]]:
+        return [self._ids(part, first=not i) for i, part in enumerate(parts)]
+
     def _gapped(self, parts: Sequence[str], masks: Sequence[str]) -> Gapped:
+        """What is read. Around one blank the text is cut to the window; of several, none may be cut away."""
         marks = self.network.pieces
         kinds = dict(zip(MASKS, marks.masks, strict=True))
         for part in parts:
             self._check(part)
-        ids, places = [marks.begin, *self._ids(parts[0], first=True)], []
-        for mask, part in zip(masks, parts[1:], strict=True):
+        sides: list[Sequence[int]] = [*self._sides(parts)]
+        if len(masks) == 1:
+            sides = [*around(sides[0], sides[1], self._room)]
+        ids, places = [marks.begin, *sides[0]], []
+        for mask, side in zip(masks, sides[1:], strict=True):
             places.append(len(ids))
-            ids += [kinds[MASKS[0] if mask.startswith("_") else mask], *self._ids(part)]
+            ids += [kinds[MASKS[0] if mask.startswith("_") else mask], *side]
         if len(ids) > self.network.window:
             raise NextwordError(
-                f"The text has {len(ids):,} tokens with its blanks, and the window holds {self.network.window:,}. "
-                "Shorten it: what stands far from the blanks can be left away."
+                f"The text {short(joined(parts, masks))} has {len(ids):,} tokens with its blanks, and the window holds "
+                f"{self.network.window:,}. Shorten it: what stands far from the blanks can be left away."
             )
         return Gapped(tuple(ids), tuple(places), tuple(lettered(parts[: i + 1]) for i in range(len(masks))))
 
     def _filled(self, parts: list[str], masks: list[str], ids: Sequence[int], *rest: Any) -> Filled:
         blanks = [self.tokenizer.decode(piece).strip(" ") for piece in divided(self.network, ids)]
         shown = [*blanks, *masks[len(blanks) :]]
-        text = parts[0] + "".join(b + part for b, part in zip(shown, parts[1:], strict=True))
         log_prob, score, complete = rest
-        return Filled(text, tuple(blanks), log_prob, len(ids), score, complete)
+        return Filled(joined(parts, shown), tuple(blanks), log_prob, len(ids), score, complete)
 
     def _likeliest(self, left: list[int], right: list[int], bare: bool, k: int) -> list[Guess]:
         """The k likeliest pieces for one blank; what is spelled in several ways is one."""
@@ -195,12 +191,3 @@ class Pieced:
         if self._known is None:
             self._known = Pieces(self.tokenizer)
         return self._known
-
-
-def lettered(parts: Sequence[str]) -> bool:
-    """Whether a letter stands before the blank that follows these parts: of the text, or of what fills another."""
-    return parts[-1].rstrip(" ")[-1:].isalnum() or (len(parts) > 1 and not parts[-1].strip())
-
-
-def short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "…")

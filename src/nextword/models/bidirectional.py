@@ -31,7 +31,7 @@ from nextword.tokens.marks import Marks
 
 # Tokens read at once on a CPU where nothing is to be learnt. What blocks make in between then stays in the cache, in
 # memory that serves again in the next part: fresh pages cost a thirtieth of the time, and there are many of them.
-PART = 1024
+PART = 1536
 NORMS = ("after", "before")
 PREDICTED = 0.15  # the share of tokens that the readout reads in training, by every one of these papers
 

@@ -32,6 +32,12 @@ def of_pairs(given: Mapping[str, Any]) -> bool:
     return kind in OBJECTIVES and getattr(objective_class(kind), "parallel", False)
 
 
+def mends(given: Mapping[str, Any]) -> bool:
+    """Whether this objective teaches a network to write what was taken out of plain texts."""
+    kind = given.get("kind", "")
+    return kind in OBJECTIVES and getattr(objective_class(kind), "mends", False)
+
+
 def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary) -> Any:
     """The objective of a recipe's phase over its batches. One that puts tokens of its own in is told the vocabulary."""
     options = dict(given)

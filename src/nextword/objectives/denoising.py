@@ -12,12 +12,12 @@ from typing import Any
 from nextword.batching.prepare import Stream
 from nextword.batching.spans import Spans
 from nextword.contract import Batch, Loss, NextwordError, State, Vocabulary
-
-SENTINEL = "<extra_id_{}>"
+from nextword.tokens.marks import sentinels
 
 
 class Denoising:
     likelihood = False
+    mends = True  # what it has learnt fills blanks
 
     def __init__(
         self, batches: Mapping[str, Any], vocabulary: Vocabulary, share: float = 0.15, mean: float = 3.0
@@ -30,19 +30,14 @@ class Denoising:
                 f"'{kind}' with {', '.join(options) or 'nothing'}."
             )
         self.layout = Spans(**options, share=share, mean=mean)
-        found = (vocabulary.special.get(SENTINEL.format(i)) for i in range(vocabulary.size))
-        sentinels: list[int] = []
-        for id in found:
-            if id is None:
-                break
-            sentinels.append(id)
-        if not sentinels or vocabulary.end is None:
+        marks = sentinels(vocabulary.special)
+        if not marks or vocabulary.end is None:
             raise NextwordError(
                 "The denoising objective needs sentinels, <extra_id_0> and so on, and a token that ends a text; the "
                 f"tokenizer has {', '.join(vocabulary.special) or 'no special tokens'}. Use kind = 'unigram' with "
                 "sentinels = 100, or T5's own."
             )
-        self.tokens: dict[str, Any] = {"begin": vocabulary.begin, "end": vocabulary.end, "sentinels": sentinels}
+        self.tokens: dict[str, Any] = {"begin": vocabulary.begin, "end": vocabulary.end, "sentinels": marks}
 
     @property
     def length(self) -> int:

@@ -52,6 +52,14 @@ class Infilling:
         """Tokens in a text."""
         return self.layout.length
 
+    def check(self, network: Any) -> None:
+        """Positions have an end, which a GPU would not tell of."""
+        if self.length > network.window:
+            raise NextwordError(
+                f"batches: length = {self.length} tokens, but the network's window is {network.window}. Shorten them "
+                f"(--set phase.0.batches.length={network.window}), or widen it (--set model.window={self.length})."
+            )
+
     def per_epoch(self, text: Stream) -> int:
         return self.layout.per_epoch(text)
 

@@ -76,12 +76,15 @@ class Sequence:
     def held_out(self, text: Pairs) -> Iterator[Batch]:
         return self.layout.held_out(text)
 
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if batch.inputs.segments is not None and not getattr(network, "packs", False):
+    def check(self, network: Any) -> None:
+        """What this network cannot do."""
+        if self.layout.pack and not getattr(network, "packs", False):
             raise Unsupported(
                 f"batches: pack = true puts several pairs into a row, which {type(network).__name__} would read as "
                 "one. Leave it out (--set phase.0.batches.pack=false)."
             )
+
+    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         layers, _ = self.sampled(network, batch, None)
         h, targets = layers[-1].flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)

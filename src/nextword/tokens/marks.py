@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nextword.contract import NextwordError, Vocabulary
@@ -42,6 +43,15 @@ class Marks:
 
 
 MASKS = ("[MASK]", "[sMASK]", "[gMASK]")  # a blank of a few tokens, of whole sentences, of the rest of a text
+SENTINEL = "<extra_id_"  # T5's: <extra_id_0> stands in the place of the first span that was taken out, and so on
+
+
+def sentinels(special: Mapping[str, int]) -> list[int]:
+    """The ids of a tokenizer's sentinels, in order."""
+    found: list[int] = []
+    while (name := f"{SENTINEL}{len(found)}>") in special:
+        found.append(special[name])
+    return found
 
 
 @dataclass(frozen=True)

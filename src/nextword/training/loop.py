@@ -71,6 +71,8 @@ class Descent:
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
         self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
         self.objective = make_objective(phase.objective, phase.batches, network.vocabulary)
+        if hasattr(self.objective, "check"):
+            self.objective.check(network)
         check_initial(network, phase.initial)
         network.to(device)
         fitted_out(network, phase, device)

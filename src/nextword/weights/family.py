@@ -84,7 +84,7 @@ class Family:
     }
     frame: Frame | None = None  # what stands around texts
     use: str = 'nextword generate {} "The" --length 60'  # a command for the run
-    pipeline: str = "text-generation"  # what transformers does with the folder
+    pipeline: str = "text-generation"  # what transformers does with the folder; "": it has none, but `generate`
 
     # -------------------------------------------------------------------------------------------- settings
 

@@ -24,12 +24,14 @@ from safetensors.torch import save_file
 
 from nextword.checkpoint import RunFolder, checksum, full_disk_is_no_loss
 from nextword.contract import NextwordError, Tokenizer, Unsupported
+from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.models import count_parameters, model_class
+from nextword.objectives import mends
 from nextword.recipe import Recipe, from_tables, load_recipe
 from nextword.tokens import load_tokenizer, storage, vocabulary
 from nextword.tokens.export import NORMAL, export, restored, widened
 from nextword.tokens.letters import Bytes
-from nextword.tokens.marks import MARKS
+from nextword.tokens.marks import MARKS, sentinels
 from nextword.tokens.subwords import Subwords, names_of
 from nextword.weights import run
 from nextword.weights.bert import FAMILIES as BERT
@@ -103,7 +105,7 @@ def _family(config: Mapping[str, Any], source: Path) -> Family:
         known_by = kind == family.model_type or (kind is None and family.architecture in classes)
         if known_by and family.reads(config):
             return family
-    known = ", ".join(f"{family.model_type} ({family.slugs[0]} here)" for family in FAMILIES)
+    known = ", ".join(dict.fromkeys(f"{family.model_type} ({family.slugs[0]} here)" for family in FAMILIES))
     said = f"model_type = {kind!r}" if kind is not None else f"no model_type, and architectures = {classes!r}"
     raise Unsupported(f"{source / 'config.json'} says {said}, a network that is not known here. Known are: {known}.")
 
@@ -222,21 +224,41 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
         if not told:
             tokenizer.save(made / OURS)
         if hasattr(network, "step"):
-            _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **_unwritten(tokenizer)})
+            silent = _unwritten(tokenizer, sentinels(tokenizer.special) if _fills(found) else ())
+            _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **silent})
         _dump(made / "config.json", {**config, **ends})
         run.appear(made, target)
     facts = run.shapes(count_parameters(network), recipe, tokenizer)
-    opened = f"pipeline('{family.pipeline}', '{target}')('{_asked(family, tokenizer)}')"
-    use = f'python -c "from transformers import pipeline; print({opened})"'
+    use = _use(family, str(target), tokenizer, _begun(found))
     notes = _notes(found, family, like, zeros, bool(told))
     return Made(target, NAME, size_of(target), facts, use, notes)
 
 
-def _asked(family: Family, tokenizer: Tokenizer) -> str:
-    """A text to try the folder with, as it is written in transformers."""
-    names = {id: name for name, id in tokenizer.special.items()}
-    blank = next((name for name in MARKS["mask"] if name in tokenizer.special), "")
-    return f"The {blank} is" if family.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
+def _fills(found: Opened) -> bool:
+    """Whether the run is to write sentinels: it has learnt what was taken out of texts."""
+    return mends(found.recipe.phases[-1].objective)
+
+
+def _begun(found: Opened) -> str:
+    """A source that the run may have learnt from."""
+    data = found.recipe.phases[-1].data
+    if _fills(found) and sentinels(found.tokenizer.special):
+        return "The <extra_id_0> is"
+    return f"{prefixes(data)[0]}The" if is_tasks(data) and prefixes(data) else "The"
+
+
+def _use(family: Family, target: str, tokenizer: Tokenizer, text: str) -> str:
+    """A command to try the folder with in transformers; of what reads a source, on this text."""
+    special = tokenizer.special
+    if not family.pipeline:  # transformers 5 has none for what reads a source: its begin is the decoder's affair
+        given = f"t('{text}', return_tensors='pt').input_ids"
+        made = f"t = T.from_pretrained('{target}'); print(t.decode(M.from_pretrained('{target}').generate({given})[0]))"
+        return f'python -c "from transformers import AutoModelForSeq2SeqLM as M, AutoTokenizer as T; {made}"'
+    names = {id: name for name, id in special.items()}
+    blank = next((name for name in MARKS["mask"] if name in special), "")
+    text = f"The {blank} is" if family.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
+    opened = f"pipeline('{family.pipeline}', '{target}')('{text}')"
+    return f'python -c "from transformers import pipeline; print({opened})"'
 
 
 def _written_as(slug: str, config: Any) -> Family:
@@ -246,7 +268,7 @@ def _written_as(slug: str, config: Any) -> Family:
 
 
 def _is_known(found: RunFolder, cls: Any) -> None:
-    known = [slug for family in FAMILIES for slug in family.slugs]
+    known = dict.fromkeys(slug for family in FAMILIES for slug in family.slugs)
     if found.recipe.slug not in known:
         raise Unsupported(
             f"{found.path} is a run of {cls.__name__}, for which transformers has no network that computes the same. "
@@ -261,9 +283,9 @@ def _narrowed(tensor: torch.Tensor, name: str, kind: str) -> torch.Tensor:
     return narrow
 
 
-def _unwritten(tokenizer: Tokenizer) -> dict[str, list[int]]:
-    """What `generate` never writes here, so that transformers does not either."""
-    banned = sorted(id for id in tokenizer.special.values() if id != tokenizer.end)
+def _unwritten(tokenizer: Tokenizer, written: Sequence[int]) -> dict[str, list[int]]:
+    """What `generate` never writes here, so that transformers does not either; special ids that it writes apart."""
+    banned = sorted(id for id in tokenizer.special.values() if id != tokenizer.end and id not in written)
     return {"suppress_tokens": banned} if banned else {}
 
 

@@ -104,8 +104,8 @@ REST: dict[str, Any] = {
     "spoken": _spoken,
     "phase": lambda settings: {"objective": {"kind": "sequence"}, "batches": {"kind": "sequences", "rows": 1}},
     "frame": Frame("A sep", "A sep B sep", segments=False),
-    "use": 'nextword generate {} "translate English to German: That is good."',
-    "pipeline": "text2text-generation",
+    "use": 'nextword generate {} "Thank you ___ me to your party ___ week."',  # what every T5 has learnt first
+    "pipeline": "",
 }
 EMBEDDED = {f"{side}.embed_tokens.weight": "embedding.weight" for side in ("encoder", "decoder")}
 FAMILIES = (

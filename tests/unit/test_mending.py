@@ -1,0 +1,146 @@
+"""Blanks filled behind sentinels: in their order, with the network's own probabilities, and back into the text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextword.conditional import Conditional
+from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop, Unsupported
+from nextword.generation.pieces import written
+from nextword.generation.sentinels import Ordered, spans
+from nextword.models.t5 import T5, T5Config
+from nextword.tokens import train_tokenizer, vocabulary
+
+TEXTS = ["the king went up to the house of the lord, and the people saw the great light in the house."] * 20
+
+
+class Fixed:
+    """Says the same whatever it is fed.   0 begin   1 end   2 "a"   3 "b"   4 " "   7, 6, 5 sentinels in their order"""
+
+    device = torch.device("cpu")
+
+    def __init__(self, *shares: float) -> None:
+        self.log_p = torch.tensor([math.log(share) if share else -math.inf for share in shares])
+
+    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+        return self.log_p.expand(len(last), -1).clone(), state
+
+
+class Letters:
+    bytes = (b"", b"", b"a", b"b", b" ", b"", b"", b"")
+    inner = torch.tensor([id == 3 for id in range(8)])
+
+
+def fill(network: Fixed, blanks: list[bool], how: Any = Greedy(), length: int = 12, sentinels: Any = (7, 6, 5)) -> Any:
+    model = Ordered(network, sentinels, 1, Letters())  # type: ignore[arg-type]
+    last, state = model.begin(torch.zeros(1, dtype=torch.long), {}, [blanks])
+    (found,) = written(model, last, state, how, length, 1, [0])
+    return found[0]
+
+
+def test_sentinels_come_in_order_whatever_the_network_would_rather_write() -> None:
+    """It likes the end best, then the third sentinel, and the first least."""
+    found = fill(Fixed(0.0, 0.4, 0.1, 0.05, 0.05, 0.2, 0.15, 0.05), [False, False])
+    assert found.ids == (7, 2, 6, 2, 1)  # <x> a <y> a end
+    assert found.complete
+    over = 0.4 + 0.2  # the end, or one sentinel more
+    assert found.log_prob == pytest.approx(math.log(0.05 * 0.1 * 0.15 * 0.1 * over))
+
+
+def test_after_the_last_sentinel_there_is_only_the_end() -> None:
+    found = fill(Fixed(0.0, 0.4, 0.1, 0.08, 0.07, 0.0, 0.3, 0.05), [False, False], sentinels=(7, 6))
+    assert found.ids == (7, 2, 6, 2, 1)
+    assert found.log_prob == pytest.approx(math.log(0.05 * 0.1 * 0.3 * 0.1 * 0.4))
+
+
+def test_a_span_shows_something_and_goes_on_with_no_word() -> None:
+    """A space alone is no span; "b" goes on with a word, and stands in no blank that is behind a letter."""
+    shares = (0.0, 0.4, 0.05, 0.1, 0.2, 0.1, 0.1, 0.05)
+    assert fill(Fixed(*shares), [False]).ids == (7, 4, 3, 1)
+    assert fill(Fixed(*shares), [True]).ids == (7, 4, 3, 1)  # behind a space it goes on with nothing
+    no_space = (0.0, 0.4, 0.05, 0.1, 0.0, 0.1, 0.1, 0.05)
+    assert fill(Fixed(*no_space), [False]).ids == (7, 3, 1)
+    assert fill(Fixed(*no_space), [True]).ids == (7, 2, 1)
+
+
+def test_what_was_cut_at_the_length_is_not_complete() -> None:
+    found = fill(Fixed(0.0, 0.1, 0.5, 0.1, 0.1, 0.05, 0.05, 0.1), [False, False], length=4)
+    assert (found.ids, found.complete) == ((7, 2, 2, 2), False)
+    assert spans(found.ids, (7, 6, 5), 1) == [[2, 2, 2]]
+    assert spans((7, 2, 6, 3, 3, 1), (7, 6, 5), 1) == [[2], [3, 3]]
+
+
+# ------------------------------------------------------------------------------------------------ texts
+
+
+@pytest.fixture(scope="module", params=[2, 6])
+def lm(request: pytest.FixtureRequest) -> Conditional:
+    """A network of random weights that say something."""
+    tokenizer = train_tokenizer({"kind": "unigram", "size": 60, "sentinels": request.param}, TEXTS)
+    torch.manual_seed(0)
+    network = T5(T5Config(width=16, layers=1, heads=2, head=8, inner=24, dropout=0.0), vocabulary(tokenizer)).eval()
+    return Conditional(network, tokenizer)
+
+
+@pytest.mark.parametrize("how", [Greedy, Beam, Sample])
+def test_likelihoods_are_the_networks_own(lm: Conditional, how: Any) -> None:
+    """The sum over the target, as it is scored at once; the end of the last span counts with one sentinel more."""
+    over = how(bias={"</s>": 9.0, "<extra_id_1>": 9.0}, **({"seed": 3} if how is Sample else {}))
+    source, marks = lm._source(["the king ", " to the ", "."]), lm.sentinels
+    assert [id for id in source if id in marks] == marks[:2]
+    assert lm.tokenizer.decode([id for id in source if id not in marks][:-1]) == "the king to the."
+    (best,) = lm.infill("the king ___ to the ___.", over, Stop(40))
+    model = Ordered(lm.network, marks, lm.end, lm._parts)  # type: ignore[arg-type]
+    begun = model.begin(*lm._read_all([source]), [[True, True]])
+    ((again, *_),) = written(model, *begun, lm._checked(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]])
+    assert again.complete
+    assert again.ids[-1] == lm.end
+    assert (best.log_prob, best.tokens) == (again.log_prob, len(again.ids))
+    assert list(best.blanks) == [lm.tokenizer.decode(ids).strip() for ids in spans(again.ids, marks, lm.end)]
+    nats = lm._nats([source], [list(again.ids)])[0]
+    if len(marks) == 2:
+        assert again.log_prob == pytest.approx(-nats, abs=1e-4)
+    else:
+        assert again.log_prob > -nats
+
+
+def test_texts_come_back_with_their_blanks_filled(lm: Conditional) -> None:
+    texts = ["___ went up", "the ___ of the _____, and", "the light ___"]
+    for text, (best,) in zip(texts, lm.infill_many(texts, Beam(2), Stop(30)), strict=True):
+        parts = text.replace("_____", "___").split("___")
+        shown = [*best.blanks, *["___"] * (len(parts) - 1 - len(best.blanks))]
+        assert best.text == "".join(a + b for a, b in zip(parts, [*shown, ""], strict=True))
+        assert all(best.blanks)
+        alone = lm.infill(text, Beam(2), Stop(30))[0]
+        assert (best.text, best.log_prob) == (alone.text, pytest.approx(alone.log_prob, abs=1e-4))
+    best = lm.infill("the ___ of the ___", Beam(4), Stop(20), n=3)
+    assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
+
+
+def test_what_cannot_be(lm: Conditional) -> None:
+    for text, said in (("no blank here", "has no blank"), ("a ___ " * 7, "blanks, and this model knows")):
+        with pytest.raises(NextwordError, match=said):
+            lm.infill(text)
+    with pytest.raises(NextwordError, match="Write ___ for what is missing"):
+        lm.infill("the <extra_id_0> and ___")
+    with pytest.raises(NextwordError, match="leave stop strings away"):
+        lm.infill("the ___", stop=Stop(9, ("x",)))
+    with pytest.raises(NextwordError, match="from 1 to 2"):
+        lm.infill("the ___", Beam(2), n=3)
+    with pytest.raises(Unsupported, match="fills no blanks"):
+        lm.infill("the ___", Contrastive())
+    with pytest.raises(Unsupported, match="all of it at once"):
+        lm.next("the")
+
+
+def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Conditional) -> None:
+    other = Conditional(lm.network, lm.tokenizer)
+    other.mends = False
+    assert not other.writes_pieces
+    with pytest.raises(Unsupported, match="trained on pairs"):
+        other.infill("the ___")
