@@ -61,16 +61,19 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
     """Of a run that was transferred to a task."""
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
     labels = ", ".join(task["labels"]) or "a number"
-    about = "two texts" if task["frame"] != "classify" else "a text"
+    tags = task["kind"] == "tag"
+    about = "each word" if tags else "two texts" if task["frame"] != "classify" else "a text"
     began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
     splits = [split for split in result.get("examples", {}) if split in result]
-    example = '("one text", "another")' if task["frame"] != "classify" else '"some text"'
+    example = '("one text", "another")' if task["frame"] not in ("classify", "tag") else '"some text"'
     lines = [
         f"# {run.path.name}",
         "",
         f"A `{recipe.slug}` network that says of {about}: {labels}.",
         "",
-        f"- made of: `{task['source']}` ({began})",
+        f"- made of: `{task['source']}` ({began})"
+        if task["source"]
+        else "- made of nothing: trained on the task alone",
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
@@ -90,7 +93,7 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "## Use",
         "",
         "```",
-        f"nextword predict {run.path} my.csv --output labelled.csv",
+        f"nextword predict {run.path} " + ("my.txt --output my.conll" if tags else "my.csv --output labelled.csv"),
         "```",
         "",
         "```python",

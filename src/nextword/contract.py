@@ -92,6 +92,7 @@ class Inputs:
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
     characters: Tensor | None = None  # (B, T, 50) ELMo
+    features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
     source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
 
 

@@ -34,6 +34,7 @@ from nextword.generation.words import Spelling, next_words
 from nextword.infilling import WINDOW, Blanks, TwoSided
 from nextword.models import count_parameters, model_class
 from nextword.predicting import open_classifier
+from nextword.tagging import open_tagger
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device, narrowed
 from nextword.writing import Writing
@@ -46,7 +47,8 @@ FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: wha
 def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided | Conditional:
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
-    Of a run that was transferred to a task it is a `Classifier`, which predicts, and models no text.
+    Of a run that was transferred to a task it is a `Classifier`, or for tags a `WordTagger`: they predict, and model no
+    text.
     """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
@@ -55,6 +57,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
         )
     run.verify()
     recipe = run.recipe
+    if recipe.task is not None and recipe.task.get("kind") == "tag":
+        return cast(Any, open_tagger(run, choose_device(device), precision, load))
     if recipe.task is not None:
         return cast(Any, open_classifier(run, choose_device(device), precision))
     cls = model_class(recipe.slug)

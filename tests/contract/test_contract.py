@@ -42,8 +42,13 @@ TOY = {
 }
 
 
-# Those that write from a source have a contract of their own: test_conditional.py
-OF_TEXT = [slug for slug in MODELS if not getattr(model_class(slug), "conditional", False)]
+# Those that write from a source have a contract of their own: test_conditional.py; those that tag words model no text:
+# tests/unit/test_tagging.py
+OF_TEXT = [
+    slug
+    for slug in MODELS
+    if not any(getattr(model_class(slug), name, False) for name in ("conditional", "tags_words"))
+]
 
 
 @pytest.fixture(scope="module", params=[*OF_TEXT, "toy"])

@@ -196,7 +196,10 @@ def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"recipe": "bert/tiny"}, "no recipe for a task. For fine-tuning there are bert/finetune, cove/classify, gpt1"),
+        (
+            {"recipe": "bert/tiny"},
+            "no recipe for a task. For fine-tuning there are bert/finetune, bert/tag, cove/classify, gpt1",
+        ),
         ({"slug": "nowhere"}, "There is no run folder"),
         ({"data": "nothing"}, "neither a file or folder nor a task"),
         ({"changes": ["task.reads=last"]}, "reads = 'last'; expected speaker or mean"),

@@ -47,18 +47,29 @@ class Examples:
         """Those of the first so many tokens, at least one; None: all."""
         if tokens is None or tokens >= len(self.ids):
             return self
-        n = max(1, int(np.searchsorted(self.starts[:: self.each], tokens, side="right")) - 1)
-        frames = n * self.each
-        end = int(self.starts[frames])
-        segments = None if self.segments is None else self.segments[:end]
+        return self.take(np.arange(max(1, int(np.searchsorted(self.starts[:: self.each], tokens, side="right")) - 1)))
+
+    def take(self, chosen: np.ndarray) -> Examples:
+        """These examples, in this order."""
+        frames = (chosen[:, None] * self.each + np.arange(self.each)).reshape(-1)
+        taken, starts = gathered(self.starts, frames)
         return replace(
             self,
-            ids=self.ids[:end],
-            starts=self.starts[: frames + 1],
-            speaks=self.speaks[:frames],
-            labels=self.labels[:n],
-            segments=segments,
+            ids=self.ids[taken],
+            starts=starts,
+            speaks=self.speaks[frames],
+            labels=self.labels[chosen],
+            segments=None if self.segments is None else self.segments[taken],
         )
+
+
+def gathered(starts: np.ndarray, chosen: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of all that lies in the chosen stretches, one after the other, and where each then begins."""
+    chosen = np.asarray(chosen, np.int64)
+    sizes = starts[chosen + 1] - starts[chosen]
+    ends = np.cumsum(sizes)
+    taken = np.repeat(starts[chosen] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+    return taken, np.concatenate(([0], ends))
 
 
 def joined(frames: Sequence[Framed], labels: np.ndarray, each: int = 1, packs: bool = False) -> Examples:
@@ -131,14 +142,11 @@ class Bucketed:
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
         """`at` are the flat positions that speak, `each` for an example."""
         frames = (chosen[:, None] * text.each + np.arange(text.each)).reshape(-1)
-        sizes = text.starts[frames + 1] - text.starts[frames]
-        ends = np.cumsum(sizes)
-        begins = ends - sizes
-        taken = np.repeat(text.starts[frames] - begins, sizes) + np.arange(ends[-1])
+        taken, starts = gathered(text.starts, frames)
+        begins, sizes = starts[:-1], np.diff(starts)
         ids = text.ids[taken]
         segments = None if text.segments is None else text.segments[taken]
         if text.packs and self.pack:
-            starts = np.concatenate(([0], ends))
             inputs = Inputs(_tensor(ids[None]), segments=_tensor(segments, row=True), starts=_tensor(starts))
         else:
             longest = int(sizes.max())

@@ -20,7 +20,7 @@ SHOWN = (
     "word_perplexity",
     "token_perplexity",
     "pseudo_token_perplexity",
-    *("bleu", "rouge1", "accuracy", "mean", "valid_nats"),
+    *("test_f1", "bleu", "rouge1", "accuracy", "mean", "valid_nats"),
     "error",
 )
 
@@ -102,7 +102,9 @@ def _canon() -> list[dict[str, Any]]:
             can += ["score", "generate"] if getattr(cls, "conditional", False) else ["score", "next", "generate"]
         elif _has(cls, Infilling):
             can += ["score (pseudo)", "next"]
-        if _has(cls, Encoder) and (not getattr(cls, "conditional", False) or getattr(cls, "two_sided", False)):
+        if getattr(cls, "tags_words", False):
+            can.append("predict")
+        elif _has(cls, Encoder) and (not getattr(cls, "conditional", False) or getattr(cls, "two_sided", False)):
             can.append("embed")
         first = next((r for r in recipes if r.name.endswith("/tiny")), recipes[0])
         rows.append(
@@ -159,6 +161,7 @@ def _detail(row: Mapping[str, Any]) -> None:
                     f"  {title:<9} {key}: {NAME if value == math.inf else escape(str(value))}", soft_wrap=True
                 )
     at_once = [recipe["name"] for recipe in row["recipes"] if recipe["data"]]
-    console.print(f"\nTrain it:  nextword train {next((n for n in at_once if n.endswith('/tiny')), at_once[0])}")
+    command = "transfer" if row["can"] == ["predict"] else "train"
+    console.print(f"\nTrain it:  nextword {command} {next((n for n in at_once if n.endswith('/tiny')), at_once[0])}")
     if len(at_once) < len(row["recipes"]):
         console.print("[dim]· recipes on your text have no data of their own: add --data FILE[/]")

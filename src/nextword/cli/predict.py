@@ -16,17 +16,23 @@ from nextword.cli.console import console, emit_json, err, progress_bar
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 
 ENDINGS = (".csv", ".tsv", ".jsonl")
+OF_TAGS = (".conll", ".tsv", ".jsonl")
 
 
 def predict(
     run: Run,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="csv, tsv, jsonl, or one text a line; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="[FILE]",
+            help="csv, tsv, jsonl, or one text a line; for a tagger also a word a line; - is standard input.",
+        ),
     ] = "-",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: as it was.")] = "",
     second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help=".csv, .tsv or .jsonl. Default: csv to standard output.")
+        Path | None,
+        typer.Option("--output", "-o", help=".csv, .tsv or .jsonl (tags: .conll or .jsonl). Default: standard output."),
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -35,23 +41,32 @@ def predict(
 ) -> None:
     """The label of every text and the probability of each label, beside the columns that were there.
 
-    Where the file has the right labels too, how many were found is said. In plain lines a tab divides two texts.
+    Where the file has the right labels too, how many were found is said. In plain lines a tab divides two texts. A
+    tagger writes a word and its tag on each line, or JSON with the spans.
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --output labelled.csv
       nextword predict runs/bert-reviews new.jsonl --text body --output labelled.jsonl
       echo "A fine film." | nextword predict runs/bert-reviews
+      echo "Ekeus heads for Baghdad." | nextword predict runs/ner
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
     from nextword.transfer.tables import read_table
 
     if output is not None:
-        if output.suffix not in ENDINGS:
+        if output.suffix not in (*ENDINGS, *OF_TAGS):
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
     lm: Any = load(run, device, precision)
+    if "predict" in lm.can and lm.settings.kind == "tag":
+        from nextword.cli.tags import predict_tags
+
+        predict_tags(lm, run, file, output, json, quiet)
+        return
+    if output is not None and output.suffix not in ENDINGS:
+        raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
     if "predict" not in lm.can:
         raise NextwordError(
             f"{run} models text and carries no task's head. Transfer it first: nextword transfer bert/finetune --from "

@@ -21,20 +21,26 @@ def transfer(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="How to fine-tune, as bert/finetune or gpt1/finetune, or a TOML file; for a run of any network.",
+            help="How to learn, as bert/finetune for a run of any network, or tagger/conll2003; or a TOML file.",
             show_default=False,
         ),
     ] = "",
-    source: Annotated[str, typer.Option("--from", metavar="RUN", help="The run to transfer.")] = "",
+    source: Annotated[
+        str, typer.Option("--from", metavar="RUN", help="The run to transfer, if the recipe has no network of its own.")
+    ] = "",
     data: Annotated[
         str,
         typer.Option(
-            "--data", help="A csv, tsv or jsonl file, a folder of them, a task of GLUE (RTE), or glue for five of them."
+            "--data",
+            help="A csv, tsv or jsonl file, a folder of them, a task of GLUE (RTE), or glue for five of them; of tags "
+            "a file with a word a line, or conll2003.",
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: guessed.")] = "",
     second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
-    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="Where the label is. Default: guessed.")] = "",
+    label: Annotated[
+        str, typer.Option("--label", metavar="COLUMN", help="Where the label is. Default: guessed; of tags, the last.")
+    ] = "",
     kind: Annotated[
         str, typer.Option("--kind", help="classify, pair (of texts) or regress (a number). Default: as labels look.")
     ] = "",
@@ -44,6 +50,12 @@ def transfer(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe.")
     ] = None,
+    features: Annotated[
+        str, typer.Option("--features", metavar="RUN", help="A tagger reads this run's vectors of words besides.")
+    ] = "",
+    labels: Annotated[
+        float, typer.Option("--labels", metavar="SHARE", help="Learn from a share of the labels, drawn by the seed.")
+    ] = 1.0,
     scratch: Annotated[
         bool, typer.Option("--scratch", help="The same network without what it has learnt: the baseline.")
     ] = False,
@@ -52,7 +64,7 @@ def transfer(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune a run for a task: a head over its network, and both are trained on labelled texts.
+    """Fine-tune a run for a task: a head over its network, and both are trained on labelled texts or tagged words.
 
     The result is a run folder that `nextword predict` applies. Without a dev split a tenth of the rows is held out.
 
@@ -61,6 +73,7 @@ def transfer(
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --out runs/glue
+      nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
       nextword transfer --resume --out runs/bert-reviews
     """
     from nextword.contract import NextwordError
@@ -68,18 +81,23 @@ def transfer(
     if resume and not recipe:
         _resume(out, device, json, quiet)
         return
+    if not recipe:
+        raise NextwordError("Say how to fine-tune, for example bert/finetune. See `nextword transfer --help`.")
+    from nextword.transfer import FIVE, SUITE, run, suite
+    from nextword.transfer.plan import fine_tuning, open_source
+    from nextword.transfer.tables import Columns
+
+    own = fine_tuning(recipe)
+    data = data or own.phases[0].data
     for value, what in (
-        (recipe, "how to fine-tune, for example bert/finetune"),
-        (source, "which run to transfer, with --from RUN (`nextword runs` lists them)"),
+        (source or own.tokenizer, "which run to transfer, with --from RUN (`nextword runs` lists them)"),
         (data, "what to learn, with --data: a csv file, or a task as RTE"),
     ):
         if not value:
             raise NextwordError(f"Say {what}. See `nextword transfer --help`.")
-    from nextword.transfer import FIVE, SUITE, run, suite
-    from nextword.transfer.plan import open_source
-    from nextword.transfer.tables import Columns
-
-    folder = out or _folder(open_source(source).recipe.slug, data, scratch)
+    changes = [*([f"model.contextual={features}"] if features else []), *(changes or ())]
+    changes += [f"task.share={labels}"] if labels != 1 else []
+    folder = out or _folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
     with interruptible() as stopped, Watch(quiet or json) as watch:
         options: dict[str, Any] = {
             "columns": Columns(text, second, label),
@@ -87,7 +105,7 @@ def transfer(
             "seed": seed,
             "seeds": seeds,
             "scratch": scratch,
-            "changes": changes or (),
+            "changes": changes,
             "device": device,
             "again": resume,
             "hear": watch,
@@ -197,6 +215,16 @@ def _table(outcomes: Sequence[Any], found: dict[str, Any], folder: str) -> None:
     console.print(f"[dim]· ± is the half of a 95 % interval over seeds; all numbers: {escape(folder)}/results.json[/]")
 
 
+def _asked(settings: Any) -> str:
+    """What is to be said of an example, in words."""
+    if settings.kind == "tag":
+        return f"one of {len(settings.labels)} tags for a word" + (f", {settings.scheme}" if settings.scheme else "")
+    texts = "two texts" if settings.frame != "classify" else "a text"
+    return (
+        f"a number for {texts}" if settings.kind == "regress" else f"one of {len(settings.labels)} classes for {texts}"
+    )
+
+
 class Watch(Watching):
     """Transfer as a person sees it: the data, one bar with the latest numbers, and a line for every validation."""
 
@@ -211,10 +239,7 @@ class Watch(Watching):
         if self.quiet:
             return
         data, settings = plan.data, plan.settings
-        texts = "two texts" if settings.frame != "classify" else "a text"
-        what = (
-            f"a number for {texts}" if settings.kind == "regress" else f"one of {len(data.labels)} classes for {texts}"
-        )
+        what = _asked(settings)
         counts = " · ".join(f"{len(some):,} {split}" for split, some in plan.examples.items())
         err.print(f"[bold]{escape(data.name)}[/]: {what} · {counts}", soft_wrap=True)
         shares = list(data.balance.items())

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, Vocabulary
 from nextword.corpora.catalog import ALL, absent, find
 from nextword.corpora.decoding import lines
 
@@ -106,6 +106,28 @@ def read_vectors(spec: str | Path, only: Collection[str] | None = None) -> Vecto
             held = []
     blocks.append(_parsed(path, held, width))
     return Vectors(str(path), list(places), np.concatenate(blocks), repeated)
+
+
+def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int, key: str) -> np.ndarray:
+    """(V, width): a row for each word of a tokenizer; zeros where there is no vector, and for special tokens.
+
+    `key` is what the width is called in the recipe's [model].
+    """
+    words = [piece.decode("utf-8", "replace").strip() for piece in vocabulary.pieces]
+    found = read_vectors(spec, only=words)
+    if found.width != width:
+        raise NextwordError(
+            f"[model] {key} = {width}, but the vectors in {found.name} have {found.width} numbers. Set "
+            f"{key} = {found.width}, or name other vectors."
+        )
+    if not len(found):
+        raise NextwordError(
+            f"None of the {len(words):,} words of the tokenizer has a vector in {found.name}. Use a tokenizer of "
+            'kind "lexicon", which knows them.'
+        )
+    matrix = found.matrix_of(words)
+    matrix[list(vocabulary.special.values())] = 0
+    return matrix
 
 
 # ------------------------------------------------------------------------------------------------ lines

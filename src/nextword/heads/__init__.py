@@ -19,20 +19,19 @@ leaves the network under the head as it came: what it gives are features.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nextword.contract import Batch, Infilling, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Infilling, Inputs, NextwordError
 from nextword.heads.biattentive import Biattentive
+from nextword.heads.over import FILE as FILE
+from nextword.heads.over import Over
 from nextword.models.frames import SPREAD, combine
 
-FILE = "head.safetensors"
 READS = ("speaker", "mean")
 CLASSIFIERS = ("linear", "biattentive")
 
@@ -65,20 +64,15 @@ class HeadConfig:
             raise NextwordError(f"[task] dropout = {self.dropout!r} is the share dropped before the head, below 1.")
 
 
-class Headed(nn.Module):
-    """A network and the head over it, trained, saved and loaded as one. The network's own files stay as they are, so
-    that a run of it can be read without its head."""
+class Headed(Over):
+    """What it says is one vector an example."""
 
     def __init__(self, config: HeadConfig, network: Any) -> None:
-        super().__init__()
-        self.config, self.under = config, network
-        self.at = layer_of(network, config.features)
+        super().__init__(config, network)
         width = network.widths[self.at]
         self.out: Any
         self.dense: nn.Linear | None = None
         self.pools = False
-        if config.frozen:
-            network.requires_grad_(False)
         if config.classifier == "biattentive":
             self.out = Biattentive(width, config.outputs, config.width, config.reduction, config.dropout)
             return
@@ -92,25 +86,11 @@ class Headed(nn.Module):
                 nn.init.normal_(layer.weight, std=SPREAD)
                 nn.init.zeros_(layer.bias)
 
-    def train(self, mode: bool = True) -> Headed:
-        """What is frozen does not drop anything either."""
-        super().train(mode)
-        if self.config.frozen:
-            self.under.eval()
-        return self
-
     # -------------------------------------------------------------------------------------------- what it computes
 
     def forward(self, batch: Batch) -> Tensor:
         """(n, outputs) in 32 bits: logits of the classes, or one number."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
-            h = self._read(batch.inputs)
-        return self.judge(h, batch)
-
-    def _read(self, inputs: Inputs) -> Tensor:
-        if hasattr(self.under, "layer_at"):
-            return self.under.layer_at(inputs, self.at)
-        return self.under.encode(inputs)[0][self.at]
+        return self.judge(self.read_layer(batch.inputs), batch)
 
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""
@@ -132,66 +112,6 @@ class Headed(nn.Module):
         x = F.dropout(x, self.config.dropout, self.training)
         with torch.autocast(x.device.type, enabled=False):
             return self.out(x.to(self.out.weight.dtype))
-
-    # -------------------------------------------------------------------------------------------- as the loop sees it
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.under.vocabulary
-
-    readout: Any = None  # not the network's: nothing of it is to be made ready for the words of a task
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.out.parameters()).device
-
-    @property
-    def checkpointing(self) -> bool:
-        return self.under.checkpointing
-
-    @checkpointing.setter
-    def checkpointing(self, value: bool) -> None:
-        self.under.checkpointing = value
-
-    @property
-    def compile_training(self) -> Any:
-        return self.under.compile_training
-
-    # -------------------------------------------------------------------------------------------- files
-
-    def save(self, folder: Path) -> list[str]:
-        save_file({name: t.contiguous() for name, t in self._own().items()}, str(folder / FILE))
-        return [*self.under.save(folder), FILE]
-
-    @classmethod
-    def load(cls, folder: Path, config: HeadConfig, vocabulary: Vocabulary) -> Headed:
-        headed = cls(config, config.model.load(folder, config.settings, vocabulary))
-        found, wanted = load_file(str(folder / FILE)), headed._own()
-        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in wanted.items()}:
-            raise NextwordError(
-                f"{folder / FILE} does not fit its recipe's [task]: one of them was changed after training. Restore "
-                "either from where it came."
-            )
-        headed.load_state_dict(found, strict=False)
-        return headed.eval()
-
-    def _own(self) -> dict[str, Tensor]:
-        """The head's tensors, without the network's."""
-        return {name: t for name, t in self.state_dict().items() if not name.startswith("under.")}
-
-
-def layer_of(network: Any, name: str) -> int:
-    """Which layer of `encode` a name or a number means."""
-    names = getattr(network, "layers_of", {})
-    if not name:
-        return -1
-    if name in names:
-        return names[name]
-    depth = len(network.widths)
-    if not name.lstrip("-").isdigit() or not -depth <= int(name) < depth:
-        known = ", ".join([*names, f"a layer from 0 (words) to {depth - 1}, or −1 for the last"])
-        raise NextwordError(f"[task] features = {name!r}; {type(network).__name__} has {known}.")
-    return -1 if int(name) == depth - 1 else int(name)  # the last has one name: what is kept for it is kept either way
 
 
 def rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:

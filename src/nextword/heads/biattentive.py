@@ -18,7 +18,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nextword.layers.bilstm import BiLSTM
 
 CHANNELS = 4  # that a maxout unit chooses from
 
@@ -77,18 +78,6 @@ def pooled(h: Tensor, there: Tensor, scores: Tensor) -> Tensor:
     attended = (weights.unsqueeze(1) @ h.masked_fill(gone, 0)).squeeze(1)
     most, least = h.masked_fill(gone, -torch.inf).amax(1), h.masked_fill(gone, torch.inf).amin(1)
     return torch.cat([most, mean, least, attended], 1)
-
-
-class BiLSTM(nn.Module):
-    """(B, T, I) → (B, T, 2 width), each row as long as it is."""
-
-    def __init__(self, inputs: int, width: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, width, batch_first=True, bidirectional=True)
-
-    def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        packed = pack_padded_sequence(x, there.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
 
 
 class Maxout(nn.Module):

@@ -30,7 +30,7 @@ def examples(
     """
     check(network)
     columns = [[one.ids for one in tokenizer.encode_batch(list(c))] for c in (texts, seconds) if c is not None]
-    room = _room(network, frame, len(columns), length)
+    room = room_for(network, frame, len(columns), length)
     molds: dict[Sizes, list[_Mold]] = {}
     frames: list[Framed] = []
     cut = 0
@@ -85,7 +85,7 @@ def check(network: Any) -> None:
         raise Unsupported("Weights in eight bits are for reading and cannot be trained. Transfer the run they came of.")
 
 
-def _room(network: Any, frame: str, columns: int, length: int) -> int | None:
+def room_for(network: Any, frame: str, columns: int, length: int) -> int | None:
     """Tokens of text that fit beside those of the frame; None: any number."""
     window = getattr(network.config, "window", 0)
     most = min(filter(None, (length, window)), default=0)

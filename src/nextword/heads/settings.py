@@ -11,23 +11,28 @@ import numpy as np
 
 from nextword.contract import NextwordError
 from nextword.heads import HeadConfig
+from nextword.heads.tags import TagConfig
 from nextword.metrics import METRICS
+from nextword.metrics.spans import OF_TAGS
 
-KINDS = ("classify", "pair", "regress")
+KINDS = ("classify", "pair", "regress", "tag")
 
 
 @dataclass(frozen=True)
 class Settings:
     reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or the "mean"
     dropout: float = 0.1  # before the head
-    classifier: str = "linear"  # or "biattentive": a network that reads every vector
+    classifier: str = "linear"  # or "biattentive": a network that reads every vector; of tags, or "crf"
     features: str = ""  # the layer that is read, by name or number; "": the last
     frozen: bool = False  # the network under the head stays as it came
     width: int = 300  # of a biattentive classifier
     reduction: int = 4
+    scheme: str = "BIOES"  # that tags of spans are learnt in; what the data has is converted
+    strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
+    share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
-    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two
+    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two; tag
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
     center: float = 0.0  # numbers are learnt as (number − center) / spread
@@ -50,6 +55,11 @@ class Settings:
         """The head over a network of this class and Config."""
         own = self.classifier, str(self.features), self.frozen, self.width, self.reduction
         return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own)
+
+    def tag_head(self, model: Any, config: Any) -> TagConfig:
+        """The head of tags over a network of this class and Config; `labels` are the tags."""
+        own = self.classifier, self.strict, self.dropout, str(self.features), self.frozen
+        return TagConfig(model, config, tuple(self.labels), self.scheme, *own)
 
     def encoded(self, labels: Sequence[str]) -> np.ndarray:
         """Labels as a head learns them: the number of the class, or the scaled number."""
@@ -83,6 +93,9 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
             f"{where}: [task.changes] has a list for a data set, as in RTE = ['phase.0.epochs=10']; got {changes!r}."
         )
     for name in found.metrics:
-        if name not in METRICS:
-            raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {', '.join(METRICS)}.")
+        if name not in (*METRICS, *OF_TAGS):
+            there = ", ".join((*METRICS, *OF_TAGS))
+            raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {there}.")
+    if isinstance(found.share, bool) or not isinstance(found.share, (int, float)) or not 0 < found.share <= 1:
+        raise NextwordError(f"{where}: [task] share = {found.share!r} is a share of the training examples: 0.1, or 1.")
     return found

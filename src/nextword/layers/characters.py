@@ -145,10 +145,14 @@ def spell(vocabulary: Vocabulary, longest: int, least: int) -> np.ndarray:
             f"of its {vocabulary.size}. Give it all of them, as vocabulary(tokenizer, spellings=True) does."
         )
     marks = {id: [OTHERS + i] for i, id in enumerate(sorted(vocabulary.special.values()))}
-    words = [marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)]
-    length = max(least, min(longest, 2 + max(map(len, words))))
+    return spelled([marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)], longest, least)
+
+
+def spelled(words: Sequence[Sequence[int]], longest: int, least: int) -> np.ndarray:
+    """(words, L): characters of each, as bytes, between marks, and padding; L lies between `least` and `longest`."""
+    length = max(least, min(longest, 2 + max(map(len, words), default=0)))
     found = np.full((len(words), length), PADDING, np.int16)
     for row, word in zip(found, words, strict=True):
-        word = [BEGIN, *word[: length - 2], END]
-        row[: len(word)] = word
+        marked = [BEGIN, *word[: length - 2], END]
+        row[: len(marked)] = marked
     return found

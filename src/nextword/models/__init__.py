@@ -23,6 +23,7 @@ MODELS = {
     "xlnet": "nextword.models.xlnet:XLNet",
     "seq2seq": "nextword.models.seq2seq:Seq2Seq",
     "cove": "nextword.models.cove:CoVe",
+    "tagger": "nextword.models.tagger:Tagger",
     "t5": "nextword.models.t5:T5",
     "glm": "nextword.models.glm:GLM",
 }
@@ -38,6 +39,7 @@ TITLES = {
     "xlnet": "XLNet",
     "seq2seq": "seq2seq",
     "cove": "CoVe",
+    "tagger": "BiLSTM-CRF",
 }
 
 

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
-from nextword.corpora.vectors import read_vectors, read_words
+from nextword.corpora.vectors import read_words, vectors_for
 from nextword.models.frames import TASKS, arrange, dress
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
@@ -74,23 +74,9 @@ class CoVe(Seq2Seq):
 
     def furnish(self) -> None:
         """Vectors out of their file, once, before training; from then on they are in the run's own files."""
-        if not self.config.vectors:
-            return
-        words = [piece.decode("utf-8", "replace").strip() for piece in self.vocabulary.pieces]
-        found = read_vectors(self.config.vectors, only=words)
-        if found.width != self.config.read:
-            raise NextwordError(
-                f"[model] read = {self.config.read}, but the vectors in {found.name} have {found.width} numbers. Set "
-                f"read = {found.width}, or name other vectors."
-            )
-        if not len(found):
-            raise NextwordError(
-                f"None of the {len(words):,} words of the tokenizer has a vector in {found.name}. Use a tokenizer of "
-                'kind "lexicon", which knows them.'
-            )
-        matrix = found.matrix_of(words)
-        matrix[list(self.vocabulary.special.values())] = 0
-        self.vectors.copy_(torch.from_numpy(matrix))
+        if self.config.vectors:
+            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.read, "read")
+            self.vectors.copy_(torch.from_numpy(matrix))
 
     # -------------------------------------------------------------------------------------------- the source
 

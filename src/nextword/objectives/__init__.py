@@ -18,6 +18,7 @@ OBJECTIVES = {
     "infilling": "nextword.objectives.infilling:Infilling",
     "sequence": "nextword.objectives.sequence:Sequence",
     "task": "nextword.objectives.task:Task",
+    "tag": "nextword.objectives.tag:Tag",
 }
 
 

@@ -4,7 +4,9 @@
     "a well-known light-footed man"            a well-known light - footed man        where "light-footed" is unknown
 
 A run of non-space characters that is known stays as it is, which text that was split before relies on. Any other loses
-the punctuation at its ends, then its clitic; what is left and still unknown is cut at hyphens and slashes.
+the punctuation at its ends, then its clitic; what is left and still unknown is cut at hyphens and slashes. With `whole`
+nothing is ever cut: a token is a run, as taggers need it. With `digits` an unknown word is looked for with its digits
+as 0, so that all years that have no vector are one word, and all prices another.
 
 Ids are `<unk>` (0), `<eos>` (1), the commonest words of the text that it was learnt from, and then the others that are
 known beforehand. So a network can write the first ones and read them all. Lossy: case and spaces do not come back.
@@ -35,6 +37,7 @@ _EDGES = re.compile(r"([^\w]*)(.*?)([^\w]*)", re.DOTALL)
 _MARKS = re.compile(r"\.{2,}|-{2,}|``|''|.", re.DOTALL)
 _CLITIC = re.compile(r"(.+?)(n't|'(?:s|re|ve|ll|d|m))", re.IGNORECASE | re.DOTALL)
 _JOINTS = re.compile(r"([-/–—])")
+_DIGIT = re.compile(r"\d")
 
 
 class Lexicon:
@@ -43,8 +46,8 @@ class Lexicon:
     kind = "lexicon"
     lossless = False
 
-    def __init__(self, words: Sequence[str], lower: bool = True) -> None:
-        self.words, self.lower = tuple(words), lower
+    def __init__(self, words: Sequence[str], lower: bool = True, whole: bool = False, digits: bool = False) -> None:
+        self.words, self.lower, self.whole, self.digits = tuple(words), lower, whole, digits
         self.special: Mapping[str, int] = {UNKNOWN: 0, EOS: 1}
         self.begin = 1
         self.end: int | None = 1
@@ -90,12 +93,16 @@ class Lexicon:
         """The ids of a run of characters, and how many bytes each stands for."""
         found = self._kept.get(run)
         if found is None:
-            parts = split(run, self._ids, self.lower)
-            ids = [self._ids.get(part.lower() if self.lower else part, 0) for part in parts]
+            parts = [run] if self.whole else split(run, self._ids, self.lower)
+            ids = [self._ids.get(spelled(part, self._ids, self.lower, self.digits), 0) for part in parts]
             found = self._kept[run] = ids, [len(part.encode()) for part in parts]
             if len(self._kept) > KEPT:
                 self._kept.clear()
         return found
+
+    def parts(self, text: str) -> list[str]:
+        """The words of a plain text, punctuation and clitics apart, whether tokens are whole runs or not."""
+        return [part for run in text.split() for part in split(run, self._ids, self.lower)]
 
     def decode(self, ids: Iterable[int]) -> str:
         return join(self, ids)
@@ -104,7 +111,8 @@ class Lexicon:
         return self.pieces[id]
 
     def content(self) -> dict[str, Any]:
-        header = {"version": storage.VERSION, "kind": self.kind, "lower": self.lower}
+        header: dict[str, Any] = {"version": storage.VERSION, "kind": self.kind, "lower": self.lower}
+        header |= {name: True for name in ("whole", "digits") if getattr(self, name)}
         return {"nextword": header, "words": list(self.words)}
 
     def save(self, path: Path) -> None:
@@ -135,7 +143,21 @@ def split(run: str, known: Any, lower: bool = True) -> list[str]:
     return parts + _MARKS.findall(after)
 
 
-def train_lexicon(texts: Iterable[str], size: int, min_count: int, lower: bool, words: Sequence[str]) -> Lexicon:
+def spelled(word: str, known: Any, lower: bool = True, digits: bool = False) -> str:
+    """As the word is looked for: in lower case, and if it is unknown, with its digits as 0."""
+    word = word.lower() if lower else word
+    return _DIGIT.sub("0", word) if digits and word not in known else word
+
+
+def train_lexicon(
+    texts: Iterable[str],
+    size: int,
+    min_count: int,
+    lower: bool,
+    words: Sequence[str],
+    whole: bool = False,
+    digits: bool = False,
+) -> Lexicon:
     """The `size` − 2 commonest words of the texts, equally common ones in alphabetical order, and then `words`."""
     if size < 3:
         raise NextwordError(
@@ -148,9 +170,9 @@ def train_lexicon(texts: Iterable[str], size: int, min_count: int, lower: bool, 
         runs.update(text.split())
     counts: Counter[str] = Counter()
     for run, count in runs.items():
-        for part in split(run, known, lower):
-            counts[part.lower() if lower else part] += count
+        for part in (run,) if whole else split(run, known, lower):
+            counts[spelled(part, known, lower, digits)] += count
     common = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     common = [word for word in common if word not in (UNKNOWN, EOS)][: size - 2]
     first = frozenset(common)
-    return Lexicon([*common, *(word for word in given if word not in first)], lower)
+    return Lexicon([*common, *(word for word in given if word not in first)], lower, whole, digits)

@@ -101,7 +101,7 @@ def _ours(content: Mapping[str, Any], header: Mapping[str, Any]) -> Tokenizer:
     if kind == "words":
         return Words(content["words"], header["lower"], header["lines"])
     if kind == "lexicon":
-        return Lexicon(content["words"], header["lower"])
+        return Lexicon(content["words"], header["lower"], header.get("whole", False), header.get("digits", False))
     return Subwords(content, header["special"], header["begin"], header["end"])
 
 

@@ -51,8 +51,9 @@ def train(
     if recipe is None:
         raise NextwordError("Training needs a recipe. `nextword papers` lists those that come along.")
     if recipe.task is not None:
-        how = f"--resume --out {folder}" if run else f"{recipe.name} --from RUN --data X"
-        raise NextwordError(f"{recipe.name} is for fine-tuning a run on a task: `nextword transfer {how}`.")
+        source = "" if recipe.tokenizer else "--from RUN "
+        how = f"--resume --out {folder}" if run else f"{recipe.name} {source}--data X"
+        raise NextwordError(f"{recipe.name} is for learning a task: `nextword transfer {how}`.")
     if not run:
         RunFolder.refuse_if_taken(folder)
     corpora = [_corpus(phase) for phase in recipe.phases]
@@ -221,10 +222,10 @@ def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label
                 done += len(text)
             progress("learning the vocabulary", done, total)
 
-    return train_tokenizer(recipe.tokenizer, texts(), _known_words(recipe))
+    return train_tokenizer(recipe.tokenizer, texts(), known_words(recipe))
 
 
-def _known_words(recipe: Recipe) -> Sequence[str]:
+def known_words(recipe: Recipe) -> Sequence[str]:
     """Words that the recipe's network has vectors of before it has learnt anything."""
     cls = model_class(recipe.slug)
     return cls.words(cls.Config(**recipe.model)) if hasattr(cls, "words") else ()

@@ -3,6 +3,8 @@
 recipe (bert/finetune)  how to train         ┐
 run    (runs/bert)      network, tokenizer   ├──▶  a recipe that says all of it, with init = RUN and a [task]
 data   (RTE)            texts and labels     ┘
+
+A recipe may have a network of its own (tagger/conll2003): then there is no run, and that is trained from nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +19,24 @@ import torch
 
 from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
+from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Tokenizer
+from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads import Headed
 from nextword.heads.framing import check, examples
+from nextword.heads.over import Over
 from nextword.heads.settings import Settings, settings_of
+from nextword.heads.tags import Tagging
+from nextword.heads.words import joined, sentences
+from nextword.language_model import load
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
-from nextword.tokens import load_tokenizer
-from nextword.training import build, furnish
+from nextword.tokens import load_tokenizer, train_tokenizer
+from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
-from nextword.transfer.data import DataSet, open_data
+from nextword.transfer.data import open_data
 from nextword.transfer.tables import Columns
+from nextword.transfer.tagging import TagSet, open_tags
 from nextword.weights import huggingface
 
 Progress = Callable[[str, float, float | None], None]
@@ -37,8 +46,8 @@ Progress = Callable[[str, float, float | None], None]
 class Plan:
     recipe: Recipe  # of the run to be: all that it is but its seed
     tokenizer: Tokenizer
-    data: DataSet
-    examples: dict[str, Examples]  # train, dev, and what else has labels
+    data: Any  # a DataSet, or a TagSet
+    examples: dict[str, Any]  # Examples, or TaggedExamples: train, dev, and what else has labels
     device: torch.device
     notes: tuple[str, ...] = ()
 
@@ -65,22 +74,56 @@ def make_plan(
 ) -> Plan:
     """Everything that can be wrong is wrong here, before there is a folder."""
     chosen = choose_device(device)
-    run = open_source(source)
+    run = open_source(source) if source else None
     asked = fine_tuning(given, changes)
-    found = open_data(data, columns, kind)
+    if run is None and not asked.tokenizer:
+        raise NextwordError(
+            f"{given} says how to fine-tune a run, and has no network of its own: name the run with --from RUN "
+            "(`nextword runs` lists them)."
+        )
+    if run is not None and asked.tokenizer:
+        raise NextwordError(f"{given} has a network of its own: leave --from {source} out, or take another recipe.")
+    data = data or asked.phases[0].data
+    if not data:
+        raise NextwordError("Say what to learn, with --data: a file, or the name of a task (`nextword data`).")
+    found = _opened(asked, data, columns, kind)
     special = settings_of(asked.task or {}, asked.name).changes
     own = next((list(one) for name, one in special.items() if name.lower() == found.name.lower()), [])
     recipe = load_recipe(given, [*own, *changes])
     settings = _settled(recipe, found, run, scratch)
-    recipe = _resolved(recipe, run, data, settings, chosen, load_recipe(given), changes)
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    if run is None:
+        recipe = _with_context(_own(recipe, data, settings, chosen, changes), chosen)
+        progress("learning the vocabulary", 0, None)
+        texts = (joined(one.words) for one in found.splits["train"].sentences)
+        tokenizer = train_tokenizer(recipe.tokenizer, texts, known_words(recipe))
+    else:
+        recipe = _resolved(recipe, run, data, settings, chosen, load_recipe(given), changes)
+        tokenizer = load_tokenizer(run.path / "tokenizer.json")
     return framed(recipe, tokenizer, found, chosen, progress)
 
 
-def framed(recipe: Recipe, tokenizer: Tokenizer, data: DataSet, device: torch.device, progress: Progress) -> Plan:
+def tags_words(recipe: Recipe) -> bool:
+    return recipe.phases[0].objective.get("kind") == "tag"
+
+
+def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
+    """The data, as the recipe's objective has to have it."""
+    if not tags_words(recipe):
+        if kind == "tag":
+            raise NextwordError(f"{recipe.name} learns labels of texts. For tags take a recipe whose objective is tag.")
+        return open_data(data, columns, kind)
+    if kind not in ("", "tag") or columns.text or columns.second:
+        raise NextwordError(f"{recipe.name} learns tags of words: leave --kind, --text and --second out.")
+    asked = settings_of(recipe.task or {}, recipe.name).scheme
+    return open_tags(data, columns.label, asked or Settings.scheme)
+
+
+def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
     """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
     settings = settings_of(recipe.task or {}, recipe.name)
     network = build(recipe, tokenizer)
+    if settings.kind == "tag":
+        return _framed_tags(recipe, network, tokenizer, data, device, progress)
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
     found: dict[str, Examples] = {}
@@ -95,6 +138,44 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: DataSet, device: torch.de
         if cut:
             notes.append(f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut")
     return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+
+
+def _framed_tags(
+    recipe: Recipe, network: Any, tokenizer: Tokenizer, data: TagSet, device: torch.device, progress: Progress
+) -> Plan:
+    length = int(recipe.phases[0].batches.get("length", 0))
+    context = _context(recipe, device)
+    found: dict[str, Any] = {}
+    notes = list(data.notes)
+    for split, text in data.splits.items():
+        progress(f"reading {split}", 0, None)
+        words = [one.words for one in text.sentences]
+        made, cut = sentences(network, tokenizer, words, data.encoded(split), length)
+        found[split] = replace(
+            made,
+            names=(*data.labels, *data.unseen),
+            spans=data.scheme != PLAIN,
+            metrics=tuple(settings_of(recipe.task or {}, recipe.name).metrics),
+            features=context.kept(words, progress) if context else None,
+        )
+        if cut:
+            notes.append(f"{cut:,} of {text.words:,} words of {split} lie beyond the window, and are tagged unread")
+    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+
+
+def _context(recipe: Recipe, device: torch.device) -> Contextual | None:
+    """The run whose vectors a network reads beside words, if it reads any."""
+    run = recipe.model.get("contextual", "")
+    return Contextual(load(run, str(device)), run) if run else None
+
+
+def _with_context(recipe: Recipe, device: torch.device) -> Recipe:
+    """How many layers there are, and how wide, written down: the network is built of that."""
+    context = _context(recipe, device)
+    if context is None:
+        return recipe
+    sizes = {"contextual_layers": context.layers, "contextual_width": context.width}
+    return replace(recipe, model={**recipe.model, **sizes})
 
 
 def open_source(source: str | Path) -> RunFolder:
@@ -112,7 +193,7 @@ def open_source(source: str | Path) -> RunFolder:
 def fine_tuning(given: str, changes: Sequence[str] = ()) -> Recipe:
     """A recipe that is for fine-tuning."""
     if load_recipe(given).task is None:
-        known = [name for name in names() if load_recipe(name).task is not None]
+        known = [one.name for one in map(load_recipe, names()) if one.task is not None and not one.tokenizer]
         raise NextwordError(
             f"{given} trains a language model; it is no recipe for a task. For fine-tuning there are "
             f"{', '.join(known)}, whatever network RUN is of."
@@ -120,19 +201,21 @@ def fine_tuning(given: str, changes: Sequence[str] = ()) -> Recipe:
     return load_recipe(given, changes)
 
 
-def headed(recipe: Recipe, tokenizer: Tokenizer) -> Headed:
+def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
     """The recipe's network with a head, both with untrained weights; the head's are drawn after the network's."""
     network = build(recipe, tokenizer)
     settings = settings_of(recipe.task or {}, recipe.name)
     if settings.scratch:
         furnish(network)
+    if settings.kind == "tag":
+        return Tagging(settings.tag_head(type(network), network.config), network)
     return Headed(settings.head(type(network), network.config), network)
 
 
 # ------------------------------------------------------------------------------------------------ the resolved recipe
 
 
-def _settled(recipe: Recipe, data: DataSet, run: RunFolder, scratch: bool) -> Settings:
+def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) -> Settings:
     """[task] with what the data says."""
     asked = settings_of(recipe.task or {}, recipe.name)
     center, spread = data.scale
@@ -148,8 +231,9 @@ def _settled(recipe: Recipe, data: DataSet, run: RunFolder, scratch: bool) -> Se
         text=data.columns.text,
         second=data.columns.second,
         label=data.columns.label,
-        source=str(run.path),
-        scratch=scratch,
+        source=str(run.path) if run else "",
+        scratch=scratch or run is None,
+        **({"scheme": data.scheme} if data.kind == "tag" else {}),
     )
 
 
@@ -175,13 +259,13 @@ def _resolved(
     if needed:
         model["extra"] = max(int(model.get("extra", 0)), needed)
     longest = _longest(theirs) if "window" in known else 0
-    precise = any(".precision" in change.partition("=")[0] for change in changes)
+    kind = "tag" if settings.kind == "tag" else "task"
     phases = []
     for i, phase in enumerate(recipe.phases):
-        if phase.objective.get("kind") != "task":
+        if phase.objective.get("kind") != kind:
             raise NextwordError(
                 f"{recipe.name}: phase '{phase.name}' has the objective {phase.objective.get('kind')!r}; in a recipe "
-                "for a task every phase has objective = { kind = 'task' }."
+                f"for this task every phase has objective = {{ kind = '{kind}' }}."
             )
         phases.append(
             replace(
@@ -189,8 +273,7 @@ def _resolved(
                 data=data,
                 init="" if settings.scratch or i else str(run.path),
                 batches=_shortened(phase, longest),
-                # sixteen bits are a GPU's: few CPUs compute in them, and the others do so at a crawl
-                precision=phase.precision if precise or device.type != "cpu" else "fp32",
+                precision=_precision(phase, device, changes),
             )
         )
     return replace(
@@ -204,6 +287,18 @@ def _resolved(
         compare={},
         task=settings.table(),
     )
+
+
+def _own(recipe: Recipe, data: str, settings: Settings, device: torch.device, changes: Sequence[str]) -> Recipe:
+    """A recipe that has a network of its own, on the data."""
+    phases = [replace(phase, data=data, precision=_precision(phase, device, changes)) for phase in recipe.phases]
+    return replace(recipe, phases=tuple(phases), reported={}, measured={}, compare={}, task=settings.table())
+
+
+def _precision(phase: Phase, device: torch.device, changes: Sequence[str]) -> str:
+    """Sixteen bits are a GPU's: few CPUs compute in them, and the others do so at a crawl."""
+    asked = any(".precision" in change.partition("=")[0] for change in changes)
+    return phase.precision if asked or device.type != "cpu" else "fp32"
 
 
 def _longest(theirs: Recipe) -> int:

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nextword.card import write_card
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
-from nextword.heads.settings import settings_of
+from nextword.heads.settings import Settings, settings_of
 from nextword.metrics import interval
 from nextword.objectives.task import measured
 from nextword.predicting import open_classifier
 from nextword.recipe import Recipe
+from nextword.tagging import open_tagger
 from nextword.tokens import load_tokenizer
 from nextword.training import conduct, reopened
 from nextword.training.events import END, VALID, Event
@@ -29,6 +32,7 @@ from nextword.training.scale import choose_device
 from nextword.transfer.data import open_data
 from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
 from nextword.transfer.tables import Columns
+from nextword.transfer.tagging import open_tags
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
@@ -53,7 +57,8 @@ def transfer(
         RunFolder.refuse_if_taken(folder)
     recipe = plan.seeded(seed) if run is None else run.recipe
     network = headed(recipe, plan.tokenizer)
-    streams = [{"train": plan.examples["train"], "valid": plan.examples["dev"]}] * len(recipe.phases)
+    train = shared_out(plan.examples["train"], plan.settings.share, recipe.phases[0].seed)
+    streams = [{"train": train, "valid": plan.examples["dev"]}] * len(recipe.phases)
     facts = {
         "data": {phase.name: plan.data.name for phase in recipe.phases},
         "texts": {phase.name: plan.data.fingerprint for phase in recipe.phases},
@@ -66,10 +71,20 @@ def transfer(
         last = event
         yield event
     if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
-        _finish(RunFolder.open(folder), plan, recipe, last, checked)
+        _finish(RunFolder.open(folder), plan, recipe, last, checked, len(train))
 
 
-def _finish(run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Sequence[Mapping[str, Any]]) -> None:
+def shared_out(examples: Any, share: float, seed: int) -> Any:
+    """A share of the examples, drawn by the seed: a smaller share of the same seed is a part of a larger one."""
+    if share == 1:
+        return examples
+    drawn = np.random.default_rng([seed, len(examples)]).permutation(len(examples))
+    return examples.take(np.sort(drawn[: max(1, round(share * len(examples)))]))
+
+
+def _finish(
+    run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Sequence[Mapping[str, Any]], train: int
+) -> None:
     """The numbers of the weights that were kept, into the manifest, the log and the card."""
     names = tuple(plan.settings.metrics)
     best = recipe.phases[-1].keep == "best"
@@ -79,7 +94,7 @@ def _finish(run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Seq
         "kind": plan.settings.kind,
         "metric": names[0],
         "dev": {name: values[name] for name in names},
-        "examples": {split: len(some) for split, some in plan.examples.items()},
+        "examples": {split: len(some) for split, some in plan.examples.items()} | {"train": train},
         "seed": recipe.phases[0].seed,
         "scratch": plan.settings.scratch,
         "source": plan.settings.source,
@@ -87,14 +102,24 @@ def _finish(run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Seq
     }
     others = [split for split in plan.examples if split not in ("train", "dev")]
     if others:
-        model = open_classifier(run, plan.device)
-        for split in others:
-            rows, some = plan.data.splits[split], plan.examples[split]
-            result[split] = measured(names, some.labels, model.said(rows.texts, rows.seconds))
+        result |= _measured(run, plan, names, others)
     run.log({"event": "task", **result})
     run.seal(result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
+
+
+def _measured(run: RunFolder, plan: Plan, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
+    """The metrics of the weights that were kept, on splits that nobody chose by."""
+    if plan.settings.kind == "tag":
+        tagger = open_tagger(run, plan.device)
+        return {split: tagger.measured(plan.examples[split]) for split in splits}
+    model = open_classifier(run, plan.device)
+    found = {}
+    for split in splits:
+        rows, some = plan.data.splits[split], plan.examples[split]
+        found[split] = measured(names, some.labels, model.said(rows.texts, rows.seconds))
+    return found
 
 
 def resume(
@@ -110,7 +135,11 @@ def resume(
         raise NextwordError(f"{folder} is no transfer. Go on with it by `nextword train --resume --out {folder}`.")
     settings = settings_of(recipe.task, str(folder))
     named = Columns(settings.text, settings.second, settings.label)
-    data = open_data(recipe.phases[0].data, named, settings.kind if settings.text else "")
+    data: Any
+    if settings.kind == "tag":
+        data = open_tags(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
+    else:
+        data = open_data(recipe.phases[0].data, named, settings.kind if settings.text else "")
     plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)
     return plan, transfer(plan, folder, run=run, stop=stop)
 

@@ -1,0 +1,249 @@
+"""Sentences with a tag for every word, as CoNLL's tasks and Universal Dependencies write them: a word a line.
+
+    EU NNP I-NP I-ORG              columns, with spaces or a tab between; an empty line ends a sentence
+    rejects VBZ I-VP O             -DOCSTART- begins a document and is no word
+    German JJ I-NP I-MISC
+
+    1 They they PRON PRP …         CoNLL-U (.conllu), with tabs: comments, 3-4 (a word that is several) and 8.1 (one
+                                   that is not there) are passed over
+
+    splits = open_tagged("conll2003")                   # or a file, or a folder with train, dev and test files
+    splits["train"].sentences[0].words, .tags           # ("EU", "rejects", …), ("I-ORG", "O", …)
+    open_tagged("conll2003", column="pos")              # by name where columns have names, or by number: 0 is the word
+
+`python-names` is on every machine (tagged_code.py). Which scheme spans are written in is found out by `scheme_of`; a
+tag that fits none is refused with its line.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+
+from nextword.contract import NextwordError
+from nextword.corpora.catalog import ALL, absent, catalog, find
+from nextword.corpora.decoding import lines, plain_name
+from nextword.corpora.tag_schemes import PLAIN, SCHEMES, has_spans, violation
+from nextword.corpora.tagged_code import NAME as CODE
+from nextword.corpora.tagged_code import python_names
+from nextword.corpora.tagged_text import TaggedSentence, TaggedText
+
+KIND = "tagging"  # of the catalog's entries
+DOCUMENT = "-DOCSTART-"
+CONLLU = ".conllu"
+ENDINGS = (CONLLU, ".conll", ".iob", ".iob2", ".bio", ".bioes")  # of files that are nothing but this
+NAMES = {  # of columns
+    "conll2003": ("word", "pos", "chunk", "ner"),
+    "conll2000": ("word", "pos", "chunk"),
+    CONLLU: ("id", "word", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
+}
+SPLITS = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "val", "validation", "development", "testa"),
+    "test": ("test", "testing", "testb"),
+}
+
+
+def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
+    """The splits (train, dev, test) of a name in the catalog, a folder, or a file, which is all train."""
+    path = Path(spec).expanduser()
+    if spec == CODE:
+        return python_names()
+    entry = find(spec) if isinstance(spec, str) else None
+    if entry is not None and entry.kind == KIND and not path.is_file():
+        folder = entry.place()
+        if folder is None:
+            raise absent(entry)
+        files = {("dev" if split == "valid" else split): found[0] for split, found in entry.locate(folder).items()}
+        if ALL in files:
+            raise NextwordError(f"{entry.name} has no splits that nextword knows. Give a folder with a file for each.")
+        return {split: read_tagged(file, column, NAMES.get(entry.name, ()), split) for split, file in files.items()}
+    if path.is_dir():
+        return {split: read_tagged(file, column) for split, file in _files(path).items()}
+    if path.is_file():
+        return {"train": read_tagged(path, column)}
+    known = ", ".join(one.name for one in catalog().values() if one.kind == KIND)
+    raise NextwordError(
+        f"There are no tagged sentences at {spec}. Expected a file with a word and its tag on each line, a folder with "
+        f"such train, dev and test files, or one of {CODE}, {known}."
+    )
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """eng.train, train.conll, en_ewt-ud-train.conllu.xz: a part of the name says which split it is."""
+    found: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        said = re.split(r"[^a-z0-9]+", file.name.lower())
+        split = next((split for split, names in SPLITS.items() if any(name in said for name in names)), "")
+        if split and file.is_file():
+            if split in found:
+                raise NextwordError(f"{folder} has two files for {split}, {found[split].name} and {file.name}.")
+            found[split] = file
+    if "train" not in found:
+        raise NextwordError(
+            f"{folder} has no file with train in its name. Expected that, and dev and test files if there are."
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ one file
+
+
+def read_tagged(
+    path: str | Path,
+    column: str = "",
+    names: tuple[str, ...] = (),
+    split: str = "",
+    bare: bool = False,
+    source: Iterable[str] | None = None,
+) -> TaggedText:
+    """The sentences of one file with the tags of one column, by default the last (of CoNLL-U `upos`).
+
+    `bare`: a file may have words alone; they have no tags. Of a zip, the file inside that is named after the split.
+    `source`: its lines, where they have been read before.
+    """
+    name = str(path)
+    universal = plain_name(path).endswith(CONLLU)
+    names = NAMES[CONLLU] if universal else names
+    found: list[TaggedSentence] = []
+    words: list[str] = []
+    tags: list[str] = []
+    places: list[int] = []
+    width = at = 0
+    for number, cells in _rows(name, _lines(path, split) if source is None else source, universal):
+        if cells is None:
+            if words:
+                found.append(TaggedSentence(tuple(words), tuple(tags), tuple(places)))
+                words, tags, places = [], [], []
+            continue
+        if not width:
+            width = len(cells)
+            if width > 1 or not bare:
+                at = _column(name, number, cells, column, names)
+        if len(cells) != width:
+            raise NextwordError(
+                f"{name}, line {number} has {len(cells)} columns, and the lines before it have {width}: "
+                f"{' '.join(cells)[:60]!r}. Mend that line."
+            )
+        word = cells[1] if universal else cells[0]
+        if not word or (at and not cells[at]):
+            raise NextwordError(f"{name}, line {number} has an empty {'tag' if word else 'word'}. Mend that line.")
+        words.append(word)
+        places.append(number)
+        if at:
+            tags.append(cells[at])
+    if words:
+        found.append(TaggedSentence(tuple(words), tuple(tags), tuple(places)))
+    if not found:
+        raise NextwordError(f"{name} has no sentence in it. Expected a word and its tag on each line.")
+    return TaggedText(name, found)
+
+
+def _rows(name: str, source: Iterable[str], universal: bool) -> Iterator[tuple[int, list[str] | None]]:
+    """The cells of each line with its number; None where a sentence ends."""
+    tabs: bool | None = universal or None
+    for number, line in enumerate(source, 1):
+        line = line.rstrip("\r\n")
+        if not line.strip():
+            yield number, None
+            continue
+        if universal and line.startswith("#"):
+            continue
+        if tabs is None and not line.startswith(DOCUMENT):
+            tabs = "\t" in line
+        cells = line.split("\t") if tabs else line.split(" ")
+        cells = [cell.strip(" ") for cell in cells] if tabs else [cell for cell in cells if cell]
+        if cells[0] == DOCUMENT or (not universal and line.startswith(DOCUMENT)):
+            yield number, None
+        elif not universal or cells[0].isdigit():
+            yield number, cells
+        elif not re.fullmatch(r"\d+[-.]\d+", cells[0]):
+            raise NextwordError(
+                f"{name}, line {number} begins with {cells[0][:40]!r}. In CoNLL-U the number of the word stands there, "
+                "before a tab."
+            )
+    yield 0, None
+
+
+def is_columns(name: str, source: Sequence[str]) -> bool:
+    """Whether these are lines of a word and its tags, and not plain text: by the name, or by the look of them.
+
+    Plain text has lines of different lengths; columns are as many on each line, with empty lines between sentences.
+    """
+    if name.lower().endswith(ENDINGS):
+        return True
+    widths = {len(line.split("\t") if "\t" in line else line.split()) for line in source if line.strip()}
+    return len(widths) == 1 and widths != {1} and sum(map(bool, map(str.strip, source))) > 2 and "\n" in source[:-1]
+
+
+def _column(name: str, number: int, cells: list[str], asked: str, names: tuple[str, ...]) -> int:
+    """Which column has the tags."""
+    width = len(cells)
+    if width < 2:
+        raise NextwordError(
+            f"{name}, line {number} has one column, {cells[0][:40]!r}. Expected a word and at least one tag, with a "
+            "space or a tab between."
+        )
+    if asked in names:
+        at = names.index(asked)
+    elif not asked:
+        at = names.index("upos") if "upos" in names else width - 1
+    elif re.fullmatch(r"-?\d+", asked):
+        at = int(asked) + (width if asked.startswith("-") else 0)
+    else:
+        at = width
+    first = names.index("word") if "word" in names else 0
+    if not 0 <= at < width or at == first:
+        called = f", which are {', '.join(names)}" if names else ""
+        raise NextwordError(
+            f"{name} has {width} columns{called}; the tags cannot be in '{asked}'. Name a column or give its number: "
+            f"{first} is the word, {width - 1} or -1 the last."
+        )
+    return at
+
+
+def _lines(path: str | Path, split: str) -> Iterator[str]:
+    if Path(path).suffix.lower() != ".zip":
+        yield from lines(path)
+        return
+    with zipfile.ZipFile(path) as archive:
+        inside = [one for one in archive.namelist() if Path(one).stem.lower() in SPLITS.get(split, ())]
+        if len(inside) != 1:
+            raise NextwordError(f"{path} has {len(inside)} files for {split or 'no split'}. Unpack it, and name one.")
+        with archive.open(inside[0]) as file:
+            yield from TextIOWrapper(file, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ schemes
+
+
+def scheme_of(splits: Mapping[str, TaggedText]) -> str:
+    """The scheme that all splits are written in; "" where tags are no spans. Splits that differ are refused."""
+    if not has_spans({tag for text in splits.values() for one in text.sentences for tag in one.tags}):
+        return PLAIN
+    failed: dict[str, NextwordError] = {}
+    reached: dict[str, int] = {}  # words that fit until then
+    for scheme in SCHEMES:
+        problem, fitted = _misfit(splits, scheme)
+        if problem is None:
+            return scheme
+        failed[scheme], reached[scheme] = problem, fitted
+    likeliest = max(SCHEMES, key=lambda scheme: reached[scheme])
+    raise NextwordError(
+        f"{failed[likeliest]} The tags fit none of {', '.join(SCHEMES)}, and {likeliest} up to there. Mend that line, "
+        "or write all splits in one scheme."
+    )
+
+
+def _misfit(splits: Mapping[str, TaggedText], scheme: str) -> tuple[NextwordError | None, int]:
+    fitted = 0
+    for text in splits.values():
+        for one in text.sentences:
+            found = violation(one.tags, scheme)
+            if found is not None:
+                return text.refused(one, *found), fitted + found[0]
+            fitted += len(one.tags)
+    return None, fitted

@@ -1,0 +1,40 @@
+"""Sentences whose words have tags: what the readers of tagged files give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from nextword.contract import NextwordError
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    lines: tuple[int, ...] = field(default=(), repr=False)  # where each word stands in its file
+
+
+@dataclass(frozen=True)
+class TaggedText:
+    name: str  # of the file
+    sentences: list[TaggedSentence] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    @property
+    def words(self) -> int:
+        return sum(len(one.words) for one in self.sentences)
+
+    @property
+    def fingerprint(self) -> str:
+        hashed = blake2b(digest_size=16)
+        for one in self.sentences:
+            for column in (one.words, one.tags):
+                hashed.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
+        return hashed.hexdigest()
+
+    def refused(self, sentence: TaggedSentence, at: int, why: str) -> NextwordError:
+        where = f", line {sentence.lines[at]}" if sentence.lines else ""
+        return NextwordError(f"{self.name}{where}: {why}.")

@@ -1,0 +1,99 @@
+"""A tag for every word, over any network: a linear layer on each word's vector, and a softmax or a CRF over that.
+
+    frames ──network.encode──▶ h (B, T, D) ──the word's token──▶ (B, W, D) ──linear──▶ emissions (B, W, K)
+
+    linear     log p(tags) = Σ_w log softmax(emissions_w)[tag_w]          each word by itself
+    crf        layers/crf.py: transitions between tags besides
+
+A word of several tokens is known by its first, or where the network reads from left to right by its last, which has
+read all of it. In either form the best sequence of tags is looked for among those that the scheme allows (Viterbi);
+`strict` has the CRF learn under the same constraints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import IGNORE, Batch, NextwordError
+from nextword.corpora.tag_schemes import PLAIN, allowed
+from nextword.heads.over import Over
+from nextword.layers.crf import CRF, Steps, penalties, plus, viterbi
+
+CLASSIFIERS = ("linear", "crf")
+
+
+@dataclass(frozen=True)
+class TagConfig:
+    model: Any  # the network's class
+    settings: Any  # its Config
+    tags: tuple[str, ...]
+    scheme: str = PLAIN  # of the tags
+    classifier: str = "crf"
+    strict: bool = False
+    dropout: float = 0.1
+    features: str = ""  # the layer that is read; "": the last
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.classifier not in CLASSIFIERS:
+            raise NextwordError(
+                f"[task] classifier = {self.classifier!r}; for tags there are {' and '.join(CLASSIFIERS)}."
+            )
+        if not 0 <= self.dropout < 1:
+            raise NextwordError(f"[task] dropout = {self.dropout!r} is the share dropped before the head, below 1.")
+
+
+class Tagging(Over):
+    forbidden: Tensor
+
+    def __init__(self, config: TagConfig, network: Any) -> None:
+        super().__init__(config, network)
+        tags = len(config.tags)
+        steps = None
+        if config.scheme != PLAIN:
+            steps = [torch.from_numpy(part) for part in allowed(config.tags, config.scheme)]
+        self.out = nn.Linear(network.widths[self.at], tags)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+        self.crf = CRF(tags, steps, config.strict) if config.classifier == "crf" else None
+        self.register_buffer("forbidden", penalties(tags, steps), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """(B, W, K) in 32 bits."""
+        h = self.read_layer(batch.inputs)[..., : self.under.widths[self.at]]
+        if batch.at is not None:
+            flat = h.reshape(-1, h.shape[-1])
+            h = F.embedding(batch.at.clamp(min=0), flat) * (batch.at >= 0).unsqueeze(-1)  # (B, W, D)
+        h = F.dropout(h, self.config.dropout, self.training)
+        with torch.autocast(h.device.type, enabled=False):
+            return self.out(h.to(self.out.weight.dtype))
+
+    def nats(self, emissions: Tensor, targets: Tensor) -> Tensor:
+        """(B,): −log p of the tags of each row; 0 for a row that has a tag no training sentence had.
+
+        `targets` (B, W) are IGNORE where there is no word, and K or more where the tag is such a one.
+        """
+        there = targets != IGNORE
+        known = ((targets < emissions.shape[-1]) | ~there).all(1)
+        tags = targets.masked_fill(~there | ~known.unsqueeze(1), 0)
+        if self.crf is not None:
+            found = -self.crf.log_likelihood(emissions, tags, there)
+        else:
+            each = F.cross_entropy(emissions.transpose(1, 2), tags, reduction="none")  # (B, W)
+            found = (each * there).sum(1)
+        return torch.where(known, found, 0.0)
+
+    def best(self, emissions: Tensor, there: Tensor) -> Tensor:
+        """(B, W): the best tags that the scheme allows; 0 where there is no word."""
+        if self.crf is not None:
+            return self.crf.viterbi(emissions, there)
+        if self.config.scheme == PLAIN:
+            return emissions.argmax(-1).masked_fill(~there, 0)
+        zeros = torch.zeros_like(self.forbidden)
+        free = Steps(zeros[:-2], zeros[-2], zeros[-1])
+        return viterbi(emissions.float().log_softmax(-1), there, plus(free, self.forbidden))

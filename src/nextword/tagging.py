@@ -1,0 +1,148 @@
+"""A run that tags words, on sentences: the best tags of each, and the spans that they make.
+
+    tagger = nextword.load("runs/tagger")
+    tagger.predict(["U.N. official Ekeus heads for Baghdad ."])[0].tags         # B-ORG O B-PER O O B-LOC O, as IOB2
+    tagger.predict([["U.N.", "official", …]])                                   # or split into words already
+
+A text is split as the tokenizer of words does it, with punctuation apart. Tags of spans are given as IOB2, whatever
+scheme was learnt. A sentence without words has no tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from nextword.batching.tagged import Sentences, TaggedExamples
+from nextword.checkpoint import RunFolder
+from nextword.contextual import Contextual
+from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported
+from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
+from nextword.corpora.tagged import TaggedSentence
+from nextword.heads.settings import Settings, settings_of
+from nextword.heads.tags import Tagging
+from nextword.heads.words import sentences
+from nextword.models import count_parameters, model_class
+from nextword.nest import move
+from nextword.objectives.tag import measured
+from nextword.tokens import load_tokenizer, vocabulary
+from nextword.tokens.lexicon import split
+from nextword.training.scale import narrowed
+
+ROWS = 64  # sentences read at once
+OUTPUT = "IOB2"
+Load = Callable[..., Any]
+
+
+def open_tagger(run: RunFolder, device: torch.device, precision: str = "fp32", load: Load | None = None) -> WordTagger:
+    """Of a run whose files have been checked. `load` opens another run, which some taggers read vectors of."""
+    recipe = run.recipe
+    settings = settings_of(recipe.task or {}, str(run.path))
+    model = model_class(recipe.slug)
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    config = settings.tag_head(model, model.Config(**recipe.model))
+    network = narrowed(Tagging.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
+    length = int(recipe.phases[-1].batches.get("length", 0))
+    return WordTagger(network.to(device), tokenizer, settings, length, str(run.path), load)
+
+
+class WordTagger:
+    """`predict` sentences: texts, or lists of words."""
+
+    can = frozenset({"predict"})
+
+    def __init__(
+        self,
+        headed: Tagging,
+        tokenizer: Tokenizer,
+        settings: Settings,
+        length: int = 0,
+        name: str = "",
+        load: Load | None = None,
+    ) -> None:
+        self.headed, self.network, self.tokenizer, self.settings = headed.eval(), headed.under, tokenizer, settings
+        self.length, self.name, self.load = length, name, load
+        self.parameters = count_parameters(headed)
+        self._context: Contextual | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.headed.device
+
+    @property
+    def spans(self) -> bool:
+        """Tags are those of spans."""
+        return self.settings.scheme != PLAIN
+
+    def predict(
+        self, given: Sequence[str | Sequence[str]], progress: Callable[[int, int], None] | None = None
+    ) -> list[TaggedSentence]:
+        words = [self.words_of(one) if isinstance(one, str) else list(one) for one in given]
+        there = [i for i, one in enumerate(words) if one]
+        found = [TaggedSentence((), ()) for _ in words]
+        if there:
+            chosen = [words[i] for i in there]
+            text, _ = sentences(self.network, self.tokenizer, chosen, length=self.length)
+            if getattr(self.network, "context", 0):
+                text = replace(text, features=self._in_context(chosen))
+            for i, tags in zip(there, self.best(text, progress), strict=True):
+                named = [self.settings.labels[tag] for tag in tags.tolist()]
+                tagged = converted(named, OUTPUT) if self.spans else named
+                found[i] = TaggedSentence(tuple(words[i]), tuple(tagged))
+        return found
+
+    def words_of(self, text: str) -> list[str]:
+        """The words of a plain text, punctuation apart; what the tokenizer knows stays whole."""
+        if hasattr(self.tokenizer, "parts"):
+            return self.tokenizer.parts(text)
+        return [part for run in text.split() for part in split(run, ())]
+
+    def spans_of(self, sentence: TaggedSentence) -> list[Span]:
+        return spans(sentence.tags) if self.spans else []
+
+    @torch.no_grad()
+    def best(self, text: TaggedExamples, progress: Callable[[int, int], None] | None = None) -> list[np.ndarray]:
+        """The best tags of every sentence, in order; sentences of like length are read together."""
+        layout = Sentences(rows=ROWS)
+        order = layout.in_order(text)
+        found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(text)
+        for at in range(0, len(order), ROWS):
+            chosen = order[at : at + ROWS]
+            batch = self._here(layout.batch(text, chosen, 0))
+            there = batch.targets != IGNORE
+            tags = self.headed.best(self.headed(batch), there).cpu().numpy()
+            for i, row, size in zip(chosen.tolist(), tags, there.sum(1).tolist(), strict=True):
+                found[i] = row[:size]
+            if progress:
+                progress(min(at + ROWS, len(order)), len(order))
+        return found
+
+    def measured(self, text: TaggedExamples) -> dict[str, float]:
+        """The task's metrics on sentences with tags."""
+        return measured(text, [text.of(i) for i in range(len(text))], self.best(text))
+
+    def _here(self, batch: Batch) -> Batch:
+        for part in (batch, batch.inputs):
+            for name, value in vars(part).items():
+                setattr(part, name, move(value, self.device))
+        return batch
+
+    def _in_context(self, words: Sequence[Sequence[str]]) -> np.ndarray:
+        if self._context is None:
+            run = self.network.config.contextual
+            if self.load is None:
+                raise NextwordError(f"{self.name} reads the vectors of {run} too. Open it with nextword.load.")
+            try:
+                self._context = Contextual(self.load(run, str(self.device)), run)
+            except NextwordError as problem:
+                raise NextwordError(f"{self.name} reads the vectors of {run} besides its own: {problem}") from None
+        return self._context.of(words)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("score", "score_many", "next", "fill", "generate", "generate_many", "embed"):
+            raise Unsupported(f"{self.name or 'This run'} tags words, and models no text. Use `nextword predict`.")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")

@@ -1,0 +1,93 @@
+"""Tags from the command line: learnt on columns, on a share of the labels, in context; then predicted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.tiny_tagged import furnished, small
+from tests.tiny_transfer import run_of
+
+Js = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tagging")
+    furnished(folder / "names", 200, 40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        cli("transfer", "tagger/tiny", "--data", folder / "names", "--out", folder / "run", *quick())
+    return folder
+
+
+def quick(*changes: str) -> list[str]:
+    return [word for change in (*small(), *changes) for word in ("--set", change)]
+
+
+def test_learnt_by_seeds_from_a_share_of_the_labels_in_context(js: Js, place: Path, tmp_path: Path) -> None:
+    run_of(tmp_path / "bert", "bert")
+    found = js(
+        *("transfer", "tagger/tiny", "--data", place / "names", "--out", tmp_path / "out", "--seeds", "2"),
+        *("--labels", "0.25", "--features", tmp_path / "bert", *quick("phase.0.epochs=1")),
+    )
+    assert found["metric"] == "span_f1"
+    assert [one["examples"]["train"] for one in found["results"]] == [50, 50]
+    assert all("test" in one for one in found["results"])
+    assert "share = 0.25" in (tmp_path / "out/seed-0/recipe.toml").read_text()
+
+
+def test_plain_text_is_split_into_words_and_written_as_columns(cli: Cli, place: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "in.txt"
+    lines.write_text("mister Karo went to Velopolis.\n\nthe king met a house\n")
+    said = cli("predict", place / "run", lines).stdout
+    assert [line.split("\t")[0] for line in said.splitlines()[:6]] == [
+        *("mister", "Karo", "went", "to", "Velopolis", ".")
+    ]
+    cli("predict", place / "run", lines, "--output", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [len(row["words"]) for row in rows] == [6, 0, 5]
+    assert all(len(row["words"]) == len(row["tags"]) for row in rows)
+    assert all(span["text"] for row in rows for span in row["spans"])
+
+
+def test_columns_come_back_with_both_tags_and_how_many_agree(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    file = place / "names/test.conll"
+    found = cli("predict", place / "run", file, "--output", tmp_path / "out.conll")
+    assert "span_f1" in found.stderr
+    rows = (tmp_path / "out.conll").read_text().splitlines()
+    gold = [line for line in file.read_text().splitlines() if line]
+    assert ["\t".join(row.split("\t")[:2]).replace("\t", " ") for row in rows if row] == gold
+    measured = js("predict", place / "run", file)["measured"]
+    result = json.loads((place / "run/manifest.json").read_text())["result"]
+    assert measured["span_f1"] == pytest.approx(result["test"]["span_f1"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.conll", "a O\nb\n", "line 2 has 1 columns"),
+        ("a.txt", "\n\n", "has no text in it"),
+        ("out.csv", "", "tags are written as .conll"),
+    ],
+)
+def test_bad_input_is_said(cli: Cli, place: Path, tmp_path: Path, name: str, content: str, said: str) -> None:
+    if content:
+        (tmp_path / name).write_text(content)
+        words = ("predict", place / "run", tmp_path / name)
+    else:
+        words = ("predict", place / "run", place / "names/test.conll", "--output", tmp_path / name)
+    assert said in " ".join(cli(*words, fails=True).stderr.split())
+
+
+def test_a_tagger_is_listed_and_told_of(cli: Cli, js: Js, place: Path) -> None:
+    assert js("papers", "tagger")["can"] == ["predict"]
+    assert "says of each word" in (place / "run/card.md").read_text()
+    said = " ".join(cli("train", "tagger/tiny", "--out", place / "x", fails=True).stderr.split())
+    assert "nextword transfer tagger/tiny --data X" in said
+    assert "tags words" in " ".join(cli("generate", place / "run", "a", fails=True).stderr.split())

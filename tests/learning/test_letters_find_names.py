@@ -1,0 +1,38 @@
+"""A tagger that reads letters finds names that it never saw (Lample et al. 2016; Ma & Hovy 2016); by words it cannot.
+
+In the made language a place is whatever ends in -polis, and most places of the test are new. A person is whoever
+follows `mister`: that a network learns without letters, from the word before.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from tests.tiny_tagged import furnished, small
+
+from nextword import transfer
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """The median F1 on the test split, with letters and without."""
+    folder = tmp_path_factory.mktemp("letters")
+    data = furnished(folder / "names", 300, 50)
+    found = {}
+    for characters in ("cnn", ""):
+        changes = [*small(), f"model.characters={characters}"]
+        values = []
+        for seed in SEEDS:
+            out = folder / f"{characters or 'none'}-{seed}"
+            outcome = transfer.run("tagger/tiny", "", str(data), out, changes=changes, device="cpu", seed=seed)
+            values.append(outcome.values("span_f1", "test")[0])
+        found[characters] = statistics.median(values)
+    return found
+
+
+def test_with_letters_names_are_found_and_without_half_of_them_are_not(scores: dict[str, float]) -> None:
+    assert scores["cnn"] > 0.9
+    assert scores[""] < 0.8

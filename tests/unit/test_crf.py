@@ -1,0 +1,138 @@
+"""The conditional random field against all sequences of tags, written out one by one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextword.corpora.tag_schemes import SCHEMES, allowed, violation
+from nextword.layers.crf import CRF, FORBIDDEN
+
+ROWS, LENGTH, TAGS = 4, 5, 3
+LENGTHS = (5, 3, 1, 4)
+
+
+def given(tags: int = TAGS, seed: int = 0, **options: object) -> tuple[CRF, Tensor, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    crf = CRF(tags, **options).double()  # type: ignore[arg-type]
+    for parameter in crf.parameters():
+        torch.nn.init.normal_(parameter)
+    emissions = torch.randn(ROWS, LENGTH, tags, dtype=torch.float64, requires_grad=True)
+    gold = torch.randint(tags, (ROWS, LENGTH))
+    mask = torch.arange(LENGTH) < torch.tensor(LENGTHS).unsqueeze(1)
+    return crf, emissions, gold, mask
+
+
+def plain_score(crf: CRF, emissions: Tensor, path: tuple[int, ...], constrained: bool = False) -> Tensor:
+    """Of one row, term by term as the formula has them."""
+    transitions, begin, end = crf.steps(constrained)
+    total = begin[path[0]] + end[path[-1]]
+    for t, tag in enumerate(path):
+        total = total + emissions[t, tag]
+    for a, b in itertools.pairwise(path):
+        total = total + transitions[a, b]
+    return total
+
+
+def paths(length: int, tags: int = TAGS) -> list[tuple[int, ...]]:
+    return list(itertools.product(range(tags), repeat=length))
+
+
+def plain_likelihood(crf: CRF, emissions: Tensor, gold: Tensor, length: int) -> Tensor:
+    scores = torch.stack([plain_score(crf, emissions, path, crf.strict) for path in paths(length)])
+    right = plain_score(crf, emissions, tuple(gold[:length].tolist()), crf.strict)
+    return right - scores.logsumexp(0)
+
+
+def test_the_likelihood_and_all_its_gradients_are_those_of_the_formula() -> None:
+    crf, emissions, gold, mask = given()
+    inputs = (emissions, *crf.parameters())
+    found = crf.log_likelihood(emissions, gold, mask)
+    wanted = torch.stack([plain_likelihood(crf, emissions[i], gold[i], n) for i, n in enumerate(LENGTHS)])
+    torch.testing.assert_close(found, wanted)
+    weights = torch.randn(ROWS, dtype=torch.float64)
+    ours = torch.autograd.grad((found * weights).sum(), inputs)
+    theirs = torch.autograd.grad((wanted * weights).sum(), inputs)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_probabilities_of_all_sequences_add_up_to_one() -> None:
+    crf, emissions, _, _ = given()
+    for n in (1, 3):
+        every = torch.tensor(paths(n))
+        rows = emissions[:1, :n].expand(len(every), -1, -1)
+        total = crf.log_likelihood(rows, every, torch.ones(every.shape, dtype=torch.bool)).exp().sum()
+        assert total.item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_viterbi_finds_the_best_of_all(seed: int) -> None:
+    crf, emissions, _, mask = given(seed=seed)
+    found = crf.viterbi(emissions, mask)
+    for i, n in enumerate(LENGTHS):
+        best = max(paths(n), key=lambda path: plain_score(crf, emissions[i], path).item())
+        assert tuple(found[i, :n].tolist()) == best
+        assert not found[i, n:].any()
+
+
+def test_what_the_mask_leaves_out_changes_nothing() -> None:
+    crf, emissions, gold, mask = given()
+    other = torch.where(mask.unsqueeze(2), emissions, torch.tensor(77.0, dtype=torch.float64))
+    strange = torch.where(mask, gold, torch.tensor(-100))
+    torch.testing.assert_close(crf.log_likelihood(other, strange, mask), crf.log_likelihood(emissions, gold, mask))
+    assert torch.equal(crf.viterbi(other, mask), crf.viterbi(emissions, mask))
+    alone = crf.log_likelihood(emissions[1:2, :3], gold[1:2, :3], mask[1:2, :3])
+    torch.testing.assert_close(alone, crf.log_likelihood(emissions, gold, mask)[1:2])
+
+
+def test_a_row_without_words_is_certain() -> None:
+    crf, emissions, gold, mask = given()
+    mask = mask.clone()
+    mask[2] = False
+    found = crf.log_likelihood(emissions, gold, mask)
+    assert float(found.detach()[2]) == 0.0
+    assert torch.isfinite(torch.autograd.grad(found.sum(), emissions)[0]).all()
+    nothing = emissions[:, :0], torch.zeros(ROWS, 0, dtype=torch.bool)
+    assert crf.viterbi(*nothing).shape == (ROWS, 0)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("strict", [False, True])
+def test_viterbi_says_only_what_the_scheme_allows(scheme: str, strict: bool) -> None:
+    letters = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
+    names = ["O", *(f"{letter}-X" for letter in letters)]
+    steps = [torch.from_numpy(part) for part in allowed(names, scheme)]
+    crf, emissions, _, mask = given(len(names), allowed=steps, strict=strict)
+    fits = {
+        n: [path for path in paths(n, len(names)) if violation([names[i] for i in path], scheme) is None]
+        for n in set(LENGTHS)
+    }
+    found = crf.viterbi(3 * emissions, mask)
+    for i, n in enumerate(LENGTHS):
+        best = max(fits[n], key=lambda path: plain_score(crf, 3 * emissions[i], path).item())
+        assert tuple(found[i, :n].tolist()) == best
+    # learnt under the constraints, all probability lies on what is allowed; otherwise some does not
+    rows = torch.tensor(fits[3])
+    total = crf.log_likelihood(emissions[:1, :3].expand(len(rows), -1, -1), rows, rows >= 0).exp().sum()
+    assert total.item() == pytest.approx(1.0) if strict else total.item() < 0.99
+
+
+def test_where_nothing_is_allowed_something_is_said_nevertheless() -> None:
+    nothing = [torch.zeros(TAGS, TAGS, dtype=torch.bool), *[torch.zeros(TAGS, dtype=torch.bool)] * 2]
+    crf, emissions, _, mask = given(allowed=nothing)
+    assert crf.viterbi(emissions, mask).shape == (ROWS, LENGTH)
+    assert math.isfinite(FORBIDDEN)
+
+
+def test_sixteen_bits_are_added_up_in_thirty_two() -> None:
+    crf, emissions, gold, mask = given()
+    crf = crf.float()
+    narrow = emissions.detach().to(torch.bfloat16)
+    found = crf.log_likelihood(narrow, gold, mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, crf.log_likelihood(narrow.float(), gold, mask))
