@@ -24,12 +24,14 @@ SPECS: dict[str, dict[str, Any]] = {
     "gpt1": {"kind": "classic-bpe", "size": 200},
     "lstm": {"kind": "words", "size": 200},
     "xlnet": {"kind": "wordpiece", "size": 200},
+    "elmo": {"kind": "lexicon", "size": 200},
 }
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 4, "window": 32, "dropout": 0.0}
 SHAPES: dict[str, dict[str, Any]] = {
     "albert": {**SHAPE, "embedding": 16},
     "lstm": {"width": 32},
     "xlnet": {"width": 32, "layers": 2, "heads": 4, "inner": 64, "memory": 8, "dropout": 0.0, "spread": 0.1},
+    "elmo": {"width": 16, "cells": 32, "characters": {"filters": [[1, 8], [3, 16]], "characters": 8}, "dropout": 0.0},
 }
 
 
@@ -85,7 +87,7 @@ def run_of(folder: Path, slug: str = "bert", seed: int = 0, **model: Any) -> Pat
     recipe = from_tables(tables, f"{slug}/made")
     cls = model_class(slug)
     torch.manual_seed(seed)
-    network = cls(cls.Config(**shape), vocabulary(tokenizer))
+    network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
     create_run(folder, recipe, tokenizer, lambda place: network)
     return folder
 

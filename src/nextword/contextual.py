@@ -4,9 +4,8 @@
     context.of([["A", "bank", "of", "sand"], …])        # (layers, words of all sentences, width) in 16 bits
     context.kept(sentences)                             # the same, from the cache's folder if it is there
 
-Any model serves that can embed. One that gives layers of words by itself has `word_layers(sentences)`, (layers, words,
-width) of each sentence; of others a word is known by its first token, or where they read from left to right by its
-last. Layers narrower or wider than the last are left out, for all are to be mixed.
+Any model serves that can embed; a word of several tokens is the mean of theirs. Layers narrower or wider than the last
+are left out, for all are to be mixed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Unsupported
-from nextword.heads.words import joined, tokens_of
 
 TOGETHER = 256  # sentences read at once
 Progress = Callable[[str, float, float | None], None]
@@ -38,11 +35,7 @@ class Contextual:
         if "embed" not in lm.can or not hasattr(lm.network, "widths"):
             raise Unsupported(f"{run or 'This run'} has no vectors inside to give. Use a network that can embed.")
         self.lm, self.run = lm, str(run)
-        if hasattr(lm, "word_layers"):
-            layers, _, width = next(iter(lm.word_layers([["a"]]))).shape
-            widths = [width] * layers
-        else:
-            widths = list(lm.network.widths)
+        widths = list(lm.network.widths)
         self.chosen = [i for i, width in enumerate(widths) if width == widths[-1]]
         self.width = int(widths[-1])
 
@@ -64,28 +57,8 @@ class Contextual:
 
     def _read(self, sentences: Sentences) -> Iterator[np.ndarray]:
         """(layers, words, width) of each sentence."""
-        if hasattr(self.lm, "word_layers"):
-            for layers in self.lm.word_layers(sentences):
-                yield layers.float().cpu().numpy()
-            return
-        yield from self._read_tokens(sentences)
-
-    @torch.no_grad()
-    def _read_tokens(self, sentences: Sentences) -> Iterator[np.ndarray]:
-        lm = self.lm
-        encodings = lm.tokenizer.encode_batch([joined(one) for one in sentences])
-        ids = [encoding.ids.astype(np.int64) for encoding in encodings]
-        tokens: list[list[np.ndarray]] = [[] for _ in ids]
-        for part in lm._read_frames(ids) if lm.two_sided else lm._read_onward(ids):
-            stack = torch.stack([part.layers[i] for i in self.chosen]).float().cpu().numpy()  # (layers, N, width)
-            for i in np.unique(part.text):
-                tokens[i].append(stack[:, (part.text == i) & part.own])
-        for words, encoding, parts in zip(sentences, encodings, tokens, strict=True):
-            layers = np.concatenate(parts, 1)
-            at = tokens_of(encoding, len(words), not lm.two_sided, 0, len(encoding.ids))
-            found = layers[:, at.clip(min=0)] if len(encoding.ids) else np.zeros((self.layers, len(at), self.width))
-            found[:, at < 0] = 0
-            yield found
+        for found in self.lm.embed_words(sentences, self.chosen):
+            yield found.vectors.numpy()
 
     # -------------------------------------------------------------------------------------------- kept
 

@@ -91,7 +91,7 @@ class Inputs:
     mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
-    characters: Tensor | None = None  # (B, T, 50) ELMo
+    characters: Tensor | None = None  # (K, L) ELMo: words without an id, by their letters; ids past all others
     features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
     source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
 
@@ -185,6 +185,7 @@ class Loss:
     state: State = None
     parts: Mapping[str, Tensor] = field(default_factory=dict)  # named terms, for the log
     said: Tensor | None = None  # (n, outputs) what a head says of each example, for metrics
+    apart: Mapping[str, tuple[Tensor, int]] = field(default_factory=dict)  # nats and counts of shares that add up
 
 
 class Objective(Protocol):

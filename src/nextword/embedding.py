@@ -4,12 +4,16 @@
 
 A network that sees both sides reads texts in its own frame, end to end in one row without padding where it can. One
 that reads from left to right reads rows of like length, and what is longer than a chunk goes on from the state.
+
+`embed_words` gives the vectors of each word instead of one of the text. A network that reads letters (ELMo) gets words
+that its vocabulary lacks by their spelling, as ids past all others (`Unseen`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +27,7 @@ TOGETHER = 8192  # tokens in one batch of texts
 CHUNK = 512  # tokens of a row read at once from left to right; the state is carried over
 
 POOLS = ("mean", "text", "first", "last", "max")
+ALL = "all"  # layers, one beside the other instead of mixed
 Layer = int | str | Mapping[int, float]
 
 
@@ -34,6 +39,13 @@ class Read(NamedTuple):
     own: np.ndarray  # (N,) it is the text's, not of the frame around it
     first: np.ndarray  # (N,) the first of its text, or of a window of it
     last: np.ndarray  # (N,) the last of its text
+
+
+class InContext(NamedTuple):
+    """The words of a text, and their vectors there: (words, width), or of all layers (layers, words, width)."""
+
+    words: list[str]
+    vectors: Tensor
 
 
 class _Window(NamedTuple):
@@ -73,16 +85,65 @@ class Embedding:
                 "This model reads from left to right: its first vector has seen nothing of the text. Pool by 'last' or "
                 "'mean'."
             )
-        ids = [encoding.ids.astype(np.int64) for encoding in self.tokenizer.encode_batch(list(texts))]
+        unseen = Unseen(self.network, self.tokenizer)
+        encodings = self.tokenizer.encode_batch(list(texts))
+        ids = [unseen.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
         width = self.network.widths[next(iter(weights))]
         pool = _Pool(len(texts), width, most=pooling == "max")
-        for part in self._read_frames(ids) if self.two_sided else self._read_onward(ids):
+        for part in self._read_all_of(ids, unseen):
             chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
-            mixed = sum((weight * part.layers[i].float() for i, weight in weights.items()), torch.zeros(()))
-            pool.add(mixed.cpu(), part.text, chosen)
+            pool.add(_mixed(part.layers, weights).cpu(), part.text, chosen)
         return pool.result()
 
-    def _read_frames(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
+    @torch.no_grad()
+    def embed_words(self, texts: Sequence[str | Sequence[str]], layer: Layer | Sequence[int] = -1) -> list[InContext]:
+        """The words of each text in their context.
+
+        A text is a string, or a list of words that stay as they are. `layer` is as in `embed`, or "all" of them side by
+        side, or a list of those wanted. A network that reads letters knows any word, and its words are its tokens; of
+        another a word is a run of characters without a space, and its vector the mean of its tokens'.
+        """
+        if "embed" not in self.can:
+            raise Unsupported(f"{type(self.network).__name__} has no vectors inside, so it cannot embed words.")
+        widths = self.network.widths
+        several = range(len(widths)) if layer == ALL else layer if isinstance(layer, (list, tuple)) else None
+        weights = _each(widths, several) if several is not None else [mix_of(layer, widths)]  # type: ignore[arg-type]
+        unseen = Unseen(self.network, self.tokenizer)
+        split = [self._words(text, unseen) for text in texts]
+        found: list[list[Tensor]] = [[] for _ in texts]
+        for part in self._read_all_of([ids for _, ids, _ in split], unseen):
+            mixed = torch.stack([_mixed(part.layers, one) for one in weights])[:, torch.from_numpy(part.own)].cpu()
+            whose = part.text[part.own]
+            for i in np.unique(whose):
+                found[i].append(mixed[:, torch.from_numpy(whose == i)])
+        width = widths[next(iter(weights[0]))]
+        made = []
+        for (words, ids, places), parts in zip(split, found, strict=True):
+            vectors = torch.cat(parts, 1) if len(ids) else torch.zeros(len(weights), 0, width)
+            vectors = _means(vectors, places, len(words))
+            made.append(InContext(words, vectors if several is not None else vectors[0]))
+        return made
+
+    def _words(self, text: str | Sequence[str], unseen: Unseen) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """The words of a text, the ids it is read as, and which word each of these belongs to."""
+        if unseen.spells:
+            if not isinstance(text, str):
+                return list(text), unseen.of_words(text), np.arange(len(text))
+            (encoding,), raw = self.tokenizer.encode_batch([text]), text.encode()
+            words = [raw[a:b].decode() for a, b in encoding.spans.tolist()]
+            return words, unseen.ids(text, encoding), np.arange(len(words))
+        if not isinstance(text, str):
+            odd = [word for word in text if len(word.split()) != 1]
+            if odd:
+                raise NextwordError(f"{odd[0]!r} is not one word: it is empty, or has a space in it.")
+            text = " ".join(text)
+        encoding = self.tokenizer.encode_batch([text])[0]
+        return text.split(), encoding.ids.astype(np.int64), encoding.words
+
+    def _read_all_of(self, ids: Sequence[np.ndarray], unseen: Unseen) -> Iterator[Read]:
+        return self._read_frames(ids, unseen) if self.two_sided else self._read_onward(ids)
+
+    def _read_frames(self, texts: Sequence[np.ndarray], unseen: Unseen) -> Iterator[Read]:
         """Texts in their frames; what does not fit into a window is cut into several, equally long."""
         windows = [
             _Window(i, framed(self.network, part), place == len(parts) - 1)
@@ -100,14 +161,16 @@ class Embedding:
             for begin, window in zip(begins, batch, strict=True):
                 start, end = window.frame.parts[0] if len(texts[window.text]) else (0, len(window.frame.ids))
                 own[begin + start : begin + end] = True
-            yield Read(self._layers(frames), np.repeat([window.text for window in batch], sizes), own, first, last)
+            yield Read(
+                self._layers(frames, unseen), np.repeat([window.text for window in batch], sizes), own, first, last
+            )
 
-    def _layers(self, frames: Sequence[Framed]) -> list[Tensor]:
+    def _layers(self, frames: Sequence[Framed], unseen: Unseen) -> list[Tensor]:
         """Of all tokens of the frames, one after the other."""
         network = self.network
         if isinstance(self.network, Autoregressive):  # made for rows: end to end, it would compare all with all
             inputs, _ = collate(frames, pad=self.tokenizer.begin, device=network.device)
-            return [layer[inputs.padding] for layer in network.encode(inputs)[0]]
+            return [layer[inputs.padding] for layer in network.encode(unseen.spelled(inputs))[0]]
         return [layer[0] for layer in network.encode(packed(frames, network.device))[0]]
 
     def _read_onward(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
@@ -137,7 +200,71 @@ class Embedding:
                 )
 
 
+class Unseen:
+    """Words that have no id, for a network that reads letters (it has `spelled`): numbered from its `known` on."""
+
+    def __init__(self, network: Any, tokenizer: Tokenizer) -> None:
+        self.network, self.tokenizer = network, tokenizer
+        self.spells = hasattr(network, "spelled")
+        self.unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
+        self.words: dict[bytes, int] = {}
+        self.numbers: dict[str, int] = {}  # of words that were asked for one by one
+
+    def ids(self, text: str, encoding: Encoding) -> np.ndarray:
+        """The ids of a text, in which a word that is unknown has a number of its own."""
+        ids = encoding.ids.astype(np.int64)
+        if self.spells and self.unknown is not None:
+            raw = text.encode()
+            for at in np.flatnonzero(ids == self.unknown).tolist():
+                ids[at] = self._number(raw[slice(*encoding.spans[at])])
+        return ids
+
+    def of_words(self, words: Sequence[str]) -> np.ndarray:
+        """Of words that stay as they are, whatever the tokenizer would make of them."""
+        for word in dict.fromkeys(word for word in words if word not in self.numbers):
+            found = self.tokenizer.encode_batch([word])[0].ids
+            known = len(found) == 1 and found[0] != self.unknown
+            self.numbers[word] = int(found[0]) if known else self._number(word.encode())
+        return np.array([self.numbers[word] for word in words], np.int64)
+
+    def _number(self, word: bytes) -> int:
+        return self.network.known + self.words.setdefault(word, len(self.words))
+
+    def spelled(self, inputs: Inputs) -> Inputs:
+        """With the letters of those words that are in it."""
+        new = inputs.ids >= self.network.known if self.words else None
+        if new is None or not new.any():
+            return inputs
+        found, places = inputs.ids[new].unique(return_inverse=True)
+        names = list(self.words)
+        letters = self.network.spelled([names[id - self.network.known] for id in found.tolist()])
+        ids = inputs.ids.masked_scatter(new, places + self.network.known)
+        return replace(inputs, ids=ids, characters=letters)
+
+
 # ------------------------------------------------------------------------------------------------ layers and tokens
+
+
+def _mixed(layers: Sequence[Tensor], weights: Mapping[int, float]) -> Tensor:
+    return sum((weight * layers[i].float() for i, weight in weights.items()), torch.zeros(()))
+
+
+def _each(widths: Sequence[int], layers: Sequence[int]) -> list[dict[int, float]]:
+    """Every one of these layers by itself."""
+    if len({widths[i] for i in layers}) > 1:
+        raise NextwordError(
+            f"The layers have different widths ({', '.join(map(str, widths))}) and cannot lie side by side. Name one."
+        )
+    return [{i: 1.0} for i in layers]
+
+
+def _means(vectors: Tensor, places: np.ndarray, words: int) -> Tensor:
+    """(L, tokens, D) → (L, words, D): the mean of each word's tokens."""
+    if len(places) == words and (places == np.arange(words)).all():
+        return vectors
+    where = torch.from_numpy(np.asarray(places, np.int64))
+    sums = vectors.new_zeros(len(vectors), words, vectors.shape[2]).index_add(1, where, vectors)
+    return sums / torch.bincount(where, minlength=words).clamp(min=1).view(1, -1, 1)
 
 
 def mix_of(layer: Layer, widths: Sequence[int]) -> dict[int, float]:

@@ -91,9 +91,11 @@ class Causal(Writing, Blanks, Embedding):
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
         self.network, self.tokenizer, self.name = network, tokenizer, name
-        self.two_sided = isinstance(network, Infilling) and isinstance(network, Encoder)
-        also = {"embed": isinstance(network, Encoder), "fill": self.two_sided}
-        self.can = frozenset({"score", "next", "generate", *(name for name, has in also.items() if has)})
+        fills = isinstance(network, Infilling) and isinstance(network, Encoder)
+        self.two_sided = fills or getattr(network, "two_sided", False)
+        also = {"embed": isinstance(network, Encoder), "fill": fills}
+        speaks = ("score", "next", "generate") if getattr(network, "speaks", True) else ()
+        self.can = frozenset({*speaks, *(name for name, has in also.items() if has)})
         self.parameters = count_parameters(network)
         self.context: int | None = network.window
         # a window moves one token at a time, unless the network says by how many

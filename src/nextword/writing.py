@@ -325,7 +325,9 @@ class Writing:
         for at in range(0, ids.shape[1], self._chunk):
             chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + self._chunk]], 1)
             if isinstance(self.network, Encoder):  # without the probabilities, which nobody asks for
-                _, state = self.network.encode(Inputs(chunk[:, :-1]), state)
+                network: Any = self.network
+                both = getattr(network, "two_sided", False)  # then `encode` would read what is to come, too
+                _, state = (network.hidden if both else network.encode)(Inputs(chunk[:, :-1]), state)
             else:
                 lengths = torch.full((len(rows),), chunk.shape[1], device=chunk.device)
                 _, state = self.network.score(chunk, lengths, state)
@@ -333,15 +335,15 @@ class Writing:
         return last, state
 
     @torch.no_grad()
-    def _remembered(self, ids: Sequence[int]) -> tuple[Tensor, State, Tensor]:
-        """The token to feed next, the state before it, and the vectors (N, D) of all that it has read."""
+    def _remembered(self, ids: Sequence[int]) -> tuple[Tensor, State, Tensor | None]:
+        """The token to feed next, the state before it, and the vectors (N, D) of all that it has read, if anything."""
         last, state = self.network.start(1)
         row = torch.cat([last, torch.tensor(ids, dtype=torch.long, device=last.device)])
-        found = [torch.zeros(0, self.network.widths[-1], device=last.device)]
+        found = []
         for part in row[:-1].split(self._chunk) if len(ids) else ():
             layers, state = self.network.hidden(Inputs(part.unsqueeze(0)), state)
             found.append(vectors(self.network, layers[-1][0]))
-        return row[-1:], state, torch.cat(found)
+        return row[-1:], state, torch.cat(found) if found else None
 
 
 def _least(stop: Stop) -> int:

@@ -30,14 +30,14 @@ SMALL = {"filters": [[1, 3], [2, 4]], "characters": 5, "highway": 1}
 def test_words_are_spelled_between_marks() -> None:
     found = spell(WORDS, 50, 2)
     assert found.tolist() == [
-        [BEGIN, OTHERS, END, *[PADDING] * 5],  # special tokens have a character each
-        [BEGIN, OTHERS + 1, END, *[PADDING] * 5],
-        [BEGIN, 32, 97, END, *[PADDING] * 4],
-        [BEGIN, 32, 99, 97, 116, END, PADDING, PADDING],
-        [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END],
+        [BEGIN, OTHERS, END, *[PADDING] * 7],  # special tokens have a character each
+        [BEGIN, OTHERS + 1, END, *[PADDING] * 7],
+        [BEGIN, 32, 97, END, *[PADDING] * 6],
+        [BEGIN, 32, 99, 97, 116, END, *[PADDING] * 4],
+        [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END, *[PADDING] * 2],  # behind the longest, what the widest reads
     ]
     assert spell(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the beginning of a long word
-    assert spell(WORDS, 50, 12).shape == (5, 12)  # the widest filter fits
+    assert spell(WORDS, 14, 12).shape == (5, 14)
     with pytest.raises(NextwordError, match="spellings for 0 of its 5"):
         spell(Vocabulary(5, 1), 50, 2)
 

@@ -173,7 +173,7 @@ def test_the_mix_is_the_formula() -> None:
     mix, stack = ScalarMix(3), torch.randn(3, 2, 4, 5)
     torch.testing.assert_close(mix(stack), stack.mean(0))
     with torch.no_grad():
-        mix.scores.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        mix.w.copy_(torch.tensor([0.5, -1.0, 2.0]))
         mix.gamma.fill_(1.7)
     s = torch.tensor([0.5, -1.0, 2.0]).softmax(0)
     torch.testing.assert_close(mix(stack), 1.7 * (s[0] * stack[0] + s[1] * stack[1] + s[2] * stack[2]))

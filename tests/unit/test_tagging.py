@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of
 
@@ -167,7 +165,7 @@ def test_the_same_head_stands_over_any_network(slug: str, data: Path, tmp_path: 
 
 def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -> None:
     words = [["the", "king", "went"], ["a", "riverhouse", "far"], ["queen"]]
-    for slug in ("bert", "lstm"):
+    for slug in ("bert", "lstm", "elmo"):
         lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
         context = Contextual(lm, tmp_path / slug)
         found = context.of(words)
@@ -179,20 +177,7 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
         np.testing.assert_array_equal(kept, found)
 
 
-def test_a_model_may_give_layers_of_words_by_itself() -> None:
-    class Given:
-        can = frozenset({"embed"})
-        network = torch.nn.Module()
-
-        def word_layers(self, sentences: Sequence[Sequence[str]]) -> Iterator[torch.Tensor]:
-            for words in sentences:
-                sizes = torch.tensor([float(len(word)) for word in words])
-                yield torch.stack([sizes, 10 * sizes]).unsqueeze(-1).expand(2, len(words), 4)
-
-    Given.network.widths = [4, 4]  # type: ignore[assignment]
-    context = Contextual(Given())
-    assert (context.layers, context.width) == (2, 4)
-    assert context.of([["a", "of"], ["sand"]])[..., 0].tolist() == [[1, 2, 4], [10, 20, 40]]
+def test_a_model_without_vectors_is_refused() -> None:
     with pytest.raises(Unsupported, match="no vectors inside"):
         Contextual(type("N", (), {"can": frozenset(), "network": None})())
 

@@ -18,7 +18,7 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A run folder, an ARPA file, plain or packed, or a Hugging Face folder.",
+            help="A run folder, an ARPA file, plain or packed, a Hugging Face folder, or allenai's of ELMo.",
             show_default=False,
         ),
     ],
@@ -30,7 +30,7 @@ def convert(
             show_default=False,
         ),
     ],
-    to: Annotated[str, typer.Option("--to", help="arpa or huggingface. Default: as TARGET's name says.")] = "",
+    to: Annotated[str, typer.Option("--to", help="arpa, huggingface or elmo. Default: as TARGET's name says.")] = "",
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +46,8 @@ def convert(
 
     Nothing is overwritten. Folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5 are read, tokenizer
     included, and written so that transformers opens them (from_pretrained). KenLM and SRILM both read the ARPA files;
-    with arpa.convention=kenlm they are as lmplz's.
+    with arpa.convention=kenlm they are as lmplz's. ELMo is read and written as allenai published it (options.json,
+    weights.hdf5).
 
     In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
     unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
@@ -59,6 +60,7 @@ def convert(
       nextword convert downloads/gpt2 runs/gpt2
       nextword convert runs/gpt2-small my-gpt2 --to huggingface
       nextword convert runs/gpt2-small my-gpt2 --to huggingface --set huggingface.dtype=bfloat16
+      nextword convert downloads/elmo runs/elmo
     """
     from nextword import weights
 

@@ -21,19 +21,28 @@ def embed(
     pool: Annotated[
         str, typer.Option("--pool", help="mean, text (without the frame), first (\\[CLS]), last or max of the vectors.")
     ] = "mean",
-    out: Annotated[Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy.")] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Vectors of each word in its line, not of the line; --layer may be all.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy; of words FILE.safetensors.")
+    ] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
     k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.", min=1)] = 10,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
-    """The vector of every line, or the lines nearest to a query.
+    """The vector of every line, or of every word in its line, or the lines nearest to a query.
+
+    With --words the file has a tensor for each line, named 0, 1, 2 …: (words, width), or with --layer all (layers,
+    words, width); its metadata names the words. A network that reads letters knows any word, seen before or not.
 
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
+      nextword embed runs/elmo-wiki lines.txt --words --layer all --out vectors.safetensors
     """
     import numpy as np
     import torch
@@ -43,15 +52,22 @@ def embed(
 
     if not file.is_file():
         raise NextwordError(f"There is no file {file}.")
-    lines = read_lines(file)
-    if not lines:
+    lines = read_lines(file, blank=words)  # a tensor for each line is found by the line's number
+    if not any(line.strip() for line in lines):
         raise NextwordError(f"{file} has no line to embed.")
-    target = out or file.with_suffix(".npy")
+    if words and query:
+        raise NextwordError("--query compares lines, and --words gives vectors of words. Leave one of them out.")
+    target = out or file.with_suffix(".safetensors" if words else ".npy")
+    if words and target.suffix != ".safetensors":
+        raise NextwordError(f"--out {target}: with --words each line has a tensor of its own, in a .safetensors file.")
     if not query and target.suffix not in (".npy", ".safetensors"):
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
     if not query and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
     lm = load(run, device, precision)
+    if words:
+        _write_words(lm, lines, layer, target, json)
+        return
     vectors = lm.embed([*lines, query] if query else lines, layer, pool)
     _note(lm, lines)
     if query:
@@ -76,6 +92,23 @@ def embed(
         emit_json(facts)
     else:
         console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}")
+
+
+def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: bool) -> None:
+    """A tensor a line; the words, as JSON, in the metadata."""
+    from json import dumps
+
+    from safetensors.torch import save_file
+
+    found = lm.embed_words(lines, layer)
+    _note(lm, lines)
+    tensors = {str(i): one.vectors.contiguous() for i, one in enumerate(found)}
+    save_file(tensors, str(target), metadata={"words": dumps([one.words for one in found], ensure_ascii=False)})
+    count, width = sum(len(one.words) for one in found), found[0].vectors.shape[-1]
+    if json:
+        emit_json({"file": str(target), "texts": len(lines), "words": count, "width": width, "layer": layer})
+    else:
+        console.print(f"{count:,} words of {len(lines):,} lines, vectors of width {width} → {target}")
 
 
 def _note(lm: Any, lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,8 @@ def evaluate_stream(
         seen,
         moved,
     )
+    facts = {} if method is not None or context else from_the_end(lm, stream.ids, score)
+    paid = as_paid(lm, stream.ids)
     low, high = (None, None)
     if score.bits_per_byte() is not None and len(nats) >= FEWEST:
         low, high = bootstrap(nats, id_bytes(lm.tokenizer)[stream.ids], total=stream.bytes)
@@ -112,11 +114,36 @@ def evaluate_stream(
         low,
         high,
         seconds,
-        (*(() if method is None else method.notes), *notes(lm.tokenizer, stream.ids, nats)),
-        conventions(lm.tokenizer, stream.ids, nats),
+        (*(() if method is None else method.notes), *_of_two(facts), *notes(lm.tokenizer, paid, nats)),
+        conventions(lm.tokenizer, paid, nats),
         int(np.isinf(nats).sum()),
-        {} if method is None else method.facts,
+        facts if method is None else method.facts,
     )
+
+
+def as_paid(lm: Any, ids: np.ndarray) -> np.ndarray:
+    """What the tokens are scored as: some networks read more words than they can write (their `written`)."""
+    written = getattr(getattr(lm, "network", None), "written", len(lm.tokenizer))
+    if written >= len(lm.tokenizer):
+        return ids
+    return np.where(np.asarray(ids) < written, ids, lm.network.readout.unknown)
+
+
+def from_the_end(lm: Any, ids: np.ndarray, score: Score) -> dict[str, float | None]:
+    """Where a network is two models, one from each end of the text (it has `backward`), how well each does."""
+    if not hasattr(getattr(lm, "network", None), "backward"):
+        return {}
+    other = type(lm)(lm.network.backward(), lm.tokenizer)
+    nats = float(other.stream_nats(np.ascontiguousarray(np.asarray(ids)[::-1])).sum())
+    turned = replace(score, nats=nats)
+    return {"forward_perplexity": score.token_perplexity(), "backward_perplexity": turned.token_perplexity()}
+
+
+def _of_two(facts: dict[str, float | None]) -> tuple[str, ...]:
+    back = facts.get("backward_perplexity")
+    if back is None:
+        return ()
+    return (f"these are the forward model's; the backward one's token perplexity is {back:,.2f}",)
 
 
 def id_bytes(tokenizer: Any) -> np.ndarray:

@@ -1,22 +1,24 @@
 """Vectors made of a word's letters: a convolution over characters, the greatest value of each filter, highway layers.
 
     " cat"  →  ⟨ · c a t ⟩ ▢ ▢ …   each character a vector
-               filters of width 1, 2, 3 …, and of each its greatest value anywhere in the word   (relu)
+               filters of width 1, 2, 3 …, and of each its greatest value anywhere in the word   (relu or tanh)
                highway  y = g · relu(W x + b) + (1 − g) · x,   g = σ(V x + c)
                projection to the width wanted
 
 Kim et al., "Character-aware neural language models" (2016); Jozefowicz et al., "Exploring the limits of language
 modeling" (2016); sizes as in ELMo (Peters et al. 2018). Characters are the bytes of UTF-8, and words begin and end with
-marks. Special tokens, which have no spelling, have a character each.
+marks. Special tokens, which have no spelling, have a character each. A word is read as if it stood in `longest` places,
+the rest of them padding; a longer word loses its end (of 50 places two are for the marks, so 48 bytes are read).
 
-In evaluation the vectors of all words are computed once and kept until the weights change (`WordVectors`).
-`CharacterEmbedding` stands where a network has its `nn.Embedding`.
+In evaluation, once as many vectors were asked for as there are words, those of all words are computed and kept until
+the weights change (`WordVectors`). `CharacterEmbedding` stands where a network has its `nn.Embedding`; words that have
+no id are read by their `letters` alone.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from nextword.contract import NextwordError, Vocabulary
 
 BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
 OTHERS = 259  # then the special tokens
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh}
 ELMO = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # width and number of filters
 CHUNK = 1 << 21  # characters × filters held at once while all words' vectors are computed for evaluation
 
@@ -38,13 +41,14 @@ class WordVectors(nn.Module):
     size: int
     held: int  # numbers in memory while one vector is computed
     kept: tuple[Any, Tensor] | None = None
+    asked: tuple[Any, int] | None = None  # how many vectors were, of which weights
 
     def table(self) -> Tensor:
         """Vectors of all words, (V, D): those of the weights as they are."""
         everything = torch.arange(self.size, device=next(self.parameters()).device)
         if self.learning():
             return self(everything)
-        weights = [(p.data_ptr(), p._version) for p in self.parameters()]
+        weights = self._weights()
         if self.kept is None or self.kept[0] != weights:
             with torch.inference_mode(False), torch.no_grad():
                 parts = [self(ids) for ids in everything.split(max(1, CHUNK // self.held))]
@@ -55,12 +59,24 @@ class WordVectors(nn.Module):
         """Of these ids alone, while learning; else from the table."""
         return self(ids) if self.learning() else F.embedding(ids, self.table())
 
+    def few(self, ids: Tensor) -> bool:
+        """Whether it is not yet worth its while to compute all of them: fewer were asked for than there are words."""
+        weights = self._weights()
+        if self.kept is not None and self.kept[0] == weights:
+            return False
+        before = self.asked[1] if self.asked is not None and self.asked[0] == weights else 0
+        self.asked = weights, before + ids.numel()
+        return self.asked[1] < self.size
+
+    def _weights(self) -> list[tuple[int, int]]:
+        return [(p.data_ptr(), p._version) for p in self.parameters()]
+
     def learning(self) -> bool:
         return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
 
     def train(self, mode: bool = True) -> WordVectors:
         """What was kept is forgotten too: a recorded step changes weights without a trace."""
-        self.kept = None
+        self.kept = self.asked = None
         return super().train(mode)
 
 
@@ -75,8 +91,11 @@ class CharacterCNN(WordVectors):
         characters: int = 16,
         highway: int = 2,
         longest: int = 50,
+        activation: str = "relu",
     ) -> None:
         super().__init__()
+        if activation not in ACTIVATIONS:
+            raise NextwordError(f"activation = {activation!r} of the filters; expected {' or '.join(ACTIVATIONS)}.")
         if not filters or any(len(f) != 2 or min(f) < 1 for f in filters) or characters < 1 or highway < 0:
             raise NextwordError(
                 f"filters are pairs [width, number], as [[1, 32], [2, 64]], characters at least 1 and highway not "
@@ -85,6 +104,7 @@ class CharacterCNN(WordVectors):
         widest, found = max(f[0] for f in filters), sum(f[1] for f in filters)
         if longest < max(widest, 3):
             raise NextwordError(f"longest = {longest} characters of a word: the widest filter reads {widest}.")
+        self.longest, self.widest, self.activation = longest, widest, ACTIVATIONS[activation]
         self.register_buffer("spellings", torch.from_numpy(spell(vocabulary, longest, widest)), persistent=False)
         self.characters = nn.Embedding(OTHERS + len(vocabulary.special), characters)
         self.filters = nn.ModuleList(nn.Conv1d(characters, number, size) for size, number in filters)
@@ -96,8 +116,12 @@ class CharacterCNN(WordVectors):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(K,) → (K, width)."""
-        letters = self.characters(self.spellings[ids].long()).transpose(1, 2)  # (K, characters, L)
-        x = torch.cat([F.relu(layer(letters).max(-1).values) for layer in self.filters], -1)
+        return self.of_letters(self.spellings[ids])
+
+    def of_letters(self, letters: Tensor) -> Tensor:
+        """(K, L) → (K, width): words by their characters, as `spelled` writes them."""
+        x = self.characters(letters.long()).transpose(1, 2)  # (K, characters, L)
+        x = torch.cat([self.activation(layer(x).max(-1).values) for layer in self.filters], -1)
         for layer in self.highway:
             new, gate = layer(x).chunk(2, -1)
             gate = torch.sigmoid(gate)
@@ -113,7 +137,7 @@ class CharacterEmbedding(nn.Module):
         self.cnn = CharacterCNN(width, vocabulary, **options)
 
     def forward(self, ids: Tensor) -> Tensor:
-        if not self.cnn.learning():
+        if not self.cnn.learning() and not self.cnn.few(ids):
             return self.cnn.some(ids)
         if ids.is_cuda and torch.cuda.is_current_stream_capturing():
             raise NextwordError("Input by characters cannot be recorded: leave graphs = true out of the phase.")
@@ -123,10 +147,15 @@ class CharacterEmbedding(nn.Module):
 
 def make_embedding(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> nn.Embedding | CharacterEmbedding:
     """A table of vectors, or with options (`CharacterCNN`'s) vectors from letters."""
-    if not options:
-        table = nn.Embedding(vocabulary.size, width)
-        nn.init.uniform_(table.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
-        return table
+    if options:
+        return from_letters(width, vocabulary, options)
+    table = nn.Embedding(vocabulary.size, width)
+    nn.init.uniform_(table.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
+    return table
+
+
+def from_letters(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> CharacterEmbedding:
+    """Vectors from letters, with a recipe's options."""
     keys = list(inspect.signature(CharacterCNN).parameters)[2:]
     unknown = [key for key in options if key not in keys]
     if unknown:
@@ -137,22 +166,31 @@ def make_embedding(width: int, vocabulary: Vocabulary, options: Mapping[str, Any
         raise NextwordError(f"characters = {dict(options)} has a value of the wrong type: {problem}.") from None
 
 
-def spell(vocabulary: Vocabulary, longest: int, least: int) -> np.ndarray:
-    """(V, L): each word's characters between marks, and padding. Of words too long the beginning is read."""
+def spell(vocabulary: Vocabulary, longest: int, widest: int) -> np.ndarray:
+    """(V, L): the characters of each word of a vocabulary."""
     if len(vocabulary.pieces) != vocabulary.size:
         raise NextwordError(
             f"Words are to be read by their letters, but the vocabulary gives spellings for {len(vocabulary.pieces)} "
             f"of its {vocabulary.size}. Give it all of them, as vocabulary(tokenizer, spellings=True) does."
         )
-    marks = {id: [OTHERS + i] for i, id in enumerate(sorted(vocabulary.special.values()))}
-    return spelled([marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)], longest, least)
+    marks = mark_characters(vocabulary)
+    return spelled([marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)], longest, widest)
 
 
-def spelled(words: Sequence[Sequence[int]], longest: int, least: int) -> np.ndarray:
-    """(words, L): characters of each, as bytes, between marks, and padding; L lies between `least` and `longest`."""
-    length = max(least, min(longest, 2 + max(map(len, words), default=0)))
+def mark_characters(vocabulary: Vocabulary) -> dict[int, list[int]]:
+    """The one character that stands for each special token."""
+    return {id: [OTHERS + i] for i, id in enumerate(sorted(vocabulary.special.values()))}
+
+
+def spelled(words: Sequence[Sequence[int]], longest: int, widest: int) -> np.ndarray:
+    """(K, L): each word's characters between marks, and padding. Of words too long the beginning is read.
+
+    L is as short as it can be without a difference to `longest`: behind each word stands as much padding as the widest
+    filter reads, and more of it would show that filter nothing new.
+    """
+    length = max(widest, min(longest, 2 + max(map(len, words), default=0) + widest))
     found = np.full((len(words), length), PADDING, np.int16)
     for row, word in zip(found, words, strict=True):
-        marked = [BEGIN, *word[: length - 2], END]
-        row[: len(marked)] = marked
+        word = [BEGIN, *word[: longest - 2], END]
+        row[: len(word)] = word
     return found

@@ -14,6 +14,7 @@ MODELS = {
     "gru": "nextword.models.rnn:GRU",
     "lstm": "nextword.models.rnn:LSTM",
     "awd-lstm": "nextword.models.awd_lstm:AWDLSTM",
+    "elmo": "nextword.models.elmo:ELMo",
     "gpt1": "nextword.models.gpt1:GPT1",
     "gpt2": "nextword.models.gpt2:GPT2",
     "gpt3": "nextword.models.gpt3:GPT3",
@@ -40,6 +41,7 @@ TITLES = {
     "seq2seq": "seq2seq",
     "cove": "CoVe",
     "tagger": "BiLSTM-CRF",
+    "elmo": "ELMo",
 }
 
 

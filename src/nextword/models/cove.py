@@ -23,10 +23,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
 from nextword.corpora.vectors import read_words, vectors_for
+from nextword.layers.outputs.partial import Partial
 from nextword.models.frames import TASKS, arrange, dress
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
@@ -63,7 +64,7 @@ class CoVe(Seq2Seq):
         self.vectors: Tensor
         self.register_buffer("vectors", torch.empty(vocabulary.size, config.read).normal_(0, SPREAD))
         self.unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
-        self.readout: Any = Partial(self.readout, vocabulary.size - written, self.unknown)
+        self.readout: Any = Partial(self.readout, written, vocabulary.size, self.unknown)
         depth = len(self.encoder.layers)
         self.widths = [config.read, *[self.encoder.width] * depth, config.read + self.encoder.width]
 
@@ -107,27 +108,3 @@ class CoVe(Seq2Seq):
     def _decoded(self, inputs: Inputs, state: State) -> tuple[list[Tensor], Tensor, State]:
         ids = inputs.ids.masked_fill(inputs.ids >= self.written, self.unknown)
         return super()._decoded(replace(inputs, ids=ids), state)
-
-
-class Partial(nn.Module):
-    """A readout over the first words of a vocabulary. The `beyond` others are never written, and count as unknown."""
-
-    def __init__(self, inner: Any, beyond: int, unknown: int) -> None:
-        super().__init__()
-        self.inner, self.beyond, self.unknown = inner, beyond, unknown
-
-    @property
-    def bias(self) -> nn.Parameter | None:
-        return None if self.beyond else self.inner.bias  # of each word of the vocabulary, or none
-
-    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.nll(h, self._known(targets))
-
-    def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.total(h, self._known(targets))
-
-    def log_probs(self, h: Tensor) -> Tensor:
-        return F.pad(self.inner.log_probs(h), (0, self.beyond), value=float("-inf"))
-
-    def _known(self, targets: Tensor) -> Tensor:
-        return targets.masked_fill(targets >= self.inner.matrix.shape[0], self.unknown)  # IGNORE is below all ids

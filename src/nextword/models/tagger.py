@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
@@ -97,9 +96,8 @@ class Tagger(Saved):
             self.capitals = nn.Embedding(5, config.capitals)
             inputs += config.capitals
         sides = [place for place in ("input", "output") if config.mixes(place)]
-        self.mixes = nn.ModuleDict(
-            {side: ScalarMix(config.contextual_layers, config.contextual_norm) for side in sides}
-        )
+        how = config.contextual_layers, config.contextual_norm, config.contextual_l2, config.contextual_dropout
+        self.mixes = nn.ModuleDict({side: ScalarMix(*how) for side in sides})
         inputs += config.contextual_width if "input" in sides else 0
         sizes = [inputs] + [2 * config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(BiLSTM(size, config.width) for size in sizes)
@@ -145,8 +143,7 @@ class Tagger(Saved):
         if inputs.features is None:
             raise NextwordError(f"This tagger reads vectors in context too, of {self.config.contextual}: give them.")
         mix = self.mixes[place]
-        mixed = mix(inputs.features.to(next(mix.parameters()).dtype), there)
-        return F.dropout(mixed, self.config.contextual_dropout, self.training)
+        return mix(inputs.features.to(next(mix.parameters()).dtype), there)
 
     def _dropped(self, x: Tensor) -> Tensor:
         """(B, T, D), the same for all words of a sentence."""
@@ -156,8 +153,7 @@ class Tagger(Saved):
         """λ Σ ‖s‖² over the mixes, to be added to the loss; None where there is none."""
         if not self.mixes or not self.config.contextual_l2:
             return None
-        scores = [mix.scores.square().sum() for mix in self.mixes.values()]  # type: ignore[operator]
-        return self.config.contextual_l2 * torch.stack(scores).sum()
+        return torch.stack([mix.penalty() for mix in self.mixes.values()]).sum()  # type: ignore[operator]
 
     # -------------------------------------------------------------------------------------------- words
 

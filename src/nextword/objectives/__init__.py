@@ -12,6 +12,7 @@ from nextword.contract import NextwordError, Vocabulary
 
 OBJECTIVES = {
     "causal": "nextword.objectives.causal:Causal",
+    "bidirectional": "nextword.objectives.bidirectional:Bidirectional",
     "masked": "nextword.objectives.masked:Masked",
     "permuted": "nextword.objectives.permuted:Permuted",
     "denoising": "nextword.objectives.denoising:Denoising",

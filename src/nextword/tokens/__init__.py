@@ -5,7 +5,7 @@
 | `bytes`       | nothing                       | yes      | `<|endoftext|>`                               |
 | `characters`  | the characters that occur     | yes      | `<|endoftext|>`                               |
 | `words`       | the commonest words           | no       | `<unk>`, `<eos>` at every line end            |
-| `lexicon`     | the same, beside given ones   | no       | `<unk>`, `<eos>` at the end of a text         |
+| `lexicon`     | the same, beside given ones   | no       | `<unk>`, `<eos>` at the end of a text, or line |
 | `bpe`         | byte-level merges (GPT-2)     | yes      | `<|endoftext|>`, or marks                     |
 | `classic-bpe` | merges with `</w>` (GPT-1)    | no       | `<unk>`, `<|endoftext|>`                      |
 | `wordpiece`   | pieces with `##` (BERT)       | no       | `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`  |

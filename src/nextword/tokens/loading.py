@@ -23,7 +23,7 @@ from nextword.contract import NextwordError, Tokenizer
 from nextword.tokens import storage
 from nextword.tokens.foreign import from_bert, from_hugging_face, from_merges
 from nextword.tokens.letters import Bytes, Characters
-from nextword.tokens.lexicon import Lexicon
+from nextword.tokens.lexicon import CHOICES, Lexicon
 from nextword.tokens.sentencepiece import load_sentencepiece
 from nextword.tokens.subwords import Subwords
 from nextword.tokens.words import Words
@@ -101,7 +101,7 @@ def _ours(content: Mapping[str, Any], header: Mapping[str, Any]) -> Tokenizer:
     if kind == "words":
         return Words(content["words"], header["lower"], header["lines"])
     if kind == "lexicon":
-        return Lexicon(content["words"], header["lower"], header.get("whole", False), header.get("digits", False))
+        return Lexicon(content["words"], header["lower"], **{name: header.get(name, False) for name in CHOICES})
     return Subwords(content, header["special"], header["begin"], header["end"])
 
 

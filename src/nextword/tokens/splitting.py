@@ -186,12 +186,23 @@ class Tally:
     def add(self, texts: Sequence[str]) -> None:
         raw, _ = laid(texts)
         keys, spans, _ = scan(raw, False, np.empty(len(texts), np.int64))
+        ids = self.numbers(raw, keys, spans)
+        self.counts += np.bincount(ids, minlength=len(self.counts))
+
+    def numbers(self, raw: np.ndarray, keys: np.ndarray, spans: np.ndarray) -> np.ndarray:
+        """The place of each word among those seen so far, from KNOWN on; words that are new are added."""
         ids = np.empty(len(keys), np.int64)
         i, self.size = find(raw, keys, spans, ids, 0, self.size, *self.table)
         while i < len(keys):
             self._grow(len(raw))
             i, self.size = find(raw, keys, spans, ids, i, self.size, *self.table)
-        self.counts += np.bincount(ids, minlength=len(self.counts))
+        return ids
+
+    def since(self, first: int) -> list[str]:
+        """The words from this place on."""
+        _, blob, starts = self.table
+        parts = blob[starts[first] : starts[self.size]].tobytes().split(bytes([END]))[:-1]
+        return [part.decode() for part in parts]
 
     def _grow(self, letters: int) -> None:
         """Twice the room for words, and for so many letters more."""
@@ -202,6 +213,4 @@ class Tally:
         self.table = Table(entered(blob, starts[: self.size + 1], 2 * len(self.counts)), blob, starts)
 
     def result(self) -> tuple[list[str], list[int]]:
-        _, blob, starts = self.table
-        parts = blob[: starts[self.size]].tobytes().split(bytes([END]))[:-1]
-        return [part.decode() for part in parts], self.counts[KNOWN : self.size].tolist()
+        return self.since(KNOWN), self.counts[KNOWN : self.size].tolist()

@@ -14,7 +14,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from nextword.contract import NextwordError, Tokenizer
 from nextword.tokens.letters import END, Bytes, train_characters
-from nextword.tokens.lexicon import train_lexicon
+from nextword.tokens.lexicon import CHOICES, train_lexicon
 from nextword.tokens.loading import load_tokenizer
 from nextword.tokens.marked import count_words, train_marked
 from nextword.tokens.spans import utf8
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bytes": {},
     "characters": {"size": None, "min_count": 1},
     "words": {"size": None, "min_count": 1, "lower": False, "lines": True},
-    "lexicon": {"size": _REQUIRED, "min_count": 1, "lower": True, "most": 0, "whole": False, "digits": False},
+    "lexicon": {"size": _REQUIRED, "min_count": 1, "lower": True, "most": 0} | dict.fromkeys(CHOICES, False),
     "bpe": {"size": _REQUIRED, "min_count": 2, "marks": False},
     "classic-bpe": {"size": _REQUIRED, "min_count": 2, "lower": True},
     "wordpiece": {"size": _REQUIRED, "min_count": 2, "lower": True, "strip_accents": None},
@@ -79,7 +79,7 @@ def _options(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
     for key, value in options.items():
         if value is _REQUIRED:
             raise NextwordError(f"[tokenizer] of kind {kind!r} has no {key}. Give one, for example {key} = 8000.")
-        expected = bool if key in ("lower", "lines", "strip_accents", "marks", "whole", "digits") else int
+        expected = bool if key in ("lower", "strip_accents", "marks", *CHOICES) else int
         if value is not None and (type(value) is not expected or value < 0):
             raise NextwordError(f"[tokenizer] {key} is {value!r}; expected {_EXPECTED[expected]}.")
     return options

@@ -103,7 +103,7 @@ def train_words(texts: Iterable[str], size: int | None, min_count: int, lower: b
     from nextword.tokens.splitting import Tally
 
     tally = Tally()
-    for batch in _batches(texts):
+    for batch in batches(texts):
         tally.add([text.lower() for text in batch] if lower else batch)
     words, counts = tally.result()
     common = [i for i in range(len(words)) if counts[i] >= min_count and words[i] not in (UNKNOWN, EOS)]
@@ -112,7 +112,8 @@ def train_words(texts: Iterable[str], size: int | None, min_count: int, lower: b
     return Words([words[i] for i in common[: None if size is None else size - 2]], lower, lines)
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts to be counted at once."""
     batch: list[str] = []
     characters = 0
     for text in texts:

@@ -92,6 +92,7 @@ class Descent:
         self.parts: Mapping[str, Tensor] = {}  # of the last batch's loss
         self.judged = hasattr(self.objective, "metrics")  # not by nats: a head that is new has nothing to show yet
         self.metrics: Mapping[str, float] = {}  # of the last validation
+        self.apart: Mapping[str, float] = {}  # nats a prediction of shares, where the objective has some, likewise
         self.norm: Tensor = torch.zeros((), device=device)
         self.graphs = self.remade_graphs()
         self.reason = ""
@@ -172,7 +173,8 @@ class Descent:
             self.nats += loss.nats
             self.count += loss.count
             self.parts = loss.parts
-            self.shown = 1.0 if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
+            shown = getattr(self.objective, "shown", 1.0)  # less where a token is predicted more than once
+            self.shown = shown if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
         if self.phase.clip:
             self.norm = clip(self.optimizer, self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
@@ -310,6 +312,7 @@ class Descent:
         return {
             "valid": nats,
             **(metrics or {"perplexity": math.exp(min(nats, 700))}),
+            **{f"{name}_perplexity": math.exp(min(share, 700)) for name, share in self.apart.items()},
             **self._bits(nats, self.valid, "valid"),
             "best": better,
             **({"averaging": True} if triggered else {}),
@@ -323,6 +326,7 @@ class Descent:
         carried: State = None
         some = max(int(HELD[0] * 60 * self.phase.minutes), HELD[1]) if self.phase.minutes else None
         held, said = self.valid.first(some), []
+        shares: dict[str, list[tuple[Tensor, int]]] = {}
         for batch in self.objective.held_out(held):
             batch = self._here(batch)
             with arithmetic(self.phase.precision, self.device):
@@ -330,10 +334,16 @@ class Descent:
             carried = loss.state
             nats += loss.nats
             count += loss.count
+            for name, share in loss.apart.items():
+                shares.setdefault(name, []).append(share)
             if self.judged:
                 said.append(loss.said)
         if self.judged:
             self.metrics = self.objective.metrics(held, torch.cat(said))
+        self.apart = {
+            name: float(sum(nats.double() for nats, _ in found)) / sum(n for _, n in found)
+            for name, found in shares.items()
+        }
         return nats.item() / count
 
     def summary(self) -> dict[str, Any]:

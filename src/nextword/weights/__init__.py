@@ -8,6 +8,7 @@ from one, so a new format is one module and one line of the table.
     convert("runs/kn5", "runs/kn5-small", ["model.layout=compact", "model.bits=8"])
     convert("downloads/gpt2", "runs/gpt2")
     convert("runs/gpt2-small", "my-gpt2", to="huggingface")
+    convert("downloads/elmo", "runs/elmo")
 
 Nothing is overwritten, and what is written appears under its name when it is whole.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.ngrams.file import MAGIC
-from nextword.weights import arpa, huggingface, run
+from nextword.weights import arpa, elmo, huggingface, run
 from nextword.weights.run import Made, Progress, is_run
 
 __all__ = ["FORMATS", "Made", "convert", "is_run"]
@@ -51,6 +52,7 @@ FORMATS = (
         huggingface.write,
         folder=True,
     ),
+    Format("elmo", elmo.NAME, elmo.KNOWN_BY, elmo.is_source, lambda path: False, elmo.read, elmo.write, folder=True),
 )
 # Names that are no folder's: whoever writes one means a file
 OTHERS = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".txt", ".json", ".toml", ".safetensors", ".pt")

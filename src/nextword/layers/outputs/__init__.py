@@ -10,6 +10,7 @@
 | `nce`      | softmax, trained to tell text from noise                       | V; in training a sample   |
 | `mixture`  | K softmaxes, weighed by the context                            | K · V                     |
 | `spelled`  | softmax over vectors made of the words' letters                | V; their making, once     |
+| `none`     | nothing: of weights that came without one                      |                           |
 
 All are exact in evaluation. A readout that has `prepare(ids)` is shown the training text before the first step.
 """
@@ -28,6 +29,7 @@ from nextword.layers.outputs.adaptive import Adaptive
 from nextword.layers.outputs.classes import Classes
 from nextword.layers.outputs.mixture import Mixture
 from nextword.layers.outputs.sampling import Sampling
+from nextword.layers.outputs.silent import Silent
 from nextword.layers.outputs.spelled import Spelled
 from nextword.layers.outputs.tree import Tree
 from nextword.layers.softmax import Full, Linear, Tied
@@ -87,6 +89,7 @@ READOUTS: dict[str, Callable[..., nn.Module]] = {
     "nce": _nce,
     "mixture": Mixture,
     "spelled": _spelled,
+    "none": lambda width, size: Silent(),
 }
 
 

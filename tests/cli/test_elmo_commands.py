@@ -1,0 +1,101 @@
+"""ELMo from the command line: vectors of words, two perplexities, and its own file format there and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from nextword.cli import app
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "elmo"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        list(train(load_recipe("elmo/tiny", ["phase.0.steps=4"]), folder, device="cpu"))
+    return folder
+
+
+def test_vectors_of_words(run: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("The value, of it.\nxyzzyqq\n\n", encoding="utf-8")
+    given = [str(run), str(lines), "--words", "--layer", "all", "--json"]
+    found = CliRunner().invoke(app, ["embed", *given])
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    assert {key: said[key] for key in ("texts", "words", "width", "layer")} == {
+        "texts": 3, "words": 7, "width": 64, "layer": "all",
+    }  # fmt: skip
+    with safe_open(str(tmp_path / "lines.safetensors"), "pt") as file:
+        assert json.loads(file.metadata()["words"]) == [["The", "value", ",", "of", "it", "."], ["xyzzyqq"], []]
+        assert file.get_tensor("0").shape == (3, 6, 64)
+        assert file.get_tensor("1").shape == (3, 1, 64)
+    one = CliRunner().invoke(app, ["embed", *given[:3], "--layer", "1", "--out", str(tmp_path / "one.safetensors")])
+    assert one.exit_code == 0, one.output
+    with safe_open(str(tmp_path / "one.safetensors"), "pt") as file:
+        assert file.get_tensor("0").shape == (6, 64)
+
+
+def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> None:
+    import nextword
+
+    list(train(load_recipe("bert/tiny", ["phase.0.steps=2"]), tmp_path / "bert", device="cpu"))
+    lm = nextword.load(tmp_path / "bert", device="cpu")
+    (found,) = lm.embed_words(["unbelievable things"])
+    encoding = lm.tokenizer.encode("unbelievable things")
+    assert found.words == ["unbelievable", "things"]
+    with torch.no_grad():
+        frame = lm.network.frame(encoding)
+        from nextword.embedding import packed
+
+        h = lm.network.encode(packed([frame], lm.network.device))[0][-1][0]
+    start, _ = frame.parts[0]
+    first = torch.from_numpy(encoding.words == 0)
+    torch.testing.assert_close(found.vectors[0], h[start : start + len(encoding)][first].mean(0))
+
+
+def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a\n", encoding="utf-8")
+    for more, said in ((["--query", "a"], "Leave one of them out"), (["--out", "x.npy"], "safetensors")):
+        found = CliRunner().invoke(app, ["embed", str(run), str(lines), "--words", *more])
+        assert found.exit_code != 0
+        assert said in str(found.exception) + found.output
+
+
+def test_two_perplexities(run: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The value of an expression is a number.\n" * 20, encoding="utf-8")
+    found = CliRunner().invoke(app, ["evaluate", str(run), "--data", str(text), "--json", "--device", "cpu"])
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    assert said["forward_perplexity"] == said["token_perplexity"]
+    assert said["backward_perplexity"] > 1
+    assert said["backward_perplexity"] != said["forward_perplexity"]
+    assert any("backward" in note for note in said["notes"])
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    valid = [line for line in log if line["event"] == "valid"][-1]
+    both = (valid["forward_perplexity"] * valid["backward_perplexity"]) ** 0.5
+    assert valid["perplexity"] == pytest.approx(both, rel=1e-4)
+
+
+def test_its_own_format_there_and_back(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("h5py", reason="HDF5 is not written without h5py")
+    import nextword
+
+    for source, target, more in ((run, "theirs", ["--to", "elmo"]), (tmp_path / "theirs", "again", [])):
+        found = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / target), *more])
+        assert found.exit_code == 0, found.output
+    words = [["The", "value", "xyzzyqq"]]
+    before, after = (
+        nextword.load(path, device="cpu").embed_words(words, "all")[0] for path in (run, tmp_path / "again")
+    )
+    torch.testing.assert_close(after.vectors, before.vectors)

@@ -1,0 +1,93 @@
+"""The claim of ELMo (Peters et al. 2018): one spelling has different vectors in different contexts, and they mean them.
+
+Two topics have sixteen words each, and "bank" belongs to both. In a sentence all words are of one topic:
+
+    reba tofu bank mila <eos>        of the one
+    kato bank suri nobe <eos>        of the other
+
+"bank" is told apart among words that stood in none of the sentences from which the two senses were shown: what is known
+of them comes from predicting, from both sides, which words keep company. Its letters alone say nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from nextword.batching.prepare import Stream
+from nextword.language_model import Causal
+from nextword.models.elmo import ELMo
+from nextword.objectives.bidirectional import Bidirectional
+from nextword.tokens import vocabulary
+from nextword.tokens.words import Words
+
+WORDS = 16
+STEPS = 250
+
+
+def spellings(rng: np.random.Generator) -> list[str]:
+    made: dict[str, None] = {}
+    while len(made) < 2 * WORDS:
+        made["".join(str(rng.choice(list(letters))) for letters in ("bdfgklmnprst", "aeiou") * 2)] = None
+    return list(made)
+
+
+def sentence(rng: np.random.Generator, topic: list[str]) -> list[str]:
+    words = list(rng.choice(topic, rng.integers(3, 6)))
+    words.insert(int(rng.integers(1, len(words))), "bank")
+    return words
+
+
+def told_apart(seed: int) -> tuple[float, float, float]:
+    """How often the sense of "bank" is known: by the last layer before training and after it; and by its letters."""
+    rng = np.random.default_rng(seed)
+    words = spellings(rng)
+    topics = words[:WORDS], words[WORDS:]
+    tokenizer = Words([*words, "bank"], lines=False)
+    text = [word for _ in range(3000) for word in (*sentence(rng, topics[rng.integers(2)]), "\n")]
+    ids = np.concatenate([tokenizer.encode(word).ids if word != "\n" else [1] for word in text])
+    torch.manual_seed(seed)
+    characters = {"filters": [[1, 8], [2, 16], [3, 16]], "characters": 8, "highway": 1}
+    network = ELMo(ELMo.Config(width=16, cells=32, characters=characters), vocabulary(tokenizer, spellings=True))
+    model = Causal(network, tokenizer)
+    half = WORDS // 2
+    shown = [[sentence(rng, topic[:half]) for _ in range(40)] for topic in topics]
+    asked = [[sentence(rng, topic[half:]) for _ in range(40)] for topic in topics]
+
+    def right(layer: int) -> float:
+        network.eval()
+        vectors = [
+            [
+                torch.stack([one.vectors[one.words.index("bank")] for one in model.embed_words(part, layer)])
+                for part in of
+            ]
+            for of in (shown, asked)
+        ]
+        senses = torch.stack([part.mean(0) for part in vectors[0]])
+        guesses = [torch.cdist(part, senses).argmin(1) == topic for topic, part in enumerate(vectors[1])]
+        return torch.cat(guesses).double().mean().item()
+
+    before = right(-1)
+    objective = Bidirectional({"rows": 32, "length": 16})
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    state = None
+    for batch in islice(objective.batches(Stream.from_ids(ids), seed, 0), STEPS):
+        network.train()
+        loss = objective.loss(network, batch, None if batch.fresh else state)
+        optimizer.zero_grad()
+        loss.value.backward()
+        optimizer.step()
+        state = [tuple(part.detach() for part in memory) for memory in loss.state]
+    return before, right(-1), right(0)
+
+
+@pytest.mark.slow
+def test_a_words_vectors_know_which_of_two_it_is() -> None:
+    before, after, letters = (statistics.median(found) for found in zip(*map(told_apart, (1, 2, 3)), strict=True))
+    assert after > 0.9, after
+    assert before < 0.75, before
+    assert letters == 0.5  # one vector, whatever the context

@@ -1,0 +1,172 @@
+"""ELMo's published format: the fixtures of bilm-tf and of AllenNLP, tiny weights with the vectors they should give.
+
+Both were made the same way: batches of three sentences, the k-th of each of three files, one after the other, with the
+LSTMs' states carried from batch to batch (row by row, each as it was at the end of its own sentence, marks included).
+What is expected is the last layer, forward and backward, without the marks. The two sets of weights differ, and
+bilm-tf's has no skip connections.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import nextword
+from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.weights import convert
+
+h5py = pytest.importorskip("h5py", reason="HDF5 is not read without h5py: this test proves nothing here")
+
+SENTENCES = {"allennlp": "sentences.json", "bilm-tf": "lm_embeddings_sentences.json"}
+
+
+@pytest.fixture(scope="module", params=SENTENCES)
+def folder(request: pytest.FixtureRequest, shared: Path) -> Path:
+    found = shared / "fixtures" / "elmo" / request.param
+    if not found.is_dir():
+        pytest.skip(f"REAL DATA ABSENT: {found} does not exist, so this test proves nothing here")
+    return found
+
+
+@pytest.fixture
+def lm(folder: Path, tmp_path: Path) -> Any:
+    convert(folder, tmp_path / "run")
+    return nextword.load(tmp_path / "run", device="cpu")
+
+
+def batch_of(network: Any, rows: list[list[str]]) -> Inputs:
+    """Sentences between their marks, all words by their letters."""
+    table = {word: i for i, word in enumerate(dict.fromkeys(word for row in rows for word in row))}
+    steps = max(map(len, rows)) + 2
+    ids, padding = torch.zeros(len(rows), steps, dtype=torch.long), torch.zeros(len(rows), steps, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        framed = [network.begin, *(network.known + table[word] for word in row), network.vocabulary.end]
+        ids[i, : len(framed)], padding[i, : len(framed)] = torch.tensor(framed), True
+    return Inputs(ids, padding=padding, characters=network.spelled([word.encode() for word in table]))
+
+
+def test_vectors_equal_the_expected_ones(folder: Path, lm: Any) -> None:
+    files = json.loads((folder / SENTENCES[folder.name]).read_text())
+    expected = [h5py.File(folder / f"lm_embeddings_{i}.hdf5", "r") for i in range(3)]
+    state, compared = None, 0
+    for k in range(10):
+        rows = [sentences[k].split() for sentences in files]
+        with torch.no_grad():
+            layers, state = lm.network.encode(batch_of(lm.network, rows), state)
+        for i, row in enumerate(rows):
+            wanted = np.asarray(expected[i][str(k)])  # (2, words, 16)
+            found = layers[-1][i, 1 : len(row) + 1].numpy()
+            np.testing.assert_allclose(found, np.concatenate(list(wanted), -1), atol=2e-6, rtol=0)
+            compared += len(row)
+    assert compared == 744
+
+
+def test_without_carried_states_the_first_batch_is_still_theirs(folder: Path, lm: Any) -> None:
+    """`embed_words` begins each sentence anew, so that a sentence has the same vectors whenever it is asked for."""
+    sentences = [part[0] for part in json.loads((folder / SENTENCES[folder.name]).read_text())]
+    for i, found in enumerate(lm.embed_words(sentences)):
+        with h5py.File(folder / f"lm_embeddings_{i}.hdf5", "r") as file:
+            wanted = np.concatenate(list(np.asarray(file["0"])), -1)
+        np.testing.assert_allclose(found.vectors.numpy(), wanted, atol=2e-6, rtol=0)
+
+
+def test_words_alone(shared: Path, tmp_path: Path) -> None:
+    """What the character network makes of each word of the vocabulary, marks included."""
+    folder = shared / "fixtures" / "elmo" / "allennlp"
+    convert(folder, tmp_path / "run")
+    network = nextword.load(tmp_path / "run", device="cpu").network
+    with h5py.File(folder / "elmo_token_embeddings.hdf5", "r") as file:
+        wanted = np.asarray(file["embedding"])
+    words = (folder / "vocab_test.txt").read_text(encoding="utf-8").split("\n")
+    marks = {"<S>": network.begin, "</S>": network.vocabulary.end}
+    table = [word.encode() for word in words]
+    ids = [marks.get(word, network.known + i) for i, word in enumerate(words)]
+    with torch.no_grad():
+        found = network.of_words(Inputs(torch.tensor([ids]), characters=network.spelled(table)))[0].numpy()
+    np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=0)
+
+
+def test_written_and_read_again(folder: Path, lm: Any, tmp_path: Path) -> None:
+    made = convert(tmp_path / "run", tmp_path / "theirs", to="elmo")
+    assert made.target == tmp_path / "theirs"
+    with (
+        h5py.File(folder / "lm_weights.hdf5", "r") as before,
+        h5py.File(tmp_path / "theirs" / "weights.hdf5", "r") as after,
+    ):
+        names: list[str] = []
+        before.visititems(lambda name, it: names.append(name) if hasattr(it, "shape") else None)
+        assert len(names) == 33
+        for name in names:
+            np.testing.assert_allclose(np.asarray(after[name]), np.asarray(before[name]), atol=1e-6, err_msg=name)
+    ours = json.loads((tmp_path / "theirs" / "options.json").read_text())
+    theirs = json.loads((folder / "options.json").read_text())
+    assert ours == {"lstm": theirs["lstm"], "char_cnn": theirs["char_cnn"]}
+    convert(tmp_path / "theirs", tmp_path / "again")
+    again = nextword.load(tmp_path / "again", device="cpu")
+    text = ["Why does everything have to become such a big issue ?"]
+    torch.testing.assert_close(again.embed_words(text)[0].vectors, lm.embed_words(text)[0].vectors)
+
+
+# ------------------------------------------------------------------------------------------------ bad files
+
+
+@pytest.fixture
+def broken(shared: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    source, target = shared / "fixtures" / "elmo" / "bilm-tf", tmp_path / "broken"
+    target.mkdir()
+    for name in ("options.json", "lm_weights.hdf5"):
+        (target / name).write_bytes((source / name).read_bytes())
+    return target
+
+
+def test_tensors_that_are_missing_or_misshaped_are_named(broken: Path, tmp_path: Path) -> None:
+    with h5py.File(broken / "lm_weights.hdf5", "r+") as file:
+        del file["CNN/b_cnn_2"]
+        del file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"]
+        file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"] = np.zeros((31, 256), np.float32)
+    with pytest.raises(NextwordError) as caught:
+        convert(broken, tmp_path / "run")
+    said = str(caught.value)
+    assert "CNN/b_cnn_2 is not there, and (16,) was expected" in said
+    assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0 is (31, 256), and (32, 256) was expected" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_do_not_fit_are_named(broken: Path, tmp_path: Path) -> None:
+    options = json.loads((broken / "options.json").read_text())
+    del options["lstm"]["dim"]
+    (broken / "options.json").write_text(json.dumps(options))
+    with pytest.raises(NextwordError, match="'dim'"):
+        convert(broken, tmp_path / "run")
+    (broken / "options.json").write_text(json.dumps({"lstm": options["lstm"], "n_tokens_vocab": 10}))
+    with pytest.raises(Unsupported, match="char_cnn"):
+        convert(broken, tmp_path / "run")
+
+
+def test_a_file_that_is_no_hdf5(broken: Path, tmp_path: Path) -> None:
+    (broken / "lm_weights.hdf5").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(NextwordError, match="no HDF5 file"):
+        convert(broken, tmp_path / "run")
+
+
+def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tmp_path: Path) -> None:
+    made = convert(broken, tmp_path / "run")
+    assert any("no vocabulary" in note for note in made.notes)
+    lm = nextword.load(tmp_path / "run", device="cpu")
+    one, other = lm.embed_words(["Don 't !", "Do n't !"])
+    assert not torch.allclose(one.vectors[0], other.vectors[0])
+
+
+def test_only_elmo_is_written_so(tmp_path: Path) -> None:
+    from nextword.recipe import load_recipe
+    from nextword.training import train
+
+    list(train(load_recipe("lstm/tiny", ["phase.0.steps=1"]), tmp_path / "lstm", device="cpu"))
+    with pytest.raises(Unsupported, match="ELMo's alone"):
+        convert(tmp_path / "lstm", tmp_path / "theirs", to="elmo")

@@ -1,0 +1,74 @@
+"""The mix of layers against its formula, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from nextword.contract import NextwordError
+from nextword.layers.mix import Mixes, ScalarMix
+
+LAYERS = [torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[0.0, 0.0], [8.0, 0.0]]])]
+
+
+def test_at_first_it_is_the_mean() -> None:
+    torch.testing.assert_close(ScalarMix(2)(LAYERS), torch.tensor([[[0.5, 1.0], [5.5, 2.0]]]))
+
+
+def test_by_its_formula() -> None:
+    mix = ScalarMix(2, weight=0.1)
+    with torch.no_grad():
+        mix.w.copy_(torch.tensor([0.0, math.log(3.0)]))  # shares 1/4 and 3/4
+        mix.gamma.fill_(2.0)
+    torch.testing.assert_close(mix.shares, torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(mix(LAYERS), torch.tensor([[[0.5, 1.0], [13.5, 2.0]]]))
+    torch.testing.assert_close(mix.penalty(), torch.tensor(0.1 * math.log(3.0) ** 2))
+    mix.penalty().backward()
+    torch.testing.assert_close(mix.w.grad, torch.tensor([0.0, 0.2 * math.log(3.0)]))
+
+
+def test_the_norm_is_over_all_numbers_of_tokens() -> None:
+    """Of the second layer, with its second token padding: 0 and 0. Of the first: 1 and 2, mean 1.5, deviation 0.5."""
+    padding = torch.tensor([[True, False]])
+    mixed = ScalarMix(1, norm=True)(LAYERS[:1], padding)
+    torch.testing.assert_close(mixed[0, 0], torch.tensor([-1.0, 1.0]))
+    whole = ScalarMix(1, norm=True)(LAYERS[:1])
+    torch.testing.assert_close(whole.mean(), torch.tensor(0.0))
+    torch.testing.assert_close(whole.var(correction=0), torch.tensor(1.0))
+    everywhere = ScalarMix(1, norm=True)(LAYERS[:1], torch.ones(1, 2, dtype=torch.bool))
+    torch.testing.assert_close(everywhere, whole)
+
+
+def test_what_is_padding_does_not_matter() -> None:
+    padding, other = torch.tensor([[True, False]]), [layer.clone() for layer in LAYERS]
+    for layer in other:
+        layer[0, 1] = 100.0
+    mix = ScalarMix(2, norm=True)
+    torch.testing.assert_close(mix(LAYERS, padding)[0, 0], mix(other, padding)[0, 0])
+
+
+def test_several_mixes_have_shares_of_their_own() -> None:
+    mixes = Mixes(2, 2, weight=0.5)
+    with torch.no_grad():
+        mixes.mixes[0].w.copy_(torch.tensor([1.0, -1.0]))  # type: ignore[operator]
+    first, second = mixes(LAYERS)
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(second, torch.tensor([[[0.5, 1.0], [5.5, 2.0]]]))
+    torch.testing.assert_close(mixes.penalty(), torch.tensor(1.0))
+    assert len(list(mixes.parameters())) == 4
+
+
+def test_dropout_in_training_alone() -> None:
+    mix = ScalarMix(2, dropout=0.5)
+    ones = [torch.ones(4, 50, 10)] * 2
+    assert 0.3 < (mix(ones) == 0).float().mean() < 0.7
+    torch.testing.assert_close(mix.eval()(ones), torch.ones(4, 50, 10))
+
+
+def test_bad_settings_are_named() -> None:
+    with pytest.raises(NextwordError, match="0 layers"):
+        ScalarMix(0)
+    with pytest.raises(NextwordError, match="mix of 2 layers was given 1"):
+        ScalarMix(2)(LAYERS[:1])
