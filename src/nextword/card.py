@@ -9,6 +9,8 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import PSEUDO
 from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.infinity import infinite, number
+from nextword.models import model_class
+from nextword.models.static import Static
 from nextword.objectives import mends, of_pairs
 
 EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
@@ -24,6 +26,9 @@ def write_card(run: RunFolder) -> None:
         return
     if mends(recipe.phases[-1].objective):
         _mending_card(run)
+        return
+    if issubclass(model_class(recipe.slug), Static):
+        _vectors_card(run)
         return
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
@@ -99,6 +104,39 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "```python",
         "import nextword",
         f'nextword.load("{run.path}").predict([{example}])',
+        "```",
+    ]
+    run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _vectors_card(run: RunFolder) -> None:
+    """Of a run that gives words vectors, and no text a probability."""
+    recipe, manifest = run.recipe, run.manifest
+    named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"Vectors of words: `{recipe.slug}`, {', '.join(named)}. A word has one vector, wherever it stands; this is no "
+        "language model.",
+        "",
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_settings(recipe.tokenizer)}",
+        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
+        f"- made with nextword {manifest.get('nextword')}",
+        "",
+        "## Use",
+        "",
+        "```",
+        f"nextword embed {run.path} --nearest WORD",
+        f'nextword embed {run.path} --analogy "king - man + woman"',
+        f"nextword embed {run.path} lines.txt --out vectors.npy",
+        f"nextword convert {run.path} mine.vec",
+        "```",
+        "",
+        "```python",
+        "import nextword",
+        f'nextword.load("{run.path}").nearest("word")',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")

@@ -159,6 +159,18 @@ class Counting(Protocol):
     def save(self, folder: Path) -> list[str]: ...
 
 
+@runtime_checkable
+class Online(Protocol):
+    """A network that takes its own steps through a batch, one for each thing it predicts (a phase with `online`).
+
+    Where a few rows of large tables change at a time, gradients of all of them would be zeros to carry about.
+    """
+
+    learns_with: str  # the kind of optimizer whose steps they are, and whose rate and memory they use
+
+    def learn(self, batch: Batch, optimizer: Any) -> Loss: ...
+
+
 # ------------------------------------------------------------------------------------------------ training
 
 

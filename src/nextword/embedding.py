@@ -26,6 +26,10 @@ from nextword.models.frames import collate
 TOGETHER = 8192  # tokens in one batch of texts
 CHUNK = 512  # tokens of a row read at once from left to right; the state is carried over
 
+OF_TEXT = {  # what a language model has, and what only embeds has not
+    *("score", "score_many", "next", "fill", "generate", "generate_many", "kind", "context", "stride"),
+    *("stream_nats", "windowed_nats", "token_nats", "beyond"),
+}
 POOLS = ("mean", "text", "first", "last", "max")
 ALL = "all"  # layers, one beside the other instead of mixed
 Layer = int | str | Mapping[int, float]

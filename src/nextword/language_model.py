@@ -37,6 +37,7 @@ from nextword.predicting import open_classifier
 from nextword.tagging import open_tagger
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device, narrowed
+from nextword.vectored import Vectored
 from nextword.writing import Writing
 
 CHUNK = 512  # tokens of a row read at once, unless the network names another `chunk`; the state is carried over
@@ -48,7 +49,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
     Of a run that was transferred to a task it is a `Classifier`, or for tags a `WordTagger`: they predict, and model no
-    text.
+    text. Of one that gives words vectors and no probabilities it is a `Vectored`.
     """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
@@ -77,6 +78,8 @@ def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int 
         return Causal(network, tokenizer, name)
     if isinstance(network, Infilling) and isinstance(network, Encoder):
         return TwoSided(network, tokenizer, name, longest)
+    if isinstance(network, Encoder):
+        return cast(Any, Vectored(network, tokenizer, name))
     raise Unsupported(f"{type(network).__name__} models no plain text by itself, so it cannot be used this way.")
 
 

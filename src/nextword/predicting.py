@@ -11,20 +11,15 @@ import torch
 from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
 from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported
-from nextword.embedding import TOGETHER, Embedding, framed
+from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
 from nextword.heads import Headed
 from nextword.heads.framing import examples
 from nextword.heads.settings import Settings, settings_of
 from nextword.models import count_parameters, model_class
-from nextword.nest import move
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import narrowed
 
 Example = str | tuple[str, str] | Sequence[str]
-OTHERS = {  # what a language model has and this has not
-    *("score", "score_many", "next", "fill", "generate", "generate_many", "kind", "context", "stride"),
-    *("stream_nats", "windowed_nats", "token_nats", "beyond"),
-}
 
 
 def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
@@ -95,9 +90,7 @@ class Classifier(Embedding):
         layout, done = Bucketed(), 0
         for chosen in _together(found):
             batch = layout.batch(found, chosen, 0)
-            for part in (batch, batch.inputs):
-                for name, value in vars(part).items():
-                    setattr(part, name, move(value, self.device))
+            batch = placed(batch, self.device)
             out[chosen] = self.headed(batch).double().cpu().numpy()
             done += len(chosen)
             if progress:
@@ -105,7 +98,7 @@ class Classifier(Embedding):
         return out
 
     def __getattr__(self, name: str) -> Any:
-        if name in OTHERS:
+        if name in OF_TEXT:
             label = "a number" if self.settings.kind == "regress" else f"one of {', '.join(self.settings.labels[:5])}"
             raise Unsupported(
                 f"{self.name or 'This run'} carries a task's head: it predicts {label}, and models no text. Use "

@@ -48,6 +48,7 @@ class Phase:
     clip: float = 0.0  # norm of the gradient; 0: no clipping
     accumulate: int = 1  # batches per step
     precision: str = "fp32"  # or "tf32", "bf16"
+    online: bool = False  # on the CPU, one step for each thing that is predicted, by networks that can
     graphs: bool = False  # on a GPU, record the whole step and replay it
     compile: bool = False  # on a GPU, have torch compile the network
     checkpointing: bool = False  # keep one tensor a block, and compute the rest again in the backward pass

@@ -20,14 +20,13 @@ import torch
 from nextword.batching.tagged import Sentences, TaggedExamples
 from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
-from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported
+from nextword.contract import IGNORE, NextwordError, Tokenizer, Unsupported
 from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
 from nextword.corpora.tagged import TaggedSentence
 from nextword.heads.settings import Settings, settings_of
 from nextword.heads.tags import Tagging
 from nextword.heads.words import sentences
 from nextword.models import count_parameters, model_class
-from nextword.nest import move
 from nextword.objectives.tag import measured
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.tokens.lexicon import split
@@ -112,7 +111,7 @@ class WordTagger:
         found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(text)
         for at in range(0, len(order), ROWS):
             chosen = order[at : at + ROWS]
-            batch = self._here(layout.batch(text, chosen, 0))
+            batch = placed(layout.batch(text, chosen, 0), self.device)
             there = batch.targets != IGNORE
             tags = self.headed.best(self.headed(batch), there).cpu().numpy()
             for i, row, size in zip(chosen.tolist(), tags, there.sum(1).tolist(), strict=True):
@@ -124,12 +123,6 @@ class WordTagger:
     def measured(self, text: TaggedExamples) -> dict[str, float]:
         """The task's metrics on sentences with tags."""
         return measured(text, [text.of(i) for i in range(len(text))], self.best(text))
-
-    def _here(self, batch: Batch) -> Batch:
-        for part in (batch, batch.inputs):
-            for name, value in vars(part).items():
-                setattr(part, name, move(value, self.device))
-        return batch
 
     def _in_context(self, words: Sequence[Sequence[str]]) -> np.ndarray:
         if self._context is None:

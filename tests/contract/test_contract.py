@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.kinds_of_models import models_text
 
 import nextword
 from nextword import language_model, nest
@@ -29,7 +30,7 @@ from nextword.contract import (
     Stop,
     Unsupported,
 )
-from nextword.models import MODELS, model_class
+from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 from nextword.training import train
 
@@ -42,13 +43,9 @@ TOY = {
 }
 
 
-# Those that write from a source have a contract of their own: test_conditional.py; those that tag words model no text:
-# tests/unit/test_tagging.py
-OF_TEXT = [
-    slug
-    for slug in MODELS
-    if not any(getattr(model_class(slug), name, False) for name in ("conditional", "tags_words"))
-]
+# Those that write from a source have a contract of their own (test_conditional.py), and so have those that give words
+# vectors and no probabilities (test_vectored.py); those that tag words model no text: tests/unit/test_tagging.py
+OF_TEXT = [slug for slug in MODELS if models_text(slug)]
 
 
 @pytest.fixture(scope="module", params=[*OF_TEXT, "toy"])

@@ -18,7 +18,7 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A run folder, an ARPA file, plain or packed, a Hugging Face folder, or allenai's of ELMo.",
+            help="A run folder, an ARPA file or word vectors, plain or packed, or a folder of Hugging Face or of ELMo.",
             show_default=False,
         ),
     ],
@@ -26,17 +26,20 @@ def convert(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A file to write (.arpa, .arpa.gz, .bz2, .xz, .zst), or a new folder: a run, or what --to says.",
+            help="A file to write (.arpa, .vec, .txt, also .gz, .xz, …), or a new folder: a run, or what --to says.",
             show_default=False,
         ),
     ],
-    to: Annotated[str, typer.Option("--to", help="arpa, huggingface or elmo. Default: as TARGET's name says.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", help="A format, as arpa or huggingface. Default: as TARGET's name says.")
+    ] = "",
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="A.B=C",
-            help="model.layout, model.bits, tokenizer.lower, arpa.convention; tokenizer.load, huggingface.dtype.",
+            help="model.layout, model.bits, tokenizer.lower, arpa.convention; tokenizer.load, huggingface.dtype; "
+            "vectors.digits.",
         ),
     ] = None,
     json: Json = False,
@@ -52,6 +55,8 @@ def convert(
     In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
     unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
 
+    Vectors of words are written as gensim reads them (.vec, with a first line of counts) or as GloVe has them (.txt).
+
     [dim]Examples[/]
       nextword convert kn5.arpa.gz runs/kn5
       nextword convert runs/ngram-kn5 kn5.arpa
@@ -61,6 +66,8 @@ def convert(
       nextword convert runs/gpt2-small my-gpt2 --to huggingface
       nextword convert runs/gpt2-small my-gpt2 --to huggingface --set huggingface.dtype=bfloat16
       nextword convert downloads/elmo runs/elmo
+      nextword convert glove.6B.100d.txt runs/glove-6b
+      nextword convert runs/word2vec-tiny mine.vec.gz
     """
     from nextword import weights
 

@@ -9,12 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from nextword.cli.console import console, emit_json, err, read_lines
-from nextword.cli.options import Device, Json, Precision, Run
+from nextword.cli.options import Device, Json, Precision
 
 
 def embed(
-    run: Run,
-    file: Annotated[Path, typer.Argument(help="One text a line.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run folder, or a file of word vectors with --nearest and --analogy."),
+    ],
+    file: Annotated[Path | None, typer.Argument(help="One text a line.", show_default=False)] = None,
     layer: Annotated[
         str, typer.Option("--layer", help="0: the embedding; -1: the last; mean; -4: (the last four); 1=0.3,5=0.7.")
     ] = "-1",
@@ -28,12 +31,14 @@ def embed(
         Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy; of words FILE.safetensors.")
     ] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
-    k: Annotated[int, typer.Option("-k", help="How many lines to show with --query.", min=1)] = 10,
+    nearest: Annotated[str, typer.Option("--nearest", help="Show the words nearest to this word instead.")] = "",
+    analogy: Annotated[str, typer.Option("--analogy", help="The words nearest to a sum: king - man + woman.")] = "",
+    k: Annotated[int, typer.Option("-k", help="How many lines or words to show.", min=1)] = 10,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
-    """The vector of every line, or of every word in its line, or the lines nearest to a query.
+    """The vector of every line, or of every word in it; the lines nearest to a query, or the words nearest to a word.
 
     With --words the file has a tensor for each line, named 0, 1, 2 …: (words, width), or with --layer all (layers,
     words, width); its metadata names the words. A network that reads letters knows any word, seen before or not.
@@ -43,6 +48,10 @@ def embed(
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
       nextword embed runs/elmo-wiki lines.txt --words --layer all --out vectors.safetensors
+      nextword embed runs/word2vec-tiny --nearest function -k 5
+      nextword embed glove.6B.100d.txt --analogy "king - man + woman"
+
+    Words have vectors in runs of word2vec and GloVe, in files of them, and in any network that reads words.
     """
     import numpy as np
     import torch
@@ -50,6 +59,13 @@ def embed(
     from nextword.contract import NextwordError
     from nextword.language_model import load
 
+    if nearest or analogy:
+        _words(run, file, nearest, analogy, k, device, json)
+        return
+    if file is None:
+        raise NextwordError(
+            "Embed what? Give a file with one text a line: embed RUN FILE. Or ask for words: embed RUN --nearest WORD."
+        )
     if not file.is_file():
         raise NextwordError(f"There is no file {file}.")
     lines = read_lines(file, blank=words)  # a tensor for each line is found by the line's number
@@ -109,6 +125,36 @@ def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: 
         emit_json({"file": str(target), "texts": len(lines), "words": count, "width": width, "layer": layer})
     else:
         console.print(f"{count:,} words of {len(lines):,} lines, vectors of width {width} → {target}")
+
+
+def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, device: str, json: bool) -> None:
+    """The words nearest to a word, or to a sum of words."""
+    from nextword.contract import NextwordError
+    from nextword.corpora.vectors import parse_sum, read_vectors
+    from nextword.language_model import load
+    from nextword.models.static import word_table
+
+    if file is not None or (nearest and analogy):
+        raise NextwordError(
+            "--nearest WORD and --analogy SUM each ask for words: give one of them, and no file of texts."
+        )
+    weights = {nearest: 1.0} if nearest else parse_sum(analogy)
+    if (Path(run) / "manifest.json").is_file():
+        lm = load(run, device)
+        vectors = word_table(lm.network, lm.tokenizer, run)
+    elif Path(run).is_dir():
+        raise NextwordError(
+            f"{run} is a folder without manifest.json, so it is no run. `nextword runs` lists those here."
+        )
+    else:
+        vectors = read_vectors(run)
+    found = vectors.nearest(weights, k)
+    if json:
+        rows = [{"word": word, "similarity": cosine} for word, cosine in found]
+        emit_json({"query": nearest or analogy, "vectors": run, "words": rows})
+        return
+    for word, cosine in found:
+        console.print(f"{cosine:6.3f}  {word}", markup=False)
 
 
 def _note(lm: Any, lines: Sequence[str]) -> None:

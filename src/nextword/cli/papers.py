@@ -20,7 +20,7 @@ SHOWN = (
     "word_perplexity",
     "token_perplexity",
     "pseudo_token_perplexity",
-    *("test_f1", "bleu", "rouge1", "accuracy", "mean", "valid_nats"),
+    *("test_f1", "bleu", "rouge1", "accuracy", "analogies", "mean", "valid_nats"),
     "error",
 )
 

@@ -21,6 +21,10 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
 
     recipe = run.recipe
     lm = load(run.path, device)
+    if "score" not in lm.can:  # it gives words vectors, and no text a probability
+        write_card(run)
+        known = {"slug": recipe.slug, "run": str(run.path), "parameters": run.manifest.get("parameters")}
+        return {**known, "can": sorted(lm.can)}
     pairs = of_pairs(recipe.phases[-1].objective)
     corpus = (open_parallel if pairs else open_corpus)(recipe.phases[-1].data)
     split = "test" if "test" in corpus.splits else "valid"

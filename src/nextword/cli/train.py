@@ -86,6 +86,9 @@ def train(
 
         pairs = "decoding" in result
         (translations.show if pairs else show)(result)
+        if "score" not in result["can"]:
+            console.print(f"\nTry it:  nextword embed {escape(folder)} --nearest WORD", soft_wrap=True)
+            return
         generates = "generate" in result["can"]
         use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
         if generates and "next" not in result["can"] and not pairs:
@@ -149,9 +152,11 @@ class _Watch(Watching):
         elif event.kind == "valid":
             bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
             mark = " [green]best[/]" if values["best"] else ""
+            nats = (
+                f"perplexity {values['perplexity']:,.2f}" if "perplexity" in values else f"loss {values['valid']:.4f}"
+            )
             err.print(
-                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid perplexity {values['perplexity']:,.2f}{bits}"
-                f" · {event.seconds:,.0f} s{mark}"
+                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid {nats}{bits} · {event.seconds:,.0f} s{mark}"
             )
 
     def _counted(self, values: Any) -> None:

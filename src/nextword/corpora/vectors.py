@@ -6,15 +6,17 @@
 
     found = read_vectors("glove.6B.100d.txt.xz", only=words)      # lines of other words are not even parsed
     found.matrix_of(words)                                        # (n, width); zeros for a word that has no vector
+    found.nearest({"king": 1, "man": -1, "woman": 1}, k=10)       # words and cosines, those asked for left out
 
-A word that occurs twice has its first vector; how often that happened is told.
+A word that occurs twice has its first vector; how often that happened is told. weights/vectors.py writes such files.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
@@ -53,6 +55,54 @@ class Vectors:
         found[at >= 0] = self.matrix[at[at >= 0]]
         return found
 
+    @cached_property
+    def unit(self) -> np.ndarray:
+        """Every vector at length one; one of zeros stays what it is."""
+        lengths = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        return self.matrix / np.where(lengths > 0, lengths, 1)
+
+    def nearest(self, weights: Mapping[str, float], k: int = 10) -> list[tuple[str, float]]:
+        """The words whose vectors point most nearly as this sum does, each vector at length one (3CosAdd)."""
+        if k < 1:
+            raise NextwordError(f"k = {k}: ask for at least one word.")
+        asked = [self.place(word) for word in weights]
+        wanted = np.array(list(weights.values()), np.float32) @ self.unit[asked]
+        cosines = self.unit @ (wanted / max(float(np.linalg.norm(wanted)), 1e-12))
+        cosines[asked] = -np.inf
+        k = min(k, len(self) - len(set(asked)))
+        best = np.argpartition(-cosines, k - 1)[:k] if k else np.zeros(0, np.int64)
+        best = best[np.argsort(-cosines[best], kind="stable")]
+        return [(self.words[i], float(cosines[i])) for i in best]
+
+    def place(self, word: str) -> int:
+        """Which of the words it is, as it is written or in lower case."""
+        found = self.places.get(word, self.places.get(word.lower()))
+        if found is None:
+            near = get_close_matches(word.lower(), self.words, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise NextwordError(f"{self.name} has no vector of {word!r}, only of {len(self):,} other words.{hint}")
+        return found
+
+
+def parse_sum(text: str) -> dict[str, float]:
+    """`king - man + woman` as weights of words; signs stand alone, so that a word may have a hyphen inside."""
+    weights: dict[str, float] = {}
+    sign: float | None = 1.0
+    for part in text.split():
+        if part in ("+", "-", "−") and weights and sign is None:
+            sign = 1.0 if part == "+" else -1.0
+        elif sign is not None and part not in ("+", "-", "−"):
+            weights[part] = weights.get(part, 0.0) + sign
+            sign = None
+        else:
+            sign, weights = None, {}
+            break
+    if sign is not None or not weights:
+        raise NextwordError(
+            f"{text!r} is no sum of words. Expected words with + or - between them: king - man + woman."
+        )
+    return weights
+
 
 def find_vectors(spec: str | Path) -> Path:
     """The file at a path, or of a name in the catalog (`glove`), the first of its files that is here."""
@@ -69,6 +119,20 @@ def find_vectors(spec: str | Path) -> Path:
             "as .gz or .xz, or a name as glove (`nextword data` lists them)."
         )
     return path
+
+
+def has_vectors(path: Path) -> bool | None:
+    """Whether a file of vectors has word2vec's first line; None where it is no such file."""
+    try:
+        source = lines(path)
+        first, second = next(source, ""), next(source, "")
+        head = first.split()
+        if len(head) == 2 and all(part.isdigit() for part in head):
+            return True if len(second.split(" ")) > int(head[1]) >= 1 else None
+        width, _ = _opened(path)
+        return False if width > 1 else None
+    except NextwordError:
+        return None
 
 
 def read_words(spec: str | Path, most: int = 0) -> list[str]:

@@ -27,6 +27,8 @@ MODELS = {
     "tagger": "nextword.models.tagger:Tagger",
     "t5": "nextword.models.t5:T5",
     "glm": "nextword.models.glm:GLM",
+    "word2vec": "nextword.models.word2vec:Word2Vec",
+    "glove": "nextword.models.glove:GloVe",
 }
 
 
@@ -42,6 +44,8 @@ TITLES = {
     "cove": "CoVe",
     "tagger": "BiLSTM-CRF",
     "elmo": "ELMo",
+    "word2vec": "word2vec",
+    "glove": "GloVe",
 }
 
 

@@ -20,6 +20,8 @@ OBJECTIVES = {
     "sequence": "nextword.objectives.sequence:Sequence",
     "task": "nextword.objectives.task:Task",
     "tag": "nextword.objectives.tag:Tag",
+    "contexts": "nextword.objectives.contexts:Negatives",
+    "cooccurrence": "nextword.objectives.cooccurrence:Cooccurrence",
 }
 
 

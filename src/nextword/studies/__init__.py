@@ -32,6 +32,7 @@ STUDIES = {
     "teacher-forcing": "nextword.studies.teacher_forcing",
     "span-corruption": "nextword.studies.span_corruption",
     "blanks": "nextword.studies.blanks",
+    "word-senses": "nextword.studies.word_senses",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nextword import nest
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, Online
 from nextword.layers.initial import INITIALISATIONS, unigram_bias
 from nextword.recipe import suggestion
 from nextword.training.optimizers import make_optimizer
@@ -30,6 +30,28 @@ def check_initial(network: Any, given: Mapping[str, Any]) -> None:
     if given.get("bias") and getattr(network.readout, "bias", None) is None:
         raise NextwordError(
             "initial has bias = 'unigram', but this readout has no bias for each word: leave it out of the recipe."
+        )
+
+
+def check_online(network: Any, phase: Any) -> None:
+    """Steps that a network takes by itself have a rate and their optimizer's memory, and nothing besides."""
+    name = type(network).__name__
+    if not isinstance(network, Online):
+        raise NextwordError(
+            f"Phase '{phase.name}': online = true is for networks that take a step for each thing they predict, and "
+            f"{name} takes one for a batch. Leave it out."
+        )
+    kind = phase.optimizer.get("kind", "adam")
+    odd = phase.optimizer.keys() - {"kind", "rate", "eps", "initial_accumulator_value"}
+    if kind != network.learns_with or odd:
+        raise NextwordError(
+            f"Phase '{phase.name}': {name} learns online with an optimizer of kind {network.learns_with} and its rate; "
+            f"the recipe says {dict(phase.optimizer)}. Leave online out to learn in batches with any optimizer."
+        )
+    if phase.clip or phase.accumulate > 1 or phase.graphs:
+        raise NextwordError(
+            f"Phase '{phase.name}': online = true has no batches of gradients to clip, accumulate or record: leave "
+            "clip, accumulate and graphs out."
         )
 
 

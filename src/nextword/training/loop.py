@@ -9,22 +9,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Batch, Inputs, NextwordError, State
+from nextword.contract import Batch, NextwordError, State
 from nextword.objectives import make_objective
 from nextword.training.averaging import averages, hear
-from nextword.training.beginning import VALIDATIONS, check_initial, initialise, steps_from_minutes
+from nextword.training.beginning import VALIDATIONS, check_initial, check_online, initialise, steps_from_minutes
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
 from nextword.training.graphs import Graphs
 from nextword.training.optimizers import clip, make_optimizer
 from nextword.training.saving import load_network, network_tensors, restore, save
-from nextword.training.scale import arithmetic, fitted_out, synchronize, utilisation
+from nextword.training.scale import arithmetic, fitted_out, placed, synchronize, utilisation
 from nextword.training.schedules import Progress, Schedule
 
 RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more
@@ -67,13 +66,17 @@ def descend(job: Job) -> Iterator[Event]:
 
 class Descent:
     def __init__(self, job: Job) -> None:
-        network, phase, device = job.network, job.phase, job.device
+        network, phase = job.network, job.phase
+        device = torch.device("cpu") if phase.online else job.device
         self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
-        self.train, self.valid, self.lossless = job.train, job.valid, job.lossless
         self.objective = make_objective(phase.objective, phase.batches, network.vocabulary)
         if hasattr(self.objective, "check"):
             self.objective.check(network)
+        self.train, self.lossless = job.train, job.lossless
+        self.valid: Any = job.valid if hasattr(self.objective, "held_out") else None
         check_initial(network, phase.initial)
+        if phase.online:
+            check_online(network, phase)
         network.to(device)
         fitted_out(network, phase, device)
         self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
@@ -91,6 +94,7 @@ class Descent:
         self.shown = 1.0  # tokens read for each prediction
         self.parts: Mapping[str, Tensor] = {}  # of the last batch's loss
         self.judged = hasattr(self.objective, "metrics")  # not by nats: a head that is new has nothing to show yet
+        self.perplexity = getattr(self.objective, "perplexity", True)  # are its nats of words?
         self.metrics: Mapping[str, float] = {}  # of the last validation
         self.apart: Mapping[str, float] = {}  # nats a prediction of shares, where the objective has some, likewise
         self.norm: Tensor = torch.zeros((), device=device)
@@ -152,6 +156,9 @@ class Descent:
     def advance(self, batches: Iterator[Batch]) -> None:
         """One step of the optimizer, over `accumulate` batches."""
         self.network.train()
+        if self.phase.online:
+            self._online(next(batches))
+            return
         if self.graphs:
             batch = next(batches)
             self._set_rate(batch.scale)
@@ -164,7 +171,7 @@ class Descent:
             return
         share, scale = 1 / self.phase.accumulate, 0.0
         for _ in range(self.phase.accumulate):
-            batch = self._here(next(batches))
+            batch = placed(next(batches), self.device)
             scale += batch.scale * share
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
@@ -182,6 +189,14 @@ class Descent:
         self._set_rate(scale)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.step += 1
+        self.since += 1
+
+    def _online(self, batch: Batch) -> None:
+        self._set_rate(batch.scale)
+        loss = self.network.learn(batch, self.optimizer)
+        self.nats += loss.nats
+        self.count += loss.count
         self.step += 1
         self.since += 1
 
@@ -207,25 +222,6 @@ class Descent:
         rate = self.schedule(self.progress()) * scale
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-
-    def _here(self, batch: Batch) -> Batch:
-        if self.device.type == "cpu":
-            return batch
-        inputs = self._placed(batch.inputs)
-        rest = {name: self._moved(getattr(batch, name)) for name in ("targets", "at", "pair")}
-        return replace(batch, inputs=inputs, **rest)
-
-    def _placed(self, inputs: Inputs) -> Inputs:
-        placed: dict[str, Any] = {
-            k: self._placed(v) if isinstance(v, Inputs) else self._moved(v) for k, v in vars(inputs).items()
-        }
-        return Inputs(**placed)
-
-    def _moved(self, tensor: Tensor | None) -> Any:
-        """Through pinned memory, so that nobody waits for the copy: an ordinary one waits for all work before it."""
-        if not isinstance(tensor, Tensor) or tensor.is_cuda:
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def progress(self) -> Progress:
         return Progress(self.step, self.step // self.per_epoch, self.step / max(self.total, 1), self.validations)
@@ -311,7 +307,7 @@ class Descent:
         triggered = hear(self.optimizer, self.validations)
         return {
             "valid": nats,
-            **(metrics or {"perplexity": math.exp(min(nats, 700))}),
+            **(metrics or ({"perplexity": math.exp(min(nats, 700))} if self.perplexity else {})),
             **{f"{name}_perplexity": math.exp(min(share, 700)) for name, share in self.apart.items()},
             **self._bits(nats, self.valid, "valid"),
             "best": better,
@@ -328,7 +324,7 @@ class Descent:
         held, said = self.valid.first(some), []
         shares: dict[str, list[tuple[Tensor, int]]] = {}
         for batch in self.objective.held_out(held):
-            batch = self._here(batch)
+            batch = placed(batch, self.device)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
             carried = loss.state

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from nextword.contract import NextwordError
+from nextword.contract import Batch, Inputs, NextwordError
 from nextword.recipe import Phase
 
 # Dense bf16 products a second, by the makers' data sheets
@@ -70,6 +71,23 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def placed(batch: Batch, device: torch.device) -> Batch:
+    """A batch where the network is."""
+    if device.type == "cpu":
+        return batch
+    rest = {name: _moved(getattr(batch, name), device) for name in ("targets", "at", "pair")}
+    return replace(batch, inputs=_moved(batch.inputs, device), **rest)
+
+
+def _moved(part: Any, device: torch.device) -> Any:
+    """Through pinned memory, so that nobody waits for the copy: an ordinary one waits for all work before it."""
+    if isinstance(part, Inputs):
+        return Inputs(**{name: _moved(value, device) for name, value in vars(part).items()})
+    if not isinstance(part, torch.Tensor) or part.is_cuda:
+        return part
+    return part.pin_memory().to(device, non_blocking=True)
 
 
 def fitted_out(network: Any, phase: Phase, device: torch.device) -> None:

@@ -9,6 +9,7 @@ from one, so a new format is one module and one line of the table.
     convert("downloads/gpt2", "runs/gpt2")
     convert("runs/gpt2-small", "my-gpt2", to="huggingface")
     convert("downloads/elmo", "runs/elmo")
+    convert("runs/word2vec", "mine.vec.gz")
 
 Nothing is overwritten, and what is written appears under its name when it is whole.
 """
@@ -18,11 +19,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.ngrams.file import MAGIC
-from nextword.weights import arpa, elmo, huggingface, run
+from nextword.weights import arpa, elmo, huggingface, run, vectors
 from nextword.weights.run import Made, Progress, is_run
 
 __all__ = ["FORMATS", "Made", "convert", "is_run"]
@@ -53,9 +55,21 @@ FORMATS = (
         folder=True,
     ),
     Format("elmo", elmo.NAME, elmo.KNOWN_BY, elmo.is_source, lambda path: False, elmo.read, elmo.write, folder=True),
+    *(
+        Format(
+            vectors.SLUGS[header],
+            vectors.NAMES[header],
+            vectors.ENDINGS[header],
+            partial(vectors.is_source, header=header),
+            partial(vectors.is_target, header=header),
+            partial(vectors.read, header=header),
+            partial(vectors.write, header=header),
+        )
+        for header in (True, False)
+    ),
 )
 # Names that are no folder's: whoever writes one means a file
-OTHERS = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".txt", ".json", ".toml", ".safetensors", ".pt")
+OTHERS = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".json", ".toml", ".safetensors", ".pt")
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 KENLM = b"mmap lm http://kheafield.com/code"
 

@@ -1,0 +1,78 @@
+"""GloVe: vectors of words whose products are the logarithms of how often the words stand together.
+
+Pennington, Socher & Manning, "GloVe: Global Vectors for Word Representation" (2014), section 3, eq. (8):
+
+    J = ½ Σ_ij f(X_ij) (w_i · w̃_j + b_i + b̃_j − log X_ij)²          f(x) = min(1, (x / x_max)^¾)
+
+    X is counted once (batching/cooccurrence.py); what follows is the factorisation of its logarithm
+
+Against word2vec: it reads the counts and not the text, so a pair that stands together a thousand times is one cell and
+not a thousand windows; no noise need be drawn, since the cells that are zero are left out (f(0) = 0). A word's vector
+is w + w̃. The ½ is of the authors' program, whose rate (0.05) goes with it; so are AdaGrad and a step for each cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.contract import Batch, Inputs, Loss, Vocabulary
+from nextword.layers.word_steps import cells
+from nextword.models.causal import check_sizes
+from nextword.models.static import Static
+
+
+@dataclass(frozen=True)
+class GloVeConfig:
+    width: int = 100
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class GloVe(Static):
+    Config = GloVeConfig
+    learns_with = "adagrad"
+
+    def __init__(self, config: GloVeConfig, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        reach = 0.5 / config.width
+
+        def drawn(width: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(vocabulary.size, width).uniform_(-reach, reach))
+
+        self.words, self.contexts = drawn(config.width), drawn(config.width)  # w, w̃
+        self.biases, self.others = drawn(1), drawn(1)  # b, b̃
+
+    @property
+    def vectors(self) -> Tensor:
+        return (self.words + self.contexts).detach()
+
+    @classmethod
+    def of_vectors(cls, config: GloVeConfig, vocabulary: Vocabulary, vectors: Tensor) -> GloVe:
+        network = cls(config, vocabulary)
+        network.words.data.copy_(vectors)
+        for rest in (network.contexts, network.biases, network.others):
+            rest.data.zero_()
+        return network
+
+    def scores(self, inputs: Inputs) -> Tensor:
+        """w_i · w̃_j + b_i + b̃_j of pairs (N, 2): (N,)."""
+        i, j = inputs.ids.unbind(1)
+        product = (F.embedding(i, self.words) * F.embedding(j, self.contexts)).sum(1)
+        return product + F.embedding(i, self.biases)[:, 0] + F.embedding(j, self.others)[:, 0]
+
+    def learn(self, batch: Batch, optimizer: Any) -> Loss:
+        """A step of AdaGrad a cell, over sums of squares that are the optimizer's."""
+        group = optimizer.param_groups[0]
+        tables = (self.words, self.contexts, self.biases, self.others)
+        sums = tuple(optimizer.state[table]["sum"].numpy() for table in tables)
+        rate, eps = np.float32(group["lr"]), np.float32(group["eps"])
+        pairs, wanted = batch.inputs.ids.numpy(), batch.targets.numpy()
+        cost = torch.tensor(cells(*(t.data.numpy() for t in tables), sums, pairs, wanted, rate, eps)).double()
+        return Loss(cost, cost, len(pairs))

@@ -1,0 +1,27 @@
+"""Which contract a slug's model keeps: told by what its class has, never by its name."""
+
+from __future__ import annotations
+
+from nextword.models import MODELS, model_class
+
+
+def conditional(slug: str) -> bool:
+    """It writes from a source: tests/contract/test_conditional.py."""
+    return bool(getattr(model_class(slug), "conditional", False))
+
+
+def tags(slug: str) -> bool:
+    """It reads words to be tagged, and models no text: tests/unit/test_tagging.py."""
+    return bool(getattr(model_class(slug), "tags_words", False))
+
+
+def models_text(slug: str) -> bool:
+    """It gives texts probabilities: tests/contract/test_contract.py."""
+    return (
+        not conditional(slug) and not tags(slug) and any(hasattr(model_class(slug), name) for name in ("start", "fill"))
+    )
+
+
+def vectored() -> list[str]:
+    """Those that give words vectors and no probabilities: tests/contract/test_vectored.py."""
+    return [slug for slug in MODELS if not conditional(slug) and not tags(slug) and not models_text(slug)]

@@ -1,0 +1,147 @@
+"""Windows of words and noise, and tables of co-occurrences, against slow ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nextword.batching.contexts import Contexts, draws_of
+from nextword.batching.cooccurrence import cooccurrences, count_cells
+from nextword.batching.prepare import Stream
+from nextword.contract import IGNORE, NextwordError, Vocabulary
+
+WORDS = Vocabulary(50, 1, {"<unk>": 0, "<eos>": 1}, 1)
+
+
+def text(size: int = 3000) -> np.ndarray:
+    draw = np.random.default_rng(5)
+    ids = 2 + draw.zipf(1.4, size) % 48
+    ids[draw.random(size) < 0.1] = 1
+    ids[draw.random(size) < 0.05] = 0
+    return ids.astype(np.uint16)
+
+
+def test_windows_reach_as_far_as_they_say_and_not_over_a_line() -> None:
+    ids = np.array([2, 3, 1, 4, 0, 5, 6, 7, 1, 8])
+    layout = Contexts(words=100, window=2, subsample=0, negatives=3)
+    draws = draws_of(ids, WORDS, 0, 0.75)
+    seen: dict[int, set[tuple[int, ...]]] = {}
+    for seed in range(60):
+        one = layout.batch(ids, draws, seed, 0)
+        assert 8 not in one.targets[:, 0]  # alone on its line
+        for row, asked in zip(one.inputs.ids.tolist(), one.targets.tolist(), strict=True):
+            seen.setdefault(asked[0], set()).add(tuple(sorted(id for id in row if id >= 0)))
+    assert seen[2] == {(3,)}
+    assert seen[4] == {(5,), (5, 6)}  # the unknown word is gone, and so nearer than it was
+    assert seen[6] == {(5, 7), (4, 5, 7)}
+    assert seen[7] == {(6,), (5, 6)}
+
+
+def test_a_batch_is_made_of_seed_and_number_alone() -> None:
+    ids = text()
+    layout, draws = Contexts(words=512), draws_of(ids, WORDS, 1e-2, 0.75)
+    onward = layout.batches(ids, draws, 3, 4)
+    for k in (4, 5, 6, 7):  # over the end of an epoch
+        one, again = next(onward), layout.batch(ids, draws, 3, k)
+        assert one.inputs.ids.equal(again.inputs.ids)
+        assert one.targets.equal(again.targets)
+        assert one.epoch == k // 6
+    assert not layout.batch(ids, draws, 3, 0).targets.equal(layout.batch(ids, draws, 3, 6).targets)
+
+
+def test_common_words_are_left_out_as_often_as_said() -> None:
+    ids = text(60_000)
+    draws, counts = draws_of(ids, WORDS, 1e-2, 0.75), np.bincount(ids, minlength=50)
+    share = counts / counts[2:].sum()
+    layout = Contexts(words=len(ids), subsample=1e-2)
+    centres = np.bincount(layout.batch(ids, draws, 0, 0).targets[:, 0], minlength=50)
+    common = int(np.argmax(counts[2:])) + 2
+    expected = min(1.0, np.sqrt(1e-2 / share[common]) + 1e-2 / share[common])
+    assert centres[common] / counts[common] == pytest.approx(expected, rel=0.08)
+    assert not centres[:2].any()
+    without = layout.__class__(words=len(ids), subsample=0)
+    whole = np.bincount(without.batch(ids, draws_of(ids, WORDS, 0, 0.75), 0, 0).targets[:, 0], minlength=50)
+    assert whole[common] > 0.9 * counts[common]
+
+
+def test_noise_is_counts_to_the_three_quarters_and_never_the_word_itself() -> None:
+    ids = text(40_000)
+    counts = np.bincount(ids, minlength=50).astype(float)
+    counts[:2] = 0
+    draws = draws_of(ids, WORDS, 0, 0.75)
+    targets = Contexts(words=len(ids), subsample=0, negatives=20).batch(ids, draws, 1, 0).targets.numpy()
+    assert not (targets[:, 1:] == targets[:, :1]).any()
+    rare = targets[targets[:, 0] == int(np.argsort(counts)[-20])][:, 1:]
+    drawn = np.bincount(rare[rare != IGNORE], minlength=50) / np.count_nonzero(rare != IGNORE)
+    noise = counts**0.75
+    noise[int(np.argsort(counts)[-20])] = 0
+    np.testing.assert_allclose(drawn, noise / noise.sum(), atol=0.012)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"window": 0}, "window = 0"), ({"negatives": 0}, "negatives = 0"), ({"subsample": -1.0}, "subsample = -1")],
+)
+def test_settings_that_make_no_sense(change: dict[str, float], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Contexts(**change)  # type: ignore[arg-type]
+
+
+def test_a_text_of_one_word_has_no_company() -> None:
+    with pytest.raises(NextwordError, match="fewer than two words"):
+        draws_of(np.array([2, 2, 0, 1, 2]), WORDS, 1e-3, 0.75)
+
+
+# ------------------------------------------------------------------------------------------------ co-occurrences
+
+
+def slowly(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
+    found: dict[tuple[int, int], float] = {}
+    line: list[int] = []
+    for id in [*ids.tolist(), 1]:
+        if id != 1:
+            line.append(id)
+            continue
+        for i, a in enumerate(line):
+            for j in range(max(0, i - window), i):
+                if a > 1 and line[j] > 1:
+                    for pair in ((a, line[j]), (line[j], a)):
+                        found[pair] = found.get(pair, 0.0) + 1 / (i - j)
+        line = []
+    return found
+
+
+@pytest.mark.parametrize("window", [1, 4, 15])
+def test_cells_are_what_a_slow_count_finds(window: int) -> None:
+    cells, expected = count_cells(text(), WORDS, window), slowly(text(), window)
+    assert {tuple(pair) for pair in cells.pairs.tolist()} == expected.keys()
+    assert len(cells) == len(expected)
+    for pair, count in zip(cells.pairs.tolist(), cells.counts.tolist(), strict=True):
+        assert count == pytest.approx(expected[pair[0], pair[1]], rel=1e-5)
+
+
+def test_the_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More cells than there are places at first."""
+    size = 70_000
+    ids = 2 + np.random.default_rng(0).permutation(size)
+    cells = count_cells(ids, Vocabulary(size + 2, 1, {"<unk>": 0, "<eos>": 1}, 1), 1)
+    assert len(cells) == 2 * (size - 1)
+    assert (cells.counts == 1).all()
+
+
+def test_cells_are_kept_beside_the_text_and_read_again(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    stream = replace(Stream.from_ids(text()), folder=tmp_path)
+    first, kept = cooccurrences(stream, WORDS, 3), list(tmp_path.iterdir())
+    assert len(kept) == 1
+    empty = replace(stream, ids=stream.ids[:0])  # nothing is counted again
+    again = cooccurrences(empty, WORDS, 3)
+    np.testing.assert_array_equal(first.pairs, again.pairs)
+    np.testing.assert_array_equal(first.counts, again.counts)
+    with pytest.raises(NextwordError, match="nothing to count"):
+        cooccurrences(empty, WORDS, 4)
+    with pytest.raises(NextwordError, match="window = 0"):
+        cooccurrences(stream, WORDS, 0)
