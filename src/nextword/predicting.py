@@ -17,7 +17,7 @@ from nextword.heads.framing import examples
 from nextword.heads.settings import Settings, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.tokens import load_tokenizer, vocabulary
-from nextword.training.scale import narrowed
+from nextword.training.scale import narrowed, placed
 
 Example = str | tuple[str, str] | Sequence[str]
 
@@ -89,8 +89,7 @@ class Classifier(Embedding):
         out = np.zeros((len(texts), self.settings.outputs), np.float64)
         layout, done = Bucketed(), 0
         for chosen in _together(found):
-            batch = layout.batch(found, chosen, 0)
-            batch = placed(batch, self.device)
+            batch = placed(layout.batch(found, chosen, 0), self.device)
             out[chosen] = self.headed(batch).double().cpu().numpy()
             done += len(chosen)
             if progress:

@@ -30,7 +30,7 @@ from nextword.models import count_parameters, model_class
 from nextword.objectives.tag import measured
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.tokens.lexicon import split
-from nextword.training.scale import narrowed
+from nextword.training.scale import narrowed, placed
 
 ROWS = 64  # sentences read at once
 OUTPUT = "IOB2"
