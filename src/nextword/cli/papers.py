@@ -13,6 +13,7 @@ from nextword.cli.console import console, emit_json
 from nextword.cli.options import Json
 from nextword.infinity import NAME
 
+OWN = "your text"  # what a recipe that names no data is trained on
 SHOWN = (
     "test_perplexity",
     "valid_perplexity",
@@ -72,15 +73,15 @@ def papers(
     if json:
         emit_json(rows)
         return
-    wide = max(len(recipe["name"]) for row in rows for recipe in row["recipes"])
+    recipes = [recipe for row in rows for recipe in row["recipes"]]
+    wide, room = (max(len(recipe[key] or OWN) for recipe in recipes) for key in ("name", "data"))
     for row in rows:
         console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
         console.print(f"[dim]can {', '.join(row['can'])}[/]")
         for recipe in row["recipes"]:
-            data = recipe["data"] or "your text"
             console.print(
-                f"  {recipe['name']:<{wide}} {data:<12} reported {_headline(recipe['reported']):<20} "
-                f"measured [bold]{_headline(recipe['measured'])}[/]",
+                f"  {recipe['name']:<{wide}} {recipe['data'] or OWN:<{room}} "
+                f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]",
                 soft_wrap=True,
             )
         console.print()
