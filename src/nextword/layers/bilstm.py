@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nextword.layers.both_ways import each_row
 
 
 class BiLSTM(nn.Module):
@@ -15,10 +16,8 @@ class BiLSTM(nn.Module):
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """`there` (B, T) is True at the beginning of each row, for at least one word."""
-        packed = pack_padded_sequence(x, there.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+        return each_row(self.lstm, x, there.sum(1))[0]
 
     def ends(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(B, 2 width): what each direction has at its end; lengths of at least 1."""
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        return self.lstm(packed)[1][0].transpose(0, 1).flatten(1)
+        return each_row(self.lstm, x, lengths)[1][0]

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from nextword import nest
 from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
-from nextword.layers.both_ways import backwards, both_ways, packed
+from nextword.layers.both_ways import backwards, each_row
 from nextword.layers.deferred import Deferred
 from nextword.layers.dropout import dropped
 from nextword.layers.recurrent import Layer, Memory
@@ -83,7 +83,7 @@ class Encoder(nn.Module):
         lengths = lengths.cpu()
         for i, layer in enumerate(self.layers):
             x = dropped(x, self.dropout, self.training) if i else x
-            x, end = (packed if x.is_cuda else both_ways)(layer, x, lengths)  # type: ignore[arg-type]
+            x, end = each_row(layer, x, lengths)  # type: ignore[arg-type]
             ends.append(end)
             outputs.append(x)
         return outputs, ends
