@@ -68,14 +68,13 @@ class Kind:
     gates: int
     memories: int  # tensors in its memory
     fused: str  # torch's kernel
-    last: Callable[[Tensor, Tensor, Memory], Memory] | None = None  # of the cell, what follows its two products
 
 
 KINDS = {
     "tanh": Kind(tanh_cell, 1, 1, "rnn_tanh"),
     "relu": Kind(relu_cell, 1, 1, "rnn_relu"),
-    "gru": Kind(gru_cell, 3, 1, "gru", gru_gates),
-    "lstm": Kind(lstm_cell, 4, 2, "lstm", lstm_gates),
+    "gru": Kind(gru_cell, 3, 1, "gru"),
+    "lstm": Kind(lstm_cell, 4, 2, "lstm"),
 }
 
 

@@ -35,6 +35,7 @@ from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabul
 from nextword.layers.both_ways import backwards, each_row
 from nextword.layers.deferred import Deferred
 from nextword.layers.dropout import dropped
+from nextword.layers.gates import QUICK
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
 from nextword.layers.source_attention import Additive, Look, Multiplicative
@@ -269,13 +270,14 @@ class _Stepper:
     is there before the first step; only what is beside them comes step by step."""
 
     def __init__(self, layers: list[Layer], x: Tensor, memories: Sequence[Memory], dropped: Any) -> None:
-        self.layers, self.memories, self.dropped = layers, tuple(memories), dropped
+        self.memories, self.dropped = tuple(memories), dropped
         weights = [layer.weights() for layer in layers]
         matrix, _, bias, _ = weights[0]
         own = x.shape[-1]
         self.own = F.linear(x, matrix[:, :own], bias).unbind(1)  # T times (B, G·D)
         self.inputs = [Deferred(matrix[:, own:]), *(Deferred(w[0], w[2]) for w in weights[1:])]
         self.states = [Deferred(w[1], w[3]) for w in weights]
+        self.gates = QUICK[layers[0].kind.fused]
         self.tops: list[Tensor] = []
 
     @property
@@ -284,11 +286,10 @@ class _Stepper:
 
     def step(self, t: int, beside: Tensor) -> None:
         new: list[Memory] = []
-        for i, (layer, memory) in enumerate(zip(self.layers, self.memories, strict=True)):
+        for i, memory in enumerate(self.memories):
             from_input = self.inputs[i](self.dropped(new[-1][0]) if i else beside)
             from_input = from_input if i else self.own[t] + from_input
-            assert layer.kind.last is not None
-            new.append(layer.kind.last(from_input, self.states[i](memory[0]), memory))
+            new.append(self.gates(from_input, self.states[i](memory[0]), memory))
         self.memories = tuple(new)
         self.tops.append(self.top)
 
