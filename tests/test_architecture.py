@@ -32,7 +32,7 @@ LEVELS = [
 ]
 LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 # A paper's file may import one ancestor that the paper names
-ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq"}  # whom a paper names as what it changes
+ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq", "cvt_seq2seq": "seq2seq"}  # whom a paper names as what it changes
 
 
 def package(path: Path) -> str:

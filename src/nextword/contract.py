@@ -91,6 +91,7 @@ class Inputs:
     mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
+    sizes: tuple[int, ...] | None = None  # (B,) tokens of each padded row, known without asking a GPU
     characters: Tensor | None = None  # (K, L) ELMo: words without an id, by their letters; ids past all others
     features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
     source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
@@ -184,6 +185,7 @@ class Batch:
     at: Tensor | None = None  # (K,) flat positions of what is predicted, where that is little; others are IGNORE there
     predicted: int = 0  # how many of `at` that is: known without asking a GPU
     pair: Tensor | None = None  # (B,) 0: segment B follows A; 1: it does not, or they are swapped
+    part: int = 0  # which of several texts it was taken from, where an objective reads more than one
 
 
 IGNORE = -100

@@ -20,13 +20,13 @@ import torch
 from nextword.batching.tagged import Sentences, TaggedExamples
 from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
-from nextword.contract import IGNORE, NextwordError, Tokenizer, Unsupported
+from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported
 from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
 from nextword.corpora.tagged import TaggedSentence
 from nextword.heads.settings import Settings, settings_of
-from nextword.heads.tags import Tagging
 from nextword.heads.words import sentences
 from nextword.models import count_parameters, model_class
+from nextword.objectives.cross_view import together
 from nextword.objectives.tag import measured
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.tokens.lexicon import split
@@ -44,19 +44,21 @@ def open_tagger(run: RunFolder, device: torch.device, precision: str = "fp32", l
     model = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     config = settings.tag_head(model, model.Config(**recipe.model))
-    network = narrowed(Tagging.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
+    network = settings.tag_class.load(run.path, config, vocabulary(tokenizer, spellings=True))
     length = int(recipe.phases[-1].batches.get("length", 0))
-    return WordTagger(network.to(device), tokenizer, settings, length, str(run.path), load)
+    own = narrowed(network, precision).to(device), tokenizer, settings, length, str(run.path), load
+    return ManyTagger(*own) if settings.tasks else WordTagger(*own)
 
 
 class WordTagger:
     """`predict` sentences: texts, or lists of words."""
 
     can = frozenset({"predict"})
+    no_tags = np.zeros(0, np.int64)
 
     def __init__(
         self,
-        headed: Tagging,
+        headed: Any,  # heads/tags.py, or heads/views.py
         tokenizer: Tokenizer,
         settings: Settings,
         length: int = 0,
@@ -79,20 +81,22 @@ class WordTagger:
 
     def predict(
         self, given: Sequence[str | Sequence[str]], progress: Callable[[int, int], None] | None = None
-    ) -> list[TaggedSentence]:
+    ) -> list[Any]:
         words = [self.words_of(one) if isinstance(one, str) else list(one) for one in given]
         there = [i for i, one in enumerate(words) if one]
-        found = [TaggedSentence((), ()) for _ in words]
+        found = [self.said((), self.no_tags) for _ in words]
         if there:
             chosen = [words[i] for i in there]
             text, _ = sentences(self.network, self.tokenizer, chosen, length=self.length)
             if getattr(self.network, "context", 0):
                 text = replace(text, features=self._in_context(chosen))
             for i, tags in zip(there, self.best(text, progress), strict=True):
-                named = [self.settings.labels[tag] for tag in tags.tolist()]
-                tagged = converted(named, OUTPUT) if self.spans else named
-                found[i] = TaggedSentence(tuple(words[i]), tuple(tagged))
+                found[i] = self.said(words[i], tags)
         return found
+
+    def said(self, words: Sequence[str], tags: np.ndarray) -> Any:
+        """A sentence with its tags by their names."""
+        return TaggedSentence(tuple(words), _named(tags, self.settings.labels, self.settings.scheme))
 
     def words_of(self, text: str) -> list[str]:
         """The words of a plain text, punctuation apart; what the tokenizer knows stays whole."""
@@ -104,21 +108,25 @@ class WordTagger:
         return spans(sentence.tags) if self.spans else []
 
     @torch.no_grad()
-    def best(self, text: TaggedExamples, progress: Callable[[int, int], None] | None = None) -> list[np.ndarray]:
+    def best(self, text: TaggedExamples, progress: Callable[[int, int], None] | None = None) -> list[Any]:
         """The best tags of every sentence, in order; sentences of like length are read together."""
         layout = Sentences(rows=ROWS)
         order = layout.in_order(text)
-        found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(text)
+        found: list[Any] = [None] * len(text)
         for at in range(0, len(order), ROWS):
             chosen = order[at : at + ROWS]
             batch = placed(layout.batch(text, chosen, 0), self.device)
             there = batch.targets != IGNORE
-            tags = self.headed.best(self.headed(batch), there).cpu().numpy()
+            tags = self.tags_of(batch, there).cpu().numpy()
             for i, row, size in zip(chosen.tolist(), tags, there.sum(1).tolist(), strict=True):
                 found[i] = row[:size]
             if progress:
                 progress(min(at + ROWS, len(order)), len(order))
         return found
+
+    def tags_of(self, batch: Batch, there: torch.Tensor) -> torch.Tensor:
+        """(B, W)"""
+        return self.headed.best(self.headed(batch), there)
 
     def measured(self, text: TaggedExamples) -> dict[str, float]:
         """The task's metrics on sentences with tags."""
@@ -139,3 +147,40 @@ class WordTagger:
         if name in ("score", "score_many", "next", "fill", "generate", "generate_many", "embed"):
             raise Unsupported(f"{self.name or 'This run'} tags words, and models no text. Use `nextword predict`.")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+class ManyTagger(WordTagger):
+    """Of a run that has learnt several tasks at once: each sentence gets tags of them all, and is read but once.
+
+    `predict` gives for every sentence {task: TaggedSentence}.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.settings.of_tags)
+
+    @property
+    def no_tags(self) -> np.ndarray:  # type: ignore[override]
+        return np.zeros((0, len(self.names)), np.int64)
+
+    def said(self, words: Sequence[str], tags: np.ndarray) -> Any:
+        each = zip(self.settings.of_tags, tags.T, strict=True)
+        return {task.name: TaggedSentence(tuple(words), _named(own, task.tags, task.scheme)) for task, own in each}
+
+    def tags_of(self, batch: Batch, there: torch.Tensor) -> torch.Tensor:
+        """(B, W, tasks)"""
+        return torch.stack(self.headed.best_of_all(batch.inputs, there), -1)
+
+    def measured(self, text: Any) -> dict[str, float]:
+        """The mean of what decides in each task, and each; of sentences of every task."""
+        found = []
+        for i, part in enumerate(text.parts):
+            said = [tags[:, i] for tags in self.best(part)]
+            found.append(measured(part, [part.of(k) for k in range(len(part))], said))
+        return together(text.names, found)
+
+
+def _named(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """Tags by their names, those of spans as IOB2."""
+    named = [labels[tag] for tag in tags.tolist()]
+    return tuple(converted(named, OUTPUT) if scheme != PLAIN else named)

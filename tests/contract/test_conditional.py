@@ -20,7 +20,7 @@ from nextword.training import train
 
 SLUGS = [slug for slug in MODELS if getattr(model_class(slug), "conditional", False)]
 SOURCES = ["In the beginning God created the heaven and the earth.", "And it was so.", "Jesus wept.", ""]
-SIZES = {"seq2seq": 280, "t5": 100, "cove": 40}  # of vocabularies
+SIZES = {"seq2seq": 280, "cvt-seq2seq": 280, "t5": 100, "cove": 40}  # of vocabularies
 TARGETS = ["In the beginning, God created the heavens and the earth.", "It was so.", "", "Jesus wept."]
 
 
@@ -37,7 +37,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(slug: str, pairs: Path, *more: str) -> Any:
-    own = ["phase.0.objective.kind=sequence", "phase.0.batches={ kind = 'sequences', rows = 16, length = 60 }"]
+    own = ["phase.0.objective={ kind = 'sequence' }", "phase.0.batches={ kind = 'sequences', rows = 16, length = 60 }"]
     own += [f"tokenizer.size={SIZES[slug]}", "phase.0.steps=40"]
     return load_recipe(
         f"{slug}/tiny",

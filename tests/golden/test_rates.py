@@ -77,3 +77,13 @@ def test_a_line_goes_straight_down() -> None:
 
 def test_a_constant_rate_is_constant() -> None:
     assert by_share(Schedule(8.0, {}), [0, 0.3, 1]) == [8, 8, 8]
+
+
+def test_cross_view_trainings_root() -> None:
+    """0.5 · min(1, step / 5000) / (1 + 0.005 √step): the authors' code."""
+    schedule = Schedule(0.5, {"kind": "root"})
+    rates = [schedule(Progress(step, 0, 0.0, ())) for step in (0, 2500, 10_000, 40_000)]
+    assert rates == pytest.approx([0.0, 0.25 / 1.25, 0.5 / 1.5, 0.5 / 2])
+    short = Schedule(0.5, {"kind": "root", "warmup": 0.1})
+    assert [short(Progress(0, 0, share, ())) for share in (0.0, 0.05, 0.1, 0.7)] == pytest.approx([0, 0.25, 0.5, 0.5])
+    assert Schedule(0.5, {"kind": "root", "warmup": 0})(Progress(0, 0, 0.0, ())) == 0.5

@@ -16,6 +16,7 @@ OPTIONS = [
     {"kind": "slowing", "ratio": 1.01},
     {"kind": "cosine", "warmup": 0.1, "floor": 0.05},
     {"kind": "linear", "warmup": 0.1},
+    {"kind": "root", "warmup": 20, "slope": 0.01},
 ]
 
 

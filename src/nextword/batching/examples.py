@@ -153,6 +153,7 @@ class Bucketed:
             there = np.arange(longest) < sizes[:, None]
             begins = np.arange(len(frames)) * longest
             inputs = Inputs(_padded(ids, there), _tensor(there), None if segments is None else _padded(segments, there))
+            inputs.sizes = tuple(sizes.tolist())
         at = _tensor(begins + text.speaks[frames])
         labels = _tensor(text.labels[chosen])
         return Batch(inputs, labels, fresh=True, epoch=epoch, at=at, predicted=len(chosen))

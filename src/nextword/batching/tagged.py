@@ -31,7 +31,7 @@ class TaggedExamples:
     names: tuple[str, ...] = ()  # of all tags; those that no training sentence has come last
     spans: bool = False  # tags are those of spans
     segments: np.ndarray | None = None  # (N,)
-    letters: np.ndarray | None = None  # (M, L)
+    letters: Any = None  # (M, L) array, or what is indexed as one (untagged.py)
     features: np.ndarray | None = field(default=None, repr=False)  # (layers, M, D) float16, perhaps on disk
     packs: bool = False  # the network that they are framed for reads texts end to end
     metrics: tuple[str, ...] = ()

@@ -61,9 +61,10 @@ def predict(
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
     lm: Any = load(run, device, precision)
     if "predict" in lm.can and lm.settings.kind == "tag":
+        from nextword.cli.many_tags import predict_many
         from nextword.cli.tags import predict_tags
 
-        predict_tags(lm, run, file, output, json, quiet)
+        (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
         return
     if output is not None and output.suffix not in ENDINGS:
         raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")

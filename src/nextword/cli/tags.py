@@ -20,7 +20,7 @@ def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, 
 
     if output is not None and output.suffix not in ENDINGS:
         raise NextwordError(f"--output {output}: tags are written as {', '.join(ENDINGS)}.")
-    given = _given(lm, file)
+    given = given_sentences(lm, file)
     with progress_bar("tagging", len(given), quiet or json) as update:
         found = lm.predict([one.words for one in given], update)
     measured = _measured(lm, given, found)
@@ -43,7 +43,7 @@ def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, 
         err.print(f"against the tags in {escape(file)}: {said}", soft_wrap=True)
 
 
-def _given(lm: Any, file: str) -> list[Any]:
+def given_sentences(lm: Any, file: str) -> list[Any]:
     """Sentences of words, with the right tags where the file has them."""
     from nextword.contract import NextwordError
     from nextword.corpora.decoding import lines, plain_name

@@ -33,7 +33,7 @@ def transfer(
         typer.Option(
             "--data",
             help="A csv, tsv or jsonl file, a folder of them, a task of GLUE (RTE), or glue for five of them; of tags "
-            "a file with a word a line, or conll2003.",
+            "a file with a word a line, or conll2003; for cvt/multi several, with ' + ' between them.",
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: guessed.")] = "",
@@ -74,6 +74,7 @@ def transfer(
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --out runs/glue
       nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
+      nextword transfer cvt/conll2000 --labels 0.1 --set phase.0.objective.unlabelled=plain.txt --out runs/chunks
       nextword transfer --resume --out runs/bert-reviews
     """
     from nextword.contract import NextwordError
@@ -128,7 +129,8 @@ def transfer(
 
 
 def _folder(slug: str, data: str, scratch: bool) -> str:
-    return f"runs/{slug}-{Path(data).name.split('.')[0].lower()}{'-scratch' if scratch else ''}"
+    name = "-".join(Path(one).name.split(".")[0].replace(":", "-").lower() for one in data.split(" + "))
+    return f"runs/{slug}-{name}{'-scratch' if scratch else ''}"
 
 
 def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
@@ -217,6 +219,8 @@ def _table(outcomes: Sequence[Any], found: dict[str, Any], folder: str) -> None:
 
 def _asked(settings: Any) -> str:
     """What is to be said of an example, in words."""
+    if settings.tasks:
+        return f"tags of {len(settings.tasks)} tasks for a word"
     if settings.kind == "tag":
         return f"one of {len(settings.labels)} tags for a word" + (f", {settings.scheme}" if settings.scheme else "")
     texts = "two texts" if settings.frame != "classify" else "a text"

@@ -11,10 +11,12 @@ import numpy as np
 
 from nextword.contract import NextwordError
 from nextword.heads import HeadConfig
-from nextword.heads.tags import TagConfig
+from nextword.heads.tags import TagConfig, Tagging
+from nextword.heads.views import MEAN, TagTask, Views, ViewsConfig
 from nextword.metrics import METRICS
 from nextword.metrics.spans import OF_TAGS
 
+VIEWS = "views"  # the classifier that sees words from several sides
 KINDS = ("classify", "pair", "regress", "tag")
 
 
@@ -22,10 +24,10 @@ KINDS = ("classify", "pair", "regress", "tag")
 class Settings:
     reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or the "mean"
     dropout: float = 0.1  # before the head
-    classifier: str = "linear"  # or "biattentive": a network that reads every vector; of tags, or "crf"
+    classifier: str = "linear"  # or "biattentive": a network that reads every vector; of tags, or "crf", or "views"
     features: str = ""  # the layer that is read, by name or number; "": the last
     frozen: bool = False  # the network under the head stays as it came
-    width: int = 300  # of a biattentive classifier
+    width: int = 300  # of a biattentive classifier; of views, between their two layers
     reduction: int = 4
     scheme: str = "BIOES"  # that tags of spans are learnt in; what the data has is converted
     strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
@@ -35,6 +37,7 @@ class Settings:
     kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two; tag
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
+    tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name, scheme and labels of each
     center: float = 0.0  # numbers are learnt as (number − center) / spread
     spread: float = 1.0
     metrics: Sequence[str] = ()  # the first decides
@@ -56,10 +59,23 @@ class Settings:
         own = self.classifier, str(self.features), self.frozen, self.width, self.reduction
         return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own)
 
-    def tag_head(self, model: Any, config: Any) -> TagConfig:
+    def tag_head(self, model: Any, config: Any) -> TagConfig | ViewsConfig:
         """The head of tags over a network of this class and Config; `labels` are the tags."""
+        if self.classifier == VIEWS:
+            return ViewsConfig(model, config, self.of_tags, self.width, str(self.features), self.frozen)
         own = self.classifier, self.strict, self.dropout, str(self.features), self.frozen
         return TagConfig(model, config, tuple(self.labels), self.scheme, *own)
+
+    @property
+    def tag_class(self) -> Any:
+        return Views if self.classifier == VIEWS else Tagging
+
+    @property
+    def of_tags(self) -> tuple[TagTask, ...]:
+        """The tasks that a head of tags has: one, or several."""
+        if not self.tasks:
+            return (TagTask("", tuple(self.labels), self.scheme),)
+        return tuple(TagTask(one["name"], tuple(one["labels"]), one["scheme"]) for one in self.tasks)
 
     def encoded(self, labels: Sequence[str]) -> np.ndarray:
         """Labels as a head learns them: the number of the class, or the scaled number."""
@@ -92,8 +108,9 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(
             f"{where}: [task.changes] has a list for a data set, as in RTE = ['phase.0.epochs=10']; got {changes!r}."
         )
+    of_several = (MEAN, *(task.name for task in found.of_tags)) if found.tasks else ()
     for name in found.metrics:
-        if name not in (*METRICS, *OF_TAGS):
+        if name not in (*METRICS, *OF_TAGS, *of_several):
             there = ", ".join((*METRICS, *OF_TAGS))
             raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {there}.")
     if isinstance(found.share, bool) or not isinstance(found.share, (int, float)) or not 0 < found.share <= 1:

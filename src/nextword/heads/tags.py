@@ -78,22 +78,39 @@ class Tagging(Over):
 
         `targets` (B, W) are IGNORE where there is no word, and K or more where the tag is such a one.
         """
-        there = targets != IGNORE
-        known = ((targets < emissions.shape[-1]) | ~there).all(1)
-        tags = targets.masked_fill(~there | ~known.unsqueeze(1), 0)
-        if self.crf is not None:
-            found = -self.crf.log_likelihood(emissions, tags, there)
-        else:
-            each = F.cross_entropy(emissions.transpose(1, 2), tags, reduction="none")  # (B, W)
-            found = (each * there).sum(1)
-        return torch.where(known, found, 0.0)
+        if self.crf is None:
+            return softmax_nats(emissions, targets)
+        there, known, tags = _learnable(emissions, targets)
+        return torch.where(known, -self.crf.log_likelihood(emissions, tags, there), 0.0)
 
     def best(self, emissions: Tensor, there: Tensor) -> Tensor:
         """(B, W): the best tags that the scheme allows; 0 where there is no word."""
         if self.crf is not None:
             return self.crf.viterbi(emissions, there)
-        if self.config.scheme == PLAIN:
-            return emissions.argmax(-1).masked_fill(~there, 0)
-        zeros = torch.zeros_like(self.forbidden)
-        free = Steps(zeros[:-2], zeros[-2], zeros[-1])
-        return viterbi(emissions.float().log_softmax(-1), there, plus(free, self.forbidden))
+        return best_of_softmax(emissions, there, self.forbidden if self.config.scheme != PLAIN else None)
+
+
+# ------------------------------------------------------------------------------------------------ each word by itself
+
+
+def softmax_nats(emissions: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """(B, W, K), (B, W) → (B,), as `Tagging.nats`. With smoothing, that share of a target is spread over all tags."""
+    there, known, tags = _learnable(emissions, targets)
+    each = F.cross_entropy(emissions.transpose(1, 2), tags, reduction="none", label_smoothing=smoothing)  # (B, W)
+    return torch.where(known, (each * there).sum(1), 0.0)
+
+
+def best_of_softmax(emissions: Tensor, there: Tensor, forbidden: Tensor | None) -> Tensor:
+    """(B, W): the tags that are best together and that the scheme allows; None: all are allowed."""
+    if forbidden is None:
+        return emissions.argmax(-1).masked_fill(~there, 0)
+    zeros = torch.zeros_like(forbidden)
+    free = Steps(zeros[:-2], zeros[-2], zeros[-1])
+    return viterbi(emissions.float().log_softmax(-1), there, plus(free, forbidden))
+
+
+def _learnable(emissions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where there is a word (B, W), which rows have tags that are known alone (B,), and those tags, else 0 (B, W)."""
+    there = targets != IGNORE
+    known = ((targets < emissions.shape[-1]) | ~there).all(1)
+    return there, known, targets.masked_fill(~there | ~known.unsqueeze(1), 0)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 
 from nextword.layers.both_ways import each_row
 
+# that torch has no faster way for it on a CPU is nothing that a user could mend
+warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+
 
 class BiLSTM(nn.Module):
-    """(B, T, I) → (B, T, 2 width), with zeros where there is nothing."""
+    """(B, T, I) → (B, T, 2 width), with zeros where there is nothing; what was read from the left comes first.
 
-    def __init__(self, inputs: int, width: int) -> None:
+    A `projection` below the width narrows what a step gives, to the outside and to the next step (Sak et al. 2014).
+    """
+
+    def __init__(self, inputs: int, width: int, projection: int = 0) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(inputs, width, batch_first=True, bidirectional=True)
+        narrow = projection if projection < width else 0
+        self.lstm = nn.LSTM(inputs, width, batch_first=True, bidirectional=True, proj_size=narrow)
+        self.width = 2 * (narrow or width)
 
-    def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """`there` (B, T) is True at the beginning of each row, for at least one word."""
-        return each_row(self.lstm, x, there.sum(1))[0]
+    def forward(self, x: Tensor, there: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """`there` (B, T) is True at the beginning of each row, for at least one word; `sizes`, for how many, is known
+        to who need not ask a GPU."""
+        return each_row(self.lstm, x, there.sum(1) if sizes is None else torch.tensor(sizes))[0]
 
     def ends(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(B, 2 width): what each direction has at its end; lengths of at least 1."""

@@ -26,8 +26,8 @@ Steps = tuple[Tensor, ...]  # (T, K, B, D) each: h, and c of an LSTM
 
 
 def each_row(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
-    """By the way that is quick where the rows are."""
-    return (packed if x.is_cuda else both_ways)(layer, x, lengths.cpu())
+    """By the way that is quick where the rows are; with a projection, by torch's."""
+    return (packed if x.is_cuda or layer.proj_size else both_ways)(layer, x, lengths.cpu())
 
 
 def both_ways(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:

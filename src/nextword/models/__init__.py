@@ -25,6 +25,8 @@ MODELS = {
     "seq2seq": "nextword.models.seq2seq:Seq2Seq",
     "cove": "nextword.models.cove:CoVe",
     "tagger": "nextword.models.tagger:Tagger",
+    "cvt": "nextword.models.cvt:CVT",
+    "cvt-seq2seq": "nextword.models.cvt_seq2seq:CVTSeq2Seq",
     "t5": "nextword.models.t5:T5",
     "glm": "nextword.models.glm:GLM",
     "word2vec": "nextword.models.word2vec:Word2Vec",
@@ -46,6 +48,7 @@ TITLES = {
     "elmo": "ELMo",
     "word2vec": "word2vec",
     "glove": "GloVe",
+    "cvt-seq2seq": "CVT for seq2seq",
 }
 
 

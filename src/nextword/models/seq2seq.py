@@ -225,15 +225,19 @@ class Seq2Seq(CausalNetwork):
 
     def _at_once(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Nothing of the attention goes into the next step: time after time in one kernel, then one look for all."""
+        s, after = self._onward(x, state["cells"])
+        if self.look is None:
+            return s, s.new_zeros(*s.shape[:2], 0), after
+        context, weights = self._looking(state)(s)
+        return torch.tanh(self.out(torch.cat([context, s], -1))), weights, after
+
+    def _onward(self, x: Tensor, cells: Sequence[Memory]) -> tuple[Tensor, tuple[Memory, ...]]:
+        """The decoder's layers alone, which look at nothing: (B, T, E) → s (B, T, D), and their memories at the end."""
         s, after = x.transpose(0, 1), []
-        for i, (layer, memory) in enumerate(zip(self._cells(), state["cells"], strict=True)):
+        for i, (layer, memory) in enumerate(zip(self._cells(), cells, strict=True)):
             s, memory = layer(self._dropped(s) if i else s, memory)
             after.append(memory)
-        s = s.transpose(0, 1)
-        if self.look is None:
-            return s, s.new_zeros(*s.shape[:2], 0), tuple(after)
-        context, weights = self._looking(state)(s)
-        return torch.tanh(self.out(torch.cat([context, s], -1))), weights, tuple(after)
+        return s.transpose(0, 1), tuple(after)
 
     def _looking_before(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         stepper, look, seen = _Stepper(self._cells(), x, state["cells"], self._dropped), self._looking(state), []

@@ -22,6 +22,8 @@ OBJECTIVES = {
     "tag": "nextword.objectives.tag:Tag",
     "contexts": "nextword.objectives.contexts:Negatives",
     "cooccurrence": "nextword.objectives.cooccurrence:Cooccurrence",
+    "cross-view": "nextword.objectives.cross_view:CrossView",
+    "cross-view-sequence": "nextword.objectives.cross_view_sequence:CrossViewSequence",
 }
 
 

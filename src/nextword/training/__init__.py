@@ -26,6 +26,7 @@ from nextword.training.counting import count
 from nextword.training.events import Event, Job
 from nextword.training.loop import Descent, descend
 from nextword.training.scale import choose_device
+from nextword.training.sources import with_sources
 
 PHASES = {"gradient": descend, "count": count}
 
@@ -66,6 +67,10 @@ def train(
         furnish(network)
     streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
     texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+    for phase, stream in zip(recipe.phases, streams, strict=True):
+        if of_pairs(phase.objective) and phase.objective.get("unlabelled"):
+            stream["train"], read = with_sources(phase, stream["train"], tokenizer, network.vocabulary, progress)
+            texts[phase.name] += f"-{read}"
     sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     yield from conduct(recipe, folder, run, network, tokenizer, streams, chosen, stop, data=sources, texts=texts)
 

@@ -118,12 +118,19 @@ class AveragedSGD(torch.optim.Optimizer):
         if not group["triggered"]:
             yield
             return
-        kept = [p.detach().clone() for p in group["params"]]
-        _copy(group["params"], [self.state[p]["mean"] for p in group["params"]])
-        try:
+        with instead(group["params"], [self.state[p]["mean"] for p in group["params"]]):
             yield
-        finally:
-            _copy(group["params"], kept)
+
+
+@contextlib.contextmanager
+def instead(weights: list[Any], others: list[Tensor]) -> Iterator[None]:
+    """While this is open, weights have other values."""
+    kept = [p.detach().clone() for p in weights]
+    _copy(weights, others)
+    try:
+        yield
+    finally:
+        _copy(weights, kept)
 
 
 @torch.no_grad()
@@ -133,7 +140,7 @@ def _copy(to: list[Any], values: list[Tensor]) -> None:
 
 def averages(optimizer: torch.optim.Optimizer) -> contextlib.AbstractContextManager[None]:
     """The averaged weights of an optimizer that has some, while this is open; for any other, nothing."""
-    return optimizer.averages() if isinstance(optimizer, AveragedSGD) else contextlib.nullcontext()
+    return optimizer.averages() if hasattr(optimizer, "averages") else contextlib.nullcontext()
 
 
 def hear(optimizer: torch.optim.Optimizer, history: Sequence[float]) -> bool:

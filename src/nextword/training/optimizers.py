@@ -13,6 +13,7 @@ from nextword.contract import NextwordError
 from nextword.recipe import suggestion
 from nextword.training.averaging import AveragedSGD
 from nextword.training.lamb import LAMB
+from nextword.training.moving import follow
 
 # name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first six (the gradient
 # gets λθ) and decoupled for the others (the weights shrink by rate·λ, whatever the gradient's scale; in lamb by a share
@@ -37,7 +38,8 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
     """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names.
 
     `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do; in lamb
-    their steps are then not scaled either.
+    their steps are then not scaled either. `average` = 0.998 has weights followed by a moving average (moving.py),
+    which validation and the run's files use.
     """
     options = dict(options)
     kind = str(options.pop("kind", "adam")).lower()
@@ -46,14 +48,14 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
             f"No optimizer is called '{kind}'.{suggestion(kind, OPTIMIZERS)} There are {', '.join(OPTIMIZERS)}."
         )
     cls, keys, fixed = OPTIMIZERS[kind]
-    rate, decay = options.pop("rate", 0.001), options.pop("decay", 0.0)
+    rate, decay, average = options.pop("rate", 0.001), options.pop("decay", 0.0), options.pop("average", 0.0)
     decayed = options.pop("decayed", "all")
     if decayed not in DECAYED or (decayed == "matrices" and cls is AveragedSGD):
         allowed = "all" if cls is AveragedSGD else " or ".join(DECAYED)
         raise NextwordError(f"Optimizer '{kind}': decayed = {decayed!r}; expected {allowed}.")
     for key in options:
         if key not in keys:
-            known = ("rate", "decay", "decayed", *keys)
+            known = ("rate", "decay", "decayed", "average", *keys)
             raise NextwordError(
                 f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}."
             )
@@ -68,10 +70,13 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
             {"params": [p for p in parameters if p.dim() < 2], **spared},
         ]
         groups = [group for group in groups if group["params"]]
+    if average and cls is AveragedSGD:
+        raise NextwordError(f"Optimizer '{kind}' averages weights in its own way: leave average = {average!r} out.")
     try:
-        return cls(groups, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
+        made = cls(groups, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
         raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
+    return follow(made, average) if average else made
 
 
 def clip(optimizer: torch.optim.Optimizer, most: float) -> Tensor:

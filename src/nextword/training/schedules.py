@@ -69,6 +69,15 @@ def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -
     return rate * (floor + (1 - floor) * (1 - min(x, 1.0)))
 
 
+def root(rate: float, at: Progress, warmup: float = 5000, slope: float = 0.005) -> float:
+    """rate · min(1, step / warmup) / (1 + slope · √step) (Clark et al. 2018).
+
+    Runs far shorter than theirs say `warmup` as a share of the budget, a number below 1.
+    """
+    done = at.step / warmup if warmup >= 1 else at.fraction / warmup if warmup else 1.0
+    return rate * min(1.0, done) / (1 + slope * math.sqrt(at.step))
+
+
 SCHEDULES = {
     "constant": constant,
     "halve": halve,
@@ -76,6 +85,7 @@ SCHEDULES = {
     "slowing": slowing,
     "cosine": cosine,
     "linear": linear,
+    "root": root,
 }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from nextword.batching.examples import Bucketed, Examples
+from nextword.batching.tagged import TaggedExamples
 from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Tokenizer
@@ -25,8 +26,7 @@ from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads import Headed
 from nextword.heads.framing import check, examples
 from nextword.heads.over import Over
-from nextword.heads.settings import Settings, settings_of
-from nextword.heads.tags import Tagging
+from nextword.heads.settings import VIEWS, Settings, settings_of
 from nextword.heads.words import joined, sentences
 from nextword.language_model import load
 from nextword.models import model_class
@@ -35,10 +35,13 @@ from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
 from nextword.transfer.data import open_data
+from nextword.transfer.several import TagSets, in_parts, open_several, with_untagged
 from nextword.transfer.tables import Columns
-from nextword.transfer.tagging import TagSet, open_tags
+from nextword.transfer.tagging import TagSet
 from nextword.weights import huggingface
 
+CROSS_VIEW = "cross-view"
+OF_TAGS = ("tag", CROSS_VIEW)  # objectives
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -54,6 +57,12 @@ class Plan:
     @property
     def settings(self) -> Settings:
         return settings_of(self.recipe.task or {}, self.recipe.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that is read, with labels and without."""
+        beside = getattr(self.examples["train"], "key", "")
+        return f"{self.data.fingerprint}{'-' if beside else ''}{beside}"
 
     def seeded(self, seed: int | None) -> Recipe:
         if seed is None:
@@ -103,7 +112,7 @@ def make_plan(
 
 
 def tags_words(recipe: Recipe) -> bool:
-    return recipe.phases[0].objective.get("kind") == "tag"
+    return recipe.phases[0].objective.get("kind") in OF_TAGS
 
 
 def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
@@ -115,7 +124,10 @@ def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
     if kind not in ("", "tag") or columns.text or columns.second:
         raise NextwordError(f"{recipe.name} learns tags of words: leave --kind, --text and --second out.")
     asked = settings_of(recipe.task or {}, recipe.name).scheme
-    return open_tags(data, columns.label, asked or Settings.scheme)
+    found = open_several(data, columns.label, asked or Settings.scheme)
+    if isinstance(found, TagSets) and recipe.phases[0].objective.get("kind") != CROSS_VIEW:
+        raise NextwordError(f"{data} are several tasks, and {recipe.name} learns one. Take a recipe as cvt/multi.")
+    return found
 
 
 def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
@@ -141,12 +153,42 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
 
 
 def _framed_tags(
-    recipe: Recipe, network: Any, tokenizer: Tokenizer, data: TagSet, device: torch.device, progress: Progress
+    recipe: Recipe,
+    network: Any,
+    tokenizer: Tokenizer,
+    data: TagSet | TagSets,
+    device: torch.device,
+    progress: Progress,
 ) -> Plan:
+    notes = list(data.notes)
+    found: dict[str, Any]
+    if isinstance(data, TagSets):
+        found = in_parts(
+            data.names,
+            [_framed_set(recipe, network, tokenizer, one, one.metrics, device, progress, notes) for one in data.sets],
+        )
+    else:
+        metrics = tuple(settings_of(recipe.task or {}, recipe.name).metrics)
+        found = _framed_set(recipe, network, tokenizer, data, metrics, device, progress, notes)
+    if recipe.phases[0].objective.get("kind") == CROSS_VIEW:
+        found = with_untagged(recipe, network, tokenizer, found, progress)
+    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+
+
+def _framed_set(
+    recipe: Recipe,
+    network: Any,
+    tokenizer: Tokenizer,
+    data: TagSet,
+    metrics: tuple[str, ...],
+    device: torch.device,
+    progress: Progress,
+    notes: list[str],
+) -> dict[str, TaggedExamples]:
+    """Split → its sentences, framed; what is to be known of them is added to the notes."""
     length = int(recipe.phases[0].batches.get("length", 0))
     context = _context(recipe, device)
-    found: dict[str, Any] = {}
-    notes = list(data.notes)
+    found: dict[str, TaggedExamples] = {}
     for split, text in data.splits.items():
         progress(f"reading {split}", 0, None)
         words = [one.words for one in text.sentences]
@@ -155,12 +197,12 @@ def _framed_tags(
             made,
             names=(*data.labels, *data.unseen),
             spans=data.scheme != PLAIN,
-            metrics=tuple(settings_of(recipe.task or {}, recipe.name).metrics),
+            metrics=metrics,
             features=context.kept(words, progress) if context else None,
         )
         if cut:
             notes.append(f"{cut:,} of {text.words:,} words of {split} lie beyond the window, and are tagged unread")
-    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+    return found
 
 
 def _context(recipe: Recipe, device: torch.device) -> Contextual | None:
@@ -208,7 +250,7 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
     if settings.scratch:
         furnish(network)
     if settings.kind == "tag":
-        return Tagging(settings.tag_head(type(network), network.config), network)
+        return settings.tag_class(settings.tag_head(type(network), network.config), network)
     return Headed(settings.head(type(network), network.config), network)
 
 
@@ -218,6 +260,12 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
 def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) -> Settings:
     """[task] with what the data says."""
     asked = settings_of(recipe.task or {}, recipe.name)
+    crossed = recipe.phases[0].objective.get("kind") == CROSS_VIEW
+    if crossed != (asked.classifier == VIEWS):
+        raise NextwordError(
+            f"{recipe.name}: the objective {CROSS_VIEW} and [task] classifier = '{VIEWS}' go together: set both, or "
+            "neither."
+        )
     center, spread = data.scale
     return replace(
         asked,
@@ -233,7 +281,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         label=data.columns.label,
         source=str(run.path) if run else "",
         scratch=scratch or run is None,
-        **({"scheme": data.scheme} if data.kind == "tag" else {}),
+        **({"scheme": data.scheme, "tasks": getattr(data, "tasks", ())} if data.kind == "tag" else {}),
     )
 
 

@@ -31,8 +31,8 @@ from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
 from nextword.transfer.data import open_data
 from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
+from nextword.transfer.several import open_several
 from nextword.transfer.tables import Columns
-from nextword.transfer.tagging import open_tags
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
@@ -61,7 +61,7 @@ def transfer(
     streams = [{"train": train, "valid": plan.examples["dev"]}] * len(recipe.phases)
     facts = {
         "data": {phase.name: plan.data.name for phase in recipe.phases},
-        "texts": {phase.name: plan.data.fingerprint for phase in recipe.phases},
+        "texts": {phase.name: plan.fingerprint for phase in recipe.phases},
     }
     checked: list[Mapping[str, Any]] = []
     last: Event | None = None
@@ -78,6 +78,8 @@ def shared_out(examples: Any, share: float, seed: int) -> Any:
     """A share of the examples, drawn by the seed: a smaller share of the same seed is a part of a larger one."""
     if share == 1:
         return examples
+    if hasattr(examples, "each_part"):
+        return examples.each_part(lambda part: shared_out(part, share, seed))
     drawn = np.random.default_rng([seed, len(examples)]).permutation(len(examples))
     return examples.take(np.sort(drawn[: max(1, round(share * len(examples)))]))
 
@@ -137,7 +139,7 @@ def resume(
     named = Columns(settings.text, settings.second, settings.label)
     data: Any
     if settings.kind == "tag":
-        data = open_tags(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
+        data = open_several(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
     else:
         data = open_data(recipe.phases[0].data, named, settings.kind if settings.text else "")
     plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)

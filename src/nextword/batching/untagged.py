@@ -1,0 +1,152 @@
+"""Plain text as sentences of words, for networks that tag: split once, and kept in the cache's folder.
+
+    "The U.S. has said so. It knows."   →   The U.S. has said so .     It knows .      sentences, punctuation apart
+    words    3 7 4 …                        which of the different words each is
+    forms    T h e ▢ ▢ …                    the letters of every different word, and `ids` its token
+
+So letters are stored once a word and not once an occurrence. Sentences of fewer than five words are mostly headings,
+and are left out, as are those that are too long.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from nextword.batching.prepare import tokenizer_hash
+from nextword.batching.tagged import TaggedExamples
+from nextword.contract import NextwordError, Tokenizer
+from nextword.corpora import Corpus
+from nextword.corpora.sentences import sentences
+from nextword.layers.spelling import letters_of
+from nextword.tokens.lexicon import split
+
+LEAST = 5  # words of a sentence
+VERSION = 1  # of the file; part of its name
+NAMES = ("ids", "forms", "words", "starts")
+Progress = Callable[[str, float, float | None], None]
+
+
+@dataclass(frozen=True)
+class Spelt:
+    """Letters of words by their forms: indexed as the array (M, L) would be that it stands for."""
+
+    forms: np.ndarray  # (F, L)
+    words: np.ndarray  # (M,)
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        return self.forms[self.words[at]]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+def untagged(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    letters: int,
+    most: int,
+    longest: int,
+    progress: Progress = lambda label, done, total: None,
+) -> tuple[TaggedExamples, str]:
+    """The first `most` sentences of a text, of up to `longest` words each, and a key of all that made them so.
+
+    `letters`: how many of a word are read. All tags are 0.
+    """
+    asked = f"{VERSION} {corpus.fingerprint} {tokenizer_hash(tokenizer)} {letters} {most} {longest}"
+    key = blake2b(asked.encode(), digest_size=16).hexdigest()
+    path = cache_folder() / f"{key}.npz"
+    found = _kept(path)
+    if found is None:
+        found = _made(corpus, tokenizer, letters, most, longest, progress)
+        _keep(path, found)
+    ids, forms, words, starts = (found[name] for name in NAMES)
+    nothing = np.broadcast_to(np.int64(0), words.shape)  # a number, as often as there are words
+    text = TaggedExamples(ids[words].astype(np.int64), starts, nothing, starts, nothing, letters=Spelt(forms, words))
+    return text, key
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "sentences"
+
+
+def _kept(path: Path) -> dict[str, np.ndarray] | None:
+    """None where there is nothing, or what there is is damaged: then it is made again."""
+    try:
+        with np.load(path) as found:
+            return {name: found[name] for name in NAMES}
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+
+
+def _keep(path: Path, found: dict[str, np.ndarray]) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.npz")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(temporary, **found)  # type: ignore[arg-type]
+        temporary.replace(path)
+    except OSError as problem:
+        raise NextwordError(
+            f"The sentences cannot be kept in {path.parent}: {problem.strerror}. Set NEXTWORD_CACHE to a folder with "
+            "room."
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _made(
+    corpus: Corpus, tokenizer: Tokenizer, letters: int, most: int, longest: int, progress: Progress
+) -> dict[str, np.ndarray]:
+    places: dict[str, int] = {}  # of forms
+    words, sizes = array("i"), array("i")
+    own = "train" if "train" in corpus.splits else corpus.splits[0]  # a text that has no splits is read whole
+    texts = (document.text for document in corpus.documents(own))
+    for row in of_words(texts, tokenizer, places):
+        if LEAST <= len(row) <= longest:
+            words.extend(row)
+            sizes.append(len(row))
+            if len(sizes) % 1000 == 0:
+                progress("reading sentences without tags", len(sizes), most)
+            if len(sizes) == most:
+                break
+    if not sizes:
+        raise NextwordError(
+            f"{corpus.name} has no sentence of {LEAST} to {longest} words, so there is nothing to learn from it. Give "
+            "a text of sentences, or more of it."
+        )
+    forms = list(places)
+    tokens = [encoding.ids for encoding in tokenizer.encode_batch(forms)]
+    if any(len(one) != 1 for one in tokens):
+        raise NextwordError(
+            f"Words are to be read one by one, but the tokenizer cuts them ({tokenizer.kind}). Give it kind "
+            '"lexicon" with whole = true.'
+        )
+    return {
+        "ids": np.concatenate(tokens).astype(np.int32),
+        "forms": letters_of(forms, letters),
+        "words": np.array(words, np.int32),
+        "starts": np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))),
+    }
+
+
+def of_words(texts: Iterable[str], tokenizer: Any, places: dict[str, int]) -> Iterator[list[int]]:
+    """Every sentence as places of its words in a table that grows; a run of characters is split but once."""
+    parts = getattr(tokenizer, "parts", lambda run: split(run, ()))
+    runs: dict[str, list[int]] = {}
+    for text in texts:
+        for start, end in sentences(text):
+            row: list[int] = []
+            for run in text[start:end].split():
+                found = runs.get(run)
+                if found is None:
+                    found = runs[run] = [places.setdefault(part, len(places)) for part in parts(run)]
+                row += found
+            yield row

@@ -1,0 +1,99 @@
+"""A moving average of the weights: its formula, where it is used, and that nothing else is disturbed by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nextword.contract import NextwordError
+from nextword.training.averaging import averages
+from nextword.training.moving import share_of
+from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+
+KINDS: list[dict[str, Any]] = [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "adam", "rate": 0.1}]
+
+
+def stepped(weights: list[nn.Parameter], optimizer: Any, step: int) -> None:
+    """The second weight takes part in every other step alone, as heads do that only some batches are for."""
+    loss = ((weights[0] - step) ** 2).sum() + ((weights[1] + step) ** 2).sum() * (step % 2)
+    loss.backward()
+    if step % 2 == 0:
+        weights[1].grad = None
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def made(options: dict[str, Any], average: float = 0.95) -> tuple[list[nn.Parameter], Any]:
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(4))]
+    return weights, make_optimizer(weights, {**options, "average": average})
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_it_is_the_formula_and_is_there_only_while_asked_for(options: dict[str, Any]) -> None:
+    weights, optimizer = made(options)
+    untouched = weights[2].detach().clone()
+    means: list[torch.Tensor | None] = [None, None]
+    for step in range(300):
+        stepped(weights, optimizer, step)
+        share = max(0.05, 9 / (10 + step))
+        for i in (0, 1):
+            now = weights[i].detach()
+            if means[i] is not None:
+                means[i] = means[i] + (now - means[i]) * share
+            elif i == 0 or step % 2:
+                means[i] = now.clone()
+    kept = [p.detach().clone() for p in weights]
+    with averages(optimizer):
+        for p, mean in zip(weights, [*means, untouched], strict=True):
+            torch.testing.assert_close(p.detach(), mean)
+        assert not torch.equal(weights[0].detach(), kept[0])
+    assert all(torch.equal(p.detach(), k) for p, k in zip(weights, kept, strict=True))
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_the_weights_themselves_are_what_they_would_be_without(options: dict[str, Any]) -> None:
+    weights, optimizer = made(options)
+    torch.manual_seed(0)
+    plain = [nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(4))]
+    other = make_optimizer(plain, options)
+    for step in range(20):
+        stepped(weights, optimizer, step)
+        stepped(plain, other, step)
+    assert all(torch.equal(a, b) for a, b in zip(weights, plain, strict=True))
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_it_is_saved_and_gone_on_with(options: dict[str, Any]) -> None:
+    weights, optimizer = made(options)
+    for step in range(15):
+        stepped(weights, optimizer, step)
+    tensors, groups = optimizer_tensors(optimizer)
+    tensors = {name: t.clone() for name, t in tensors.items()}
+    others, again = made(options)
+    with torch.no_grad():
+        for a, b in zip(others, weights, strict=True):
+            a.copy_(b)
+    restore_optimizer(again, tensors, groups)
+    for step in range(15, 40):
+        stepped(weights, optimizer, step)
+        stepped(others, again, step)
+    with averages(optimizer), averages(again):
+        assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
+
+
+def test_at_the_beginning_it_is_close_behind_and_later_as_asked() -> None:
+    assert share_of(0.998, 0) == 0.9
+    assert share_of(0.998, 80) == 0.1
+    assert share_of(0.998, 100_000) == pytest.approx(0.002)
+
+
+def test_bad_numbers_are_refused() -> None:
+    for wrong in (1.0, -0.5, "much"):
+        with pytest.raises(NextwordError, match=r"as 0\.998: between 0 and 1"):
+            made(KINDS[0], wrong)  # type: ignore[arg-type]
+    with pytest.raises(NextwordError, match=r"leave average = 0\.9 out"):
+        make_optimizer([nn.Parameter(torch.zeros(1))], {"kind": "nt-asgd", "rate": 1.0, "average": 0.9})
