@@ -50,13 +50,13 @@ def write_card(run: RunFolder) -> None:
         "",
         "```",
         *_uses(run),
-        f"nextword evaluate {run.path} --data my.txt",
+        *([] if _silent(run) else [f"nextword evaluate {run.path} --data my.txt"]),
         "```",
         "",
         "```python",
         "import nextword",
         f'lm = nextword.load("{run.path}")',
-        'lm.score("some text").bits_per_byte()',
+        'lm.embed_words(["some text"], "all")' if _silent(run) else 'lm.score("some text").bits_per_byte()',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")
@@ -255,7 +255,14 @@ def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
     return infinite(found[-1]) if found else None
 
 
+def _silent(run: RunFolder) -> bool:
+    """Its weights came without an output layer."""
+    return (run.recipe.model.get("readout") or {}).get("kind") == "none"
+
+
 def _uses(run: RunFolder) -> list[str]:
+    if _silent(run):
+        return [f"nextword embed {run.path} lines.txt --words --layer all"]
     if (last_evaluation(run) or {}).get("kind") == PSEUDO:  # sees both sides: fills a blank, writes no text
         return [f'nextword next {run.path} "the ___ is"']
     return [f"nextword generate {run.path} --length 60", f'nextword next {run.path} "the"']
@@ -263,6 +270,8 @@ def _uses(run: RunFolder) -> list[str]:
 
 def _numbers(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
+    if _silent(run):
+        return ["None: it has no output layer, so it predicts nothing. It gives vectors."]
     if result is None:
         return ["Not evaluated yet: `nextword evaluate`."]
     context = (

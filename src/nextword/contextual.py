@@ -20,6 +20,7 @@ import numpy as np
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Unsupported
+from nextword.heads.words import unbroken
 
 TOGETHER = 256  # sentences read at once
 Progress = Callable[[str, float, float | None], None]
@@ -57,7 +58,7 @@ class Contextual:
 
     def _read(self, sentences: Sentences) -> Iterator[np.ndarray]:
         """(layers, words, width) of each sentence."""
-        for found in self.lm.embed_words(sentences, self.chosen):
+        for found in self.lm.embed_words([[unbroken(word) for word in one] for one in sentences], self.chosen):
             yield found.vectors.numpy()
 
     # -------------------------------------------------------------------------------------------- kept

@@ -23,6 +23,7 @@ from nextword.contextual import Contextual
 from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported
 from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
 from nextword.corpora.tagged import TaggedSentence
+from nextword.embedding import OF_TEXT
 from nextword.heads.settings import Settings, settings_of
 from nextword.heads.words import sentences
 from nextword.models import count_parameters, model_class
@@ -144,8 +145,10 @@ class WordTagger:
         return self._context.of(words)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("score", "score_many", "next", "fill", "generate", "generate_many", "embed"):
-            raise Unsupported(f"{self.name or 'This run'} tags words, and models no text. Use `nextword predict`.")
+        if name in (*OF_TEXT, "embed", "embed_words"):
+            raise Unsupported(
+                f"{self.name or 'This run'} tags words: it models no text and gives no vectors. Use `nextword predict`."
+            )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 

@@ -65,10 +65,17 @@ def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> N
 def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")
-    for more, said in ((["--query", "a"], "Leave one of them out"), (["--out", "x.npy"], "safetensors")):
-        found = CliRunner().invoke(app, ["embed", str(run), str(lines), "--words", *more])
+    for more, said in (
+        (["--words", "--query", "a"], "Leave one of them out"),
+        (["--words", "--out", "x.npy"], "safetensors"),
+        (["--words", "--pool", "first"], "--pool makes one vector of a line"),
+        (["--layer", "all"], "it goes with --words"),
+    ):
+        found = CliRunner().invoke(app, ["embed", str(run), str(lines), *more])
         assert found.exit_code != 0
         assert said in str(found.exception) + found.output
+    asked = CliRunner().invoke(app, ["embed", str(run), "--nearest", "value"])
+    assert "embed RUN FILE --words" in str(asked.exception) + asked.output  # it reads letters, and has no table
 
 
 def test_two_perplexities(run: Path, tmp_path: Path) -> None:
@@ -99,3 +106,6 @@ def test_its_own_format_there_and_back(run: Path, tmp_path: Path) -> None:
         nextword.load(path, device="cpu").embed_words(words, "all")[0] for path in (run, tmp_path / "again")
     )
     torch.testing.assert_close(after.vectors, before.vectors)
+    card = (tmp_path / "again" / "card.md").read_text()  # it has no softmax: what the card says to do must work
+    assert "nextword embed" in card
+    assert not any(word in card for word in ("generate", "evaluate", "bits_per_byte"))

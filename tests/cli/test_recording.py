@@ -78,6 +78,39 @@ def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_pat
     assert [line.get("features") for line in lines] == ["glove", None, None]
 
 
+def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
+    """`--labels` and `--features` stand in no recipe, and what they give is not the recipe's own number."""
+    own = RECIPE.replace("[[phase]]", '[tokenizer]\nkind = "lexicon"\n[model]\nwords = 8\n[task]\nwidth = 4\n[[phase]]')
+    (recipes / "bert" / "finetune.toml").write_text(own)
+    context = 'contextual = "/a/path/runs/elmo"\ncontextual_layers = 3'
+    runs = tmp_path / "runs"
+    for name, (model, task) in {
+        "usual": ("", "share = 1.0"),
+        "few": ("", "share = 0.1"),
+        "elmo": (context, ""),
+    }.items():
+        transfer(runs / name, "names", [{"usual": 0.9, "few": 0.5, "elmo": 0.95}[name]], test=0.8)
+        (runs / name / "seed-0").mkdir()
+        written = f'[model]\nwords = 8\n{model}\n[task]\n{task}\nwidth = 4\nscheme = ""\nkind = "tag"\n'
+        (runs / name / "seed-0" / "recipe.toml").write_text(written)
+    _, measured = recorded(runs)
+    found = [measured[f"{kind}names_accuracy"] for kind in ("", "share_0_1_", "elmo_")]
+    assert (found, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
+    assert measured["command"] == "nextword transfer bert/finetune --seeds 1"  # it needs no run, and names its data
+    assert "/a/path" not in (recipes / "bert" / measured["log"]).read_text()
+
+
+def test_a_transfer_by_itself_is_one_seed(recipes: Path, tmp_path: Path) -> None:
+    """And not a run that models no text, of which nothing is known but its last validation."""
+    (tmp_path / "run").mkdir()
+    result = {"data": "RTE", "metric": "accuracy", "dev": {"accuracy": 0.6}, "scratch": True, "source": "runs/bert"}
+    facts = {"format": 1, "recipe": "bert/finetune", "finished": True, "result": result}
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(facts))
+    (tmp_path / "run" / "recipe.toml").write_text("[task]\nshare = 0.5\n")
+    _, measured = recorded(tmp_path / "run")
+    assert (measured["scratch_share_0_5_rte_accuracy"], measured["seeds"]) == (60.0, 1)
+
+
 def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -42,6 +42,11 @@ def test_learnt_by_seeds_from_a_share_of_the_labels_in_context(js: Js, place: Pa
     assert "share = 0.25" in (tmp_path / "out/seed-0/recipe.toml").read_text()
 
 
+def test_how_many_sentences_are_learnt_from_is_said(cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = ("transfer", "tagger/tiny", "--data", place / "names", "--labels", "0.1", *quick("phase.0.epochs=1"))
+    assert "20 of 200 train" in " ".join(cli(*words, "--out", tmp_path / "few").stderr.split())
+
+
 def test_plain_text_is_split_into_words_and_written_as_columns(cli: Cli, place: Path, tmp_path: Path) -> None:
     lines = tmp_path / "in.txt"
     lines.write_text("mister Karo went to Velopolis.\n\nthe king met a house\n")
@@ -90,4 +95,7 @@ def test_a_tagger_is_listed_and_told_of(cli: Cli, js: Js, place: Path) -> None:
     assert "says of each word" in (place / "run/card.md").read_text()
     said = " ".join(cli("train", "tagger/tiny", "--out", place / "x", fails=True).stderr.split())
     assert "nextword transfer tagger/tiny --data X" in said
-    assert "tags words" in " ".join(cli("generate", place / "run", "a", fails=True).stderr.split())
+    lines = place / "lines.txt"
+    lines.write_text("a king\n")
+    for words in (("generate", "a"), ("next", "a"), ("evaluate",), ("embed", lines), ("embed", lines, "--words")):
+        assert "tags words" in " ".join(cli(words[0], place / "run", *words[1:], fails=True).stderr.split())

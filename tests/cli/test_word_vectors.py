@@ -62,6 +62,14 @@ def test_lines_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
     assert np.load(tmp_path / "v.npy").shape == (2, 32)
 
 
+def test_blank_lines_have_no_vector_and_are_counted(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the king said\n\nbread and water\n")
+    said = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stdout
+    assert "1 blank line" in " ".join(said.split())
+    found = js("embed", place / "glove", tmp_path / "lines.txt", "--query", "bread and water", "-k", "1")["lines"]
+    assert (found[0]["line"], found[0]["text"]) == (3, "bread and water")
+
+
 @pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("name", ["mine.vec", "mine.txt", "mine.vec.gz", "mine.txt.xz"])
 def test_there_and_back_changes_no_bit(cli: Cli, js: Js, place: Path, tmp_path: Path, slug: str, name: str) -> None:
@@ -81,6 +89,13 @@ def test_there_and_back_changes_no_bit(cli: Cli, js: Js, place: Path, tmp_path: 
         js("embed", one, "--nearest", "king")["words"] for one in (place / slug, tmp_path / name, tmp_path / "back")
     ]
     assert [one["word"] for one in asked[0]] == [one["word"] for one in asked[1]] == [one["word"] for one in asked[2]]
+
+
+def test_what_was_written_is_told(cli: Cli, place: Path, tmp_path: Path) -> None:
+    """Words of the file, not parameters and tokens of the network."""
+    said = cli("convert", place / "glove", tmp_path / "mine.vec").stdout
+    assert f"{len(read_vectors(tmp_path / 'mine.vec')):,} words · width 32" in said
+    assert "parameters" not in said
 
 
 def test_asked_for_by_format_and_with_fewer_digits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
@@ -133,6 +148,7 @@ def _words(place: Path) -> set[str]:
         (("--analogy", "king -house"), "is no sum of words"),
         (("--analogy", "king house"), "is no sum of words"),
         (("--analogy", "king +"), "is no sum of words"),
+        (("--analogy", "king - king"), "add up to nothing"),
         (("--nearest", "king", "--analogy", "king - house"), "give one of them"),
         (("lines.txt", "--nearest", "king"), "no file of texts"),
     ],

@@ -150,9 +150,11 @@ def test_options_that_do_not_fit_are_named(broken: Path, tmp_path: Path) -> None
 
 
 def test_a_file_that_is_no_hdf5(broken: Path, tmp_path: Path) -> None:
-    (broken / "lm_weights.hdf5").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(NextwordError, match="no HDF5 file"):
-        convert(broken, tmp_path / "run")
+    whole = (broken / "lm_weights.hdf5").read_bytes()
+    for content in (b"version https://git-lfs.github.com/spec/v1\n", whole[: len(whole) // 2], b""):
+        (broken / "lm_weights.hdf5").write_bytes(content)
+        with pytest.raises(NextwordError, match=r"lm_weights\.hdf5 is no HDF5 file, or not all of one"):
+            convert(broken, tmp_path / "run")
 
 
 def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def test_tabs_divide_where_there_are_some_and_a_word_may_have_spaces(tmp_path: P
     assert [one.words for one in text.sentences] == [("New York", "#"), ("is",)]
 
 
+def test_comments_are_known_in_universal_dependencies_alone_and_elsewhere_suspected(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match=r"line 2 has 2 columns.* If lines with # are comments, remove them"):
+        read_tagged(file(tmp_path, "a.conll", "# id 7\nEU B-ORG\n"))
+    with pytest.raises(NextwordError, match=r"line 2 has 1 columns.*Mend that line\.$"):
+        read_tagged(file(tmp_path, "a.conll", "EU B-ORG\n#\n"))
+
+
 def test_universal_dependencies_without_what_is_no_word(tmp_path: Path) -> None:
     path = file(tmp_path, "a.conllu", UNIVERSAL)
     text = read_tagged(path)
@@ -127,6 +134,7 @@ def test_plain_text_is_told_from_columns() -> None:
     assert is_columns("a.conll", ["one\n"])
     assert is_columns("a.txt", ["EU O\n", "go O\n", "\n", "we O\n"])
     assert not is_columns("a.txt", ["EU rejects German call\n", "Peter Blackburn\n"])
+    assert is_columns("a.txt", ["EU B-ORG\n", "rejects O\n", "calls O\n", "\n"])  # one sentence
     assert not is_columns("a.txt", ["Peter Blackburn\n", "Ann Mary\n", "John Smith\n"])
 
 

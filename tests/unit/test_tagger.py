@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.tagged import Sentences
+from nextword.batching.tagged import Sentences, TaggedExamples
 from nextword.contract import IGNORE, NextwordError
 from nextword.corpora.tag_schemes import violation
 from nextword.heads.tags import TagConfig, Tagging
@@ -140,6 +140,16 @@ def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_pa
     assert not under.embedding.weight.requires_grad
     with pytest.raises(NextwordError, match=r"words = 5, but the vectors .* have 3 numbers"):
         Tagger(replace(config, words=5), vocabulary(known, spellings=True)).furnish()
+
+
+def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
+    """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
+    ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
+    text = TaggedExamples(ids, starts, words, starts, tags=np.zeros(5, np.int64), packs=True)
+    batch = Sentences().batch(text, np.arange(2), 0)
+    assert (batch.inputs.ids.shape, batch.at.tolist()) == ((1, 5), [[0, 1, -1], [2, 3, 4]])  # type: ignore[union-attr]
+    assert Sentences().batch(replace(text, packs=False), np.arange(2), 0).at is None
+    assert not replace(text, starts=np.array([0, 3, 5])).own  # as many tokens as words, but they are not the same
 
 
 def test_a_tokenizer_that_cuts_words_is_refused() -> None:

@@ -87,6 +87,7 @@ def test_more_lines_than_are_parsed_at_once(tmp_path: Path) -> None:
         ("the\ncat\n", "line 1 is 'the'"),
         ("", "line 1 is ''"),
         ("3 0\n", "vectors have 0 numbers"),
+        ("3 2\nthe 1 2\ncat 1 2\n", "says that there are 3 words, and only 2 follow"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:

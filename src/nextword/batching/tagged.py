@@ -4,13 +4,14 @@
     words           0                1                          words         1 4 …      its token within the frame
     tags            S-LOC            O                          word_starts   0 2 …
 
-A batch has (B, W) tags, padded with IGNORE, and the flat position of each word's token; None where tokens are the words
+A batch has (B, W) tags, padded with IGNORE, and the flat position of each word's token; None where rows are the words
 themselves. Letters and vectors in context go with words, for the networks that read them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,12 @@ class TaggedExamples:
     def labels(self) -> np.ndarray:
         return self.speaks
 
-    @property
+    @cached_property
     def own(self) -> bool:
         """Tokens are the words themselves."""
-        return len(self.ids) == len(self.words)
+        sizes = np.diff(self.word_starts)
+        places = np.arange(len(self.words)) - np.repeat(self.word_starts[:-1], sizes)
+        return np.array_equal(self.starts, self.word_starts) and np.array_equal(self.words, places)
 
     def of(self, sentence: int) -> np.ndarray:
         """The tags of one sentence."""
@@ -102,7 +105,7 @@ class Sentences(Bucketed):
             layers = [_spread(np.asarray(layer[taken]), there, 0) for layer in text.features]
             inputs.features = torch.from_numpy(np.stack(layers))
         at = None
-        if not text.own:
+        if text.packs or not text.own:
             assert batch.at is not None
             token = text.words[taken]
             flat = np.repeat(batch.at.numpy(), sizes) + token

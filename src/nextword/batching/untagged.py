@@ -70,7 +70,8 @@ def untagged(
         _keep(path, found)
     ids, forms, words, starts = (found[name] for name in NAMES)
     nothing = np.broadcast_to(np.int64(0), words.shape)  # a number, as often as there are words
-    text = TaggedExamples(ids[words].astype(np.int64), starts, nothing, starts, nothing, letters=Spelt(forms, words))
+    places = np.arange(len(words), dtype=np.int32) - np.repeat(starts[:-1].astype(np.int32), np.diff(starts))
+    text = TaggedExamples(ids[words].astype(np.int64), starts, places, starts, nothing, letters=Spelt(forms, words))
     return text, key
 
 

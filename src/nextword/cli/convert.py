@@ -31,7 +31,7 @@ def convert(
         ),
     ],
     to: Annotated[
-        str, typer.Option("--to", help="A format, as arpa or huggingface. Default: as TARGET's name says.")
+        str, typer.Option("--to", help="arpa, huggingface, elmo, word2vec or glove. Default: as TARGET's name says.")
     ] = "",
     changes: Annotated[
         list[str] | None,
@@ -92,10 +92,12 @@ def convert(
 
 
 def _told(facts: dict[str, Any]) -> str:
-    """What is in it, in a line: n-grams of each order, or parameters and sizes."""
+    """What is in it, in a line: n-grams of each order, words, or parameters and sizes."""
     if "ngrams" in facts:
         counts = [f"{n:,} {k}-grams" for k, n in enumerate(facts["ngrams"], 1)]
         return f"order {facts['order']}: {' · '.join(counts)}"
+    if "words" in facts:
+        return f"{facts['words']:,} words · width {facts['width']:,}"
     sizes = [f"{name} {value:,}" for name, value in facts["model"].items() if type(value) is int]
     return " · ".join([f"{facts['parameters']:,} parameters", f"{facts['vocabulary']:,} tokens", *sizes])
 

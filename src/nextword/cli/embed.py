@@ -22,8 +22,9 @@ def embed(
         str, typer.Option("--layer", help="0: the embedding; -1: the last; mean; -4: (the last four); 1=0.3,5=0.7.")
     ] = "-1",
     pool: Annotated[
-        str, typer.Option("--pool", help="mean, text (without the frame), first (\\[CLS]), last or max of the vectors.")
-    ] = "mean",
+        str,
+        typer.Option("--pool", help="mean (as usual), text (no frame), first (\\[CLS]), last or max of the vectors."),
+    ] = "",
     words: Annotated[
         bool, typer.Option("--words", help="Vectors of each word in its line, not of the line; --layer may be all.")
     ] = False,
@@ -68,9 +69,14 @@ def embed(
         )
     if not file.is_file():
         raise NextwordError(f"There is no file {file}.")
-    lines = read_lines(file, blank=words)  # a tensor for each line is found by the line's number
+    numbered = [(i, line) for i, line in enumerate(read_lines(file, blank=True), 1) if words or line.strip()]
+    numbers, lines = [i for i, _ in numbered], [line for _, line in numbered]  # of words blank ones have a tensor, too
     if not any(line.strip() for line in lines):
         raise NextwordError(f"{file} has no line to embed.")
+    if layer == "all" and not words:
+        raise NextwordError("--layer all puts the layers of each word side by side: it goes with --words.")
+    if words and pool:
+        raise NextwordError("--pool makes one vector of a line, and --words gives one for each word. Leave one out.")
     if words and query:
         raise NextwordError("--query compares lines, and --words gives vectors of words. Leave one of them out.")
     target = out or file.with_suffix(".safetensors" if words else ".npy")
@@ -81,6 +87,7 @@ def embed(
     if not query and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
     lm = load(run, device, precision)
+    pool = pool or "mean"
     if words:
         _write_words(lm, lines, layer, target, json)
         return
@@ -91,11 +98,11 @@ def embed(
         near = (unit[:-1] @ unit[-1]).topk(min(k, len(lines)))
         found = list(zip(near.values.tolist(), near.indices.tolist(), strict=True))
         if json:
-            rows = [{"similarity": s, "line": i + 1, "text": lines[i]} for s, i in found]
+            rows = [{"similarity": s, "line": numbers[i], "text": lines[i]} for s, i in found]
             emit_json({"query": query, "layer": layer, "pool": pool, "lines": rows})
             return
         for similarity, i in found:
-            console.print(f"{similarity:6.3f}  {i + 1:>6}  {lines[i]}", markup=False)
+            console.print(f"{similarity:6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
         return
     if target.suffix == ".npy":
         np.save(target, vectors.numpy())
@@ -107,7 +114,9 @@ def embed(
     if json:
         emit_json(facts)
     else:
-        console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}")
+        blank = numbers[-1] - len(lines)
+        left = f"; {blank:,} blank {'line has' if blank == 1 else 'lines have'} none" if blank else ""
+        console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}{left}")
 
 
 def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: bool) -> None:
@@ -124,7 +133,8 @@ def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: 
     if json:
         emit_json({"file": str(target), "texts": len(lines), "words": count, "width": width, "layer": layer})
     else:
-        console.print(f"{count:,} words of {len(lines):,} lines, vectors of width {width} → {target}")
+        some = "line" if len(lines) == 1 else "lines"
+        console.print(f"{count:,} words of {len(lines):,} {some}, vectors of width {width} → {target}")
 
 
 def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, device: str, json: bool) -> None:

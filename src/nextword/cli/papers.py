@@ -21,7 +21,8 @@ SHOWN = (
     "word_perplexity",
     "token_perplexity",
     "pseudo_token_perplexity",
-    *("test_f1", "bleu", "rouge1", "accuracy", "analogies", "mean", "valid_nats"),
+    "perplexity",
+    *("test_f1", "bleu", "rouge1", "accuracy", "analogies", "test_mean", "mean", "valid_nats"),
     "error",
 )
 

@@ -14,9 +14,10 @@ from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, err, progress_bar
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
+from nextword.cli.tags import ENDINGS as OF_TAGS
+from nextword.cli.tags import predict_tags
 
 ENDINGS = (".csv", ".tsv", ".jsonl")
-OF_TAGS = (".conll", ".tsv", ".jsonl")
 
 
 def predict(
@@ -32,7 +33,9 @@ def predict(
     second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help=".csv, .tsv or .jsonl (tags: .conll or .jsonl). Default: standard output."),
+        typer.Option(
+            "--output", "-o", help=".csv, .tsv, .jsonl; of tags .conll, .tsv, .jsonl. Default: standard output."
+        ),
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -62,7 +65,6 @@ def predict(
     lm: Any = load(run, device, precision)
     if "predict" in lm.can and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
-        from nextword.cli.tags import predict_tags
 
         (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
         return
@@ -70,8 +72,7 @@ def predict(
         raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
     if "predict" not in lm.can:
         raise NextwordError(
-            f"{run} models text and carries no task's head. Transfer it first: nextword transfer bert/finetune --from "
-            f"{run} --data FILE"
+            f"{run} carries no task's head. Transfer it first: nextword transfer bert/finetune --from {run} --data FILE"
         )
     table = read_table(file)
     columns = _columns(table, lm, text, second)

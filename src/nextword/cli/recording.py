@@ -15,14 +15,28 @@ from nextword.contract import PSEUDO, NextwordError
 from nextword.infinity import finite
 
 KEPT = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # events that stand in a recipe's log
+FOUND_OUT = ("contextual_layers", "contextual_width")  # of [model]: the run that is named there says them
 AFTER = ("evaluation", "adapted", "translated")  # whose seconds are not training
 
 
 def recorded(path: Path) -> tuple[str, dict[str, Any]]:
     """The recipe's name, and what was written into it."""
-    if path.is_dir() and not (path / "manifest.json").is_file() and any(path.rglob("results.json")):
-        return _transfers(path)
-    return _run(path)
+    found = _outcomes(path) if path.is_dir() else []
+    return _transfers(path, found) if found else _run(path)
+
+
+def _outcomes(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """What transfers have come to, each with its folder: those over seeds in a folder, or a run that is one."""
+    if not (path / "manifest.json").is_file():
+        every = ((file.parent, json.loads(file.read_text())) for file in sorted(path.rglob("results.json")))
+        return [(folder, one) for folder, one in every if "tasks" not in one]  # what a suite says, its tasks say
+    manifest = json.loads((path / "manifest.json").read_text())
+    result = manifest.get("result")
+    if not result:
+        return []
+    metric, scratch = result["metric"], bool(result["scratch"] and result["source"])  # not one that had no source
+    facts = {"name": result["data"], "metric": metric, "values": [result["dev"][metric]], "results": [result]}
+    return [(path, {"recipe": manifest["recipe"], "scratch": scratch, **facts})]
 
 
 def _run(run: Path) -> tuple[str, dict[str, Any]]:
@@ -60,16 +74,16 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
     return name, _written_down(name, measured, kept)
 
 
-def _transfers(folder: Path) -> tuple[str, dict[str, Any]]:
+def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, dict[str, Any]]:
     """The means over seeds of all transfers in a folder; those without pretraining apart, and those of other settings.
 
     SST-2 …                                     sst_2_accuracy
     SST-2 … --scratch                           scratch_sst_2_accuracy
     SST-2 … --set task.features=glove           glove_sst_2_accuracy       where the recipe has other features
     the same, of the data's own test split      glove_test_sst_2_accuracy
+    conll2003 … --labels 0.1                    share_0_1_conll2003_span_f1
+    conll2003 … --features runs/elmo            elmo_conll2003_span_f1
     """
-    every = ((path, json.loads(path.read_text())) for path in sorted(folder.rglob("results.json")))
-    found = [(path, one) for path, one in every if "tasks" not in one]  # what a suite says, its tasks say themselves
     names = {one["recipe"] for _, one in found}
     if len(names) > 1:
         raise NextwordError(
@@ -80,7 +94,7 @@ def _transfers(folder: Path) -> tuple[str, dict[str, Any]]:
     kept = []
     for path, one in found:
         task = f"{one['name']}_{one['metric']}".lower().replace("-", "_")
-        settings = _settings(name, path.parent)
+        settings = _settings(name, path)
         kind = ("scratch_" if one["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
         values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
         tested = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
@@ -94,19 +108,37 @@ def _transfers(folder: Path) -> tuple[str, dict[str, Any]]:
         measured |= {f"{kind}{task}": round(mean, 2) for task, mean in means.items()}
         measured[f"{kind}mean"] = round(statistics.mean(means.values()), 2)
     measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
-    measured["command"] = f"nextword transfer {name} --from RUN --data TASK --seeds {measured['seeds']}"
+    what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
+    measured["command"] = f"nextword transfer {name}{what} --seeds {measured['seeds']}"
     return name, _written_down(name, measured, kept)
 
 
 def _settings(name: str, folder: Path) -> dict[str, Any]:
-    """What a folder of transfers, one a seed, has set otherwise in [task] than the recipe that it names."""
+    """What a transfer, or a folder with one a seed, has set otherwise than the recipe that it names.
+
+    That is [task], as far as the data does not decide it, and [model] where the recipe has a network of its own.
+    """
+    from nextword.heads.settings import CHOSEN
+
+    usual, ran = _recipe(name), sorted((*folder.glob("recipe.toml"), *folder.glob("*/recipe.toml")))
+    if not usual or not ran:
+        return {}
+    tables = tomllib.loads(ran[0].read_text(encoding="utf-8"))
+    task, model = tables.get("task", {}), tables.get("model", {})
+    asked = {**CHOSEN, **usual.get("task", {})}
+    found = {key: task[key] for key, value in asked.items() if task.get(key, "") not in ("", value)}
+    if usual.get("tokenizer"):
+        own = usual.get("model", {})
+        found |= {key: value for key, value in model.items() if key not in FOUND_OUT and value != own.get(key)}
+    return {key: Path(value).name if isinstance(value, str) else value for key, value in found.items()}
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    """The tables of a recipe that comes along; of any other, none."""
     from nextword.recipe import RECIPES
 
-    files = [RECIPES / f"{name}.toml", *sorted(folder.glob("*/recipe.toml"))[:1]]
-    if len(files) < 2 or not files[0].is_file():
-        return {}
-    usual, ran = (tomllib.loads(path.read_text(encoding="utf-8")).get("task", {}) for path in files)
-    return {key: ran[key] for key, value in usual.items() if key in ran and ran[key] != value}
+    path = RECIPES / f"{name}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _short(key: str, value: Any) -> str:

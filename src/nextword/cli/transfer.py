@@ -96,6 +96,11 @@ def transfer(
     ):
         if not value:
             raise NextwordError(f"Say {what}. See `nextword transfer --help`.")
+    if features and not own.tokenizer:
+        raise NextwordError(
+            f"--features {features}: {recipe} fine-tunes the run that --from names, and reads no other besides. Only a "
+            "recipe with a tagger of its own does."
+        )
     changes = [*([f"model.contextual={features}"] if features else []), *(changes or ())]
     changes += [f"task.share={labels}"] if labels != 1 else []
     folder = out or _folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
@@ -242,9 +247,14 @@ class Watch(Watching):
         self.metrics, self.keeps = plan.settings.metrics, plan.recipe.phases[-1].keep
         if self.quiet:
             return
+        from nextword.transfer.run import number_of
+
         data, settings = plan.data, plan.settings
         what = _asked(settings)
-        counts = " · ".join(f"{len(some):,} {split}" for split, some in plan.examples.items())
+        sizes = {split: f"{len(some):,}" for split, some in plan.examples.items()}
+        if settings.share < 1:
+            sizes["train"] = f"{number_of(len(plan.examples['train']), settings.share):,} of {sizes['train']}"
+        counts = " · ".join(f"{size} {split}" for split, size in sizes.items())
         err.print(f"[bold]{escape(data.name)}[/]: {what} · {counts}", soft_wrap=True)
         shares = list(data.balance.items())
         if shares:

@@ -113,20 +113,23 @@ def read_tagged(
     tags: list[str] = []
     places: list[int] = []
     width = at = 0
+    marked = False  # a sentence began with #, as comments do
     for number, cells in _rows(name, _lines(path, split) if source is None else source, universal):
         if cells is None:
             if words:
                 found.append(TaggedSentence(tuple(words), tuple(tags), tuple(places)))
                 words, tags, places = [], [], []
             continue
+        marked = marked or (not words and cells[0].startswith("#"))
         if not width:
             width = len(cells)
             if width > 1 or not bare:
                 at = _column(name, number, cells, column, names)
         if len(cells) != width:
+            remark = " If lines with # are comments, remove them: here they are read as words." if marked else ""
             raise NextwordError(
                 f"{name}, line {number} has {len(cells)} columns, and the lines before it have {width}: "
-                f"{' '.join(cells)[:60]!r}. Mend that line."
+                f"{' '.join(cells)[:60]!r}. Mend that line.{remark}"
             )
         word = cells[1] if universal else cells[0]
         if not word or (at and not cells[at]):
@@ -171,12 +174,15 @@ def _rows(name: str, source: Iterable[str], universal: bool) -> Iterator[tuple[i
 def is_columns(name: str, source: Sequence[str]) -> bool:
     """Whether these are lines of a word and its tags, and not plain text: by the name, or by the look of them.
 
-    Plain text has lines of different lengths; columns are as many on each line, with empty lines between sentences.
+    Plain text has lines of different lengths; columns are as many on each line, with empty lines between sentences, or
+    tags of spans at the end of every line.
     """
     if name.lower().endswith(ENDINGS):
         return True
-    widths = {len(line.split("\t") if "\t" in line else line.split()) for line in source if line.strip()}
-    return len(widths) == 1 and widths != {1} and sum(map(bool, map(str.strip, source))) > 2 and "\n" in source[:-1]
+    rows = [line.split("\t") if "\t" in line else line.split() for line in source if line.strip()]
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) == 1 or len(rows) < 3:
+        return False
+    return "\n" in source[:-1] or has_spans({row[-1].strip() for row in rows})
 
 
 def _column(name: str, number: int, cells: list[str], asked: str, names: tuple[str, ...]) -> int:
@@ -233,8 +239,8 @@ def scheme_of(splits: Mapping[str, TaggedText]) -> str:
         failed[scheme], reached[scheme] = problem, fitted
     likeliest = max(SCHEMES, key=lambda scheme: reached[scheme])
     raise NextwordError(
-        f"{failed[likeliest]} The tags fit none of {', '.join(SCHEMES)}, and {likeliest} up to there. Mend that line, "
-        "or write all splits in one scheme."
+        f"{failed[likeliest]} Up to there the tags are {likeliest}, and as a whole they fit none of "
+        f"{', '.join(SCHEMES)}. Mend that line, or write all splits in one scheme."
     )
 
 

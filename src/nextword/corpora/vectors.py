@@ -67,7 +67,10 @@ class Vectors:
             raise NextwordError(f"k = {k}: ask for at least one word.")
         asked = [self.place(word) for word in weights]
         wanted = np.array(list(weights.values()), np.float32) @ self.unit[asked]
-        cosines = self.unit @ (wanted / max(float(np.linalg.norm(wanted)), 1e-12))
+        length = float(np.linalg.norm(wanted))
+        if length < 1e-6:
+            raise NextwordError(f"{' and '.join(weights)}: these vectors add up to nothing; nothing is near to that.")
+        cosines = self.unit @ (wanted / length)
         cosines[asked] = -np.inf
         k = min(k, len(self) - len(set(asked)))
         best = np.argpartition(-cosines, k - 1)[:k] if k else np.zeros(0, np.int64)
@@ -203,7 +206,7 @@ def _opened(path: Path) -> tuple[int, Iterator[tuple[int, str]]]:
     number, first = next(source, (0, ""))
     head = first.split()
     if len(head) == 2 and all(part.isdigit() for part in head):
-        return _positive(path, int(head[1])), _not_empty(source)
+        return _positive(path, int(head[1])), _whole(path, int(head[0]), _not_empty(source))
     width = len(head) - 1
     while width > 1 and not all(map(_is_number, head[-width:])):  # a word of several parts
         width -= 1
@@ -224,6 +227,19 @@ def _positive(path: Path, width: int) -> int:
     if width < 1:
         raise NextwordError(f"{path}, line 1 says that vectors have {width} numbers. Expected at least one.")
     return width
+
+
+def _whole(path: Path, said: int, rows: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines, of which there are to be as many as the first one says."""
+    count = 0
+    for row in rows:
+        count += 1
+        yield row
+    if count < said:
+        raise NextwordError(
+            f"{path}, line 1 says that there are {said:,} words, and only {count:,} follow: the rest is missing. Copy "
+            "the file again."
+        )
 
 
 def _not_empty(source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:

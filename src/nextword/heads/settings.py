@@ -92,6 +92,10 @@ class Settings:
         return odds / odds.sum(-1, keepdims=True)
 
 
+DECIDED = [f.name for f in fields(Settings)].index("changes")  # from there on a run's data and command decide
+CHOSEN: Mapping[str, Any] = {f.name: f.default for f in fields(Settings)[:DECIDED]}  # what a recipe may say
+
+
 def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     known = [f.name for f in fields(Settings)]
     for key in table:
@@ -114,5 +118,8 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
             there = ", ".join((*METRICS, *OF_TAGS))
             raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {there}.")
     if isinstance(found.share, bool) or not isinstance(found.share, (int, float)) or not 0 < found.share <= 1:
-        raise NextwordError(f"{where}: [task] share = {found.share!r} is a share of the training examples: 0.1, or 1.")
+        raise NextwordError(
+            f"{where}: [task] share (--labels) = {found.share!r}; expected a share of the training examples, above 0 "
+            "and at most 1, as 0.1."
+        )
     return found

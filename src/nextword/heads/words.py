@@ -25,7 +25,12 @@ _SPACE = re.compile(r"\s")
 
 
 def joined(words: Sequence[str]) -> str:
-    return " ".join(_SPACE.sub("_", word) for word in words)
+    return " ".join(map(unbroken, words))
+
+
+def unbroken(word: str) -> str:
+    """One word of a text, whatever was written as one: 10 000 is 10_000."""
+    return _SPACE.sub("_", word)
 
 
 def sentences(

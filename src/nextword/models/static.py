@@ -69,9 +69,14 @@ def word_table(network: Any, tokenizer: Tokenizer, name: str = "") -> Vectors:
     if table is None and isinstance(getattr(network, "embedding", None), nn.Embedding):
         table = network.embedding.weight
     if not isinstance(table, Tensor) or tokenizer.kind not in WHOLE:
-        what = f"reads {tokenizer.kind} tokens" if tokenizer.kind not in WHOLE else "has no table of words"
+        run = name or type(network).__name__
+        if tokenizer.kind in WHOLE:
+            raise Unsupported(
+                f"{run} has no table with a vector for each word. Those that it gives words in a text are had with "
+                "`nextword embed RUN FILE --words`."
+            )
         raise Unsupported(
-            f"{name or type(network).__name__} {what}: it has no vector for each word. Use a run whose tokenizer is of "
+            f"{run} reads {tokenizer.kind} tokens: it has no vector for each word. Use a run whose tokenizer is of "
             f"kind {' or '.join(WHOLE)}, or a file of vectors."
         )
     matrix = table.detach().float().cpu().numpy()

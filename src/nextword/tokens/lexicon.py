@@ -134,7 +134,7 @@ class Lexicon:
 
     def parts(self, text: str) -> list[str]:
         """The words of a plain text, punctuation and clitics apart, whether tokens are whole runs or not."""
-        return [part for run in text.split() for part in split(run, self._ids, self.lower)]
+        return [part for run in text.split() for part in split(run, self._ids, self.lower, self.hyphens)]
 
     def decode(self, ids: Iterable[int]) -> str:
         return join(self, ids)

@@ -81,7 +81,12 @@ def shared_out(examples: Any, share: float, seed: int) -> Any:
     if hasattr(examples, "each_part"):
         return examples.each_part(lambda part: shared_out(part, share, seed))
     drawn = np.random.default_rng([seed, len(examples)]).permutation(len(examples))
-    return examples.take(np.sort(drawn[: max(1, round(share * len(examples)))]))
+    return examples.take(np.sort(drawn[: number_of(len(examples), share)]))
+
+
+def number_of(examples: int, share: float) -> int:
+    """How many a share of them is: one at least."""
+    return max(1, round(share * examples))
 
 
 def _finish(

@@ -99,7 +99,8 @@ def _held_out(splits: Mapping[str, TaggedText]) -> tuple[dict[str, TaggedText], 
     held = set(held_out(Rows([" ".join(one.words) for one in text.sentences]), by_class=False))
     if not held or len(held) == len(text):
         raise NextwordError(
-            f"{text.name} has {len(text)} sentences, too few to hold some out. Give a dev file beside it, or more."
+            f"{text.name} is too short to hold sentences out: it has {len(text)}. Give more of them, or a folder with "
+            "a train and a dev file."
         )
     rest, chosen = ([one for i, one in enumerate(text.sentences) if (i in held) == wanted] for wanted in (False, True))
     note = f"no dev split: {len(held):,} sentences of {len(text):,} are held out, the same ones each time"

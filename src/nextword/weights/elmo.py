@@ -113,8 +113,8 @@ def settings_of(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def fill(network: Any, path: Path) -> None:
-    """Their weights into a network of theirs sizes. A tensor that is missing or of another shape is named."""
-    with _hdf5().File(path, "r") if _is_hdf5(path) else _no_hdf5(path) as file:
+    """Their weights into a network of their sizes. A tensor that is missing or of another shape is named."""
+    with _opened(path) as file:
         wrong: list[str] = []
 
         def get(name: str, *shape: int) -> Tensor:
@@ -333,13 +333,11 @@ def _recipe(settings: Mapping[str, Any], tokenizer: Words, name: str) -> Recipe:
     return from_tables(tables, name)
 
 
-def _is_hdf5(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(8) == b"\x89HDF\r\n\x1a\n"
-
-
-def _no_hdf5(path: Path) -> Any:
-    raise NextwordError(f"{path} is no HDF5 file: it does not begin as one. Copy it again, whole.")
+def _opened(path: Path) -> Any:
+    try:
+        return _hdf5().File(path, "r")
+    except OSError as problem:  # no such file, or one that was cut
+        raise NextwordError(f"{path} is no HDF5 file, or not all of one ({problem}). Copy it again, whole.") from None
 
 
 def _hdf5() -> Any:

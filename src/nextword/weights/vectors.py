@@ -20,7 +20,7 @@ import torch
 from nextword.checkpoint import RunFolder, checksum
 from nextword.contract import NextwordError
 from nextword.corpora.vectors import Vectors, has_vectors, read_vectors
-from nextword.models import count_parameters, model_class
+from nextword.models import model_class
 from nextword.models.static import word_table
 from nextword.ngrams.compressed import written
 from nextword.recipe import from_tables
@@ -87,7 +87,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     found = open_run(source, _has_words)
     vectors = word_table(found.network, found.tokenizer, str(source))
     write_vectors(target, vectors, header, int(said), progress)
-    facts = {"words": len(vectors), **shapes(count_parameters(found.network), found.recipe, found.tokenizer)}
+    facts = {"words": len(vectors), "width": vectors.width}
     use = f"nextword embed {target} --nearest {_example(vectors.words)}"
     return Made(target, NAMES[header], target.stat().st_size, facts, use)
 

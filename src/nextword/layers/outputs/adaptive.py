@@ -46,7 +46,7 @@ class Adaptive(Prepared):
         if bad or given != sorted(set(given)):
             raise NextwordError(
                 f"cutoffs = {given}: expected ranks that rise, above 0 and below the {size} words there are, "
-                f"for example [{max(1, size // 20)}, {max(2, size // 5)}]."
+                f"for example model.readout.cutoffs=[{max(1, size // 20)},{max(2, size // 5)}]."
             )
         if divide < 1:
             raise NextwordError(f"divide = {divide}: it says how many times narrower the next cluster is, at least 1.")
