@@ -15,11 +15,12 @@ import torch
 
 from nextword.contract import NextwordError
 from nextword.corpora import open_corpus
+from nextword.embedding import Unseen
 from nextword.studies import STUDIES, find_study, probing, probing_numbers
 from nextword.studies import apart as pool
 from nextword.studies.probes import CASE, TAGS
 from nextword.studies.probing_numbers import COMMON, EMBEDDING, LAST, OTHER, drawn, summed, told
-from nextword.studies.probing_words import SENSES, Answers, Asked, Pieces, Question
+from nextword.studies.probing_words import SENSES, Answers, Asked, Pieces, Question, pieces, vectors
 from nextword.studies.small_transformers import Size, text_of
 from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, command, run, verdict
 from nextword.studies.writing import write
@@ -226,12 +227,40 @@ def test_a_run_is_probed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert f"the run {name}" in conditions["data"]
 
 
+@pytest.mark.usefixtures("small")
+def test_a_run_that_reads_letters_is_probed_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that it has no id for differ by their letters: "list1" and "list2" are not one unknown word."""
+    from nextword.language_model import of_network
+    from nextword.models.elmo import ELMo, ELMoConfig
+    from nextword.tokens import vocabulary
+    from nextword.tokens.lexicon import Lexicon
+
+    torch.manual_seed(0)
+    tokenizer = Lexicon(["the", "hard"], lower=False)
+    letters = {"filters": [[1, 8], [2, 8]], "characters": 4, "highway": 1, "longest": 12}
+    network = ELMo(ELMoConfig(width=8, cells=8, characters=letters), vocabulary(tokenizer, spellings=True)).eval()
+    model: Any = of_network(network, tokenizer)
+    monkeypatch.setattr(probing, "load", lambda run: model)
+    tables, conditions = probing.measure(Settings(quick=True, data="python", run="runs/elmo"), lambda a, b: None)
+    assert tables["layers"].column("layer") == [0, 1, 2]
+    assert tables["halves"].column("network") == ["elmo"]  # layer 1 against layer 2
+    assert "words, each by its letters" in conditions["data"]
+    words = [["The", "list1", "list2"], ["The", "list3", "The"]]
+    unseen = Unseen(network, tokenizer)
+    given = pieces([(w, ["a"] * 3) for w in words], {"a": 0}, tokenizer, 64, unseen)
+    assert [len(window) for window in given.windows] == [3, 3]
+    found = vectors(network, given, [0, 2], unseen=unseen)
+    for i, layer in enumerate((0, 2)):
+        expected = torch.cat([one.vectors for one in model.embed_words(words, layer)])
+        torch.testing.assert_close(found[i], expected)
+
+
 def test_a_run_is_given_only_to_studies_that_take_one() -> None:
     settings = Settings(run="runs/a b")
     assert settings.seeds == (0,)
     assert command("probing", settings) == "nextword look probing --seeds 1 --seed 0 --run 'runs/a b'"
     for name in STUDIES:
-        if name not in ("probing", "beam-size"):
+        if name not in ("probing", "beam-size", "word-senses"):
             with pytest.raises(NextwordError, match="trains its own"):
                 run(name, find_study(name), settings)
 

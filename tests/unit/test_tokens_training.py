@@ -14,6 +14,8 @@ TEXTS = ["the cat sat on the mat and the dog sat on the log\n", "naïve cafés, 
 KINDS = ["bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"]
 SIZE = {"bpe": {"size": 280}, "classic-bpe": {"size": 100}, "wordpiece": {"size": 100}, "unigram": {"size": 100}}
 
+UNKNOWN = {"classic-bpe": "<unk>", "wordpiece": "[UNK]"}
+
 
 def spec(kind):
     return {"kind": kind, **SIZE.get(kind, {})}
@@ -72,6 +74,18 @@ def test_many_characters_do_not_crowd_out_the_pieces():
         tokenizer = train_tokenizer({"kind": kind, "size": 120}, texts)
         assert len(tokenizer) <= 120
         assert len(tokenizer.encode("the the")) == 2
+
+
+@pytest.mark.parametrize("kind", ["classic-bpe", "wordpiece"])
+def test_a_script_whose_characters_are_words_fills_the_vocabulary(kind):
+    """There is nothing to merge, so what a quarter of the size leaves free is for more characters, commonest first."""
+    texts = ["".join(chr(0x4E00 + i) * (300 - i) for i in range(300))]
+    tokenizer = train_tokenizer({"kind": kind, "size": 200}, texts)
+    assert len(tokenizer) == 200
+    known = [tokenizer.encode(chr(0x4E00 + i)).ids[0] != tokenizer.special[UNKNOWN[kind]] for i in range(300)]
+    assert known == sorted(known, reverse=True)
+    assert sum(known) > 130
+    assert len(train_tokenizer({"kind": kind, "size": 2000}, texts)) < 1000  # and no more than there are
 
 
 @pytest.mark.slow

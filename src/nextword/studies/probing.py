@@ -13,7 +13,8 @@ that was chosen because it came out best there would come out best by chance.
     senses:            layer chosen for them  −  layer chosen for tags     > 0 ?
 
 The networks are small ones that this study trains itself, or a run: --run RUN. Small ones know little of senses, and
-what they show is no more than that.
+what they show is no more than that. Of a run that reads letters (ELMo) a word is a word, any of them; of another it is
+the mean of its pieces.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 
 from nextword.contract import Unsupported
 from nextword.corpora import Corpus
+from nextword.embedding import Unseen
 from nextword.language_model import load
 from nextword.studies.apart import spread
 from nextword.studies.measures import above
@@ -170,7 +172,8 @@ def _given(
         )
     network = model.network
     room = min(LONGEST, model.room, (getattr(network.config, "window", 0) or LONGEST) - len(frame_of(network, []).ids))
-    questions = [asked(question, model.tokenizer, room) for question in asks]
+    unseen = Unseen(network, model.tokenizer)
+    questions = [asked(question, model.tokenizer, room, unseen) for question in asks]
     total = sum(len(goes(network, q)) * len(part.windows) for q in questions for part in (q.train, q.valid, q.test))
     done = 0
 
@@ -180,14 +183,14 @@ def _given(
         progress(done, total)
 
     name = Path(settings.run).resolve().name
-    found = {name: [[answers(network, question, read) for question in questions]]}
+    found = {name: [[answers(network, question, read, unseen) for question in questions]]}
     return (
         found,
         questions,
         {
             "data": f"the run {name}: {type(network).__name__}, {model.parameters:,} parameters, "
             f"{len(network.widths) - 1} layer(s), the last of width {network.widths[-1]}; read in windows of at most "
-            f"{room} pieces"
+            f"{room} {'words, each by its letters' if unseen.spells else 'pieces'}"
         },
     )
 

@@ -4,6 +4,8 @@
     pieces   to   de ##feat him   and   that  ' s   hard   to   do       the mean of a word's pieces is its vector
     labels   ·       ·       ·     ·     ·      ·   HARD1  ·    ·        a sense, or a part of speech for every word
 
+A network that reads letters gets every word whole, those it never saw by their spelling (`Unseen` of embedding.py).
+
 A probe is trained for every question and layer. How strongly its weights are held back is chosen on the text that the
 layers are chosen by, for each layer anew, so that none is at a disadvantage for having larger or rarer features.
 """
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from nextword.contract import Framed, Infilling, Tokenizer
 from nextword.corpora.decoding import lines
-from nextword.embedding import batches, framed
+from nextword.embedding import Unseen, batches, framed
 from nextword.models.frames import collate
 from nextword.studies.probes import TAGS, Labelled, fitted, tagged, treebank
 from nextword.studies.senses import place, senses, shared_out
@@ -125,33 +127,45 @@ class Asked:
     test: Pieces
 
 
-def asked(question: Question, tokenizer: Tokenizer, room: int) -> Asked:
+def asked(question: Question, tokenizer: Tokenizer, room: int, unseen: Unseen | None = None) -> Asked:
     classes = sorted({label for _, label in _pairs(question.train)}, key=str)
     number = {label: i for i, label in enumerate(classes)}
-    parts = (pieces(part, number, tokenizer, room) for part in question[2:])
+    parts = (pieces(part, number, tokenizer, room, unseen) for part in question[2:])
     return Asked(question.task, question.word, len(classes), *parts)
 
 
-def pieces(found: Sequence[Labelled], number: dict[Any, int], tokenizer: Tokenizer, room: int) -> Pieces:
+def pieces(
+    found: Sequence[Labelled], number: dict[Any, int], tokenizer: Tokenizer, room: int, unseen: Unseen | None = None
+) -> Pieces:
     """Windows of at most `room` pieces. A label that was not learnt is asked nevertheless, and always missed: −1."""
     windows: list[np.ndarray] = []
     words: list[np.ndarray] = []
     labels: list[int] = []
     units: list[int] = []
-    for unit, (encoding, (_, given)) in enumerate(
-        zip(tokenizer.encode_batch([" ".join(w) for w, _ in found]), found, strict=True)
-    ):
+    split = split_up([w for w, _ in found], tokenizer, unseen)
+    for unit, ((ids, places), (_, given)) in enumerate(zip(split, found, strict=True)):
         wanted = [i for i, label in enumerate(given) if label is not None]
-        for here in cut(encoding.words, wanted, room):
+        for here in cut(places, wanted, room):
             of = np.full(here.stop - here.start, -1)
-            for word in np.intersect1d(encoding.words[here], wanted):
-                of[encoding.words[here] == word] = len(labels)
+            for word in np.intersect1d(places[here], wanted):
+                of[places[here] == word] = len(labels)
                 labels.append(number.get(given[word], -1))
                 units.append(unit)
             if (of >= 0).any():
-                windows.append(np.asarray(encoding.ids[here], np.int64))
+                windows.append(np.asarray(ids[here], np.int64))
                 words.append(of)
     return Pieces(windows, words, np.array(labels, np.int64), np.array(units, np.int64))
+
+
+def split_up(
+    found: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: Unseen | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The ids of each sentence, and which of its words each belongs to. Who reads letters has an id for any word."""
+    if unseen is not None and unseen.spells:
+        yield from ((unseen.of_words(words), np.arange(len(words))) for words in found)
+    else:
+        encodings = tokenizer.encode_batch([" ".join(words) for words in found])
+        yield from ((encoding.ids, encoding.words) for encoding in encodings)
 
 
 def cut(words: np.ndarray, wanted: Sequence[int], room: int) -> list[slice]:
@@ -182,7 +196,7 @@ class Answers(NamedTuple):
 
 def frame_of(network: Any, ids: Sequence[int] | np.ndarray) -> Framed:
     """As the network knows texts: from left to right after the token that begins them, otherwise in its own frame."""
-    if isinstance(network, Infilling):
+    if isinstance(network, Infilling) or getattr(network, "two_sided", False):
         return framed(network, ids)
     read = np.array([network.vocabulary.begin, *ids], np.int64)
     return Framed(read, len(read) - 1, parts=((1, len(read)),))
@@ -190,7 +204,11 @@ def frame_of(network: Any, ids: Sequence[int] | np.ndarray) -> Framed:
 
 @torch.no_grad()
 def vectors(
-    network: Any, given: Pieces, layers: Sequence[int], read: Callable[[int], None] = lambda windows: None
+    network: Any,
+    given: Pieces,
+    layers: Sequence[int],
+    read: Callable[[int], None] = lambda windows: None,
+    unseen: Unseen | None = None,
 ) -> list[Tensor]:
     """Of each of these layers the vectors (N, D) of the labelled words: the mean of their pieces."""
     found = [torch.zeros(len(given), network.widths[layer]) for layer in layers]
@@ -204,7 +222,7 @@ def vectors(
             of[row, slice(*frame.parts[0])] = given.words[i]
         there = torch.from_numpy(of >= 0)
         which = torch.from_numpy(of[of >= 0])
-        outputs = network.encode(inputs)[0]
+        outputs = network.encode(inputs if unseen is None else unseen.spelled(inputs))[0]
         for part, layer in zip(found, layers, strict=True):
             part.index_add_(0, which, outputs[layer].cpu().float()[there])
         read(len(batch))
@@ -217,12 +235,17 @@ def goes(network: Any, question: Asked) -> list[list[int]]:
     return list(batches(iter(range(len(network.widths))), ROOM, lambda i: 4 * words * network.widths[i]))
 
 
-def answers(network: Any, question: Asked, read: Callable[[int], None] = lambda windows: None) -> Answers:
+def answers(
+    network: Any,
+    question: Asked,
+    read: Callable[[int], None] = lambda windows: None,
+    unseen: Unseen | None = None,
+) -> Answers:
     """Probes of all layers."""
     valid, test = [], []
     for layers in goes(network, question):
         train, *held = (
-            vectors(network, part, layers, read) for part in (question.train, question.valid, question.test)
+            vectors(network, part, layers, read, unseen) for part in (question.train, question.valid, question.test)
         )
         for x, *both in zip(train, *held, strict=True):
             hits = probe(x, question, both)

@@ -222,13 +222,16 @@ def unhidden(batch: Batch) -> Tensor:
 # ------------------------------------------------------------------------------------------------ intervals
 
 
-def certain(values: np.ndarray | Sequence[Sequence[float]]) -> list[float]:
+def certain(values: np.ndarray | Sequence[Sequence[float]], alone: bool = False) -> list[float]:
     """(seeds, units of text) → their mean, and the wider of two 95 % intervals: over seeds, and over the text.
 
-    Over seeds it is Student's t; over the text, a bootstrap of the units' means. A single seed has no interval.
+    Over seeds it is Student's t; over the text, a bootstrap of the units' means. A single seed has no interval, unless
+    the network is one that was given (`alone`), so that nothing but the text is a draw.
     """
     found = np.asarray(values, dtype=float)
     by_seed = found.mean(1)
+    if alone and len(by_seed) == 1:
+        return [float(by_seed[0]), *resampled(found[0])]
     return widest(float(by_seed.mean()), by_seed, resampled(found.mean(0)))
 
 

@@ -7,44 +7,48 @@ What a word means in a place is rarely written down. So words are made whose mea
     he drew his BREAD/SWORD and went out                meant: sword
 
     skip-gram   a table: one vector for BREAD/SWORD, whatever stands around it
-    BERT        a small one: its input, which is a table too, and its layers, which look at the neighbours
+    ELMo        a small one: its input, which knows the letters, and its layers, which read what stands around
 
 Every vector is asked what is meant by the simplest means: which of two means, of the places of either meaning in the
 text that was learnt from, it is nearer to. Who cannot tell says the commoner meaning. This works in any language that
-the tokenizer cuts into words, Chinese by its characters.
+can be cut into words, Chinese by its characters. Where the text is English and Senseval-2 on the machine, real senses
+are asked for, too (word_senses_real.py).
+
+With --run RUN a network is asked that was trained before. It reads the first word of a made one in both meanings, and
+never learnt them as one word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Inputs, Tokenizer
-from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.contexts import Negatives
 from nextword.studies.apart import spread
-from nextword.studies.measures import above, over_seeds
-from nextword.studies.small_transformers import (
-    INTERVALS,
-    Size,
-    Text,
-    certain,
-    encoder,
-    learn,
-    ranged,
-    sentences,
-    some,
-    text_of,
-    unhidden,
+from nextword.studies.measures import above, below, over_seeds
+from nextword.studies.senses import ABSENT
+from nextword.studies.small_elmo import (
+    CELLS,
+    ENGLISH,
+    PASSES,
+    STATIC,
+    WIDTH,
+    Place,
+    Read,
+    Words,
+    language,
+    opened,
+    reader,
+    unit,
+    words_of,
 )
+from nextword.studies.small_transformers import INTERVALS, Size, certain, ranged
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import corpus_for, enough
 from nextword.studies.word_senses_figure import draw
+from nextword.studies.word_senses_real import Real, alike, commonest, examples, labelled, repeated, told_senses
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 CLAIM = Claim(
@@ -52,23 +56,22 @@ CLAIM = Claim(
     "another meaning.",
     "Peters et al. 2018, sections 1 and 5.3; lecture notes on ELMo: word2vec gives both 画 of 画画 the same vector",
 )
-STATIC, INPUT = "skip-gram", "BERT, input"
-PIECES = 2000
-FULL = Size(layers=2, steps=2500, rate=3e-3)
-QUICK = Size(layers=1, width=64, heads=4, rows=32, steps=400, rate=4e-3)
+TAKES_RUN = True  # --run
+PIECES = 4000  # words that have ids
+FULL = Size(width=64, layers=2, rows=64, length=20, steps=400, rate=6e-3)
+QUICK = Size(width=32, layers=2, rows=32, length=16, steps=150, rate=8e-3)
 PAIRS, COMMONEST = 16, 60  # made words; and so many of the commonest words are not taken, for they mean little
-SHOWN = 400_000  # tokens of the training text whose places the two means are made of
+KNOWN, ASKED = 100, 60  # places of each meaning of a made word, at most
+SENSES = (300, 150)  # places of each word of Senseval-2, known and asked
 LEAST = 400  # held-out places
-PASSES, RATE, WIDTH = 5, 0.05, 64  # of skip-gram
 SAME = 1e-9  # cosines that differ by less are equal
+COMMON = "the commonest sense"
 
 
 class Places(NamedTuple):
-    """Where a made word stands in rows of a text, and which of its two words stood there."""
+    """Where a made word stands, and which of its two words stood there."""
 
-    rows: np.ndarray  # (n, length) ids, as they are read
-    padding: np.ndarray  # (n, length)
-    at: np.ndarray  # (n,)
+    where: list[Place]
     pair: np.ndarray  # (n,)
     meant: np.ndarray  # (n,) 0 or 1
 
@@ -76,101 +79,50 @@ class Places(NamedTuple):
 # ------------------------------------------------------------------------------------------------ made words
 
 
-def pairs_of(text: Text, tokenizer: Tokenizer) -> np.ndarray:
-    """(pairs, 2) ids of whole words of like frequency, the commonest left out."""
-    counts = np.bincount(text.train.ids, minlength=len(tokenizer))
-    whole = [id for id in np.argsort(-counts, kind="stable").tolist() if counts[id] and _whole(tokenizer, id)]
-    chosen = np.array(whole[COMMONEST : COMMONEST + 2 * PAIRS])
-    return chosen[: len(chosen) // 2 * 2].reshape(-1, 2)
+def pairs_of(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Words of like frequency, the commonest left out."""
+    order = sorted(counts, key=lambda word: (-counts[word], word))
+    words = [word for word in order if word.isalpha() and (len(word) > 2 or not word.isascii())]
+    chosen = words[COMMONEST : COMMONEST + 2 * PAIRS]
+    return list(zip(chosen[::2], chosen[1::2], strict=False))
 
 
-def _whole(tokenizer: Tokenizer, id: int) -> bool:
-    """A word, or a Chinese character; not the end of a word, nor a mark."""
-    piece = tokenizer.piece(id).decode("utf-8", "replace")
-    word = piece.strip()
-    if id in tokenizer.special.values() or not word.isalpha():
-        return False
-    return "\u4e00" <= word <= "\u9fff" or (piece.startswith(" ") and len(word) > 2)
-
-
-def merged(stream: Stream, pairs: np.ndarray) -> Stream:
+def merged(found: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
     """The text with the first word of each pair wherever either stood."""
-    ids = np.array(stream.ids)
-    for first, second in pairs.tolist():
-        ids[ids == second] = first
-    return replace(stream, ids=ids)
+    instead = {second: first for first, second in pairs}
+    return [[instead.get(word, word) for word in words] for words in found]
 
 
-def places(stream: Stream, size: Size, text: Text, pairs: np.ndarray) -> Places:
-    """Every place of a made word, in rows of whole sentences."""
-    rows, there = [], []
-    for batch in sentences(size, text.vocabulary).held_out(stream):
-        assert batch.inputs.padding is not None
-        rows.append(unhidden(batch).numpy())
-        there.append(batch.inputs.padding.numpy())
-    ids, padding = np.concatenate(rows), np.concatenate(there)
-    row, at = np.nonzero(padding & np.isin(ids, pairs))
-    found = ids[row, at]
-    pair, meant = np.nonzero(found[:, None, None] == pairs[None])[1:]
-    read = ids.copy()
-    for first, second in pairs.tolist():
-        read[read == second] = first
-    return Places(read[row], padding[row], at, pair, meant)
+def places(found: Sequence[list[str]], pairs: Sequence[tuple[str, str]], most: int) -> Places:
+    """Places of made words, in sentences drawn at random once and for all: at most so many of each meaning."""
+    number = {word: (pair, meant) for pair, both in enumerate(pairs) for meant, word in enumerate(both)}
+    left = dict.fromkeys(number, most)
+    where: list[Place] = []
+    which: list[tuple[int, int]] = []
+    for i in np.random.default_rng(0).permutation(len(found)):
+        (read,) = merged([found[i]], pairs)
+        for at, word in enumerate(found[i]):
+            if left.get(word, 0) > 0:
+                left[word] -= 1
+                where.append(Place(read, at))
+                which.append(number[word])
+    pair, meant = np.array(which, np.int64).reshape(-1, 2).T
+    return Places(where, pair, meant)
 
 
-# ------------------------------------------------------------------------------------------------ one run
-
-Vectors = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the places known (n, D), of those asked (m, D)
-
-
-def static(seed: int, text: Text, known: Places, asked: Places) -> Vectors:
-    torch.manual_seed(seed)
-    network = Word2Vec(Word2VecConfig(width=WIDTH), text.vocabulary)
-    objective = Negatives({"kind": "contexts", "words": 8192}, text.vocabulary)
-    optimizer = torch.optim.SGD(network.parameters(), RATE)
-    steps, batches = PASSES * objective.per_epoch(text.train), objective.batches(text.train, seed, 0)
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = RATE * (1 - step / steps)
-        network.learn(next(batches), optimizer)
-    table = network.vectors.numpy()
-    of_known, of_asked = (table[p.rows[np.arange(len(p.at)), p.at]] for p in (known, asked))
-    return {STATIC: (of_known, of_asked)}
-
-
-def contextual(seed: int, size: Size, text: Text, known: Places, asked: Places) -> Vectors:
-    """Each layer of a network that reads the row. Another network that has `encode` goes here in BERT's place."""
-    network = encoder(size, text.vocabulary, seed)
-    learn(network, sentences(size, text.vocabulary), text.train, seed, size)
-    names = [INPUT, *(f"BERT, layer {i}" for i in range(1, len(network.widths)))]
-    of_known, of_asked = (_layers(network, p) for p in (known, asked))
-    return dict(zip(names, zip(of_known, of_asked, strict=True), strict=True))
-
-
-@torch.no_grad()
-def _layers(network: Any, given: Places, at_once: int = 256) -> list[np.ndarray]:
-    parts: list[list[np.ndarray]] = []
-    for first in range(0, len(given.at), at_once):
-        here = slice(first, first + at_once)
-        rows, padding = torch.from_numpy(given.rows[here]), torch.from_numpy(given.padding[here])
-        layers, _ = network.encode(Inputs(rows, padding))
-        which = torch.arange(len(rows)), torch.from_numpy(given.at[here])
-        parts.append([layer[which].float().numpy() for layer in layers])
-    return [np.concatenate(layer) for layer in zip(*parts, strict=True)]
-
-
-def senses(seed: int, size: Size, text: Text, known: Places, asked: Places) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By name, of each pair: % of the places whose meaning is told, and how much nearer the same meaning is."""
-    found = {**static(seed, text, known, asked), **contextual(seed, size, text, known, asked)}
-    return {name: told(*vectors, known, asked) for name, vectors in found.items()}
+def _only(given: Places, pairs: Sequence[int]) -> Places:
+    kept = np.isin(given.pair, pairs)
+    return Places([p for p, k in zip(given.where, kept, strict=True) if k], given.pair[kept], given.meant[kept])
 
 
 def told(vectors: np.ndarray, others: np.ndarray, known: Places, asked: Places) -> tuple[np.ndarray, np.ndarray]:
+    """Of each pair: % of the places whose meaning is told, and how much nearer the same meaning is."""
     right, nearer = [], []
     for pair in np.unique(asked.pair):
         mine, theirs = known.pair == pair, asked.pair == pair
         meant = asked.meant[theirs]
-        means = [_unit(vectors[mine & (known.meant == k)].astype(np.float64)).mean(0) for k in (0, 1)]
-        cosines = _unit(others[theirs].astype(np.float64)) @ _unit(np.stack(means)).T  # (m, 2)
+        means = [unit(vectors[mine & (known.meant == k)]).mean(0) for k in (0, 1)]
+        cosines = unit(others[theirs]) @ unit(np.stack(means)).T  # (m, 2)
         apart = cosines[:, 1] - cosines[:, 0]
         apart[np.abs(apart) < SAME] = 0.0
         commoner = np.mean(known.meant[mine]) > 0.5
@@ -180,8 +132,31 @@ def told(vectors: np.ndarray, others: np.ndarray, known: Places, asked: Places) 
     return np.array(right), np.array(nearer)
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
-    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+# ------------------------------------------------------------------------------------------------ one run
+
+
+class Found(NamedTuple):
+    """What one seed's vectors say, by their names."""
+
+    made: dict[str, tuple[np.ndarray, np.ndarray]]
+    senses: dict[str, list[np.ndarray]]
+    twice: dict[str, np.ndarray]
+    examples: dict[str, np.ndarray]
+
+
+def looked(seed: int, size: Size, text: Words, run: str, known: Places, asked: Places, real: Real) -> Found:
+    read = reader(seed, size, text, PIECES, run)
+    return Found(
+        of_made(read, known, asked),
+        told_senses(read, real.senses),
+        alike(read, real.twice),
+        alike(read, real.examples),
+    )
+
+
+def of_made(read: Read, known: Places, asked: Places) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    of_known, of_asked = read(known.where), read(asked.where)
+    return {name: told(vectors, of_asked[name], known, asked) for name, vectors in of_known.items()}
 
 
 # ------------------------------------------------------------------------------------------------ measuring
@@ -189,62 +164,121 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
     corpus = corpus_for(settings.data)
+    if settings.run:
+        opened(settings.run)  # what is wrong with it is said at once
     size = QUICK if settings.quick else FULL
-    text, tokenizer = text_of(corpus, PIECES)
-    pairs = pairs_of(text, tokenizer)
-    known, asked = places(some(text.train, SHOWN), size, text, pairs), places(text.test, size, text, pairs)
+    text = words_of(corpus)
+    counts = text.counts()
+    pairs = pairs_of(counts)
+    known, asked = places(text.train, pairs, KNOWN), places(text.test, pairs, ASKED)
     both = [
         k for k in range(len(pairs)) if all(len(set(p.meant[p.pair == k].tolist())) == 2 for p in (known, asked))
     ]  # meanings that are seen and asked about
     known, asked = (_only(p, both) for p in (known, asked))
-    enough(len(asked.at), LEAST, "held-out places of words that were made of two", corpus)
-    read = replace(text, train=merged(text.train, pairs))
-    tasks: dict[Any, Any] = {seed: (senses, (seed, size, read, known, asked)) for seed in settings.seeds}
-    runs = spread(tasks, progress)
-    names = list(runs[settings.seeds[0]])
-    right = {name: np.stack([runs[seed][name][0] for seed in settings.seeds]) for name in names}
-    nearer = {name: np.stack([runs[seed][name][1] for seed in settings.seeds]) for name in names}
-    words = [" / ".join(tokenizer.piece(id).decode("utf-8", "replace").strip() for id in pairs[k]) for k in both]
-    return {
-        "vectors": _vectors(names, right, nearer),
-        "differences": _differences(names, right, nearer),
-        "words": _words(words, names, right, asked),
-    }, {
-        "data": f"{corpus.name} ({corpus.source}): {len(text.train):,} tokens to learn from; {len(both)} words made of "
-        f"two, {len(asked.at):,} held-out places; WordPiece of {len(tokenizer):,}",
-        "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; BERT of {size.built()}",
-        "training": size.said(),
-        "intervals": INTERVALS.replace("held-out text", "made words"),
+    enough(len(asked.where), LEAST, "held-out places of words that were made of two", corpus)
+    spoken = language(counts)
+    read = Words(merged(text.train, pairs), [])
+    common = set(sorted(counts, key=lambda word: (-counts[word], word))[:COMMONEST])
+    real = Real(
+        labelled(SENSES) if spoken == ENGLISH else [],
+        repeated(merged(text.test, pairs), common),
+        examples(spoken),
+    )
+    tasks: dict[Any, Any] = {
+        seed: (looked, (seed, size, read, settings.run, known, asked, real)) for seed in settings.seeds
+    }
+    runs = list(spread(tasks, progress).values())
+    words = [" / ".join(pairs[k]) for k in both]
+    tables = {**_made(runs, words, asked, bool(settings.run)), **_real(runs, real, bool(settings.run))}
+    name = Path(settings.run).resolve().name
+    total = sum(counts.values())
+    return tables, {
+        "data": f"{corpus.name} ({corpus.source}): {total:,} words to learn from, of which the commonest "
+        f"{PIECES - 2:,} have ids; {len(both)} words made of two, {len(asked.where):,} held-out places",
+        "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; "
+        + (
+            f"the run {name}, which reads the first word of each made word and never learnt them as one"
+            if name
+            else f"ELMo, {size.layers} layers of {CELLS * size.width} cells projected to {size.width}, words by their "
+            f"letters: {size.said()}"
+        ),
+        "intervals": (
+            "95 %, a bootstrap over made words and over contexts, in pairs"
+            if settings.run
+            else INTERVALS.replace("the held-out text", "made words or contexts")
+        ),
+        **({"no senses": ABSENT} if spoken == ENGLISH and not real.senses else {}),
     }
 
 
-def _only(given: Places, pairs: Sequence[int]) -> Places:
-    kept = np.isin(given.pair, pairs)
-    return Places(*(part[kept] for part in given))
-
-
-def _vectors(names: Sequence[str], right: Mapping[str, np.ndarray], nearer: Mapping[str, np.ndarray]) -> Table:
-    rows = [
-        (name, over_seeds(right[name].mean(1).tolist()), over_seeds(nearer[name].mean(1).tolist())) for name in names
-    ]
-    return Table("What a vector says of the meaning", ("vector", "right, %", "nearer"), tuple(rows))
-
-
-def _differences(names: Sequence[str], right: Mapping[str, np.ndarray], nearer: Mapping[str, np.ndarray]) -> Table:
-    rows = [
-        (name, certain(right[name] - right[STATIC]), certain(nearer[name] - nearer[STATIC]))
-        for name in names
-        if name != STATIC
-    ]
-    return Table(f"More than {STATIC}, mean and 95 % interval", ("vector", "right, %", "nearer"), tuple(rows))
-
-
-def _words(words: Sequence[str], names: Sequence[str], right: Mapping[str, np.ndarray], asked: Places) -> Table:
-    rows = [
+def _made(runs: Sequence[Found], words: Sequence[str], asked: Places, alone: bool) -> dict[str, Table]:
+    names = list(runs[0].made)
+    right, nearer = ({name: np.stack([run.made[name][i] for run in runs]) for name in names} for i in (0, 1))
+    levels = [(n, over_seeds(right[n].mean(1).tolist()), over_seeds(nearer[n].mean(1).tolist())) for n in names]
+    more = [(n, *(certain(part[n] - part[STATIC], alone) for part in (right, nearer))) for n in names[1:]]
+    by_word = [
         (word, int((asked.pair == pair).sum()), *(float(right[name][:, i].mean()) for name in names))
         for i, (word, pair) in enumerate(zip(words, np.unique(asked.pair), strict=True))
     ]
-    return Table("Right, %, by made word", ("word", "places", *names), tuple(rows), detailed=True)
+    columns = ("vector", "right, %", "nearer")
+    return {
+        "vectors": Table("What a vector says of the meaning of made words", columns, tuple(levels)),
+        "differences": Table(f"More than {STATIC}, mean and 95 % interval", columns, tuple(more)),
+        "words": Table("Right, %, by made word", ("word", "places", *names), tuple(by_word), detailed=True),
+    }
+
+
+def _real(runs: Sequence[Found], real: Real, alone: bool) -> dict[str, Table]:
+    tables: dict[str, Table] = {}
+    names = list(runs[0].made)
+    if real.senses:
+        usual = commonest(real.senses)
+        found = {
+            name: [np.stack(by_seed) for by_seed in zip(*(r.senses[name] for r in runs), strict=True)] for name in names
+        }
+        found[COMMON] = [np.repeat(one[None], len(runs), 0) for one in usual]  # word by word (seeds, contexts)
+        means = {name: np.stack([one.mean(1) for one in by_word], 1) for name, by_word in found.items()}
+        levels = [(n, over_seeds(m.mean(1).tolist()), *m.mean(0).tolist()) for n, m in means.items()]
+        whole = {
+            name: np.concatenate([_weighed(one, by_word) for one in by_word], 1) for name, by_word in found.items()
+        }
+        more = [
+            (n, certain(whole[n] - whole[STATIC], alone), certain(whole[n] - whole[COMMON], alone)) for n in names[1:]
+        ]
+        tables["senses"] = Table(
+            "Senses told by the nearest places that are known, Senseval-2",
+            ("vector", "right, %", *(one.word for one in real.senses)),
+            tuple(levels),
+        )
+        tables["sense differences"] = Table(
+            "Senses told, points above, mean and 95 % interval", ("vector", STATIC, COMMON), tuple(more)
+        )
+    if real.twice:
+        rows = [(n, certain(np.stack([r.twice[n] for r in runs]), alone)) for n in names]
+        title = f"A word twice in a sentence: cosine of its two vectors, {len(real.twice)} sentences"
+        tables["twice"] = Table(title, ("vector", "cosine"), tuple(rows))
+    if real.examples:
+        shown = [
+            (
+                a.words[a.at],
+                *(_marked(p) for p in (a, b)),
+                *(over_seeds([float(r.examples[n][i]) for r in runs]) for n in names),
+            )
+            for i, (a, b) in enumerate(real.examples)
+        ]
+        tables["examples"] = Table(
+            "Examples: cosine of a word's vectors here and there", ("word", "here", "there", *names), tuple(shown)
+        )
+    return tables
+
+
+def _weighed(one: np.ndarray, all_words: Sequence[np.ndarray]) -> np.ndarray:
+    """So that the mean over all contexts is the mean over words, however many contexts a word has."""
+    return one * (sum(other.shape[1] for other in all_words) / (len(all_words) * one.shape[1]))
+
+
+def _marked(place: Place) -> str:
+    return " ".join(f"*{word}*" if i == place.at else word for i, word in enumerate(place.words))
 
 
 # ------------------------------------------------------------------------------------------------ judging
@@ -252,14 +286,14 @@ def _words(words: Sequence[str], names: Sequence[str], right: Mapping[str, np.nd
 
 def judge(tables: Tables) -> list[Part]:
     levels, more = tables["vectors"], tables["differences"]
-    last = levels.column("vector")[-1]
+    input_name, last = levels.column("vector")[1], levels.column("vector")[-1]
     nearer, told_, most = (
         levels.cell("nearer", vector=STATIC),
         *(levels.cell("right, %", vector=v) for v in (STATIC, last)),
     )
-    gain, input_ = more.cell("right, %", vector=last), more.cell("right, %", vector=INPUT)
+    gain, input_ = more.cell("right, %", vector=last), more.cell("right, %", vector=input_name)
     moved = levels.cell("nearer", vector=last)
-    return [
+    parts = [
         Part(
             "A table gives the word the same vector in both meanings.",
             judged(nearer[1] == nearer[2] == 0),
@@ -268,18 +302,55 @@ def judge(tables: Tables) -> list[Part]:
             "in every seed" if nearer[1] == nearer[2] else f"{nearer[1]:.3f} to {nearer[2]:.3f}",
         ),
         Part(
-            "A network that reads the context tells the meanings apart.",
+            "A network that reads the context tells the meanings of made words apart.",
             judged(above(gain)),
             f"{last} is right in {most[0]:.1f} % of the places and nearer to its own meaning by {moved[0]:.3f}: "
             f"{abs(gain[0]):.1f} points {'more' if gain[0] > 0 else 'less'} than {STATIC}.",
             f"more by {ranged(gain, 1)}",
         ),
+    ]
+    if "senses" in tables:
+        parts += _of_senses(tables, last)
+    if "twice" in tables:
+        parts.append(_of_twice(tables["twice"], last))
+    parts.append(
         Part(
-            "It is the layers that do so, not the table that they read from.",
+            "It is the layers that do so, not what they read from.",
             judged(above(gain, input_[0])),
             f"The input of the same network is {abs(input_[0]):.1f} points {'above' if input_[0] > 0 else 'below'} "
             f"{STATIC}.",
             ranged(input_, 1),
             decides=False,
-        ),
-    ]  # fmt: skip
+        )
+    )
+    return parts
+
+
+def _of_senses(tables: Tables, last: str) -> list[Part]:
+    levels, more = tables["senses"], tables["sense differences"]
+    right = {name: levels.cell("right, %", vector=name)[0] for name in (STATIC, last, COMMON)}
+    parts = []
+    for rival in (STATIC, COMMON):
+        cell = more.cell(rival, vector=last)
+        than = f"{STATIC}, which knows the form of the word alone" if rival == STATIC else COMMON
+        parts.append(
+            Part(
+                f"What a person says a word means is told better by {last} than by {than}.",
+                judged(above(cell)),
+                f"Of the senses of Senseval-2, {last} tells {right[last]:.1f} %, {rival} {right[rival]:.1f} %.",
+                f"points more: {ranged(cell, 1)}",
+                decides=rival == STATIC,
+            )
+        )
+    return parts
+
+
+def _of_twice(table: Table, last: str) -> Part:
+    one, other = (table.cell("cosine", vector=name) for name in (STATIC, last))
+    return Part(
+        "Twice in a sentence, a word has one vector in the table and two in its context.",
+        judged(below(other, 1 - SAME) if one[0] > 1 - SAME else False),
+        f"The cosine of the two is {one[0]:.3f} for {STATIC} and {other[0]:.3f} for {last}.",
+        ranged(other),
+        decides=False,
+    )

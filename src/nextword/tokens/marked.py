@@ -48,7 +48,8 @@ def train_marked(
 ) -> dict[str, Any]:
     """The library's JSON after training; `marked` are a word's characters that carry a mark, as the mark makes them.
 
-    A quarter of the vocabulary at most is characters, each of which counts twice, with the mark and without it.
+    A quarter of the vocabulary at most is characters, each of which counts twice, with the mark and without it. Where
+    that leaves room because nothing is left to merge, as in Chinese, whose characters are words, more of them fill it.
     """
     characters: Counter[str] = Counter()
     for word, count in words.items():
@@ -72,7 +73,28 @@ def train_marked(
     library.pre_tokenizer, library.normalizer = pre_tokenizer, normalizer
     content: dict[str, Any] = json.loads(library.to_str())
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in special]
+    _fill(content["model"]["vocab"], words, known, marked, size)
     return content
+
+
+def _fill(
+    vocabulary: dict[str, int],
+    words: Counter[str],
+    known: set[str],
+    marked: Callable[[str], Iterable[str]],
+    size: int,
+) -> None:
+    """Characters beyond the alphabet, in the forms in which words have them, commonest first."""
+    if len(vocabulary) >= size:
+        return
+    forms: Counter[str] = Counter()
+    for word, count in words.items():
+        ends = list(marked(word))
+        for character, form in zip(word, [*word[: len(word) - len(ends)], *ends], strict=True):
+            forms[form] += count * (character not in known)
+    left = sorted((form for form, count in forms.items() if count), key=lambda form: (-forms[form], form))
+    for form in left[: size - len(vocabulary)]:
+        vocabulary[form] = len(vocabulary)
 
 
 def _repeated(words: Counter[str]) -> Iterator[str]:
