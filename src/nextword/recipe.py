@@ -60,6 +60,7 @@ class Phase:
     keep: str = "best"  # weights at the end: those of the best validation, or the "last"
     save: float = 60  # seconds between saved states
     log: int = 20  # steps between log lines
+    scored: int = 0  # tokens of the held-out text that the finished model is scored on, in whole documents; 0: all
     seed: int = 1
 
     def __post_init__(self) -> None:

@@ -94,6 +94,25 @@ def test_two_perplexities(run: Path, tmp_path: Path) -> None:
     assert valid["perplexity"] == pytest.approx(both, rel=1e-4)
 
 
+def test_a_part_of_the_held_out_text_may_be_scored_at_the_end(tmp_path: Path) -> None:
+    given = [
+        "--out",
+        str(tmp_path / "run"),
+        "--set",
+        "phase.0.steps=2",
+        "--set",
+        "phase.0.scored=300",
+        "--device",
+        "cpu",
+    ]
+    found = CliRunner().invoke(app, ["train", "elmo/tiny", *given, "--json"])
+    assert found.exit_code == 0, found.output
+    result = json.loads(found.stdout)
+    assert result["scored"] == result["tokens"] >= 300
+    assert any("of the first" in note for note in result["notes"])
+    assert result["backward_perplexity"] > 1
+
+
 def test_its_own_format_there_and_back(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("h5py", reason="HDF5 is not written without h5py")
     import nextword

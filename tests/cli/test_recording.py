@@ -111,6 +111,51 @@ def test_a_transfer_by_itself_is_one_seed(recipes: Path, tmp_path: Path) -> None
     assert (measured["scratch_share_0_5_rte_accuracy"], measured["seeds"]) == (60.0, 1)
 
 
+TAGGER = (
+    '[paper]\nslug = "tagger"\ntitle = "T"\nauthors = "A"\nyear = 2016\n\n[tokenizer]\nkind = "lexicon"\n\n[model]\n'
+)
+
+
+def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str = "") -> None:
+    """A folder of taggers, one a seed, as `transfer --seeds` leaves it."""
+    scores = {"span_f1": 0.9}
+    given = {"data": "conll2003", "metric": "span_f1", "source": "", "dev": scores}
+    results = [{**given, "seed": i, "test": {"span_f1": value}} for i, value in enumerate(tests)]
+    found = {"recipe": "tagger/ner", "scratch": False, "name": "conll2003", "metric": "span_f1", "results": results}
+    for i in range(len(tests)):
+        run = runs / name / f"seed-{i}"
+        run.mkdir(parents=True)
+        (run / "recipe.toml").write_text(f"{TAGGER}width = 200\n{model}\n[task]\nclassifier = 'crf'\n{task}\n")
+        (run / "log.jsonl").write_text(json.dumps({"event": "begin", "device": "H200"}) + "\n")
+        (run / "manifest.json").write_text(json.dumps({"commit": "abc"}))
+    (runs / name / "results.json").write_text(json.dumps({**found, "values": [0.9] * len(tests)}))
+
+
+def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_and_vectors(
+    recipes: Path, tmp_path: Path
+) -> None:
+    (recipes / "tagger").mkdir()
+    path = recipes / "tagger" / "ner.toml"
+    path.write_text(f"{TAGGER}width = 200\n[task]\nclassifier = 'crf'\n")
+    runs = tmp_path / "runs"
+    elmo = 'contextual = "/somebody/runs/elmo"\ncontextual_layers = 3\ncontextual_width = 512'
+    tagged(runs, "a", [0.90, 0.91, 0.92], task="share = 1.0")
+    tagged(runs, "b", [0.93, 0.93, 0.93], elmo)
+    tagged(runs, "c", [0.80, 0.80, 0.80], elmo, "share = 0.1")
+    name, measured = recorded(runs)
+    assert name == "tagger/ner"
+    assert measured["test_conll2003_span_f1"] == 91.0
+    assert measured["test_conll2003_span_f1_interval"] == pytest.approx(4.303 / 3**0.5, abs=0.01)  # Student's t of 2
+    assert (measured["conll2003_span_f1"], measured["conll2003_span_f1_interval"]) == (90.0, 0.0)
+    assert measured["elmo_test_conll2003_span_f1"] == 93.0
+    assert measured["elmo_share_0_1_test_conll2003_span_f1"] == 80.0
+    assert (measured["seeds"], measured["device"], measured["commit"]) == (3, "H200", "abc")
+    assert measured["command"] == "nextword transfer tagger/ner --seeds 3"
+    text = path.with_name(measured["log"]).read_text()
+    assert len(text.splitlines()) == 9
+    assert "/somebody" not in text + path.read_text()
+
+
 def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -56,6 +56,17 @@ def test_ids_marks_and_documents(tmp_path: Path) -> None:
     assert stream.ids.dtype == np.uint16  # 257 ids: one too many for a byte
 
 
+def test_the_beginning_of_a_text_is_whole_documents_with_their_own_counts(tmp_path: Path) -> None:
+    whole = prepare(corpus(tmp_path / "text", "a bc\nd", "ef gh", "ijk"), "train", BYTES)
+    starts = whole.documents["start"].tolist()
+    two = whole.beginning(starts[1] + 1)  # a token of the second, so all of it
+    assert len(two) == starts[2]
+    assert (two.bytes, two.words, two.lines, len(two.documents)) == (11, 5, 1, 2)
+    assert len(whole.beginning(starts[1])) == starts[1]
+    for tokens in (0, starts[2] + 1, 10**9):
+        assert whole.beginning(tokens) is whole
+
+
 def test_a_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -> None:
     texts = ["In the beginning. The end.\nNow the end. The beginning.\n"] * 50
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, texts)

@@ -244,3 +244,39 @@ def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() ->
 def test_a_head_of_another_kind_is_refused() -> None:
     with pytest.raises(NextwordError, match=r"classifier = 'biattentive'; for tags there are linear and crf"):
         headed(network(), classifier="biattentive")
+
+
+# ------------------------------------------------------------------------------------------------ unknown words
+
+
+def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
+    under = network(unknown=0.5, dropout=0.0)
+    batch = batch_of(under, WORDS[:2])
+    calm = under.encode(batch.inputs)[0][0]
+    torch.testing.assert_close(under.encode(batch.inputs)[0][0], calm)
+    words = SMALL["words"]
+    assert under.embedding is not None
+    nobody = under.embedding.weight[under.vocabulary.special["<unk>"]]
+    under.train()
+    torch.manual_seed(0)
+    several = torch.stack([under.encode(batch.inputs)[0][0] for _ in range(200)])
+    there = batch.inputs.padding if batch.inputs.padding is not None else torch.ones(2, 5, dtype=torch.bool)
+    gone = (several[..., :words] == nobody).all(-1)[:, there]
+    kept = (several[..., :words] == calm[..., :words]).all(-1)[:, there]
+    assert (gone | kept).all()
+    assert 0.4 < gone.float().mean() < 0.6
+    torch.testing.assert_close(several[..., words:], calm[..., words:].expand(200, -1, -1, -1))
+    with pytest.raises(NextwordError, match="unknown = 1"):
+        network(unknown=1.0)
+
+
+def test_a_tagger_says_what_it_mixes() -> None:
+    assert network().learnt == {}
+    under = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
+    with torch.no_grad():
+        under.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
+    shares, gamma = under.learnt["input"]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[1] / shares[0] == pytest.approx(np.e)
+    assert under.learnt["output"] == (pytest.approx([1 / 3] * 3), 1.0)
+    assert gamma == 1

@@ -69,6 +69,17 @@ class Stream:
         documents = self.documents[self.documents["start"] < tokens]
         return replace(self, ids=self.ids[:tokens], marks=self.marks[:tokens], documents=documents)
 
+    def beginning(self, tokens: int) -> Stream:
+        """The first documents that have so many tokens together, whole, and with their own counts. 0: all of them."""
+        starts = self.documents["start"]
+        after = int(np.searchsorted(starts, tokens))  # the first document that begins there or later
+        if not tokens or after >= len(self.documents):
+            return self
+        kept, end = self.documents[:after], int(starts[after])
+        read, words, lines = (int(kept[name].sum()) for name in ("bytes", "words", "lines"))
+        arrays = self.ids[:end], self.marks[:end], kept
+        return Stream(*arrays, read, words, lines, self.tokenizer_hash, self.folder)
+
     @staticmethod
     def from_ids(
         ids: Sequence[int] | np.ndarray,

@@ -63,6 +63,7 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
         **_numbers(result),
         **_adapted(log, result),
         **_otherwise(log, result),
+        "scored": result.get("scored"),  # tokens, where not all of the split's
         "impossible": result.get("impossible") or None,  # tokens with probability zero
         "seconds": round(sum(spent.values()), 1),
         "stopped": None if folder.manifest.get("finished") else _stopped(log),
@@ -77,13 +78,15 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
 def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, dict[str, Any]]:
     """The means over seeds of all transfers in a folder; those without pretraining apart, and those of other settings.
 
-    SST-2 …                                     sst_2_accuracy
+    SST-2 …                                     sst_2_accuracy, and sst_2_accuracy_interval, the half of 95 %
     SST-2 … --scratch                           scratch_sst_2_accuracy
     SST-2 … --set task.features=glove           glove_sst_2_accuracy       where the recipe has other features
     the same, of the data's own test split      glove_test_sst_2_accuracy
     conll2003 … --labels 0.1                    share_0_1_conll2003_span_f1
     conll2003 … --features runs/elmo            elmo_conll2003_span_f1
     """
+    from nextword.metrics import interval
+
     names = {one["recipe"] for _, one in found}
     if len(names) > 1:
         raise NextwordError(
@@ -92,9 +95,9 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     (name,) = names
     values: dict[str, dict[str, list[float]]] = {}  # of each kind of transfer, of each task
     kept = []
-    for path, one in found:
+    for where, one in found:
         task = f"{one['name']}_{one['metric']}".lower().replace("-", "_")
-        settings = _settings(name, path)
+        settings = _settings(name, where)
         kind = ("scratch_" if one["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
         values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
         tested = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
@@ -104,10 +107,14 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     measured: dict[str, Any] = {"data": ", ".join(sorted({one["name"] for _, one in found}))}
     measured["split"] = "dev, and test where it says so" if any("test_" in kind for kind in values) else "dev"
     for kind, tasks in sorted(values.items()):
-        means = {task: 100 * statistics.mean(each) for task, each in tasks.items()}
-        measured |= {f"{kind}{task}": round(mean, 2) for task, mean in means.items()}
-        measured[f"{kind}mean"] = round(statistics.mean(means.values()), 2)
+        for task, each in tasks.items():
+            mean, spread = interval(each)
+            measured[f"{kind}{task}"] = round(100 * mean, 2)
+            if spread is not None:
+                measured[f"{kind}{task}_interval"] = round(100 * spread, 2)
+        measured[f"{kind}mean"] = round(100 * statistics.mean(map(statistics.mean, tasks.values())), 2)
     measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
+    measured |= _where([where for where, _ in found])
     what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
     measured["command"] = f"nextword transfer {name}{what} --seeds {measured['seeds']}"
     return name, _written_down(name, measured, kept)
@@ -116,20 +123,22 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
 def _settings(name: str, folder: Path) -> dict[str, Any]:
     """What a transfer, or a folder with one a seed, has set otherwise than the recipe that it names.
 
-    That is [task], as far as the data does not decide it, and [model] where the recipe has a network of its own.
+    That is [model] where the recipe has a network of its own, with the name of the run whose vectors are read besides
+    instead of its path; and [task], as far as the data does not decide it.
     """
     from nextword.heads.settings import CHOSEN
 
-    usual, ran = _recipe(name), sorted((*folder.glob("recipe.toml"), *folder.glob("*/recipe.toml")))
-    if not usual or not ran:
+    usual, runs = _recipe(name), _runs_of(folder)
+    if not usual or not runs:
         return {}
-    tables = tomllib.loads(ran[0].read_text(encoding="utf-8"))
-    task, model = tables.get("task", {}), tables.get("model", {})
-    asked = {**CHOSEN, **usual.get("task", {})}
-    found = {key: task[key] for key, value in asked.items() if task.get(key, "") not in ("", value)}
+    tables = tomllib.loads((runs[0] / "recipe.toml").read_text(encoding="utf-8"))
+    task, found = tables.get("task", {}), {}
     if usual.get("tokenizer"):
-        own = usual.get("model", {})
-        found |= {key: value for key, value in model.items() if key not in FOUND_OUT and value != own.get(key)}
+        own, model = usual.get("model", {}), tables.get("model", {})
+        found = {key: value for key, value in model.items() if key not in FOUND_OUT and value != own.get(key)}
+        found = dict(sorted(found.items(), key=lambda pair: pair[0] != "contextual"))
+    asked = {**CHOSEN, **usual.get("task", {})}
+    found |= {key: task[key] for key, value in asked.items() if task.get(key, "") not in ("", value)}
     return {key: Path(value).name if isinstance(value, str) else value for key, value in found.items()}
 
 
@@ -139,6 +148,23 @@ def _recipe(name: str) -> dict[str, Any]:
 
     path = RECIPES / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """The folders of runs, one a seed; of a single run its own."""
+    return [folder] if (folder / "recipe.toml").is_file() else sorted(p.parent for p in folder.glob("*/recipe.toml"))
+
+
+def _where(folders: Sequence[Path]) -> dict[str, Any]:
+    """On what, and by which code, as far as all runs agree in it."""
+    found: dict[str, set[str]] = {"device": set(), "commit": set()}
+    for run in (run for folder in folders for run in _runs_of(folder)):
+        log, manifest = run / "log.jsonl", run / "manifest.json"
+        lines = map(json.loads, log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
+        found["device"] |= {line["device"] for line in lines if line.get("event") == "begin" and "device" in line}
+        if manifest.is_file():
+            found["commit"] |= {_commit(json.loads(manifest.read_text(encoding="utf-8"))) or ""}
+    return {key: next(iter(some)) for key, some in found.items() if len(some) == 1 and "" not in some}
 
 
 def _short(key: str, value: Any) -> str:

@@ -39,7 +39,7 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
 
         result = translations.measure(lm, run, corpus, split, Greedy(), quiet) | can
     else:
-        result = measure(lm, run, corpus, split, quiet=quiet) | can
+        result = measure(lm, run, corpus, split, quiet=quiet, scored=recipe.phases[-1].scored) | can
     write_card(run)
     return result
 
@@ -65,8 +65,9 @@ def measure(
     quiet: bool = False,
     method: Any = None,
     limit: int | None = None,
+    scored: int = 0,
 ) -> dict[str, Any]:
-    """Evaluate on a split and keep the result in the run's log.
+    """Evaluate on a split, or on the first documents of it with so many tokens, and keep the result in the run's log.
 
     With a method it is another event, "adapted", so that nothing takes it for what the model is by itself.
     """
@@ -74,12 +75,16 @@ def measure(
     from nextword.evaluation.likelihood import evaluate_stream
 
     with progress_bar(f"scoring {corpus.name} {split}", quiet=quiet) as update:
-        stream = prepare(corpus, split, lm.tokenizer)
+        whole = prepare(corpus, split, lm.tokenizer)
+        stream = whole.beginning(scored)
         evaluation = evaluate_stream(lm, stream, context, stride, update, method, limit)
     result = {
         **about(lm, run, corpus, split),
         **evaluation.as_dict(),
     }
+    if len(stream) < len(whole):
+        result["scored"] = len(stream)
+        result["notes"] = [*result["notes"], f"of the first {len(stream):,} of {len(whole):,} tokens of {split}"]
     event = "evaluation" if method is None else "adapted"
     run.log({"event": event, **{k: v for k, v in result.items() if k != "run"}})
     return result

@@ -11,9 +11,10 @@ representations" (2018).
     context   γ Σ s_j h_j ───────┴─────────────── at the input, at the output, or both ┘
 
 Tags are the head's affair (softmax or CRF), which is the same over any network. Dropout is locked: one mask for a whole
-sentence. The vectors of words come from a file (`furnish`) and are trained on unless `tuned` is false; a word that the
-file lacks begins with zeros. Vectors in context are given with the sentence (`Inputs.features`), as the layers of a run
-that stays as it is; which run, `contextual` says.
+sentence. `unknown` is another: whole words are taken away and their letters left, so that neither letters nor
+neighbours is neglected. The vectors of words come from a file (`furnish`) and are trained on unless `tuned` is false; a
+word that the file lacks begins with zeros. Vectors in context are given with the sentence (`Inputs.features`), as the
+layers of a run that stays as it is; which run, `contextual` says.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class TaggerConfig:
     inner: int = 25  # of an lstm, a side
     longest: int = 32  # letters of a word that are read, marks included
     capitals: int = 0  # width of a vector for how a word is capitalised; 0: none
+    unknown: float = 0.0  # share of the words that training reads as unknown, known by their letters alone
     width: int = 200  # of the LSTM, a side
     layers: int = 1
     dropout: float = 0.5
@@ -62,8 +64,9 @@ class TaggerConfig:
         check_sizes(self)
         if self.contextual_at not in PLACES:
             raise NextwordError(f"[model] contextual_at = {self.contextual_at!r}; expected {' or '.join(PLACES)}.")
-        if not 0 <= self.contextual_dropout < 1:
-            raise NextwordError(f"[model] contextual_dropout = {self.contextual_dropout} is a share, below 1.")
+        for name in ("contextual_dropout", "unknown"):
+            if not 0 <= getattr(self, name) < 1:
+                raise NextwordError(f"[model] {name} = {getattr(self, name)} is a share, below 1.")
         if not (self.words or self.characters or self.contextual_layers):
             raise NextwordError("[model] has neither words nor characters nor contextual: there is nothing to read.")
 
@@ -121,7 +124,7 @@ class Tagger(Saved):
         there = inputs.padding if inputs.padding is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
         parts = []
         if self.embedding is not None:
-            parts.append(self.embedding(inputs.ids))
+            parts.append(self.embedding(self._forgotten(inputs.ids)))
         if self.longest:
             assert inputs.characters is not None
             if self.spelling is not None:
@@ -139,6 +142,13 @@ class Tagger(Saved):
             found[-1] = torch.cat([x, self._mixed("output", inputs, there)], -1)
         return found, None
 
+    def _forgotten(self, ids: Tensor) -> Tensor:
+        """In training, some words are as if nobody knew them; <unk> learns by that what such words have in common."""
+        nobody = self.vocabulary.special.get("<unk>")
+        if not self.training or not self.config.unknown or nobody is None:
+            return ids
+        return ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.config.unknown, nobody)
+
     def _mixed(self, place: str, inputs: Inputs, there: Tensor) -> Tensor:
         if inputs.features is None:
             raise NextwordError(f"This tagger reads vectors in context too, of {self.config.contextual}: give them.")
@@ -148,6 +158,11 @@ class Tagger(Saved):
     def _dropped(self, x: Tensor) -> Tensor:
         """(B, T, D), the same for all words of a sentence."""
         return locked(x.transpose(0, 1), self.config.dropout, self.training).transpose(0, 1)
+
+    @property
+    def learnt(self) -> dict[str, tuple[list[float], float]]:
+        """Of each place where layers are mixed, their shares and γ."""
+        return {place: (mix.shares.tolist(), mix.gamma.item()) for place, mix in self.mixes.items()}  # type: ignore
 
     def penalty(self) -> Tensor | None:
         """λ Σ ‖s‖² over the mixes, to be added to the loss; None where there is none."""

@@ -33,6 +33,7 @@ STUDIES = {
     "span-corruption": "nextword.studies.span_corruption",
     "blanks": "nextword.studies.blanks",
     "word-senses": "nextword.studies.word_senses",
+    "elmo-mix": "nextword.studies.elmo_mix",
 }
 
 

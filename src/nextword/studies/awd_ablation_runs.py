@@ -23,7 +23,7 @@ from nextword.corpora import Corpus
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe
 from nextword.studies.apart import apart, spread
-from nextword.studies.measures import NO_INTERVAL, bounded, interval
+from nextword.studies.measures import NO_INTERVAL, bounded, in_pairs
 from nextword.studies.study import Progress
 from nextword.tokens import load_tokenizer
 from nextword.training import build
@@ -128,11 +128,9 @@ MILLI = 1000.0
 def paired(these: Sequence[float], those: Sequence[float]) -> list[float]:
     """How many thousandths of a nat these are above those: mean over seeds, and its 95 % interval.
 
-    Pairs have the seed in common. With a single one there is no interval: it is everything.
+    Pairs have the seed in common.
     """
-    differences = MILLI * (np.asarray(these, dtype=float) - np.asarray(those, dtype=float))
-    found = interval(differences)
-    return [float(differences[0]), -np.inf, np.inf] if found is None else list(found)
+    return [MILLI * value for value in in_pairs(these, those)]
 
 
 def intervals(valid: Sequence[Any], test: Sequence[Any], digits: int = 0) -> str:

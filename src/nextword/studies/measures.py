@@ -70,6 +70,14 @@ def interval(values: np.ndarray) -> tuple[float, float, float] | None:
     return middle, middle - half, middle + half
 
 
+def in_pairs(these: Sequence[float], those: Sequence[float]) -> list[float]:
+    """How far these are above those, seed by seed: mean and 95 % interval. A single seed has no interval: it is
+    everything."""
+    differences = np.asarray(these, dtype=float) - np.asarray(those, dtype=float)
+    found = interval(differences)
+    return [float(differences[0]), -np.inf, np.inf] if found is None else list(found)
+
+
 def widest(middle: float, by_seed: np.ndarray, text: tuple[float, float]) -> list[float]:
     """[middle, low, high]: the wider of two 95 % intervals, Student's t over seeds and the one found over the text.
 

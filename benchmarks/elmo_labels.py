@@ -1,0 +1,232 @@
+"""What vectors in context are worth to a tagger, and how many labels they save: with and without, by share of labels.
+
+    python benchmarks/elmo_labels.py --features runs/elmo --jobs 9       # CoNLL-2003, 3 shares, 3 seeds: 18 on a GPU
+    python benchmarks/elmo_labels.py --only without --jobs 9             # those that need no ELMo, while it is trained
+    python benchmarks/elmo_labels.py --features runs/elmo --recipe tagger/conll2000 --labels 1 0.1
+    python benchmarks/elmo_labels.py --rehearse                          # tiny, to see that it runs: a minute or two
+
+What is finished in --out is taken as it is and what was begun is gone on with, so that a run that was stopped goes on,
+and seeds and shares can be added. The vectors are computed once, before the first tagger. Then taggers run side by
+side, `--jobs` at a time, each a process with its own seed; on one GPU they share it.
+
+    OUT/without-0.1/seed-0 …     OUT/with-0.1/seed-0 …      runs, and results.json of their seeds
+    OUT/labels.json                                         the table below, and the learnt mixes
+
+A small share has short epochs, so its training is counted in steps (STEPS), the same for both sides; weights are those
+of the best validation on the whole dev split, which is more labels than the smallest share has. Seeds are paired: both
+sides learn from the same sentences, and the interval of the difference (95 %, Student's t) is over pairs. It says how
+sure the difference is for this ELMo and these test sets, not for others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword import transfer
+from nextword.checkpoint import RunFolder
+from nextword.language_model import load
+from nextword.metrics import interval
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+SHARES = (1.0, 0.1, 0.01)
+STEPS = {0.1: 3000, 0.01: 1500}  # of shares up to here; larger ones have the recipe's epochs
+VALIDATIONS = 30  # of those that are counted in steps
+SIDES = ("without", "with")
+REHEARSED = {
+    "elmo": ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate=30")),
+    "tagger": ("tagger/tiny", ()),
+}
+
+
+def changes_of(share: float, side: str, features: Path, own: Sequence[str], steps: int) -> list[str]:
+    """Of the recipe, for one cell of the table."""
+    counted = steps or next((n for least, n in sorted(STEPS.items()) if share <= least), 0)
+    found = [f"phase.0.steps={counted}", f"phase.0.validate={max(1, counted // VALIDATIONS)}"] if counted else []
+    found += [f"task.share={share}"] if share != 1 else []
+    found += [f"model.contextual={features}"] if side == "with" else []
+    return [*found, *own]
+
+
+def one(recipe: str, out: Path, seed: int, changes: Sequence[str], device: str) -> tuple[dict[str, Any], float]:
+    """Train one tagger, in a process of its own; what was begun is gone on with."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    found = transfer.run(recipe, "", "", out, seed=seed, changes=changes, device=device, again=True)
+    return dict(found.results[0]), time.perf_counter() - began
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and transfer.result_of(folder) is not None
+
+
+def trained(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[float, str]]) -> None:
+    """All runs of all cells that are not there yet, the longest first."""
+    left = [
+        (share, side, seed)
+        for share, side in sorted(cells, key=lambda cell: (-cell[0], cell[1] != "with"))
+        for seed in range(asked.seeds)
+        if not finished(folder_of(asked.out, share, side) / f"seed-{seed}")
+    ]
+    if not left:
+        return
+    if any(side == "with" for _, side, _ in left):
+        began, plain = time.perf_counter(), changes_of(1, "with", features, asked.changes, 1)
+        transfer.make_plan(asked.recipe, "", "", changes=plain, device=asked.device)
+        print(f"vectors of all words are there after {time.perf_counter() - began:.0f} s", flush=True)
+    with ProcessPoolExecutor(min(asked.jobs, len(left)), mp_context=get_context("spawn")) as pool:
+        asks = {}
+        for share, side, seed in left:
+            changes = changes_of(share, side, features, asked.changes, asked.steps)
+            out = folder_of(asked.out, share, side) / f"seed-{seed}"
+            asks[pool.submit(one, asked.recipe, out, seed, changes, asked.device)] = share, side, seed
+        failed = 0
+        for future in as_completed(asks):
+            share, side, seed = asks[future]
+            problem = future.exception()
+            if problem is not None:
+                failed += 1
+                print(f"{side} {share:g} seed {seed}: {type(problem).__name__}: {problem}", flush=True)
+                continue
+            result, seconds = future.result()
+            scores = " · ".join(
+                f"{split} {100 * result[split][result['metric']]:.2f}" for split in ("dev", "test") if split in result
+            )
+            print(f"{side} {share:g} seed {seed}: {scores} · {seconds:.0f} s", flush=True)
+    if failed:
+        raise SystemExit(f"{failed} of {len(left)} taggers came to nothing. The same command goes on with them.")
+
+
+def folder_of(out: Path, share: float, side: str) -> Path:
+    return out / f"{side}-{share:g}"
+
+
+def gathered(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
+    """The table, from runs that are all finished; writes results.json of each cell."""
+    outcomes = {}
+    for share, side in cells:
+        changes = changes_of(share, side, features, asked.changes, asked.steps)
+        out = folder_of(asked.out, share, side)
+        outcomes[share, side] = transfer.run(
+            asked.recipe, "", "", out, seeds=asked.seeds, changes=changes, device=asked.device, again=True
+        )
+    rows: dict[str, Any] = {}
+    for share in dict.fromkeys(share for share, _ in cells):
+        both = [outcomes[share, side] for side in SIDES]
+        row: dict[str, Any] = {"sentences": both[0].results[0]["examples"]["train"]}
+        for split in (split for split in ("dev", "test") if split in both[0].results[0]):
+            values = {side: outcome.values(split=split) for side, outcome in zip(SIDES, both, strict=True)}
+            row[split] = {
+                **{side: {"mean": m, "interval": i} for side, (m, i) in ((s, interval(values[s])) for s in SIDES)},
+                "difference": dict(zip(("mean", "interval"), interval(differences(values)), strict=True)),
+                "values": values,
+            }
+        row["mixes"] = [mixes(Path(run)) for run in both[1].runs]
+        row["seconds"] = {s: [r["seconds"] for r in o.results] for s, o in zip(SIDES, both, strict=True)}
+        rows[f"{share:g}"] = row
+    first = next(iter(outcomes.values()))
+    return {"recipe": asked.recipe, "data": first.name, "metric": first.metric, "seeds": asked.seeds, "shares": rows}
+
+
+def differences(values: dict[str, list[float]]) -> list[float]:
+    return [b - a for a, b in zip(*(values[side] for side in SIDES), strict=True)]
+
+
+def mixes(run: Path) -> dict[str, Any]:
+    """Where a tagger mixes layers: in which shares, and with what γ."""
+    network: Any = load(run, "cpu").network
+    return {
+        place: {"shares": [round(share, 4) for share in shares], "gamma": round(gamma, 4)}
+        for place, (shares, gamma) in network.learnt.items()
+    }
+
+
+def worth(rows: dict[str, Any], split: str) -> dict[str, float | None]:
+    """For each share: which share of the labels the other side needs to be as good, on a line in log(share).
+
+    None: more than all of them, or fewer than the smallest share here.
+    """
+    points = sorted((float(share), row[split]["without"]["mean"]) for share, row in rows.items() if split in row)
+    found: dict[str, float | None] = {}
+    for share, row in rows.items():
+        aim, at = row[split]["with"]["mean"], None
+        for (a, low), (b, high) in pairwise(points):
+            if low <= aim <= high and high > low:
+                at = math.exp(math.log(a) + (aim - low) / (high - low) * math.log(b / a))
+        found[share] = at
+    return found
+
+
+def told(found: dict[str, Any]) -> None:
+    print(f"\n{found['data']}, {found['metric']}, {found['seeds']} seeds: mean ± half of the 95 % interval\n")
+    print("| labels | sentences | split | without | with | difference | as good without, at |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    for share, row in found["shares"].items():
+        for split in (split for split in ("dev", "test") if split in row):
+            cells = [shown(row[split][side]) for side in SIDES] + [shown(row[split]["difference"], signed=True)]
+            equal = found["as good without, at"].get(split, {}).get(share)
+            at = "" if split == "dev" else "–" if equal is None else f"{100 * equal:.1f} %"
+            print(f"| {100 * float(share):g} % | {row['sentences']:,} | {split} | {' | '.join(cells)} | {at} |")
+
+
+def shown(score: dict[str, Any], signed: bool = False) -> str:
+    spread = "" if score["interval"] is None else f" ± {100 * score['interval']:.2f}"
+    return f"{100 * score['mean']:{'+' if signed else ''}.2f}{spread}"
+
+
+def small_elmo(folder: Path, device: str) -> Path:
+    """For the rehearsal: a run of a minute."""
+    recipe, changes = REHEARSED["elmo"]
+    if not (folder / "manifest.json").is_file() or not RunFolder.open(folder).manifest.get("finished"):
+        for _ in train(load_recipe(recipe, changes), folder, device=device):
+            pass
+    return folder
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("--features", type=Path, help="the run whose vectors are read; with --rehearse it is made")
+    given.add_argument("--out", type=Path, default=Path("runs/elmo-labels"))
+    given.add_argument("--recipe", default="tagger/conll2003")
+    given.add_argument("--labels", type=float, nargs="+", default=list(SHARES), help="shares of the sentences")
+    given.add_argument("--seeds", type=int, default=3)
+    given.add_argument("--steps", type=int, default=0, help="of every tagger; default: see above")
+    given.add_argument("--set", dest="changes", action="append", default=[], help="of the recipe, as A.B=C")
+    given.add_argument("--jobs", type=int, default=1, help="taggers at a time")
+    given.add_argument("--only", choices=SIDES, help="train this side and stop: the other may come later")
+    given.add_argument("--device", default="auto")
+    given.add_argument("--rehearse", action="store_true")
+    asked = given.parse_args()
+    if asked.rehearse:
+        asked.recipe, own = REHEARSED["tagger"]
+        asked.changes, asked.labels = [*own, *asked.changes], [1.0, 0.1]
+        asked.steps = asked.steps or 100
+    elif asked.features is None and asked.only != "without":
+        given.error("--features RUN: whose vectors? (nextword train elmo/wiki --out RUN)")
+    if asked.rehearse and asked.features is None:
+        asked.features = small_elmo(asked.out / "elmo", asked.device)
+    features = (asked.features or Path()).resolve()
+    cells = [(share, side) for share in asked.labels for side in SIDES]
+    trained(asked, features, [cell for cell in cells if asked.only in (None, cell[1])])
+    if asked.only:
+        return
+    found = gathered(asked, features, cells)
+    splits = [split for split in ("dev", "test") if split in next(iter(found["shares"].values()))]
+    found["as good without, at"] = {split: worth(found["shares"], split) for split in splits}
+    (asked.out / "labels.json").write_text(json.dumps(found, indent=2) + "\n")
+    told(found)
+
+
+if __name__ == "__main__":
+    main()
