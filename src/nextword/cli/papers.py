@@ -75,18 +75,25 @@ def papers(
         emit_json(rows)
         return
     recipes = [recipe for row in rows for recipe in row["recipes"]]
-    wide, room = (max(len(recipe[key] or OWN) for recipe in recipes) for key in ("name", "data"))
+    wide = max(len(recipe["name"]) for recipe in recipes)
+    room = max(len(_in_short(recipe["data"])) for recipe in recipes)
     for row in rows:
         console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
         console.print(f"[dim]can {', '.join(row['can'])}[/]")
         for recipe in row["recipes"]:
             console.print(
-                f"  {recipe['name']:<{wide}} {recipe['data'] or OWN:<{room}} "
+                f"  {recipe['name']:<{wide}} {_in_short(recipe['data']):<{room}} "
                 f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]",
                 soft_wrap=True,
             )
         console.print()
     console.print("[dim]Train one: nextword train SLUG/RECIPE · more on one: nextword papers SLUG[/]")
+
+
+def _in_short(data: str) -> str:
+    """What a recipe is trained on; of several sets together, the first."""
+    first, *others = data.split(" + ")
+    return (f"{first} + {len(others)}" if others else first) or OWN
 
 
 def _canon() -> list[dict[str, Any]]:
