@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of
 
 import nextword
 from nextword import transfer
+from nextword.batching.examples import Bucketed
+from nextword.batching.tagged import Sentences
 from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Unsupported
+from nextword.heads.framing import examples
+from nextword.heads.words import sentences
 from nextword.tagging import WordTagger
 from nextword.transfer.plan import make_plan
 from nextword.transfer.run import shared_out
@@ -232,3 +237,24 @@ def test_a_recipe_without_a_network_needs_a_run(data: Path, tmp_path: Path) -> N
     source = run_of(tmp_path / "bert", "bert")
     with pytest.raises(NextwordError, match="has a network of its own: leave --from"):
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", device="cpu")
+
+
+def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_path: Path) -> None:
+    """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
+    lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
+    words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
+    text, _ = sentences(lm.network, lm.tokenizer, words)
+    batch = Sentences(rows=2).batch(text, np.arange(2), 0)
+    assert batch.inputs.characters is not None
+    assert len(batch.inputs.characters) == 2  # each once
+    last = lm.network.encode(batch.inputs)[0][-1].reshape(-1, lm.network.widths[-1])
+    wanted = torch.cat([found.vectors for found in lm.embed_words(words)])
+    assert batch.at is not None
+    torch.testing.assert_close(last[batch.at[batch.at >= 0]], wanted, atol=1e-5, rtol=1e-4)
+    framed, _ = examples(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
+    inputs = Bucketed().batch(framed, np.arange(2), 0).inputs
+    other = examples(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[0]
+    changed = Bucketed().batch(other, np.arange(2), 0).inputs
+    one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
+    assert not torch.allclose(one[0], two[0])  # it is not <unk> that was read
+    torch.testing.assert_close(one[1], two[1], atol=1e-6, rtol=1e-5)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nextword.batching.unseen import Unseen
 from nextword.contract import Batch, Framed, Inputs, NextwordError
 
 AHEAD = 4  # batches of training in one of validation, which keeps nothing for a backward pass
@@ -33,6 +34,7 @@ class Examples:
     each: int = 1
     packs: bool = False  # the network that they are framed for reads texts end to end
     metrics: tuple[str, ...] = ()  # of nextword.metrics: what is to be said of predictions; the first decides
+    unseen: Unseen | None = field(default=None, repr=False)  # words without an id, where the network reads letters
     bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
 
     def __len__(self) -> int:
@@ -72,7 +74,9 @@ def gathered(starts: np.ndarray, chosen: Sequence[int] | np.ndarray) -> tuple[np
     return taken, np.concatenate(([0], ends))
 
 
-def joined(frames: Sequence[Framed], labels: np.ndarray, each: int = 1, packs: bool = False) -> Examples:
+def joined(
+    frames: Sequence[Framed], labels: np.ndarray, each: int = 1, packs: bool = False, unseen: Unseen | None = None
+) -> Examples:
     """Examples of their frames, `each` after the other."""
     sizes = np.fromiter((len(frame.ids) for frame in frames), np.int64, len(frames))
     parts = [frame.segments for frame in frames if frame.segments is not None]
@@ -84,6 +88,7 @@ def joined(frames: Sequence[Framed], labels: np.ndarray, each: int = 1, packs: b
         np.concatenate(parts) if parts else None,
         each,
         packs,
+        unseen=unseen,
     )
 
 
@@ -154,6 +159,8 @@ class Bucketed:
             begins = np.arange(len(frames)) * longest
             inputs = Inputs(_padded(ids, there), _tensor(there), None if segments is None else _padded(segments, there))
             inputs.sizes = tuple(sizes.tolist())
+        if text.unseen is not None:
+            inputs = text.unseen.spelled(inputs)
         at = _tensor(begins + text.speaks[frames])
         labels = _tensor(text.labels[chosen])
         return Batch(inputs, labels, fresh=True, epoch=epoch, at=at, predicted=len(chosen))

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from nextword.batching.examples import Bucketed, gathered
+from nextword.batching.unseen import Unseen
 from nextword.contract import IGNORE, Batch
 from nextword.layers.characters import PADDING
 
@@ -36,6 +37,7 @@ class TaggedExamples:
     features: np.ndarray | None = field(default=None, repr=False)  # (layers, M, D) float16, perhaps on disk
     packs: bool = False  # the network that they are framed for reads texts end to end
     metrics: tuple[str, ...] = ()
+    unseen: Unseen | None = field(default=None, repr=False)  # words without an id, where the network reads letters
     bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
 
     each = 1  # frame an example

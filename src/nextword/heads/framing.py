@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.examples import Examples, joined
+from nextword.batching.unseen import Unseen
 from nextword.contract import Autoregressive, Encoder, Encoding, Framed, NextwordError, Tokenizer, Unsupported
 from nextword.models.frames import fit
 
@@ -29,7 +30,12 @@ def examples(
     `frame` is a task of models/frames.py. Without labels they are all 0.
     """
     check(network)
-    columns = [[one.ids for one in tokenizer.encode_batch(list(c))] for c in (texts, seconds) if c is not None]
+    unseen = Unseen(network, tokenizer)
+    columns = [
+        [unseen.ids(text, one) for text, one in zip(some, tokenizer.encode_batch(list(some)), strict=True)]
+        for some in (texts, seconds)
+        if some is not None
+    ]
     room = room_for(network, frame, len(columns), length)
     molds: dict[Sizes, list[_Mold]] = {}
     frames: list[Framed] = []
@@ -46,7 +52,8 @@ def examples(
         frames += [mold.filled(several, sizes) for mold in molds[sizes]]
     each = len(frames) // len(texts) if texts else 1
     given = np.zeros(len(texts), np.int64) if labels is None else labels
-    return joined(frames, given, each, packs=not isinstance(network, Autoregressive)), cut
+    packs = not isinstance(network, Autoregressive)
+    return joined(frames, given, each, packs, unseen if unseen.words else None), cut
 
 
 class _Mold:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.tagged import TaggedExamples
+from nextword.batching.unseen import Unseen
 from nextword.contract import Autoregressive, Encoding, Framed, Infilling, NextwordError, Tokenizer
 from nextword.heads.framing import check, room_for
 from nextword.layers.spelling import letters_of
@@ -52,7 +53,8 @@ def sentences(
     last = isinstance(network, Autoregressive) and not isinstance(network, Infilling)
     framed: list[Framed] = []
     tokens: list[np.ndarray] = []
-    for one, encoding in zip(words, tokenizer.encode_batch([joined(one) for one in words]), strict=True):
+    unseen = Unseen(network, tokenizer)
+    for one, encoding in zip(words, _encoded(words, tokenizer, unseen), strict=True):
         part = encoding if room is None else _cut(encoding, room)
         frame = network.frame(part)
         framed.append(frame)
@@ -71,6 +73,7 @@ def sentences(
         segments=np.concatenate(segments) if segments else None,
         letters=letters_of(every, longest) if longest else None,
         packs=not isinstance(network, Autoregressive) and not getattr(network, "tags_words", False),
+        unseen=unseen if unseen.words else None,
     )
     if longest and not found.own:
         raise NextwordError(
@@ -78,6 +81,13 @@ def sentences(
             'one of kind "words", or "lexicon" with whole = true.'
         )
     return found, int((at < 0).sum())
+
+
+def _encoded(words: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: Unseen) -> Sequence[Encoding]:
+    """Of each sentence; a network that reads letters gets every word whole, those it never saw by their spelling."""
+    if not unseen.spells:
+        return tokenizer.encode_batch([joined(one) for one in words])
+    return [Encoding(unseen.of_words(one), np.zeros((len(one), 2), np.int64), np.arange(len(one))) for one in words]
 
 
 def tokens_of(encoding: Encoding, words: int, last: bool, begin: int, end: int) -> np.ndarray:

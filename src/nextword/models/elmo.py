@@ -35,6 +35,7 @@ from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vo
 from nextword.layers.characters import from_letters, spelled
 from nextword.layers.outputs import make_readout
 from nextword.layers.outputs.partial import Partial
+from nextword.layers.outputs.silent import Silent
 from nextword.layers.projected import Memory, Projected
 from nextword.models.causal import CausalNetwork, check_sizes
 from nextword.models.frames import dress
@@ -82,6 +83,7 @@ class ELMo(CausalNetwork):
         unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
         readout = make_readout(config.width, predicted, config.readout)
         self.readout: Any = Partial(readout, written, vocabulary.size, unknown)
+        self.speaks = not isinstance(readout, Silent)  # without a readout it gives vectors alone
         self.widths = [2 * config.width] * (config.layers + 1)
 
     def initial(self, batch: int) -> State:
