@@ -27,6 +27,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "luong": {"attention": "luong", "feeding": False, "layers": 2, "encoder_layers": 1},
     "luong, fed": {"attention": "luong", "cell": "gru", "encoder": 4, "score": "dot", "tied": True},
     "luong, scaled": {"attention": "luong", "layers": 2, "scaled": True},
+    "luong, concat": {"attention": "luong", "cell": "gru", "score": "concat"},
+    "luong, concat, unfed": {"attention": "luong", "score": "concat", "feeding": False},
 }
 
 
@@ -99,8 +101,9 @@ def test_a_whole_step_of_bahdanaus_by_hand() -> None:
     close(h, torch.maximum(both[..., 0], both[..., 1]))
 
 
-def test_input_feeding_is_told_what_was_seen_before() -> None:
-    network = made("luong, fed")
+@pytest.mark.parametrize("form", ["luong, fed", "luong, concat"])
+def test_input_feeding_is_told_what_was_seen_before(form: str) -> None:
+    network = made(form)
     inputs = Inputs(some(3, 2), source=source())
     first, second = network.hidden(inputs, None)[0][-1].unbind(1)
     state = network.begin(inputs.source)
@@ -247,6 +250,8 @@ def test_what_cannot_be_is_said() -> None:
         network.attention(Inputs(some(3, 2), source=source()))
     with pytest.raises(NextwordError, match="score = 'cosine'"):
         Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="cosine"), VOCABULARY)
+    with pytest.raises(NextwordError, match="learns its own scale"):
+        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="concat", scaled=True), VOCABULARY)
     with pytest.raises(NextwordError, match="needs vectors of one width"):
         Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="dot"), VOCABULARY)
     with pytest.raises(NextwordError, match="attention = 'global'"):

@@ -1,7 +1,7 @@
 """Words that have no id, for networks that read words by their letters.
 
-    The zweiback was stale .          12  ▢  7  ▢  3     ▢ is a number from the network's `known` on, one a new word
-    characters  z w e i b a c k, s t a l e               their letters go with the batch (`Inputs.characters`)
+The zweiback was stale .          12  ▢  7  ▢  3     ▢ is a number from the network's `known` on, one a new word
+characters  z w e i b a c k, s t a l e               their letters go with the batch (`Inputs.characters`)
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     weights_j = softmax_j(e(query, memory_j))        context = Σ_j weights_j · memory_j
 
-    Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015
+    Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015; Luong's "concat"
     Multiplicative   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
 
 What depends on the memory alone, `keys`, is computed once a source; for a look at every step `looking` gives a function
@@ -20,11 +20,14 @@ from torch import Tensor, nn
 from nextword.contract import NextwordError
 from nextword.layers.deferred import Deferred, Energies, Mixture
 
-SCORES = ("general", "dot")
+SCORES = ("general", "dot", "concat")
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Looking(nn.Module):
+    def keys(self, memory: Tensor) -> Tensor:
+        raise NotImplementedError  # each of the two below
+
     def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
         raise NotImplementedError  # each of the two below
 
@@ -59,7 +62,7 @@ class Multiplicative(Looking):
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
         super().__init__()
         if score not in SCORES:
-            raise NextwordError(f"[model] score = {score!r}; expected {' or '.join(SCORES)}.")
+            raise NextwordError(f"[model] score = {score!r}; expected {', '.join(SCORES[:-1])} or {SCORES[-1]}.")
         if score == "dot" and query != memory:
             raise NextwordError(
                 f'[model] score = "dot" needs vectors of one width, but the decoder\'s have {query} numbers and the '
@@ -79,6 +82,15 @@ class Multiplicative(Looking):
             return weighted(e if self.scale is None else e * self.scale, mixture, there)
 
         return look
+
+
+def luongs(query: int, memory: int, score: str, scaled: bool) -> Looking:
+    """One of his three: two of them multiply, the third adds."""
+    if score != "concat":
+        return Multiplicative(query, memory, score, scaled)
+    if scaled:
+        raise NextwordError('[model] scaled = true is for score = "general" and "dot"; "concat" learns its own scale.')
+    return Additive(query, memory, query)
 
 
 def weighted(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, Vocabulary
 from nextword.layers.softmax import Full
-from nextword.layers.source_attention import Multiplicative
+from nextword.layers.source_attention import luongs
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 AHEAD = {"dropped": 0, "future": 1}  # view → how many words beyond the next one it says
@@ -51,7 +51,7 @@ class View(nn.Module):
     def __init__(self, config: CVTSeq2SeqConfig, memory: int, size: int, zeroed: float = 0.0) -> None:
         super().__init__()
         self.zeroed = zeroed
-        self.look = Multiplicative(config.width, memory, config.score, config.scaled)
+        self.look = luongs(config.width, memory, config.score, config.scaled)
         self.out = nn.Linear(memory + config.width, config.width, bias=False)
         self.readout = Full(config.width, size)
 

@@ -38,7 +38,7 @@ from nextword.layers.dropout import dropped
 from nextword.layers.gates import QUICK
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
-from nextword.layers.source_attention import Additive, Look, Multiplicative
+from nextword.layers.source_attention import Additive, Look, luongs
 from nextword.models.causal import CausalNetwork, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -56,7 +56,7 @@ class Seq2SeqConfig:
     bidirectional: bool = True  # does the encoder read from both sides?
     reverse: bool = False  # the source is fed backwards
     attention: str = "bahdanau"
-    score: str = "general"  # of Luong's
+    score: str = "general"  # of Luong's: general, dot or concat
     scaled: bool = False  # of Luong's: times a learnt number
     feeding: bool = True  # of Luong's
     tied: bool = False  # output matrix = embedding
@@ -139,7 +139,7 @@ class Seq2Seq(CausalNetwork):
             self.look = Additive(width, memory, width)
             self.out = nn.Linear(width + memory + embedding, 2 * width)
         elif config.attention == "luong":
-            self.look = Multiplicative(width, memory, config.score, config.scaled)
+            self.look = luongs(width, memory, config.score, config.scaled)
             self.out = nn.Linear(memory + width, width, bias=False)
         if config.tied:
             lead = nn.Linear(width, embedding, bias=False) if embedding != width else None
