@@ -26,12 +26,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.corpora.vectors import read_words, vectors_for
+from nextword.contract import Inputs, State, Vocabulary
 from nextword.layers.bilstm import BiLSTM
 from nextword.layers.spelling import Spelling
-from nextword.models.causal import Saved, check_sizes
-from nextword.models.frames import arrange, dress
+from nextword.models.causal import check_sizes
+from nextword.models.word_by_word import WordByWord
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,10 @@ class Seen(NamedTuple):
     both: Tensor  # [uni_fw; uni_bw; bi_fw; bi_bw]
 
 
-class CVT(Saved):
+class CVT(WordByWord):
     Config = CVTConfig
     two_sided = True
-    tags_words = True  # it is trained with heads of tags and models no text
+    embedding: nn.Embedding
 
     def __init__(self, config: CVTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -101,27 +100,6 @@ class CVT(Saved):
         """What is read (B, T, I), the first LSTM, and both LSTMs beside each other."""
         seen = self.views(inputs, self.config.dropout if self.training else 0.0)
         return [seen.words, torch.cat([seen.left, seen.right], -1), seen.both], None
-
-    # -------------------------------------------------------------------------------------------- words
-
-    @classmethod
-    def words(cls, config: CVTConfig) -> Sequence[str]:
-        """Those that have vectors, for a tokenizer to know."""
-        return read_words(config.vectors) if config.vectors else ()
-
-    def furnish(self) -> None:
-        """Vectors out of their file, once, before training; from then on they are in the run's own files."""
-        if self.config.vectors:
-            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.words, "words")
-            with torch.no_grad():
-                self.embedding.weight.copy_(torch.from_numpy(matrix))
-
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """The words of a sentence, and nothing around them."""
-        return dress([a] if b is None else [a, b], ((), (), ()))
-
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        return arrange(self.frame, task, texts)
 
 
 def _dropped(x: Tensor, share: float) -> Tensor:

@@ -25,14 +25,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
-from nextword.corpora.vectors import read_words, vectors_for
+from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers.bilstm import BiLSTM
 from nextword.layers.dropout import locked
 from nextword.layers.mix import ScalarMix
 from nextword.layers.spelling import Spelling, capitals
-from nextword.models.causal import Saved, check_sizes
-from nextword.models.frames import arrange, dress
+from nextword.models.causal import check_sizes
+from nextword.models.word_by_word import WordByWord
 
 PLACES = ("input", "output", "both")
 
@@ -74,10 +73,9 @@ class TaggerConfig:
         return bool(self.contextual_layers) and self.contextual_at in (place, "both")
 
 
-class Tagger(Saved):
+class Tagger(WordByWord):
     Config = TaggerConfig
     two_sided = True
-    tags_words = True  # it is trained with a head of tags and models no text
 
     def __init__(self, config: TaggerConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -169,24 +167,3 @@ class Tagger(Saved):
         if not self.mixes or not self.config.contextual_l2:
             return None
         return torch.stack([mix.penalty() for mix in self.mixes.values()]).sum()  # type: ignore[operator]
-
-    # -------------------------------------------------------------------------------------------- words
-
-    @classmethod
-    def words(cls, config: TaggerConfig) -> Sequence[str]:
-        """Those that have vectors, for a tokenizer to know."""
-        return read_words(config.vectors) if config.vectors and config.words else ()
-
-    def furnish(self) -> None:
-        """Vectors out of their file, once, before training; from then on they are in the run's own files."""
-        if self.config.vectors and self.embedding is not None:
-            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.words, "words")
-            with torch.no_grad():
-                self.embedding.weight.copy_(torch.from_numpy(matrix))
-
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """The words of a sentence, and nothing around them."""
-        return dress([a] if b is None else [a, b], ((), (), ()))
-
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        return arrange(self.frame, task, texts)

@@ -34,7 +34,7 @@ from nextword.recipe import Recipe, from_tables, load_recipe
 from nextword.tokens import vocabulary
 from nextword.tokens.words import EOS, UNKNOWN, Words
 from nextword.weights import run
-from nextword.weights.run import Made, Progress, model_settings, open_run, refuse_changes, size_of
+from nextword.weights.run import Made, Progress, model_settings, open_run, read_json, refuse_changes, size_of
 
 NAME, KNOWN_BY = "an ELMo folder of allenai", "with options.json and weights.hdf5; written with --to elmo"
 SLUG = "elmo"
@@ -55,7 +55,7 @@ def is_source(path: Path) -> bool:
 def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
     refuse_changes(changes, ())
     options, weights = _only(source, OPTIONS), _only(source, WEIGHTS)
-    settings = settings_of(_json(options), options)
+    settings = settings_of(read_json(options), options)
     words, notes = _words(source)
     tokenizer = Words(words, lines=False)
     recipe = _recipe(settings, tokenizer, source.name)
@@ -296,16 +296,6 @@ def _only(folder: Path, ending: str) -> Path:
         names = ", ".join(path.name for path in found) or "none"
         raise NextwordError(f"{folder} should hold one file whose name ends in {ending}; it has {names}.")
     return found[0]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise NextwordError(f"{path} is no whole JSON file ({problem}). Copy it again.") from None
-    if not isinstance(found, dict):
-        raise NextwordError(f"{path} holds a JSON {type(found).__name__}, where options by name were expected.")
-    return found
 
 
 def _words(folder: Path) -> tuple[list[str], list[str]]:

@@ -37,7 +37,7 @@ from nextword.weights import run
 from nextword.weights.bert import FAMILIES as BERT
 from nextword.weights.family import Family
 from nextword.weights.gpt import FAMILIES as GPT
-from nextword.weights.run import Made, Opened, Progress, model_settings, open_run, refuse_changes, size_of
+from nextword.weights.run import Made, Opened, Progress, model_settings, open_run, read_json, refuse_changes, size_of
 from nextword.weights.t5 import FAMILIES as T5
 from nextword.weights.tensors import SAFE, Tensors
 from nextword.weights.xlnet import FAMILIES as XLNET
@@ -58,7 +58,7 @@ def is_source(path: Path) -> bool:
 
 def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
     refuse_changes(changes, ("tokenizer.load",))
-    config = _json(source / "config.json")
+    config = read_json(source / "config.json")
     family = _family(config, source)
     settings, notes = family.settings_of(config, str(source / "config.json"))
     given = [change.partition("=")[2].strip() for change in changes]
@@ -87,16 +87,6 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
     facts = run.shapes(parameters, recipe, tokenizer)
     return Made(target, run.NAME, size_of(target), facts, family.use.format(target), notes + taken.notes)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise NextwordError(f"{path} is no whole JSON file ({problem}). Copy it again.") from None
-    if not isinstance(found, dict):
-        raise NextwordError(f"{path} holds a JSON {type(found).__name__}, where settings by name were expected.")
-    return found
 
 
 def _family(config: Mapping[str, Any], source: Path) -> Family:
@@ -142,7 +132,7 @@ def _tokenizer(source: Path, config: Mapping[str, Any], family: Family) -> Token
 def _as_told(tokenizer: Tokenizer, source: Path) -> Tokenizer:
     """What tokenizer_config.json says of spaces, capitals and accents counts, if it does: so it is in transformers."""
     path = source / "tokenizer_config.json"
-    told = _json(path) if path.is_file() else {}
+    told = read_json(path) if path.is_file() else {}
     if not isinstance(tokenizer, Subwords):
         return tokenizer
     content = dict(tokenizer.library)

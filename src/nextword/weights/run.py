@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -193,3 +194,13 @@ def refuse_changes(changes: Iterable[str], known: Sequence[str]) -> None:
 
 def counted(trie: Trie) -> dict[str, Any]:
     return {"order": trie.order, "ngrams": [len(level) for level in trie.levels]}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise NextwordError(f"{path} is no whole JSON file ({problem}). Copy it again.") from None
+    if not isinstance(found, dict):
+        raise NextwordError(f"{path} holds a JSON {type(found).__name__}, where settings by name were expected.")
+    return found
