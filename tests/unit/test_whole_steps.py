@@ -12,13 +12,11 @@ from torch import Tensor
 
 from nextword import nest
 from nextword.contract import Inputs, Vocabulary
-from nextword.layers.dots import has_byte_products
 from nextword.layers.whole_step import walk
 from nextword.models import model_class, whole_steps
 from nextword.models.windowed import Windowed
 
 WORDS = 101  # no multiple of four
-byte_products = pytest.mark.skipif(not has_byte_products(), reason="this machine has no products of bytes")
 
 
 def network(slug: str = "gpt2", **settings: Any) -> Windowed:
@@ -58,8 +56,8 @@ KINDS = [
     ("gpt2", {"layers": 1, "heads": 1, "width": 16}),
     ("gpt1", {}),
     ("gpt3", {"band": 5}),
-    pytest.param("gpt2", {"bits": 8}, marks=byte_products),
-    pytest.param("gpt1", {"bits": 8}, marks=byte_products),
+    ("gpt2", {"bits": 8}),
+    ("gpt1", {"bits": 8}),
 ]
 
 
@@ -81,10 +79,10 @@ def test_it_gives_what_the_network_gives(slug: str, settings: dict[str, Any], le
 
 
 @torch.no_grad()
-@byte_products
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
 @pytest.mark.parametrize("lengths", [[1], [20], [20, 3, 11], [7] * 12])
-def test_prompts_in_eight_bits(slug: str, lengths: list[int]) -> None:
+def test_prompts_in_eight_bits(slug: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_steps, "MOST", 256)  # so many pay on some machines alone; right they are everywhere
     net = network(slug, bits=8)
     ids = torch.randint(WORDS, (len(lengths), max(lengths)))
     net.whole_steps.least = 10**12
@@ -159,7 +157,6 @@ def test_weights_may_move_and_change_between_steps() -> None:
 
 
 @torch.no_grad()
-@byte_products
 def test_a_network_can_be_narrowed_after_it_has_written() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))

@@ -4,7 +4,8 @@ Four rows of a matrix at once, from four places far apart: so a core waits for f
 each stream is read from its beginning to its end. Numbers that numba has no words for are written in LLVM's own:
 
     floats   w · x                                   lanes of 16, as many at a time as the machine has
-    bytes    w · (256 hi + lo), x in sixteen bits    vpdpbusd: 64 products of an unsigned and a signed byte, added up
+    bytes    w · (256 hi + lo), x in sixteen bits    vpdpbusd: 64 products of an unsigned and a signed byte, added up;
+                                                     elsewhere the same sums out of wider numbers
 
 `arrive` and `arrived` let threads wait for each other without leaving compiled code.
 """
@@ -23,11 +24,11 @@ intrinsic: Any = _intrinsic  # its type knows nothing of how what it makes is ca
 LANES = 16  # floats, or groups of four bytes, taken at once
 ROWS = 4
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
-FLOATS, WORDS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
+FLOATS, WORDS, BYTES = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES), ir.VectorType(I8, LANES)
 
 
 def has_byte_products() -> bool:
-    """Whether this machine multiplies bytes by itself."""
+    """Whether this machine multiplies bytes by itself, 64 at a time."""
     return bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 
@@ -77,6 +78,25 @@ def four_floats(typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x
     return types.void(n, n, n, n, x, n, sums), codegen
 
 
+def _products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
+    """64 bytes of each row with those of each half, four products to a sum."""
+    multiply = _declared(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS, WORDS, WORDS])
+    values = [_load(builder, half, here, WORDS) for half in halves]
+    for k, start in enumerate(rows):
+        weights = _load(builder, start, here, WORDS)
+        for value, places in zip(values, sums, strict=True):
+            builder.store(builder.call(multiply, [builder.load(places[k]), value, weights]), places[k])
+
+
+def _wide_products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
+    """16 bytes of each, made wider: any machine can."""
+    values = [builder.zext(_load(builder, half, here, BYTES), WORDS) for half in halves]
+    for k, start in enumerate(rows):
+        weights = builder.sext(_load(builder, start, here, BYTES), WORDS)
+        for value, places in zip(values, sums, strict=True):
+            builder.store(builder.add(builder.load(places[k]), builder.mul(value, weights)), places[k])
+
+
 @intrinsic
 def four_bytes(
     typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, hi: Any, lo: Any, at: Any, sums: Any
@@ -96,14 +116,10 @@ def four_bytes(
         sums = [[cgutils.alloca_once(builder, WORDS) for _ in rows] for _ in halves]
         for place in (*sums[0], *sums[1]):
             builder.store(ir.Constant(WORDS, [0] * LANES), place)
-        multiply = _declared(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS, WORDS, WORDS])
-        with cgutils.for_range(builder, builder.udiv(wide, I64(4 * LANES))) as loop:
-            here = builder.mul(loop.index, I64(4 * LANES))
-            values = [_load(builder, half, here, WORDS) for half in halves]
-            for k, start in enumerate(rows):
-                weights = _load(builder, start, here, WORDS)
-                for value, places in zip(values, sums, strict=True):
-                    builder.store(builder.call(multiply, [builder.load(places[k]), value, weights]), places[k])
+        at_once = 4 * LANES if has_byte_products() else LANES
+        add = _products if has_byte_products() else _wide_products
+        with cgutils.for_range(builder, builder.udiv(wide, I64(at_once))) as loop:
+            add(builder, rows, halves, builder.mul(loop.index, I64(at_once)), sums)
         total = _declared(builder, f"llvm.vector.reduce.add.v{LANES}i32", I32, [WORDS])
         to = _data(context, builder, signature.args[7], out)
         for k, place in enumerate((*sums[0], *sums[1])):

@@ -3,9 +3,9 @@
     W[i, j] ≈ scale[i] · Q[i, j]        Q whole numbers from −127 to 127, scale[i] the largest |W[i, ·]| over 127
 
 Each row has a scale of its own (Dettmers et al. 2022 call it vector-wise). x is as it is, or in sixteen bits, so the
-only error that can be felt is the rounding of W. A few rows at a time, on a CPU that multiplies bytes, go through a
-compiled loop that reads each byte once (layers/dots.py); otherwise the matrix is widened piece by piece and multiplied
-as usual. Such a network cannot be trained.
+only error that can be felt is the rounding of W. A few rows at a time go, on a CPU, through a compiled loop that reads
+each byte once (layers/dots.py); otherwise the matrix is widened piece by piece and multiplied as usual. Such a network
+cannot be trained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nextword.contract import IGNORE
 from nextword.layers.dots import LANES, ROWS, has_byte_products
 from nextword.layers.whole_step import multiply, room
 
-FEW = 64  # rows that the compiled loop takes
+FEW = 64 if has_byte_products() else 8  # rows that the compiled loop takes
 PIECE = 1 << 22  # entries widened at once
 
 
@@ -49,7 +49,7 @@ def product(x: Tensor, q: Tensor, scale: Tensor, sums: Sums, bias: Tensor | None
     """(…, D), (N, D), (N,) → (…, N)."""
     flat = x.reshape(-1, x.shape[-1])
     suits = 0 < len(flat) <= FEW and not q.shape[1] % (4 * LANES) and len(q) >= ROWS
-    if suits and x.device.type == "cpu" and has_byte_products():
+    if suits and x.device.type == "cpu":
         y = _multiplied(flat, q, scale, sums(q))
     else:
         y = _widened(flat, q, scale)

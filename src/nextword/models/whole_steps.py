@@ -22,7 +22,7 @@ from nextword.layers.whole_step import COLUMNS, room, walk
 
 FEW = 8  # rows of a step; more are better served by products for many
 MANY = 64  # tokens of a prompt read at once,
-MOST = 256  # and in all
+MOST = 256 if has_byte_products() else FEW  # and in all
 LEAST = 20_000_000  # weights: a smaller network fits into the cache, and to compile the step takes seconds, once
 
 
@@ -53,7 +53,7 @@ class WholeSteps:
         bits, width = self._bytes(), net.config.width
         if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
             return False
-        if net.training or (bits and not has_byte_products()) or net.positions.weight.dtype != torch.float32:
+        if net.training or net.positions.weight.dtype != torch.float32:
             return False
         return bool(width // torch.get_num_threads() >= ROWS)
 
