@@ -172,6 +172,17 @@ def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, mon
     assert (again.total, again.every, again.retimed) == (600, 60, True)
 
 
+def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
+    descent = Descent(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Descent, "seconds", lambda self: 10 + self.step / 100)
+    descent.total = 60
+    for descent.step in range(1, 20_000):
+        descent.retime()
+    assert descent.retimed
+    assert 0.8 * 59_000 < descent.total <= 59_000
+
+
 def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
     """Weights, randomness, optimizer, counters and memory are those of a run that was told its steps."""
     made = {

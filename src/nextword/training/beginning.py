@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,11 +73,11 @@ def steps_from_minutes(descent: Any) -> None:
         batches = descent.batches()
         for _ in range(2):  # warm up
             descent.advance(batches)
-        done, began = 0, descent.now()
-        while done < 3 or (descent.now() - began < min(2.0, 0.04 * budget) and done < 200):
+        marks = [descent.now()]
+        while len(marks) < 4 or (marks[-1] - marks[0] < min(2.0, 0.04 * budget) and len(marks) < 200):
             descent.advance(batches)
-            done += 1
-        each = (descent.now() - began) / done
+            marks.append(descent.now())
+        each = statistics.median(b - a for a, b in pairwise(marks))  # what is compiled on the way counts once
         began = descent.now()
         if descent.valid is not None:
             descent.held_out()

@@ -26,7 +26,8 @@ from nextword.training.saving import load_network, network_tensors, restore, sav
 from nextword.training.scale import arithmetic, fitted_out, placed, synchronize, utilisation
 from nextword.training.schedules import Progress, Schedule
 
-RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more
+RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more,
+SURE = 0.1  # and of the minutes that have to be over by then: else it is looked at again later
 HELD = (
     200,
     5_000,
@@ -128,12 +129,13 @@ class Descent:
         self.clock = self.marked = self.saved = time.perf_counter()
 
     def retime(self) -> None:
-        """Once, early on: the machine's pace is known better than from a few steps, so set their number anew; and save,
-        so that from here on no clock decides."""
+        """Early on: the machine's pace is known better than from a few steps, so set their number anew; and save, so
+        that from there on no clock decides. First steps may be slow, so after a few of them it is looked at again."""
         if self.retimed or self.step < max(RETIMED * self.total, 5):
             return
-        self.retimed = True
-        self.total = max(self.step + 1, int(60 * self.phase.minutes * self.step / self.seconds()))
+        spent, budget = self.seconds(), 60 * self.phase.minutes
+        self.retimed = spent >= SURE * budget
+        self.total = max(self.step + 1, int(budget * self.step / spent))
         self.every = self.phase.validate or -(-self.total // VALIDATIONS)
         self.save("")
 
