@@ -193,7 +193,9 @@ class RunFolder:
             return None
         folder = self.path / "state" / pointer.read_text()
         try:
-            return load_file(str(folder / "state.safetensors")), json.loads((folder / "state.json").read_text())
+            # copied: in the file they lie anywhere, and some processors round sums by where their numbers lie
+            tensors = {name: t.clone() for name, t in load_file(str(folder / "state.safetensors")).items()}
+            return tensors, json.loads((folder / "state.json").read_text())
         except Exception as problem:
             raise NextwordError(f"{folder} cannot be read ({problem}). Train again from the recipe.") from None
 
