@@ -32,6 +32,7 @@ BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
 OTHERS = 259  # then the special tokens
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh}
 ELMO = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # width and number of filters
+EDGES = (8, 11, 15, 22)  # characters of words, marks included, that are read together up to there
 CHUNK = 1 << 21  # characters × filters held at once while all words' vectors are computed for evaluation
 
 
@@ -120,13 +121,42 @@ class CharacterCNN(WordVectors):
 
     def of_letters(self, letters: Tensor) -> Tensor:
         """(K, L) → (K, width): words by their characters, as `spelled` writes them."""
-        x = self.characters(letters.long()).transpose(1, 2)  # (K, characters, L)
-        x = torch.cat([self.activation(layer(x).max(-1).values) for layer in self.filters], -1)
+        x = self.activation(self._greatest(letters))
         for layer in self.highway:
             new, gate = layer(x).chunk(2, -1)
             gate = torch.sigmoid(gate)
             x = gate * F.relu(new) + (1 - gate) * x
         return self.projection(x)
+
+
+    def _greatest(self, letters: Tensor) -> Tensor:
+        """(K, L) → (K, filters): of each filter its greatest value. Words of like length go together, so that little of
+        what is read is padding: most are far shorter than the longest."""
+        lengths = (letters != PADDING).sum(1)
+        edges = [edge for edge in EDGES if edge + self.widest <= letters.shape[1]]
+        groups = torch.bucketize(lengths, torch.tensor(edges, device=letters.device))
+        order = groups.argsort()
+        sizes = torch.bincount(groups, minlength=len(edges) + 1).tolist()
+        parts: list[Tensor] = []
+        for edge, rows in zip([*edges, None], order.split(sizes), strict=True):
+            if len(rows) or not parts:  # one at least, of no words
+                parts.append(self._everywhere(letters[rows]) if edge is None else self._windows(letters[rows], edge))
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return torch.cat(parts).index_select(0, back)
+
+    def _everywhere(self, letters: Tensor) -> Tensor:
+        x = self.characters(letters.long()).transpose(1, 2)  # (K, characters, L)
+        return torch.cat([layer(x).max(-1).values for layer in self.filters], -1)
+
+    def _windows(self, letters: Tensor, longest: int) -> Tensor:
+        """Words of at most so many characters: all filters in one product, the narrow ones wider by zeros.
+
+        Windows begin at each character and once behind the last: those further on would see padding again.
+        """
+        x = self.characters(letters[:, : longest + self.widest].long()).unfold(1, self.widest, 1)  # (K, P, C, widest)
+        filters: list[Any] = list(self.filters)
+        weight = torch.cat([F.pad(f.weight, (0, self.widest - f.weight.shape[-1])) for f in filters])
+        return F.linear(x.flatten(2), weight.flatten(1), torch.cat([f.bias for f in filters])).max(1).values
 
 
 class CharacterEmbedding(nn.Module):
