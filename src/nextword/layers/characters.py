@@ -128,7 +128,6 @@ class CharacterCNN(WordVectors):
             x = gate * F.relu(new) + (1 - gate) * x
         return self.projection(x)
 
-
     def _greatest(self, letters: Tensor) -> Tensor:
         """(K, L) → (K, filters): of each filter its greatest value. Words of like length go together, so that little of
         what is read is padding: most are far shorter than the longest."""
