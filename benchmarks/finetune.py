@@ -1,0 +1,175 @@
+"""Fine-tuning BERT-base for a task beside transformers' Trainer, in one run: examples a second.
+
+    python benchmarks/finetune.py --vocabulary FILE                      # vocab.txt of BERT, uncased
+    python benchmarks/finetune.py --vocabulary FILE --data RTE --rows 16
+    python benchmarks/finetune.py --rehearse                             # tiny, to see that it runs
+
+Weights are random, and the same network is given to both: what is learnt is no matter here. Both have batches of as
+many examples, bf16, AdamW (the peer's fused), clipping, dropout, and texts of at most 128 tokens; both make their
+batches while the clock runs, from texts that were tokenized before. The peer pads to the longest of a batch, of
+examples in any order and, as a second contender, of examples grouped by length. Ours lie end to end. Each contender
+trains from the beginning in every round; the first steps are not counted. Medians over rounds count, and the ratio of
+each round to the better peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword.training.events import Job
+from nextword.training.loop import Descent
+from nextword.transfer.data import open_data
+from nextword.transfer.plan import headed, make_plan
+from nextword.weights import convert
+
+CUDA = torch.cuda.is_available()
+LENGTH = 128
+
+
+def now() -> float:
+    if CUDA:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def made(folder: Path, vocabulary: Path, sizes: dict[str, Any]) -> Path:
+    """A BERT of random weights, as transformers writes it."""
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast(vocab=str(vocabulary), do_lower_case=True)
+    config = transformers.BertConfig(vocab_size=len(tokenizer), **sizes)
+    transformers.BertForPreTraining(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def peer(folder: Path, texts: list[list[str]], labels: list[int], given: argparse.Namespace, grouped: bool) -> float:
+    """Seconds a step."""
+    import transformers
+    from torch.utils.data import Dataset
+
+    class Clock(transformers.TrainerCallback):
+        began = 0.0
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            if state.global_step == given.warm:
+                self.began = now()
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    encoded = tokenizer(*texts, truncation=True, max_length=LENGTH)
+
+    class Rows(Dataset):
+        def __len__(self) -> int:
+            return len(labels)
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {**{key: value[i] for key, value in encoded.items()}, "labels": labels[i]}
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=max(labels) + 1)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as out:
+        options: dict[str, Any] = {"train_sampling_strategy": "group_by_length"} if grouped else {}
+        arguments = transformers.TrainingArguments(
+            out,
+            per_device_train_batch_size=given.rows,
+            max_steps=given.warm + given.steps,
+            learning_rate=3e-5,
+            warmup_steps=given.warm,
+            weight_decay=0.01,
+            bf16=CUDA,
+            use_cpu=not CUDA,
+            optim="adamw_torch_fused" if CUDA else "adamw_torch",
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            **options,
+        )
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=Rows(),
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            callbacks=[clock],
+        )
+        trainer.train()
+        return (now() - clock.began) / given.steps
+
+
+def ours(run: Path, given: argparse.Namespace) -> Callable[[], float]:
+    changes = [f"phase.0.batches.rows={given.rows}", *given.changes]
+    plan = make_plan("bert/finetune", str(run), given.data, changes=changes)
+
+    def measure() -> float:
+        recipe = plan.seeded(1)
+        network = headed(recipe, plan.tokenizer)
+        descent = Descent(Job(network, recipe.phases[0], 0, plan.examples["train"], None, False, None, plan.device))
+        batches = descent.batches()
+        for _ in range(given.warm):
+            descent.advance(batches)
+        began = now()
+        for _ in range(given.steps):
+            descent.advance(batches)
+        return (now() - began) / given.steps
+
+    return measure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vocabulary", type=Path, help="vocab.txt of BERT, uncased")
+    parser.add_argument("--data", default="SST-2")
+    parser.add_argument("--rows", type=int, default=32, help="examples a step")
+    parser.add_argument("--warm", type=int, default=50, help="steps before the clock starts")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--set", dest="changes", action="append", default=[], help="of our recipe, as A.B=C")
+    parser.add_argument("--rehearse", action="store_true")
+    given = parser.parse_args()
+    sizes: dict[str, Any] = {}
+    if given.rehearse:
+        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+        given.warm, given.steps, given.rounds = 2, 4, 2
+    if given.vocabulary is None:
+        parser.error("--vocabulary FILE: vocab.txt of BERT, uncased.")
+    where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {where}", flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        folder = made(Path(place) / "peer", given.vocabulary, sizes)
+        run = Path(place) / "run"
+        convert(str(folder), str(run))
+        data = open_data(given.data)
+        rows = data.splits["train"]
+        labels = [data.labels.index(label) for label in rows.labels or []]
+        texts = [rows.texts] + ([rows.seconds] if rows.seconds else [])
+        contenders: dict[str, Callable[[], float]] = {
+            "Trainer": lambda: peer(folder, texts, labels, given, False),
+            "Trainer, grouped by length": lambda: peer(folder, texts, labels, given, True),
+            "nextword": ours(run, given),
+        }
+        took: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(given.rounds):
+            for name, work in contenders.items():
+                took[name].append(work())
+    better = min((name for name in took if name != "nextword"), key=lambda name: statistics.median(took[name]))
+    print(
+        f"\n| fine-tuning BERT-base on {given.data}, batches of {given.rows}, bf16 | examples/s | ms a step | ratio |"
+    )
+    print("| --- | --- | --- | --- |")
+    for name, each in took.items():
+        step = statistics.median(each)
+        ratios = sorted(a / b for a, b in zip(took[better], each, strict=True))
+        shown = "" if name != "nextword" else f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+        print(f"| {name} | {given.rows / step:,.0f} | {1e3 * step:.2f} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
