@@ -15,6 +15,7 @@ each round to the better peer.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 import time
@@ -44,7 +45,9 @@ def made(folder: Path, vocabulary: Path, sizes: dict[str, Any]) -> Path:
     """A BERT of random weights, as transformers writes it."""
     import transformers
 
-    tokenizer = transformers.BertTokenizerFast(vocab=str(vocabulary), do_lower_case=True)
+    folder.mkdir()
+    shutil.copyfile(vocabulary, folder / "vocab.txt")
+    tokenizer = transformers.BertTokenizer.from_pretrained(str(folder))
     config = transformers.BertConfig(vocab_size=len(tokenizer), **sizes)
     transformers.BertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
