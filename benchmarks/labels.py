@@ -1,21 +1,22 @@
-"""What vectors in context are worth to a tagger, and how many labels they save: with and without, by share of labels.
+"""How many labels something saves: taggers with it and without it, by share of labels, in one table.
 
-    python benchmarks/elmo_labels.py --features runs/elmo --jobs 9       # CoNLL-2003, 3 shares, 3 seeds: 18 on a GPU
-    python benchmarks/elmo_labels.py --only without --jobs 9             # those that need no ELMo, while it is trained
-    python benchmarks/elmo_labels.py --features runs/elmo --recipe tagger/conll2000 --labels 1 0.1
-    python benchmarks/elmo_labels.py --rehearse                          # tiny, to see that it runs: a minute or two
+    python benchmarks/labels.py elmo --features runs/elmo --jobs 9      # vectors in context: CoNLL-2003
+    python benchmarks/labels.py elmo --only without --jobs 9            # those that need no ELMo, while it is trained
+    python benchmarks/labels.py elmo --features runs/elmo --recipe tagger/conll2000 --labels 1 0.1
+    python benchmarks/labels.py cvt --jobs 9                            # sentences without tags: CoNLL-2000, Wikipedia
+    python benchmarks/labels.py elmo --rehearse                         # tiny, to see that it runs: a minute or two
 
 What is finished in --out is taken as it is and what was begun is gone on with, so that a run that was stopped goes on,
-and seeds and shares can be added. The vectors are computed once, before the first tagger. Then taggers run side by
-side, `--jobs` at a time, each a process with its own seed; on one GPU they share it.
+and seeds and shares can be added. What all taggers read is made ready before the first. Then taggers run side by side,
+`--jobs` at a time, each a process with its own seed; on one GPU they share it.
 
     OUT/without-0.1/seed-0 …     OUT/with-0.1/seed-0 …      runs, and results.json of their seeds
-    OUT/labels.json                                         the table below, and the learnt mixes
+    OUT/labels.json                                         the table below, and the learnt mixes of layers
 
-A small share has short epochs, so its training is counted in steps (STEPS), the same for both sides; weights are those
-of the best validation on the whole dev split, which is more labels than the smallest share has. Seeds are paired: both
-sides learn from the same sentences, and the interval of the difference (95 %, Student's t) is over pairs. It says how
-sure the difference is for this ELMo and these test sets, not for others.
+A small share has short epochs, so its training is counted in steps; both sides have as many batches with tags.
+Weights are those of the best validation on the whole dev split, which is more labels than the smallest share has. Seeds
+are paired: both sides learn from the same sentences, and the interval of the difference (95 %, Student's t) is over
+pairs. It says how sure the difference is for this ELMo, or this text, and these test sets, not for others.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -41,22 +43,45 @@ from nextword.recipe import load_recipe
 from nextword.training import train
 
 SHARES = (1.0, 0.1, 0.01)
-STEPS = {0.1: 3000, 0.01: 1500}  # of shares up to here; larger ones have the recipe's epochs
 VALIDATIONS = 30  # of those that are counted in steps
 SIDES = ("without", "with")
-REHEARSED = {
-    "elmo": ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate=30")),
-    "tagger": ("tagger/tiny", ()),
+
+
+@dataclass(frozen=True)
+class Study:
+    recipe: str
+    tiny: str  # the recipe of a rehearsal
+    steps: Mapping[float, int]  # batches with tags, of shares up to here; larger ones have the recipe's own number
+    without: tuple[str, ...] = ()  # what the side that goes without changes of the recipe
+    turns: int = 1  # steps of the other side for each batch with tags
+
+
+STUDIES = {
+    "elmo": Study("tagger/conll2003", "tagger/tiny", {0.1: 3000, 0.01: 1500}),
+    "cvt": Study(
+        "cvt/conll2000",
+        "cvt/tiny",
+        {1.0: 10_000, 0.1: 4000, 0.01: 2000},
+        ("phase.0.objective.unlabelled=''",),
+        turns=2,
+    ),
 }
+SMALL_ELMO = ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate=30"))
 
 
-def changes_of(share: float, side: str, features: Path, own: Sequence[str], steps: int) -> list[str]:
+def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
     """Of the recipe, for one cell of the table."""
-    counted = steps or next((n for least, n in sorted(STEPS.items()) if share <= least), 0)
-    found = [f"phase.0.steps={counted}", f"phase.0.validate={max(1, counted // VALIDATIONS)}"] if counted else []
+    study = STUDIES[asked.study]
+    counted = asked.steps or next((n for least, n in sorted(study.steps.items()) if share <= least), 0)
+    steps = counted * (study.turns if side == "with" else 1)
+    found = [f"phase.0.steps={steps}", f"phase.0.validate={max(1, steps // VALIDATIONS)}"]
+    found = found if counted else []
     found += [f"task.share={share}"] if share != 1 else []
-    found += [f"model.contextual={features}"] if side == "with" else []
-    return [*found, *own]
+    if side == "without":
+        found += study.without
+    elif asked.features is not None:
+        found.append(f"model.contextual={asked.features}")
+    return [*found, *asked.changes]
 
 
 def one(recipe: str, out: Path, seed: int, changes: Sequence[str], device: str) -> tuple[dict[str, Any], float]:
@@ -71,7 +96,7 @@ def finished(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and transfer.result_of(folder) is not None
 
 
-def trained(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[float, str]]) -> None:
+def trained(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> None:
     """All runs of all cells that are not there yet, the longest first."""
     left = [
         (share, side, seed)
@@ -82,13 +107,13 @@ def trained(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[flo
     if not left:
         return
     if any(side == "with" for _, side, _ in left):
-        began, plain = time.perf_counter(), changes_of(1, "with", features, asked.changes, 1)
-        transfer.make_plan(asked.recipe, "", "", changes=plain, device=asked.device)
-        print(f"vectors of all words are there after {time.perf_counter() - began:.0f} s", flush=True)
+        began = time.perf_counter()
+        transfer.make_plan(asked.recipe, "", "", changes=changes_of(asked, 1.0, "with"), device=asked.device)
+        print(f"what all of them read is there after {time.perf_counter() - began:.0f} s", flush=True)
     with ProcessPoolExecutor(min(asked.jobs, len(left)), mp_context=get_context("spawn")) as pool:
         asks = {}
         for share, side, seed in left:
-            changes = changes_of(share, side, features, asked.changes, asked.steps)
+            changes = changes_of(asked, share, side)
             out = folder_of(asked.out, share, side) / f"seed-{seed}"
             asks[pool.submit(one, asked.recipe, out, seed, changes, asked.device)] = share, side, seed
         failed = 0
@@ -112,11 +137,11 @@ def folder_of(out: Path, share: float, side: str) -> Path:
     return out / f"{side}-{share:g}"
 
 
-def gathered(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
+def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
     """The table, from runs that are all finished; writes results.json of each cell."""
     outcomes = {}
     for share, side in cells:
-        changes = changes_of(share, side, features, asked.changes, asked.steps)
+        changes = changes_of(asked, share, side)
         out = folder_of(asked.out, share, side)
         outcomes[share, side] = transfer.run(
             asked.recipe, "", "", out, seeds=asked.seeds, changes=changes, device=asked.device, again=True
@@ -132,7 +157,8 @@ def gathered(asked: argparse.Namespace, features: Path, cells: Sequence[tuple[fl
                 "difference": dict(zip(("mean", "interval"), interval(differences(values)), strict=True)),
                 "values": values,
             }
-        row["mixes"] = [mixes(Path(run)) for run in both[1].runs]
+        if asked.features is not None:
+            row["mixes"] = [mixes(Path(run)) for run in both[1].runs]
         row["seconds"] = {s: [r["seconds"] for r in o.results] for s, o in zip(SIDES, both, strict=True)}
         rows[f"{share:g}"] = row
     first = next(iter(outcomes.values()))
@@ -187,7 +213,7 @@ def shown(score: dict[str, Any], signed: bool = False) -> str:
 
 def small_elmo(folder: Path, device: str) -> Path:
     """For the rehearsal: a run of a minute."""
-    recipe, changes = REHEARSED["elmo"]
+    recipe, changes = SMALL_ELMO
     if not (folder / "manifest.json").is_file() or not RunFolder.open(folder).manifest.get("finished"):
         for _ in train(load_recipe(recipe, changes), folder, device=device):
             pass
@@ -196,32 +222,34 @@ def small_elmo(folder: Path, device: str) -> Path:
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("study", choices=STUDIES)
     given.add_argument("--features", type=Path, help="the run whose vectors are read; with --rehearse it is made")
-    given.add_argument("--out", type=Path, default=Path("runs/elmo-labels"))
-    given.add_argument("--recipe", default="tagger/conll2003")
+    given.add_argument("--out", type=Path, help="default: runs/elmo-labels, or runs/cvt-labels")
+    given.add_argument("--recipe", default="", help="default: the study's own")
     given.add_argument("--labels", type=float, nargs="+", default=list(SHARES), help="shares of the sentences")
     given.add_argument("--seeds", type=int, default=3)
-    given.add_argument("--steps", type=int, default=0, help="of every tagger; default: see above")
+    given.add_argument("--steps", type=int, default=0, help="batches with tags, of every tagger; default: by share")
     given.add_argument("--set", dest="changes", action="append", default=[], help="of the recipe, as A.B=C")
     given.add_argument("--jobs", type=int, default=1, help="taggers at a time")
     given.add_argument("--only", choices=SIDES, help="train this side and stop: the other may come later")
     given.add_argument("--device", default="auto")
     given.add_argument("--rehearse", action="store_true")
     asked = given.parse_args()
+    study = STUDIES[asked.study]
+    asked.out = asked.out or Path(f"runs/{asked.study}-labels")
+    asked.recipe = asked.recipe or (study.tiny if asked.rehearse else study.recipe)
     if asked.rehearse:
-        asked.recipe, own = REHEARSED["tagger"]
-        asked.changes, asked.labels = [*own, *asked.changes], [1.0, 0.1]
-        asked.steps = asked.steps or 100
-    elif asked.features is None and asked.only != "without":
+        asked.labels, asked.steps = [1.0, 0.1], asked.steps or 100
+    reads = asked.study == "elmo" and asked.only != "without"
+    if reads and asked.features is None and not asked.rehearse:
         given.error("--features RUN: whose vectors? (nextword train elmo/wiki --out RUN)")
-    if asked.rehearse and asked.features is None:
-        asked.features = small_elmo(asked.out / "elmo", asked.device)
-    features = (asked.features or Path()).resolve()
+    if reads:
+        asked.features = (asked.features or small_elmo(asked.out / "elmo", asked.device)).resolve()
     cells = [(share, side) for share in asked.labels for side in SIDES]
-    trained(asked, features, [cell for cell in cells if asked.only in (None, cell[1])])
+    trained(asked, [cell for cell in cells if asked.only in (None, cell[1])])
     if asked.only:
         return
-    found = gathered(asked, features, cells)
+    found = gathered(asked, cells)
     splits = [split for split in ("dev", "test") if split in next(iter(found["shares"].values()))]
     found["as good without, at"] = {split: worth(found["shares"], split) for split in splits}
     (asked.out / "labels.json").write_text(json.dumps(found, indent=2) + "\n")
