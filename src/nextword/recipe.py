@@ -49,7 +49,7 @@ class Phase:
     accumulate: int = 1  # batches per step
     precision: str = "fp32"  # or "tf32", "bf16"
     online: bool = False  # on the CPU, one step for each thing that is predicted, by networks that can
-    graphs: bool = False  # on a GPU, record the whole step and replay it
+    graphs: bool = False  # on a GPU, record a step and replay it: the whole of it, or forward and backward
     compile: bool = False  # on a GPU, have torch compile the network
     checkpointing: bool = False  # keep one tensor a block, and compute the rest again in the backward pass
     epochs: float = 0

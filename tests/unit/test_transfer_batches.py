@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,14 @@ import pytest
 import torch
 
 from nextword.batching.examples import Bucketed, Examples, joined
-from nextword.contract import Framed, NextwordError
-from nextword.heads import mean
+from nextword.contract import Framed, NextwordError, Vocabulary
+from nextword.heads import HeadConfig, Headed, mean
+from nextword.models.bert import BERT, BERTConfig
 from nextword.objectives.task import Task
+from nextword.recipe import load_recipe
+from nextword.training.events import Job
+from nextword.training.graphs import shape_of
+from nextword.training.loop import Descent
 
 
 def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examples:
@@ -21,6 +27,13 @@ def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examp
         size = int(draw.integers(2, 12))
         frames.append(Framed(draw.integers(5, 99, size), size - 1, np.arange(size) % 2))
     return joined(frames, np.arange(n), each, packs)
+
+
+def headed(reads: str) -> Headed:
+    torch.manual_seed(4)
+    config = BERTConfig(width=16, layers=2, heads=2, window=16, dropout=0.0)
+    marks = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    return Headed(HeadConfig(BERT, config, 2, reads=reads, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
 
 
 def test_every_example_comes_once_an_epoch_and_like_lengths_together() -> None:
@@ -66,6 +79,49 @@ def test_packed_and_padded_hold_the_same(each: int) -> None:
     frames = [int(i) * each + k for i in chosen for k in range(each)]
     assert first.tolist() == [int(text.ids[text.starts[f] + text.speaks[f]]) for f in frames]
     assert packed.targets.tolist() == [4, 0, 8]
+
+
+@pytest.mark.parametrize("reads", ["speaker", "mean"])
+def test_a_row_that_is_filled_up_says_the_same(reads: str) -> None:
+    text, chosen = some(9), np.array([4, 0, 8])
+    plain, filled = (Bucketed(length=16, fill=fill).batch(text, chosen, 0) for fill in (0, 16))
+    assert filled.inputs.ids.shape[1] % 16 == 0
+    assert filled.inputs.starts is not None
+    assert len(filled.inputs.starts) == 5  # three texts and the one that fills up
+    network = headed(reads)
+    first, second = (network(batch) for batch in (plain, filled))
+    torch.testing.assert_close(first, second)
+    gradients = [torch.autograd.grad(said.square().sum(), list(network.out.parameters())) for said in (first, second)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_filled_rows_have_few_shapes() -> None:
+    text, layout = some(200), Bucketed(rows=8, length=16, fill=16)
+    batches = layout.batches(text, 1, 0)
+    shapes = {shape_of(next(batches)) for _ in range(25)}
+    assert len(shapes) <= 6
+    assert shape_of(layout.batch(text, np.arange(8), 0)) != shape_of(layout.batch(text, np.arange(7), 0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: passes are not recorded")
+def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
+    text = some(64)
+    text = replace(text, labels=text.labels % 2, metrics=("accuracy",))
+    phase = load_recipe("bert/finetune", ["phase.0.batches.rows=8", "phase.0.epochs=0", "phase.0.steps=40"]).phases[0]
+    found = []
+    for graphs in (True, False):
+        network = headed("speaker").cuda()
+        descent = Descent(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
+        assert (descent.passes is not None) == graphs
+        batches = descent.batches()
+        for _ in range(40):
+            descent.advance(batches)
+        if descent.passes is not None:
+            assert descent.passes.recorded
+        found.append([descent.nats.float(), *(p.detach().float() for p in network.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
 
 
 def test_the_first_tokens_of_a_set() -> None:

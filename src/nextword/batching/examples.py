@@ -19,6 +19,7 @@ import torch
 from nextword.batching.unseen import Unseen
 from nextword.contract import Batch, Framed, Inputs, NextwordError
 
+NEAR = 128  # what the length of the longest text is rounded up to: a bound with few values
 AHEAD = 4  # batches of training in one of validation, which keeps nothing for a backward pass
 
 
@@ -96,19 +97,25 @@ def joined(
 class Bucketed:
     """`rows` examples a batch, of at most `length` tokens each; `stretch` batches are sorted by length together.
 
-    `pack = false` pads also where the network could read texts end to end.
+    `pack = false` pads also where the network could read texts end to end. With `fill`, one more text, of padding,
+    fills such a row up to a multiple of so many tokens: then batches have few shapes.
     """
 
     rows: int = 32
     length: int = 128
     stretch: int = 50
     pack: bool = True
+    fill: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rows", "length", "stretch"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least 1.")
+        if isinstance(self.fill, bool) or not isinstance(self.fill, int) or not 0 <= self.fill <= self.length:
+            raise NextwordError(
+                f"batches: fill = {self.fill!r} must be a whole number, at most length, {self.length}; 0 is for none."
+            )
         if not isinstance(self.pack, bool):
             raise NextwordError(f"batches: pack = {self.pack!r} must be true or false.")
 
@@ -152,7 +159,9 @@ class Bucketed:
         ids = text.ids[taken]
         segments = None if text.segments is None else text.segments[taken]
         if text.packs and self.pack:
+            ids, segments, starts = self._filled(ids, segments, starts)
             inputs = Inputs(_tensor(ids[None]), segments=_tensor(segments, row=True), starts=_tensor(starts))
+            inputs.longest = -(-int(np.diff(starts).max()) // NEAR) * NEAR
         else:
             longest = int(sizes.max())
             there = np.arange(longest) < sizes[:, None]
@@ -164,6 +173,18 @@ class Bucketed:
         at = _tensor(begins + text.speaks[frames])
         labels = _tensor(text.labels[chosen])
         return Batch(inputs, labels, fresh=True, epoch=epoch, at=at, predicted=len(chosen))
+
+    def _filled(
+        self, ids: np.ndarray, segments: np.ndarray | None, starts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        if not self.fill:
+            return ids, segments, starts
+        more = np.zeros(self.fill - len(ids) % self.fill, ids.dtype)  # one at least: there is always such a text
+        return (
+            np.concatenate([ids, more]),
+            None if segments is None else np.concatenate([segments, more.astype(segments.dtype)]),
+            np.append(starts, starts[-1] + len(more)),
+        )
 
 
 def _tensor(values: np.ndarray | None, row: bool = False) -> torch.Tensor:

@@ -95,12 +95,13 @@ class Headed(Over):
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""
         h = h[..., : self.under.widths[self.at]]
+        frames = None if batch.at is None else len(batch.at)  # a text that only fills up a row is none of them
         if self.config.classifier == "biattentive":
-            x, there = rows(h, batch.inputs)
+            x, there = (t[:frames] for t in rows(h, batch.inputs))
             with torch.autocast(x.device.type, enabled=False):
                 return self.out(x.to(self.out.out.weight.dtype), there, len(x) // len(batch.targets))
         if self.config.reads == "mean":
-            x = mean(h, batch.inputs)
+            x = mean(h, batch.inputs)[:frames]
         else:
             assert batch.at is not None
             x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at)  # (frames, D)

@@ -122,6 +122,8 @@ class Bidirectional(Saved):
     first (class 0) or not; the others have None there.
     """
 
+    recordable = True  # in 16 bits, texts end to end: nothing is asked of a GPU on the way
+
     def __init__(
         self,
         config: Any,

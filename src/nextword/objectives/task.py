@@ -9,6 +9,7 @@ right. The network is one with a head (nextword.heads). Nats are those of the la
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,12 @@ from nextword.contract import IGNORE, Autoregressive, Batch, Infilling, Loss, Ne
 from nextword.metrics import METRICS, OF_NUMBERS
 from nextword.models.frames import following
 
+FILLED = 128  # tokens: rows of a multiple of them, where shapes should be few
+
 
 class Task:
     likelihood = False  # of labels, not of text
+    recordable = True  # a batch says by its shape how many predictions it has
 
     def __init__(self, batches: Mapping[str, Any], language: float = 0.0) -> None:
         options = dict(batches)
@@ -44,6 +48,10 @@ class Task:
     def length(self) -> int:
         """Tokens in the longest example."""
         return self.layout.length
+
+    def even_out(self) -> None:
+        """Batches of few shapes, for those who record what is done with each."""
+        self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
 
     def per_epoch(self, text: Examples) -> int:
         return self.layout.per_epoch(text)

@@ -3,18 +3,23 @@
 A graph has fixed shapes, so there is one for each shape of batch; they share their memory, for only one runs at a time.
 A shape is trained on as usual when it comes first, which also makes every library ready, and recorded when it comes
 again. What changes from step to step lives in tensors that stay where they are: the batch, the carried state, the rate.
+
+`Graphs` record whole steps, whose optimizer can be recorded too. `Passes` record forward and backward alone, of batches
+without a state: gradients stay where they are, and any optimizer reads them there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nextword import nest
 from nextword.contract import Batch, Inputs, State
 from nextword.layers.graph import recorded
+from nextword.training.scale import placed
 
 MOST = 160  # graphs; shapes beyond are trained on as usual
 
@@ -71,3 +76,51 @@ class Graphs:
 
 def _moved(batch: Batch, device: torch.device) -> Batch:
     return Batch(Inputs(batch.inputs.ids.to(device)), batch.targets.to(device), scale=batch.scale)
+
+
+class Passes:
+    """`work(batch)` is forward and backward; what it gives is a nest of tensors, which a replay writes anew."""
+
+    def __init__(self, device: torch.device, work: Callable[[Batch], Any]) -> None:
+        self.work, self.device = work, device
+        self.stream = torch.cuda.Stream(device)
+        self.seen: set[Hashable] = set()
+        self.recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Batch, Any]] = {}
+        self.pool: Any = None
+
+    def __call__(self, batch: Batch) -> Any:
+        now = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(now)
+        with torch.cuda.stream(self.stream):
+            found = self._run(batch)
+        now.wait_stream(self.stream)
+        return found
+
+    def _run(self, batch: Batch) -> Any:
+        shape = shape_of(batch)
+        if shape not in self.recorded:
+            if shape not in self.seen or len(self.recorded) >= MOST:
+                self.seen.add(shape)
+                return self.work(placed(batch, self.device))
+            place = placed(batch, self.device)
+            with recorded(pool=self.pool, stream=self.stream) as graph:  # nothing is computed meanwhile
+                given = self.work(place)
+            self.pool = self.pool or graph.pool()
+            self.recorded[shape] = graph, place, given
+        graph, place, given = self.recorded[shape]
+        for to, value in zip(tensors_of(place).values(), tensors_of(placed(batch, self.device)).values(), strict=True):
+            to.copy_(value)
+        graph.replay()
+        return given
+
+
+def tensors_of(batch: Batch) -> Mapping[str, Tensor]:
+    """All that a batch is made of, by name."""
+    both = {f"inputs.{name}": value for name, value in vars(batch.inputs).items()} | vars(batch)
+    return {name: value for name, value in both.items() if isinstance(value, Tensor)}
+
+
+def shape_of(batch: Batch) -> Hashable:
+    """Batches that have the same are alike but for the values in their tensors."""
+    rest = (batch.inputs.longest, batch.inputs.sizes, batch.scale, batch.part, batch.predicted)
+    return rest, tuple((name, t.shape, t.dtype) for name, t in tensors_of(batch).items())

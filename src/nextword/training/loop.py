@@ -20,7 +20,7 @@ from nextword.objectives import make_objective
 from nextword.training.averaging import averages, hear
 from nextword.training.beginning import VALIDATIONS, check_initial, check_online, initialise, steps_from_minutes
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
-from nextword.training.graphs import Graphs
+from nextword.training.graphs import Graphs, Passes
 from nextword.training.optimizers import clip, make_optimizer
 from nextword.training.saving import load_network, network_tensors, restore, save
 from nextword.training.scale import arithmetic, fitted_out, placed, synchronize, utilisation
@@ -100,12 +100,13 @@ class Descent:
         self.apart: Mapping[str, float] = {}  # nats a prediction of shares, where the objective has some, likewise
         self.norm: Tensor = torch.zeros((), device=device)
         self.graphs = self.remade_graphs()
+        self.passes = self.made_passes()
         self.reason = ""
         self.before = 0.0  # seconds spent before this process
         self.clock = self.marked = self.saved = time.perf_counter()
 
     def remade_graphs(self) -> Graphs | None:
-        if not self.phase.graphs:
+        if not self.phase.graphs or getattr(self.objective, "recordable", False):
             return None
         if self.phase.accumulate > 1 or not hasattr(self.optimizer, "apply"):
             raise NextwordError(
@@ -113,6 +114,14 @@ class Descent:
                 "whose step can be recorded. Leave it out, or change those."
             )
         return Graphs(self.device, self._recorded, self.network.initial) if self.device.type == "cuda" else None
+
+    def made_passes(self) -> Passes | None:
+        """Forward and backward recorded, of objectives and networks that ask nothing of a GPU on the way."""
+        able = all(getattr(part, "recordable", False) for part in (self.objective, self.network))
+        if not self.phase.graphs or not able or self.device.type != "cuda" or self.phase.precision != "bf16":
+            return None
+        self.objective.even_out()
+        return Passes(self.device, self._passed)
 
     # -------------------------------------------------------------------------------------------- beginning
 
@@ -173,8 +182,14 @@ class Descent:
             return
         share, scale = 1 / self.phase.accumulate, 0.0
         for _ in range(self.phase.accumulate):
-            batch = placed(next(batches), self.device)
+            batch = next(batches)
             scale += batch.scale * share
+            if self.passes:
+                self.parts = self.passes(batch)
+                self.count += batch.predicted
+                self.shown = batch.inputs.ids.numel() / batch.predicted
+                continue
+            batch = placed(batch, self.device)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
             self._backward(loss.value * share)
@@ -190,9 +205,17 @@ class Descent:
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         self._set_rate(scale)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=self.passes is None)
         self.step += 1
         self.since += 1
+
+    def _passed(self, batch: Batch) -> Mapping[str, Tensor]:
+        """What a recorded pass replays: forward and backward. Gradients are added to what is there, zeros."""
+        with arithmetic(self.phase.precision, self.device):
+            loss = self.objective.loss(self.network, batch, None)
+        self._backward(loss.value / self.phase.accumulate)
+        self.nats.add_(loss.nats)
+        return loss.parts
 
     def _online(self, batch: Batch) -> None:
         self._set_rate(batch.scale)
