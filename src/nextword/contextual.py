@@ -82,9 +82,14 @@ class Contextual:
                 temporary.unlink(missing_ok=True)
         return np.load(path, mmap_mode="r")
 
-    def _key(self, sentences: Sentences) -> str:
+    @property
+    def fingerprint(self) -> str:
+        """Of the run's files: another where it was trained again."""
         files = RunFolder.open(self.run).manifest.get("files", {}) if self.run else {}
-        hashed = blake2b(f"{sorted(map(str, files.items()))} {self.chosen}".encode(), digest_size=16)
+        return blake2b(str(sorted(map(str, files.items()))).encode(), digest_size=8).hexdigest()
+
+    def _key(self, sentences: Sentences) -> str:
+        hashed = blake2b(f"{self.fingerprint} {self.chosen}".encode(), digest_size=16)
         for one in sentences:
             hashed.update("\x1e".join(one).encode("utf-8", "replace") + b"\x1d")
         return hashed.hexdigest()

@@ -142,6 +142,12 @@ class WordTagger:
                 self._context = Contextual(self.load(run, str(self.device)), run)
             except NextwordError as problem:
                 raise NextwordError(f"{self.name} reads the vectors of {run} besides its own: {problem}") from None
+            if self.network.config.contextual_of not in ("", self._context.fingerprint):
+                self._context = None
+                raise NextwordError(
+                    f"{self.name} learnt from the vectors of {run}, whose files have changed since: they would mean "
+                    "something else to it. Restore that run, or train the tagger again."
+                )
         return self._context.of(words)
 
     def __getattr__(self, name: str) -> Any:

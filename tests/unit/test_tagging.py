@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,11 @@ def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Pa
     sentences = [one.words for one in open_tags(str(data)).splits["test"].sentences]
     before = tagger.predict(sentences)
     assert before == nextword.load(tmp_path / "run", device="cpu").predict(sentences)  # type: ignore[arg-type]
+    shutil.rmtree(source)
+    run_of(source, "bert", seed=1)
+    changed: Any = nextword.load(tmp_path / "run", device="cpu")
+    with pytest.raises(NextwordError, match=r"whose files have changed since"):
+        changed.predict([["the"]])
     source.rename(tmp_path / "elsewhere")
     gone: Any = nextword.load(tmp_path / "run", device="cpu")
     with pytest.raises(NextwordError, match=r"reads the vectors of .*bert besides its own"):

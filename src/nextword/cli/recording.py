@@ -15,7 +15,11 @@ from nextword.contract import PSEUDO, NextwordError
 from nextword.infinity import finite
 
 KEPT = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # events that stand in a recipe's log
-FOUND_OUT = ("contextual_layers", "contextual_width")  # of [model]: the run that is named there says them
+FOUND_OUT = (
+    "contextual_layers",
+    "contextual_width",
+    "contextual_of",
+)  # of [model]: the run named there says them
 AFTER = ("evaluation", "adapted", "translated")  # whose seconds are not training
 
 

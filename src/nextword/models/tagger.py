@@ -54,6 +54,7 @@ class TaggerConfig:
     contextual: str = ""  # a run whose layers are read besides
     contextual_layers: int = 0  # how many it has, and how wide they are: found out when the run is opened
     contextual_width: int = 0
+    contextual_of: str = ""  # the fingerprint of its files, found out likewise
     contextual_at: str = "input"  # where they go in: input, output or both, each with a mix of its own
     contextual_norm: bool = False  # layers are brought to one scale first
     contextual_dropout: float = 0.5

@@ -212,12 +212,16 @@ def _context(recipe: Recipe, device: torch.device) -> Contextual | None:
 
 
 def _with_context(recipe: Recipe, device: torch.device) -> Recipe:
-    """How many layers there are, and how wide, written down: the network is built of that."""
+    """How many layers there are, and how wide, written down: the network is built of that; and whose they are."""
     context = _context(recipe, device)
     if context is None:
         return recipe
-    sizes = {"contextual_layers": context.layers, "contextual_width": context.width}
-    return replace(recipe, model={**recipe.model, **sizes})
+    found = {
+        "contextual_layers": context.layers,
+        "contextual_width": context.width,
+        "contextual_of": context.fingerprint,
+    }
+    return replace(recipe, model={**recipe.model, **found})
 
 
 def open_source(source: str | Path) -> RunFolder:
