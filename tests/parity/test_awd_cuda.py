@@ -154,6 +154,17 @@ def test_in_16_bits_too(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=2e-2, atol=0.1)
 
 
+@pytest.mark.parametrize("optimizer", [{"kind": "adam", "rate": 0.01}, {"kind": "sgd", "rate": 1.0, "momentum": 0.9}])
+def test_with_an_optimizer_that_is_not_recorded(optimizer: dict[str, Any], tmp_path: Path) -> None:
+    losses = []
+    for graphs in (False, True):
+        found = descent(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)
+        losses.append(steps(found, 60))
+        assert shapes_repeat(found) == graphs
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=0.05)
+    assert sum(losses[1][-10:]) < sum(losses[1][:10])
+
+
 @pytest.mark.parametrize("share", NONE)
 def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""

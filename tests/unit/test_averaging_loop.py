@@ -152,14 +152,10 @@ def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-@pytest.mark.parametrize(
-    "odd", [{"optimizer": {"kind": "sgd", "rate": 1.0}}, {"optimizer": {"kind": "adam"}}, {"accumulate": 2}]
-)
-def test_graphs_want_a_step_that_can_be_recorded(odd: dict[str, Any], tmp_path: Path) -> None:
-    job = small_job(
-        tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, "graphs": True, **odd}
-    )
-    with pytest.raises(NextwordError, match=r"graphs = true goes with accumulate = 1 and an optimizer of kind nt-asgd"):
+def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
+    odd = {"accumulate": 2, "graphs": True}
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
+    with pytest.raises(NextwordError, match=r"graphs = true goes with accumulate = 1"):
         Descent(job)
 
 

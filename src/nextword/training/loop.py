@@ -108,12 +108,16 @@ class Descent:
     def remade_graphs(self) -> Graphs | None:
         if not self.phase.graphs or getattr(self.objective, "recordable", False):
             return None
-        if self.phase.accumulate > 1 or not hasattr(self.optimizer, "apply"):
+        if self.phase.accumulate > 1:
             raise NextwordError(
-                f"Phase '{self.phase.name}': graphs = true goes with accumulate = 1 and an optimizer of kind nt-asgd, "
-                "whose step can be recorded. Leave it out, or change those."
+                f"Phase '{self.phase.name}': graphs = true goes with accumulate = 1. Leave it out, or change that."
             )
         return Graphs(self.device, self._recorded, self.network.initial) if self.device.type == "cuda" else None
+
+    @property
+    def records_steps(self) -> bool:
+        """Whether the optimizer's step can be recorded too."""
+        return hasattr(self.optimizer, "apply")
 
     def made_passes(self) -> Passes | None:
         """Forward and backward recorded, of objectives and networks that ask nothing of a GPU on the way."""
@@ -173,8 +177,11 @@ class Descent:
         if self.graphs:
             batch = next(batches)
             self._set_rate(batch.scale)
-            self.optimizer.prepare()  # type: ignore[attr-defined]
+            if self.records_steps:
+                self.optimizer.prepare()  # type: ignore[attr-defined]
             self.graphs(batch)
+            if not self.records_steps:
+                self._stepped()
             self.carried = self.graphs.state
             self.count += batch.targets.numel()
             self.step += 1
@@ -199,15 +206,19 @@ class Descent:
             self.parts = loss.parts
             shown = getattr(self.objective, "shown", 1.0)  # less where a token is predicted more than once
             self.shown = shown if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
+        self._set_rate(scale)
+        self._stepped()
+        self.step += 1
+        self.since += 1
+
+    def _stepped(self) -> None:
+        """The optimizer's step. Gradients that a recorded pass adds to stay where they are."""
         if self.phase.clip:
             self.norm = clip(self.optimizer, self.phase.clip)
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        self._set_rate(scale)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=self.passes is None)
-        self.step += 1
-        self.since += 1
+        self.optimizer.zero_grad(set_to_none=not self.phase.graphs)
 
     def _passed(self, batch: Batch) -> Mapping[str, Tensor]:
         """What a recorded pass replays: forward and backward. Gradients are added to what is there, zeros."""
@@ -226,15 +237,17 @@ class Descent:
         self.since += 1
 
     def _recorded(self, batch: Batch, state: State) -> State:
-        """What a graph replays: forward, backward, clipping, and the optimizer's step."""
+        """What a graph replays: forward and backward; and where it can be recorded, clipping and the optimizer's step."""
         with arithmetic(self.phase.precision, self.device):
             loss = self.objective.loss(self.network, batch, state)
         self._backward(loss.value)
+        self.nats.add_(loss.nats)
+        if not self.records_steps:
+            return loss.state
         norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         scale = (self.phase.clip / (norm + 1e-6)).clamp(max=1.0) if self.phase.clip else None  # as clip_grad_norm_
         self.optimizer.apply(scale)  # type: ignore[attr-defined]
         self.optimizer.zero_grad()
-        self.nats.add_(loss.nats)
         self.norm.copy_(norm)
         return loss.state
 
