@@ -237,7 +237,7 @@ class Descent:
         self.since += 1
 
     def _recorded(self, batch: Batch, state: State) -> State:
-        """What a graph replays: forward and backward; and where it can be recorded, clipping and the optimizer's step."""
+        """What a graph replays: forward and backward; where it can be recorded, clipping and the optimizer's step."""
         with arithmetic(self.phase.precision, self.device):
             loss = self.objective.loss(self.network, batch, state)
         self._backward(loss.value)
