@@ -62,15 +62,21 @@ def write_card(run: RunFolder) -> None:
     run.write("card.md", "\n".join(lines) + "\n")
 
 
+def _labels(task: Mapping[str, Any]) -> str:
+    return ", ".join(task["labels"]) or "a number"
+
+
 def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
     """Of a run that was transferred to a task."""
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
-    labels = ", ".join(task["labels"]) or "a number"
+    several: Sequence[Mapping[str, Any]] = task.get("tasks", ())
+    labels = "; ".join(f"{one['name']}: {_labels(one)}" for one in several) or _labels(task)
     tags = task["kind"] == "tag"
-    about = "each word" if tags else "two texts" if task["frame"] != "classify" else "a text"
+    about = "each word" if tags else "texts" if several else "two texts" if task["frame"] != "classify" else "a text"
     began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
     splits = [split for split in result.get("examples", {}) if split in result]
-    example = '("one text", "another")' if task["frame"] not in ("classify", "tag") else '"some text"'
+    name, frame = ("", task["frame"]) if tags or not several else (several[0]["name"], several[0]["frame"])
+    example = '[("one text", "another")]' if frame not in ("classify", "tag") else '["some text"]'
     lines = [
         f"# {run.path.name}",
         "",
@@ -98,12 +104,13 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "## Use",
         "",
         "```",
-        f"nextword predict {run.path} " + ("my.txt --output my.conll" if tags else "my.csv --output labelled.csv"),
+        f"nextword predict {run.path} "
+        + ("my.txt --output my.conll" if tags else f"my.csv{f' --task {name}' if name else ''} --output labelled.csv"),
         "```",
         "",
         "```python",
         "import nextword",
-        f'nextword.load("{run.path}").predict([{example}])',
+        f'nextword.load("{run.path}").predict({example}' + (f', task="{name}")' if name else ")"),
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")

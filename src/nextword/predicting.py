@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, U
 from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
 from nextword.heads import Headed
 from nextword.heads.framing import examples
-from nextword.heads.settings import Settings, settings_of
+from nextword.heads.many import ManyHeaded
+from nextword.heads.settings import SEVERAL, Settings, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import narrowed, placed
@@ -28,16 +30,19 @@ def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32
     settings = settings_of(recipe.task or {}, str(run.path))
     model = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    config = settings.head(model, model.Config(**recipe.model))
-    network = narrowed(Headed.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
     length = int(recipe.phases[-1].batches.get("length", Bucketed.length))
+    words, own = vocabulary(tokenizer, spellings=True), model.Config(**recipe.model)
+    if settings.kind == SEVERAL:
+        many = narrowed(ManyHeaded.load(run.path, settings.many(model, own), words), precision)
+        return ManyClassifier(many.to(device), tokenizer, settings, length, str(run.path))
+    network = narrowed(Headed.load(run.path, settings.head(model, own), words), precision)
     return Classifier(network.to(device), tokenizer, settings, length, str(run.path))
 
 
 class Classifier(Embedding):
     """`predict` examples: texts, or pairs of texts. What it embeds is what fine-tuning has made of the network."""
 
-    def __init__(self, headed: Headed, tokenizer: Tokenizer, settings: Settings, length: int, name: str = "") -> None:
+    def __init__(self, headed: Any, tokenizer: Tokenizer, settings: Settings, length: int, name: str = "") -> None:
         self.headed, self.network, self.tokenizer, self.settings = headed.eval(), headed.under, tokenizer, settings
         self.name, self.length = name, length
         self.can = frozenset({"predict", "embed"})
@@ -99,11 +104,37 @@ class Classifier(Embedding):
     def __getattr__(self, name: str) -> Any:
         if name in OF_TEXT:
             label = "a number" if self.settings.kind == "regress" else f"one of {', '.join(self.settings.labels[:5])}"
+            label = f"labels of {len(self.settings.tasks)} tasks" if self.settings.tasks else label
             raise Unsupported(
                 f"{self.name or 'This run'} carries a task's head: it predicts {label}, and models no text. Use "
                 f"`nextword predict`; the language model that it was made of is {self.settings.source or 'elsewhere'}."
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+class ManyClassifier(Classifier):
+    """Of a run that has learnt several tasks: `of` is a classifier for one of them; they share the network."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.settings.each)
+
+    def of(self, name: str) -> Classifier:
+        """By the task's name; of a file, its name without the folder is enough."""
+        plain = {key: Path(key).name.lower() for key in self.names}
+        found = [key for key in self.names if name in (key, plain[key]) or name.lower() == plain[key].split(".")[0]]
+        if len(found) != 1:
+            raise NextwordError(
+                f"{self.name or 'This run'} has learnt {', '.join(self.names)}: name one of them with --task"
+                + (f"; there is no {name!r} among them." if name else ".")
+            )
+        head = self.headed.heads[self.names.index(found[0])]
+        return Classifier(head, self.tokenizer, self.settings.each[found[0]], self.length, self.name)
+
+    def predict(
+        self, given: Sequence[Example], progress: Callable[[int, int], None] | None = None, task: str = ""
+    ) -> list[Prediction]:
+        return self.of(task).predict(given, progress)
 
 
 def _together(found: Examples) -> Iterator[np.ndarray]:

@@ -26,8 +26,8 @@ from nextword.corpora.tagged import TaggedSentence
 from nextword.embedding import OF_TEXT
 from nextword.heads.settings import Settings, settings_of
 from nextword.heads.words import sentences
+from nextword.metrics import together
 from nextword.models import count_parameters, model_class
-from nextword.objectives.cross_view import together
 from nextword.objectives.tag import measured
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.tokens.lexicon import split

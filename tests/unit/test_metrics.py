@@ -71,4 +71,4 @@ def test_an_interval_over_a_few_runs() -> None:
         low, high = theirs.t.interval(0.95, n - 1, values.mean(), theirs.sem(values))
         assert mean == pytest.approx((low + high) / 2)
         assert half == pytest.approx((high - low) / 2, rel=0.01)
-    assert set(METRICS) == {"accuracy", "f1", "macro_f1", "mcc", "pearson", "spearman"}
+    assert set(METRICS) == {"accuracy", "f1", "macro_f1", "micro_f1", "mcc", "pearson", "spearman"}

@@ -247,21 +247,31 @@ def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     heard: list[Any] = []
     moved_alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
-    for i, name in enumerate(names):
-        (tmp_path / "names").mkdir(exist_ok=True)
-        (tmp_path / f"names/{i}.csv").write_bytes(Path(name).read_bytes())
-    import os
-
-    before = Path.cwd()
-    os.chdir(tmp_path / "names")  # so that a task's name is the name of its folder
-    try:
-        outcomes, table = transfer.suite(
-            "bert/finetune", place / "bert", ["0.csv", "1.csv"], tmp_path / "all", hear=heard.append, **options
-        )
-    finally:
-        os.chdir(before)
+    outcomes, table = transfer.suite(
+        "bert/finetune", place / "bert", names, tmp_path / "all", hear=heard.append, **options
+    )
+    assert (tmp_path / "all/colour.csv/manifest.json").is_file()
     assert outcomes[0].values() == moved_alone.values()
     assert table["mean"] == pytest.approx((outcomes[0].mean + outcomes[1].mean) / 2)
     assert [task["metric"] for task in table["tasks"]] == ["accuracy", "spearman"]
     assert json.loads((tmp_path / "all/results.json").read_text()) == table
     assert heard
+
+
+@pytest.mark.parametrize(("slug", "recipe"), [("lstm", "bert/finetune"), ("gpt1", "gpt1/finetune")])
+def test_any_network_beside_its_twin(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
+    names = [str(place / "colour.csv"), str(place / "count.csv")]
+    options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
+    outcomes, beside, found = transfer.twins(recipe, place / slug, names, tmp_path / "both", **options)
+    for one, twin, told in zip(outcomes, beside, found["difference"]["tasks"], strict=True):
+        alone = transfer.run(
+            recipe, place / slug, one.name, tmp_path / f"alone-{told['name'][-9:]}", scratch=True, **options
+        )
+        assert twin.values() == alone.values()  # the very run that --scratch makes
+        assert told["values"] == [a - b for a, b in zip(one.values(), twin.values(), strict=True)]
+    asked = iter([False] * 3 + [True] * 9)
+    stop: Any = lambda: next(asked)  # noqa: E731
+    *_, cut = transfer.twins(recipe, place / slug, names, tmp_path / "cut", stop=stop, **options)
+    assert cut == {}
+    *_, again = transfer.twins(recipe, place / slug, names, tmp_path / "cut", again=True, **options)
+    assert again["difference"] == found["difference"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.known_tasks import TASKS, list_known
 from nextword.cli.options import Json, Quiet
 
 LICENCES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
@@ -19,7 +20,7 @@ def data(
         str,
         typer.Argument(
             metavar="[NAME]",
-            help="One data set, or the path of a text; of parallel text, NAME:SOURCE-TARGET.",
+            help="One data set, the path of a text, or of parallel text NAME:SOURCE-TARGET; tasks lists all tasks.",
             show_default=False,
         ),
     ] = "",
@@ -48,6 +49,7 @@ def data(
 
     [dim]Examples[/]
       nextword data
+      nextword data tasks
       nextword data wikitext-2
       nextword data multi30k:en-fr
       nextword data ptb --from Downloads/simple-examples.tgz
@@ -77,6 +79,9 @@ def data(
         raise NextwordError("--from and --get need the name of a data set: nextword data NAME --from PATH.")
     if not name:
         _list(json)
+        return
+    if name == TASKS and not source and not get and not Path(name).exists():
+        list_known(json)
         return
     if source or get:
         entry = find(parse(name)[0])
@@ -144,6 +149,7 @@ def _list(json: bool) -> None:
         "[dim]Pairs to translate: nextword data bible (built in), or a set for translation, as multi30k:en-de[/]"
     )
     console.print("[dim]One of them: nextword data NAME · bring one in: nextword data NAME --from PATH (or --get)[/]")
+    console.print("[dim]What can be learnt of them and asked about them: nextword data tasks[/]")
 
 
 def _describe(name: str, quiet: bool) -> dict[str, Any]:

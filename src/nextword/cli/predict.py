@@ -37,6 +37,13 @@ def predict(
             "--output", "-o", help=".csv, .tsv, .jsonl; of tags .conll, .tsv, .jsonl. Default: standard output."
         ),
     ] = None,
+    task: Annotated[str, typer.Option("--task", help="Which, of a run that has learnt several.")] = "",
+    submission: Annotated[
+        Path | None,
+        typer.Option(
+            "--submission", metavar="PLACE", help="GLUE's test sets instead of a file, as its server wants them."
+        ),
+    ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
@@ -51,12 +58,19 @@ def predict(
       nextword predict runs/bert-reviews new.csv --output labelled.csv
       nextword predict runs/bert-reviews new.jsonl --text body --output labelled.jsonl
       echo "A fine film." | nextword predict runs/bert-reviews
+      nextword predict runs/several pairs.csv --task RTE
+      nextword predict runs/glue --submission glue.zip
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
     from nextword.transfer.tables import read_table
 
+    if submission is not None:
+        if file != "-" or output is not None:
+            raise NextwordError("--submission reads the test files of the tasks: leave FILE and --output out.")
+        _submit(run, submission, device, json, quiet)
+        return
     if output is not None:
         if output.suffix not in (*ENDINGS, *OF_TAGS):
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
@@ -66,6 +80,8 @@ def predict(
     if "predict" in lm.can and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
 
+        if task:
+            raise NextwordError(f"--task {task}: {run} tags words, of all its tasks at once. Leave --task out.")
         (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
         return
     if output is not None and output.suffix not in ENDINGS:
@@ -74,6 +90,10 @@ def predict(
         raise NextwordError(
             f"{run} carries no task's head. Transfer it first: nextword transfer bert/finetune --from {run} --data FILE"
         )
+    if hasattr(lm, "of"):
+        lm = lm.of(task)
+    elif task:
+        raise NextwordError(f"--task {task}: {run} has learnt one task alone. Leave --task out.")
     table = read_table(file)
     columns = _columns(table, lm, text, second)
     rows = table.rows_of(columns)
@@ -96,6 +116,23 @@ def predict(
     if measured and not quiet:
         said = " · ".join(f"{name} {100 * value:.1f}" for name, value in measured.items())
         err.print(f"against the column '{escape(lm.settings.label)}': {said}")
+
+
+def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None:
+    """Of a run, or of the folder of a suite: into a folder, or a zip."""
+    from nextword.transfer.submission import lacking, predictions, save
+
+    with progress_bar("predicting", quiet=quiet or json) as update:
+        files = predictions(run, device, lambda name, done, total: update(done, total))
+    save(files, place)
+    rows = {name: text.count("\n") - 1 for name, text in files.items()}
+    if json:
+        emit_json({"run": run, "place": str(place), "files": rows, "lacking": lacking(files)})
+        return
+    for name, count in rows.items():
+        console.print(f"[green]✓[/] {count:,} predictions → {escape(str(place))}: {name}", soft_wrap=True)
+    if lacking(files):
+        console.print(f"[dim]· GLUE's server wants these besides: {', '.join(lacking(files))}[/]", soft_wrap=True)
 
 
 def _columns(table: Any, lm: Any, text: str, second: str) -> Any:

@@ -16,17 +16,15 @@ PERCENT = ("accuracy", "f1", "mcc")  # times 100, as papers print them
 
 def list_tasks(json: bool) -> None:
     """Every task, how it is scored, and whether its data are here."""
-    from nextword.corpora.catalog import find
     from nextword.evaluation.tasks import load_task, task_names
-    from nextword.evaluation.tasks.reading import GENERATED
 
     rows = []
     for name in task_names():
         task = load_task(name)
-        entry = find(task.data)
-        here = task.data in GENERATED or (entry is not None and entry.place() is not None)
         keys = ("name", "title", "data", "split", "shots_from", "rule", "metric", "note")
-        rows.append({**{key: getattr(task, key) for key in keys}, "here": here, "published": list(task.published)})
+        rows.append(
+            {**{key: getattr(task, key) for key in keys}, "here": data_here(task), "published": list(task.published)}
+        )
     if json:
         emit_json(rows)
         return
@@ -36,6 +34,15 @@ def list_tasks(json: bool) -> None:
     ]
     table(("task", "data", "split", "rule", "metric", "here", ""), cells)
     console.print("[dim]One of them: nextword evaluate RUN --task NAME --shots 5 · its data: nextword data NAME[/]")
+
+
+def data_here(task: Any) -> bool:
+    """Whether the data of a task are on this machine, or made here."""
+    from nextword.corpora.catalog import find
+    from nextword.evaluation.tasks.reading import GENERATED
+
+    entry = find(task.data)
+    return task.data in GENERATED or (entry is not None and entry.place() is not None)
 
 
 def run_task(

@@ -32,8 +32,8 @@ def transfer(
         str,
         typer.Option(
             "--data",
-            help="A csv, tsv or jsonl file, a folder of them, a task of GLUE (RTE), or glue for five of them; of tags "
-            "a file with a word a line, or conll2003; for cvt/multi several, with ' + ' between them.",
+            help="A csv, tsv or jsonl file, a folder of them, a task (RTE; nextword data tasks lists them), or glue "
+            "for five; of tags a file with a word a line, or conll2003; several at once with ' + ' between them.",
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: guessed.")] = "",
@@ -59,6 +59,9 @@ def transfer(
     scratch: Annotated[
         bool, typer.Option("--scratch", help="The same network without what it has learnt: the baseline.")
     ] = False,
+    twin: Annotated[
+        bool, typer.Option("--twin", help="Also from scratch, into OUT-scratch: both, and the difference by seeds.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun in --out.")] = False,
     device: Device = "auto",
     json: Json = False,
@@ -72,7 +75,8 @@ def transfer(
       nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
-      nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --out runs/glue
+      nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --twin --out runs/glue
+      nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
       nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
       nextword transfer cvt/conll2000 --labels 0.1 --set phase.0.objective.unlabelled=plain.txt --out runs/chunks
       nextword transfer --resume --out runs/bert-reviews
@@ -84,7 +88,7 @@ def transfer(
         return
     if not recipe:
         raise NextwordError("Say how to fine-tune, for example bert/finetune. See `nextword transfer --help`.")
-    from nextword.transfer import FIVE, SUITE, run, suite
+    from nextword.transfer import FIVE, SUITE, run, suite, twins
     from nextword.transfer.plan import fine_tuning, open_source
     from nextword.transfer.tables import Columns
 
@@ -101,6 +105,8 @@ def transfer(
             f"--features {features}: {recipe} fine-tunes the run that --from names, and reads no other besides. Only a "
             "recipe with a tagger of its own does."
         )
+    if twin and (scratch or not source):
+        raise NextwordError("--twin sets what --from RUN has learnt beside nothing: give --from, and not --scratch.")
     changes = [*([f"model.contextual={features}"] if features else []), *(changes or ())]
     changes += [f"task.share={labels}"] if labels != 1 else []
     folder = out or _folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
@@ -119,16 +125,20 @@ def transfer(
             "stop": stopped,
             "progress": watch.preparing,
         }
-        if data.lower() == SUITE and not Path(data).exists():
-            outcomes, found = suite(recipe, source, FIVE, folder, **options)
+        several = FIVE if data.lower() == SUITE and not Path(data).exists() else ()
+        if twin:
+            outcomes, beside, found = twins(recipe, source, several or (data,), folder, **options)
+            outcomes = beside if beside and beside[-1].interrupted else outcomes
+        elif several:
+            outcomes, found = suite(recipe, source, several, folder, **options)
         else:
             outcomes, found = [run(recipe, source, data, folder, **options)], {}
     if outcomes[-1].interrupted:
-        _interrupted(folder, bool(seeds or len(outcomes) > 1 or found))
+        _interrupted(folder, bool(seeds or several or twin))
     if json:
         emit_json(found or (outcomes[0].as_dict() if seeds else _single(outcomes[0])))
     elif found:
-        _table(outcomes, found, folder)
+        _table(found, folder)
     else:
         _show(outcomes[0], folder)
 
@@ -205,25 +215,30 @@ def _show(outcome: Any, folder: str) -> None:
     else:
         for split in ("dev", *others):
             console.print(f"  {split} ({first['examples'][split]:,} examples): {_numbers(first[split])}")
-    console.print(f"\nTry it:  nextword predict {escape(outcome.runs[0])} FILE", soft_wrap=True)
+        for task, splits in first.get("tasks", {}).items():
+            for split, numbers in splits.items():
+                console.print(f"  {escape(task)}, {split}: {_numbers(numbers)}")
+    which = " --task NAME" if "tasks" in first else ""
+    console.print(f"\nTry it:  nextword predict {escape(outcome.runs[0])} FILE{which}", soft_wrap=True)
 
 
-def _table(outcomes: Sequence[Any], found: dict[str, Any], folder: str) -> None:
+def _table(found: dict[str, Any], folder: str) -> None:
     from nextword.cli.results import table
+    from nextword.transfer.suite import heads_of, rows_of
 
-    rows = [
-        [one.name, one.metric, _percent(one.mean, one.spread), f"{one.results[0]['examples']['dev']:,}"]
-        for one in outcomes
-    ]
-    rows.append(["[bold]mean[/]", "", f"[bold]{_percent(found['mean'], found['interval'])}[/]", ""])
-    n = len(outcomes[0].results)
+    rows = [[escape(cell) for cell in row] for row in rows_of(found)]
+    if len(rows) > 1:
+        rows[-1] = [f"[bold]{cell}[/]" if cell else "" for cell in rows[-1]]
     console.print(f"[green]✓[/] [bold]{escape(folder)}[/]{', from scratch' if found['scratch'] else ''}")
-    table(("task", "metric", f"dev, {n} seeds" if n > 1 else "dev", "examples"), rows)
-    console.print(f"[dim]· ± is the half of a 95 % interval over seeds; all numbers: {escape(folder)}/results.json[/]")
+    table(heads_of(found), rows)
+    where = f"all numbers: {escape(folder)}/results.json, as markdown: results.md"
+    console.print(f"[dim]· dev sets; ± is the half of a 95 % interval over seeds; {where}[/]", soft_wrap=True)
 
 
 def _asked(settings: Any) -> str:
     """What is to be said of an example, in words."""
+    if settings.tasks and settings.kind != "tag":
+        return f"labels of {len(settings.tasks)} tasks for texts"
     if settings.tasks:
         return f"tags of {len(settings.tasks)} tasks for a word"
     if settings.kind == "tag":

@@ -20,7 +20,7 @@ from nextword.contract import NextwordError
 
 KINDS = frozenset(
     {"text", "classification", "pairs", "regression", "choice", "questions"}
-    | {"tagging", "coreference", "translation", "vectors", "collection"}
+    | {"tagging", "roles", "coreference", "translation", "vectors", "collection"}
 )
 ALL = "all"  # the key of a layout that has no splits of its own
 

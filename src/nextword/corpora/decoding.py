@@ -118,6 +118,13 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
 
 def json_objects(name: str | Path, source: Iterable[str], example: str = "") -> Iterator[dict[str, Any]]:
     """JSON lines: the object of each line that is not empty. `example` goes on from "Expected one object a line"."""
+    return (found for _, found in numbered_objects(name, source, example))
+
+
+def numbered_objects(
+    name: str | Path, source: Iterable[str], example: str = ""
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same, each with the number of its line."""
     for number, line in enumerate(source, 1):
         if not line.strip():
             continue
@@ -129,7 +136,7 @@ def json_objects(name: str | Path, source: Iterable[str], example: str = "") -> 
             ) from None
         if not isinstance(found, dict):
             raise NextwordError(f"{name}, line {number} is no JSON object. Expected one object a line{example}.")
-        yield found
+        yield number, found
 
 
 def _read(file: IO[bytes], name: str) -> bytes:

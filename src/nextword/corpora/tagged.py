@@ -11,8 +11,8 @@
     splits["train"].sentences[0].words, .tags           # ("EU", "rejects", …), ("I-ORG", "O", …)
     open_tagged("conll2003", column="pos")              # by name where columns have names, or by number: 0 is the word
 
-`python-names` is on every machine (tagged_code.py). Which scheme spans are written in is found out by `scheme_of`; a
-tag that fits none is refused with its line.
+The Penn Treebank is read out of its trees (treebank.py). `python-names` is on every machine (tagged_code.py). Which
+scheme spans are written in is found out by `scheme_of`; a tag that fits none is refused with its line.
 """
 
 from __future__ import annotations
@@ -20,26 +20,34 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from io import TextIOWrapper
 from pathlib import Path
 
 from nextword.contract import NextwordError
-from nextword.corpora.catalog import ALL, absent, catalog, find
+from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
 from nextword.corpora.decoding import lines, plain_name
-from nextword.corpora.tag_schemes import PLAIN, SCHEMES, has_spans, violation
+from nextword.corpora.tag_schemes import PLAIN, SCHEMES, converted, has_spans, violation
 from nextword.corpora.tagged_code import NAME as CODE
 from nextword.corpora.tagged_code import python_names
 from nextword.corpora.tagged_text import TaggedSentence, TaggedText
+from nextword.corpora.treebank import SUFFIX as TREES
+from nextword.corpora.treebank import read_trees
 
 KIND = "tagging"  # of the catalog's entries
 DOCUMENT = "-DOCSTART-"
 CONLLU = ".conllu"
+ZIP = ".zip"
 ENDINGS = (CONLLU, ".conll", ".iob", ".iob2", ".bio", ".bioes")  # of files that are nothing but this
 NAMES = {  # of columns
     "conll2003": ("word", "pos", "chunk", "ner"),
     "conll2000": ("word", "pos", "chunk"),
+    "conll2002-es": ("word", "pos", "ner"),
+    "conll2002-nl": ("word", "pos", "ner"),
     CONLLU: ("id", "word", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
 }
+MENDED = {"conll2002-es": "IOB2"}  # sets in which a span goes on over the end of a sentence, once in every split
 SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "val", "validation", "development", "testa"),
@@ -57,10 +65,13 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
         folder = entry.place()
         if folder is None:
             raise absent(entry)
-        files = {("dev" if split == "valid" else split): found[0] for split, found in entry.locate(folder).items()}
+        files = entry.locate(folder)
         if ALL in files:
             raise NextwordError(f"{entry.name} has no splits that nextword knows. Give a folder with a file for each.")
-        return {split: read_tagged(file, column, NAMES.get(entry.name, ()), split) for split, file in files.items()}
+        return {
+            ("dev" if split == "valid" else split): _of_entry(entry, split, found, column)
+            for split, found in files.items()
+        }
     if path.is_dir():
         return {split: read_tagged(file, column) for split, file in _files(path).items()}
     if path.is_file():
@@ -70,6 +81,46 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
         f"There are no tagged sentences at {spec}. Expected a file with a word and its tag on each line, a folder with "
         f"such train, dev and test files, or one of {CODE}, {known}."
     )
+
+
+def _of_entry(entry: Entry, split: str, files: Sequence[Path], column: str) -> TaggedText:
+    """One split of a set of the catalog; a zip holds the files that the catalog names besides."""
+    packed = files[0].suffix.lower() == ZIP
+    sources = dict(_members(files[0], entry.layout[split])) if packed else {str(file): lines(file) for file in files}
+    name = next(iter(sources))
+    if not name.endswith(TREES):
+        text = read_tagged(name, column, NAMES.get(entry.name, ()), source=sources[name])
+        return _mended(text, MENDED[entry.name]) if entry.name in MENDED else text
+    if column not in ("", "pos"):
+        raise NextwordError(f"{entry.name} has parts of speech alone: leave --label {column} out, or say pos.")
+    found = [one for name, source in sources.items() for one in read_trees(name, source)]
+    return TaggedText(str(files[0] if packed else files[0].parent), found)
+
+
+def _mended(text: TaggedText, scheme: str) -> TaggedText:
+    """Tags of official files that do not fit their own scheme, read as CoNLL's script reads them, and counted."""
+    if not has_spans({tag for one in text.sentences for tag in one.tags}):
+        return text
+    wrong = [one for one in text.sentences if violation(one.tags, scheme)]
+    if not wrong:
+        return text
+    found = [replace(one, tags=tuple(converted(one.tags, scheme))) for one in text.sentences]
+    where = ", ".join(str(one.lines[0]) for one in wrong[:3])
+    note = f"{len(wrong)} sentences of {text.name} have a tag that is not {scheme} (line {where}): it begins a span"
+    return replace(text, sentences=found, notes=(note,))
+
+
+def _members(path: Path, layout: Sequence[str]) -> Iterator[tuple[str, Iterator[str]]]:
+    """The files in a zip that the first fitting line of a layout names, each with its lines."""
+    with zipfile.ZipFile(path) as archive:
+        inside = sorted(archive.namelist())
+        for names in layout:
+            groups = [[one for one in inside if fnmatch(Path(one).name, name)] for name in names.split(" + ")]
+            if all(groups):
+                for one in (one for group in groups for one in group):
+                    yield f"{path}/{one}", iter(archive.read(one).decode("utf-8").splitlines(keepends=True))
+                return
+    raise NextwordError(f"{path} has none of {', '.join(name for name in layout if not name.endswith(ZIP))} in it.")
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -123,6 +174,7 @@ def read_tagged(
         marked = marked or (not words and cells[0].startswith("#"))
         if not width:
             width = len(cells)
+            names = names if universal or len(names) == width else ()
             if width > 1 or not bare:
                 at = _column(name, number, cells, column, names)
         if len(cells) != width:
@@ -212,7 +264,7 @@ def _column(name: str, number: int, cells: list[str], asked: str, names: tuple[s
 
 
 def _lines(path: str | Path, split: str) -> Iterator[str]:
-    if Path(path).suffix.lower() != ".zip":
+    if Path(path).suffix.lower() != ZIP:
         yield from lines(path)
         return
     with zipfile.ZipFile(path) as archive:

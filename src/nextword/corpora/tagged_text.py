@@ -19,6 +19,7 @@ class TaggedSentence:
 class TaggedText:
     name: str  # of the file
     sentences: list[TaggedSentence] = field(repr=False)
+    notes: tuple[str, ...] = ()  # what is to be known of it
 
     def __len__(self) -> int:
         return len(self.sentences)

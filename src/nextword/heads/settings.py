@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from nextword.contract import NextwordError
 from nextword.heads import HeadConfig
+from nextword.heads.many import ManyConfig
 from nextword.heads.tags import TagConfig, Tagging
-from nextword.heads.views import MEAN, TagTask, Views, ViewsConfig
-from nextword.metrics import METRICS
+from nextword.heads.views import TagTask, Views, ViewsConfig
+from nextword.metrics import MEAN, METRICS
 from nextword.metrics.spans import OF_TAGS
 
 VIEWS = "views"  # the classifier that sees words from several sides
 KINDS = ("classify", "pair", "regress", "tag")
+SEVERAL = "several"  # tasks of these kinds but tag, each with a head
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,10 @@ class Settings:
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
-    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two; tag
+    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two; tag; several
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
-    tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name, scheme and labels of each
+    tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name of each, and what of the rest is its own
     center: float = 0.0  # numbers are learnt as (number − center) / spread
     spread: float = 1.0
     metrics: Sequence[str] = ()  # the first decides
@@ -65,6 +67,19 @@ class Settings:
             return ViewsConfig(model, config, self.of_tags, self.width, str(self.features), self.frozen)
         own = self.classifier, self.strict, self.dropout, str(self.features), self.frozen
         return TagConfig(model, config, tuple(self.labels), self.scheme, *own)
+
+    @property
+    def each(self) -> dict[str, Settings]:
+        """Of several tasks on texts, the settings of every one."""
+        return {
+            one["name"]: replace(self, tasks=(), **{key: v for key, v in one.items() if key != "name"})
+            for one in self.tasks
+        }
+
+    def many(self, model: Any, config: Any) -> ManyConfig:
+        """The heads of several tasks over a network of this class and Config."""
+        heads = tuple(one.head(model, config) for one in self.each.values())
+        return ManyConfig(model, config, heads, str(self.features), self.frozen)
 
     @property
     def tag_class(self) -> Any:
@@ -112,7 +127,7 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(
             f"{where}: [task.changes] has a list for a data set, as in RTE = ['phase.0.epochs=10']; got {changes!r}."
         )
-    of_several = (MEAN, *(task.name for task in found.of_tags)) if found.tasks else ()
+    of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:
         if name not in (*METRICS, *OF_TAGS, *of_several):
             there = ", ".join((*METRICS, *OF_TAGS))

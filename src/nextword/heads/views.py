@@ -27,7 +27,6 @@ from nextword.heads.over import Over
 from nextword.heads.tags import best_of_softmax, softmax_nats
 from nextword.layers.crf import penalties
 
-MEAN = "mean"  # of what decides in each of several tasks
 PRIMARY = "primary"
 VIEWS = ("full", "forwards", "backwards", "future", "past")
 

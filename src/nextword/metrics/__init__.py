@@ -5,17 +5,20 @@
 | `accuracy` | classes        | 0, 1     | the share that is right                                                  |
 | `f1`       | two classes    | 0, 1     | harmonic mean of precision and recall of class 1                         |
 | `macro_f1` | classes        | 0, 1     | the mean of every class's F1, however rare it is                         |
+| `micro_f1` | classes        | 0, 1     | F1 of all classes together: of one label an example it is the accuracy   |
 | `mcc`      | classes        | −1, 1    | Matthews' correlation: 0 for a guess that does not look                  |
 | `pearson`  | numbers        | −1, 1    | how straight a line the pairs lie on                                     |
 | `spearman` | numbers        | −1, 1    | the same of their ranks: only the order counts                           |
 
-Where a formula divides by zero (nothing was said to be of the class; all numbers are equal) the result is 0.
+Where a formula divides by zero (nothing was said to be of the class; all numbers are equal) the result is 0, as with
+scikit-learn; scipy says nan of equal numbers, and here a guess that does not look is worth nothing. A correlation with
+numbers that are not finite is nan. There has to be one example at least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -37,6 +40,13 @@ def macro_f1(gold: np.ndarray, said: np.ndarray) -> float:
     return float(np.mean([f1(gold, said, one) for one in np.union1d(gold, said).tolist()]))
 
 
+def micro_f1(gold: np.ndarray, said: np.ndarray) -> float:
+    """2 · Σ both / Σ (right ones + said ones), over all classes."""
+    classes = np.union1d(gold, said)
+    a, b = gold[:, None] == classes, said[:, None] == classes  # (N, K)
+    return _ratio(2.0 * float((a & b).sum()), float(a.sum() + b.sum()))
+
+
 def mcc(gold: np.ndarray, said: np.ndarray) -> float:
     """Gorodkin's form for any number of classes: the correlation of two tables of zeros and ones."""
     classes = np.union1d(gold, said)
@@ -46,11 +56,26 @@ def mcc(gold: np.ndarray, said: np.ndarray) -> float:
 
 
 def pearson(gold: np.ndarray, said: np.ndarray) -> float:
-    a, b = (x.astype(np.float64) - x.mean(dtype=np.float64) for x in (gold, said))
-    return _ratio(float(a @ b), math.sqrt(float(a @ a) * float(b @ b)))
+    if not (np.isfinite(gold).all() and np.isfinite(said).all()):
+        return math.nan
+    a, b = _centered(gold), _centered(said)
+    return float(np.clip(a @ b, -1.0, 1.0))
+
+
+def _centered(values: np.ndarray) -> np.ndarray:
+    """Less their mean, and of length 1; all 0 where they are equal. Scaled first, so that squares fit."""
+    x = values.astype(np.float64)
+    if (x == x[0]).all():
+        return np.zeros(len(x))
+    x = x / np.abs(x).max()
+    x = x - x.mean()
+    x = x / np.abs(x).max()
+    return x / math.sqrt(float(x @ x))
 
 
 def spearman(gold: np.ndarray, said: np.ndarray) -> float:
+    if not (np.isfinite(gold).all() and np.isfinite(said).all()):
+        return math.nan
     return pearson(ranks(gold), ranks(said))
 
 
@@ -65,7 +90,16 @@ def _ratio(above: float, below: float) -> float:
     return above / below if below > 0 else 0.0
 
 
-OF_CLASSES: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc}
+MEAN = "mean"  # of what decides in each of several tasks
+
+
+def together(names: Sequence[str], each: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Task → what decides in it, after the mean of them."""
+    first = [next(iter(one.values())) for one in each]
+    return {MEAN: float(np.mean(first)), **dict(zip(names, first, strict=True))}
+
+
+OF_CLASSES: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "micro_f1": micro_f1, "mcc": mcc}
 OF_NUMBERS: dict[str, Metric] = {"pearson": pearson, "spearman": spearman}
 METRICS = OF_CLASSES | OF_NUMBERS
 

@@ -11,17 +11,17 @@ learnt from tags alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.several import UNTAGGED, Several, in_turn, parts_of
+from nextword.batching.several import UNTAGGED, Several, held_out, in_turn
 from nextword.batching.tagged import TaggedExamples
 from nextword.contract import IGNORE, Batch, Loss, NextwordError, State
-from nextword.heads.views import MEAN, soft_cross_entropy
+from nextword.heads.views import soft_cross_entropy
+from nextword.metrics import together
 from nextword.objectives.tag import Tag
 
 
@@ -55,10 +55,7 @@ class CrossView(Tag):
         return in_turn(self.layout, text, seed, step)
 
     def held_out(self, text: Several | TaggedExamples) -> Iterator[Batch]:
-        for i, part in enumerate(parts_of(text)):
-            for batch in self.layout.held_out(part):
-                batch.part = i
-                yield batch
+        return held_out(self.layout, text)
 
     # -------------------------------------------------------------------------------------------- losses
 
@@ -96,9 +93,3 @@ class CrossView(Tag):
         sizes = [len(part.tags) for part in text.parts]
         each = [super(CrossView, self).metrics(*one) for one in zip(text.parts, said.split(sizes), strict=True)]
         return together(text.names, each)
-
-
-def together(names: Sequence[str], each: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Task → what decides in it, after the mean of them."""
-    first = [next(iter(one.values())) for one in each]
-    return {MEAN: float(np.mean(first)), **dict(zip(names, first, strict=True))}

@@ -3,7 +3,9 @@
     J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
 
 The second term is the auxiliary objective of Radford et al. (2018, section 3.2), for networks that read from left to
-right. The network is one with a head (nextword.heads). Nats are those of the labels; of numbers, the squares of errors.
+right. The network is one with a head (nextword.heads), or with a head for each of several tasks (heads/many.py): then a
+batch is of one task, drawn by its size to the power of `mix`, and the mean over tasks decides. Nats are those of the
+labels; of numbers, the squares of errors.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.batching.examples import Bucketed, Examples
+from nextword.batching.several import Several, held_out, in_turn, parts_of
 from nextword.contract import IGNORE, Autoregressive, Batch, Infilling, Loss, NextwordError, State, Unsupported
-from nextword.metrics import METRICS, OF_NUMBERS
+from nextword.metrics import METRICS, OF_NUMBERS, together
 from nextword.models.frames import following
 
 FILLED = 128  # tokens: rows of a multiple of them, where shapes should be few
@@ -28,7 +31,7 @@ class Task:
     likelihood = False  # of labels, not of text
     recordable = True  # a batch says by its shape how many predictions it has
 
-    def __init__(self, batches: Mapping[str, Any], language: float = 0.0) -> None:
+    def __init__(self, batches: Mapping[str, Any], language: float = 0.0, mix: float = 1.0) -> None:
         options = dict(batches)
         kind = options.pop("kind", "examples")
         if kind != "examples":
@@ -42,7 +45,11 @@ class Task:
             ) from None
         if isinstance(language, bool) or not isinstance(language, (int, float)) or language < 0:
             raise NextwordError(f"objective: language = {language!r} is the weight of a loss: 0 or more.")
-        self.language = float(language)
+        if isinstance(mix, bool) or not isinstance(mix, (int, float)) or not 0 <= mix <= 1:
+            raise NextwordError(
+                f"objective: mix = {mix!r}; expected a number from 0 (all tasks are drawn alike) to 1 (by their size)."
+            )
+        self.language, self.mix = float(language), float(mix)
 
     @property
     def length(self) -> int:
@@ -53,14 +60,16 @@ class Task:
         """Batches of few shapes, for those who record what is done with each."""
         self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
 
-    def per_epoch(self, text: Examples) -> int:
-        return self.layout.per_epoch(text)
+    def per_epoch(self, text: Examples | Several) -> int:
+        return sum(map(self.layout.per_epoch, parts_of(text)))
 
-    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
+    def batches(self, text: Examples | Several, seed: int, step: int) -> Iterator[Batch]:
+        if isinstance(text, Several):
+            return in_turn(self.layout, text, seed, step, self.mix)
         return self.layout.batches(text, seed, step)
 
-    def held_out(self, text: Examples) -> Iterator[Batch]:
-        return self.layout.held_out(text)
+    def held_out(self, text: Examples | Several) -> Iterator[Batch]:
+        return held_out(self.layout, text)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         parts: dict[str, Tensor] = {}
@@ -78,6 +87,8 @@ class Task:
         if beside is not None:
             parts = {"task": value.detach(), "language": beside.detach()}
             value = value + self.language * beside
+        if not network.training and hasattr(network, "evened"):
+            said = network.evened(said)
         return Loss(value, nats.detach(), count, None, parts, said.detach())
 
     def _last(self, network: Any, batch: Batch) -> Tensor:
@@ -97,8 +108,11 @@ class Task:
 
     # -------------------------------------------------------------------------------------------- how good it is
 
-    def metrics(self, text: Examples, said: Tensor) -> dict[str, float]:
+    def metrics(self, text: Examples | Several, said: Tensor) -> dict[str, float]:
         """What the examples ask for, of what was said of them in the order of `held_out`; the first decides."""
+        if isinstance(text, Several):
+            sizes = [len(part) for part in text.parts]
+            return together(text.names, [self.metrics(*one) for one in zip(text.parts, said.split(sizes), strict=True)])
         gold = text.labels[self.layout.in_order(text)]
         return measured(text.metrics, gold, said.float().cpu().numpy())
 

@@ -7,11 +7,14 @@ nextword.load("runs/reviews").predict(["A fine film."])[0].label
 
 from __future__ import annotations
 
+from nextword.transfer.catalog import TASKS
 from nextword.transfer.data import DataSet, open_data
-from nextword.transfer.glue import FIVE, SUITE, TASKS, Task
+from nextword.transfer.glue import FIVE, SUITE
 from nextword.transfer.plan import Plan, make_plan
-from nextword.transfer.run import Outcome, averages, result_of, resume, run, suite, transfer
+from nextword.transfer.run import Outcome, averages, result_of, resume, run, transfer
+from nextword.transfer.suite import suite, twins
 from nextword.transfer.tables import Columns, Rows
+from nextword.transfer.task import Task
 
 __all__ = [
     "FIVE",
@@ -31,4 +34,5 @@ __all__ = [
     "run",
     "suite",
     "transfer",
+    "twins",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from nextword.contract import NextwordError
 from nextword.heads.settings import KINDS
-from nextword.transfer.glue import TASKS, find_task, place_of
+from nextword.transfer.catalog import find_task, place_of, unknown
 from nextword.transfer.tables import SPLIT, Columns, Rows, Table, guess, held_out, read_table
 
 SPLITS = {
@@ -77,11 +77,7 @@ def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
         return _checked(DataSet(task.name, task.kind, task.frame, (), task.metrics, splits, notes=tuple(notes)))
     path = Path(name).expanduser()
     if not path.exists():
-        known = ", ".join(TASKS)
-        raise NextwordError(
-            f"--data {name} is neither a file or folder nor a task that is known here. Tasks: {known}, or glue for a "
-            "suite of five; or give a csv, tsv or jsonl file."
-        )
+        raise unknown(name)
     tables = _files(path) if path.is_dir() else {"": read_table(path)}
     return _of_tables(path, tables, asked, kind)
 
@@ -241,11 +237,11 @@ def _told(splits: Mapping[str, Rows]) -> list[str]:
         if empty:
             notes.append(f"{empty:,} of {len(rows):,} texts of {split} are empty: they are read as such")
     train = splits["train"]
-    seen = set(zip(train.texts, train.seconds or train.texts, strict=True))
+    seen = set(train.examples)
     for split in ("dev", "test"):
         if split in splits:
             rows = splits[split]
-            again = sum(one in seen for one in zip(rows.texts, rows.seconds or rows.texts, strict=True))
+            again = sum(one in seen for one in rows.examples)
             if again:
                 notes.append(f"{again:,} of {len(rows):,} rows of {split} are in train too: they flatter the numbers")
     return notes

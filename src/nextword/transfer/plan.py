@@ -25,8 +25,9 @@ from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads import Headed
 from nextword.heads.framing import check, examples
+from nextword.heads.many import ManyHeaded
 from nextword.heads.over import Over
-from nextword.heads.settings import VIEWS, Settings, settings_of
+from nextword.heads.settings import SEVERAL, VIEWS, Settings, settings_of
 from nextword.heads.words import joined, sentences
 from nextword.language_model import load
 from nextword.models import model_class
@@ -34,8 +35,8 @@ from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
-from nextword.transfer.data import open_data
-from nextword.transfer.several import TagSets, in_parts, open_several, with_untagged
+from nextword.transfer.data import DataSet
+from nextword.transfer.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
 from nextword.weights import huggingface
@@ -120,7 +121,7 @@ def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
     if not tags_words(recipe):
         if kind == "tag":
             raise NextwordError(f"{recipe.name} learns labels of texts. For tags take a recipe whose objective is tag.")
-        return open_data(data, columns, kind)
+        return open_texts(data, columns, kind)
     if kind not in ("", "tag") or columns.text or columns.second:
         raise NextwordError(f"{recipe.name} learns tags of words: leave --kind, --text and --second out.")
     asked = settings_of(recipe.task or {}, recipe.name).scheme
@@ -138,18 +139,42 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         return _framed_tags(recipe, network, tokenizer, data, device, progress)
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
-    found: dict[str, Examples] = {}
     notes = list(data.notes)
+    found: dict[str, Any]
+    if isinstance(data, DataSets):
+        each = [
+            _framed_texts(network, tokenizer, settings.each[one.name], one, length, progress, notes, f"{one.name}: ")
+            for one in data.sets
+        ]
+        found = {split: some for split, some in in_parts(data.names, each).items() if split in ("train", "dev")}
+    else:
+        found = _framed_texts(network, tokenizer, settings, data, length, progress, notes)
+    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+
+
+def _framed_texts(
+    network: Any,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    data: DataSet,
+    length: int,
+    progress: Progress,
+    notes: list[str],
+    whose: str = "",
+) -> dict[str, Examples]:
+    """Split that has labels → its examples; how many were cut is added to the notes."""
+    found: dict[str, Examples] = {}
     for split, rows in data.splits.items():
         if rows.labels is None:
             continue
-        progress(f"reading {split}", 0, None)
+        progress(f"reading {whose}{split}", 0, None)
         labels = settings.encoded(rows.labels)
         made, cut = examples(network, tokenizer, settings.frame, rows.texts, rows.seconds, labels, length)
         found[split] = replace(made, metrics=tuple(settings.metrics))
         if cut:
-            notes.append(f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut")
-    return Plan(recipe, tokenizer, data, found, device, tuple(notes))
+            cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut"
+            notes.append(f"{whose}{cuts}")
+    return found
 
 
 def _framed_tags(
@@ -255,6 +280,8 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
         furnish(network)
     if settings.kind == "tag":
         return settings.tag_class(settings.tag_head(type(network), network.config), network)
+    if settings.kind == SEVERAL:
+        return ManyHeaded(settings.many(type(network), network.config), network)
     return Headed(settings.head(type(network), network.config), network)
 
 
@@ -285,7 +312,8 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         label=data.columns.label,
         source=str(run.path) if run else "",
         scratch=scratch or run is None,
-        **({"scheme": data.scheme, "tasks": getattr(data, "tasks", ())} if data.kind == "tag" else {}),
+        tasks=getattr(data, "tasks", ()),
+        **({"scheme": data.scheme} if data.kind == "tag" else {}),
     )
 
 

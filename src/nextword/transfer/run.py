@@ -1,8 +1,7 @@
-"""Transfer itself: a plan into a run folder, once or for several seeds; a suite of tasks; and what came of it.
+"""Transfer itself: a plan into a run folder, once or for several seeds; and what came of it.
 
 outcome = run("bert/finetune", "runs/bert", "RTE", "runs/rte", seeds=3)
 outcome.mean, outcome.spread            0.66, 0.02: the headline metric, and the half of its 95 % interval
-suite("bert/finetune", "runs/bert", FIVE, "runs/glue", seeds=3)
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ from nextword.tokens import load_tokenizer
 from nextword.training import conduct, reopened
 from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
-from nextword.transfer.data import open_data
+from nextword.transfer.data import DataSet
 from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
-from nextword.transfer.several import open_several
-from nextword.transfer.tables import Columns
+from nextword.transfer.several import DataSets, open_several, open_texts
+from nextword.transfer.tables import Columns, Rows
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
+UNSEEN = "_unseen"  # a split without the examples that are in train or dev too
 
 
 def nobody(*_: Any) -> None:
@@ -108,8 +108,13 @@ def _finish(
         "seconds": round(end.seconds, 1),
     }
     others = [split for split in plan.examples if split not in ("train", "dev")]
-    if others:
+    if isinstance(plan.data, DataSets):
+        result["tasks"] = _each_task(run, plan)
+    elif others:
         result |= _measured(run, plan, names, others)
+    for split in others:
+        if f"{split}{UNSEEN}" in result:
+            result["examples"][f"{split}{UNSEEN}"] = len(unseen(plan.data.splits, split))
     run.log({"event": "task", **result})
     run.seal(result=result)
     write_card(run)
@@ -121,12 +126,35 @@ def _measured(run: RunFolder, plan: Plan, names: tuple[str, ...], splits: Sequen
     if plan.settings.kind == "tag":
         tagger = open_tagger(run, plan.device)
         return {split: tagger.measured(plan.examples[split]) for split in splits}
-    model = open_classifier(run, plan.device)
+    return _of_texts(open_classifier(run, plan.device), plan.data, names, splits)
+
+
+def _each_task(run: RunFolder, plan: Plan) -> dict[str, Any]:
+    """Of several tasks on texts: all metrics of each, on all its splits that have labels but train."""
+    model: Any = open_classifier(run, plan.device)
+    found = {}
+    for one in plan.data.sets:
+        splits = [split for split, rows in one.splits.items() if split != "train" and rows.labels is not None]
+        found[one.name] = _of_texts(model.of(one.name), one, one.metrics, splits)
+    return found
+
+
+def _of_texts(model: Any, data: DataSet, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
     found = {}
     for split in splits:
-        rows, some = plan.data.splits[split], plan.examples[split]
-        found[split] = measured(names, some.labels, model.said(rows.texts, rows.seconds))
+        rows = data.splits[split]
+        gold, said = model.settings.encoded(rows.labels or ()), model.said(rows.texts, rows.seconds)
+        found[split] = measured(names, gold, said)
+        new = unseen(data.splits, split) if split != "dev" else []
+        if 0 < len(new) < len(rows):
+            found[f"{split}{UNSEEN}"] = measured(names, gold[new], said[new])
     return found
+
+
+def unseen(splits: Mapping[str, Rows], split: str) -> list[int]:
+    """The rows of a split whose texts stand neither in train nor in dev."""
+    known = {one for some in ("train", "dev") for one in splits[some].examples}
+    return [i for i, one in enumerate(splits[split].examples) if one not in known]
 
 
 def resume(
@@ -146,7 +174,7 @@ def resume(
     if settings.kind == "tag":
         data = open_several(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
     else:
-        data = open_data(recipe.phases[0].data, named, settings.kind if settings.text else "")
+        data = open_texts(recipe.phases[0].data, named, settings.kind if settings.text else "")
     plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)
     return plan, transfer(plan, folder, run=run, stop=stop)
 
@@ -244,33 +272,8 @@ def run(
         results.append(found)
     outcome = Outcome(results[0]["data"], tuple(map(str, folders)), tuple(results))
     if seeds:
-        _write(Path(out), {"recipe": recipe, "source": str(source), "scratch": scratch, **outcome.as_dict()})
+        write(Path(out), {"recipe": recipe, "source": str(source), "scratch": scratch, **outcome.as_dict()})
     return outcome
-
-
-def suite(
-    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
-) -> tuple[list[Outcome], dict[str, Any]]:
-    """Several tasks, each into a folder of its own in `out`, one after the other; and their means in one table.
-
-    Where there is more than one processor or GPU, run tasks as processes of their own first (`out`/RTE …), and then
-    this, with `again`, which finds them finished.
-    """
-    outcomes: list[Outcome] = []
-    for name in names:
-        outcome = run(recipe, source, name, Path(out) / name, **options)
-        if outcome.interrupted:
-            return [*outcomes, outcome], {}
-        outcomes.append(outcome)
-    table = {
-        "recipe": recipe,
-        "source": str(source),
-        "scratch": bool(options.get("scratch")),
-        **averages(outcomes),
-        "tasks": [outcome.as_dict() for outcome in outcomes],
-    }
-    _write(Path(out), table)
-    return outcomes, table
 
 
 def averages(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -280,8 +283,13 @@ def averages(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {"mean": mean, "interval": spread}
 
 
-def _write(folder: Path, found: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{RESULTS}"
-    temporary.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(folder / RESULTS)
+def write(folder: Path, found: Mapping[str, Any]) -> None:
+    replaced(folder / RESULTS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+
+def replaced(file: Path, text: str) -> None:
+    """The file with this text, never half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

@@ -3,7 +3,8 @@
     1 a stirring , funny and finally transporting re-imagining …       the Stanford Sentiment Treebank: stsa.binary.*
     DESC:manner How did serfdom develop in and then leave Russia ?     TREC: a kind, and a finer one after the colon
 
-One line is one example: the label, a space, the text. Lines are UTF-8, and where they are not, Latin-1, as some are.
+`SST-binary` and `SST-fine` are whole sentences of the treebank, of which GLUE's SST-2 has phrases. One line is one
+example: the label, a space, the text. Lines are UTF-8, and where they are not, Latin-1.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import Entry, absent, find
 from nextword.corpora.decoding import open_bytes
-from nextword.transfer.tables import Rows, held_out
+from nextword.transfer.tables import Rows
+from nextword.transfer.task import OWN, TENTH, Read, Task, with_dev
 
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # the catalog's names → ours
-Read = tuple[dict[str, Rows], list[str]]
 
 
 def place_in_catalog(name: str) -> Path:
@@ -36,14 +37,7 @@ def labelled(name: str, label: Callable[[str], str] = str) -> Callable[[Path], R
         found = {SPLITS[split]: read_labelled(files[0], label) for split, files in _entry(name).locate(folder).items()}
         if "train" not in found:
             raise NextwordError(f"{folder} has no training sentences of {name}. Expected {_entry(name).layout}.")
-        notes: list[str] = []
-        if "dev" not in found:
-            train = found["train"]
-            chosen = held_out(train)
-            rest = sorted(set(range(len(train))) - set(chosen))
-            found |= {"train": train.take(rest), "dev": train.take(chosen)}
-            notes.append(f"no dev split: {len(chosen):,} of {len(train):,} sentences are held out, the same each time")
-        return found, notes
+        return with_dev(found, "sentences")
 
     return read
 
@@ -83,3 +77,14 @@ def _entry(name: str) -> Entry:
     entry = find(name)
     assert entry is not None, name
     return entry
+
+
+TASKS = tuple(
+    Task(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
+    for name, title, reader, catalog, aliases, dev in (
+        ("SST-binary", "is the sentence for or against?", labelled("sst-2"), "sst-2", ("stsa.binary",), OWN),
+        ("SST-fine", "how good, of five grades?", labelled("sst-5"), "sst-5", ("stsa.fine", "sst-5"), OWN),
+        ("TREC-6", "what does the question ask for?", labelled("trec", coarse), "trec", ("trec",), TENTH),
+        ("TREC-50", "what does it ask for, exactly?", labelled("trec"), "trec", (), TENTH),
+    )
+)

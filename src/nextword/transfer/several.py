@@ -1,6 +1,7 @@
-"""Several sets of tagged sentences for one network, and sentences without tags besides: what cross-view training reads.
+"""Several data sets for one network: of labelled texts, or of tagged sentences, with others without tags besides.
 
-open_several("conll2000 + conll2003 + ud-english-ewt:upos")        # as --data says it; a column after a colon
+open_texts("SST-2 + RTE + MRPC")                                   # as --data says it
+open_several("conll2000 + conll2003 + ud-english-ewt:upos")        # tags; a column after a colon
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from nextword.batching.several import Several
-from nextword.batching.tagged import TaggedExamples
 from nextword.batching.untagged import untagged
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora import open_whole
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.corpora.tagged_text import TaggedSentence, TaggedText
-from nextword.heads.views import MEAN
+from nextword.heads.settings import SEVERAL
+from nextword.metrics import MEAN
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe
+from nextword.transfer.data import DataSet, open_data
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet, open_tags
 
@@ -29,15 +31,13 @@ Progress = Callable[[str, float, float | None], None]
 
 
 @dataclass(frozen=True)
-class TagSets:
-    """Several data sets for one network: "conll2000 + conll2003:ner", each with its column of tags if need be."""
+class Sets:
+    """Several data sets for one network."""
 
-    sets: tuple[TagSet, ...]
+    sets: tuple[Any, ...]
 
-    kind = frame = "tag"
     scale = (0.0, 1.0)
     labels = ()
-    scheme = PLAIN  # each has its own
     columns = Columns()
 
     @property
@@ -49,26 +49,12 @@ class TagSets:
         return tuple(one.name for one in self.sets)
 
     @property
-    def tasks(self) -> tuple[dict[str, Any], ...]:
-        """As a run's [task] has them."""
-        return tuple({"name": one.name, "scheme": one.scheme, "labels": list(one.labels)} for one in self.sets)
-
-    @property
     def metrics(self) -> tuple[str, ...]:
         return (MEAN, *self.names)
 
     @property
-    def splits(self) -> dict[str, TaggedText]:
-        """Sentences of all, one set after the other."""
-        found: dict[str, list[TaggedSentence]] = {}
-        for one in self.sets:
-            for split, text in one.splits.items():
-                found.setdefault(split, []).extend(text.sentences)
-        return {split: TaggedText(self.name, sentences) for split, sentences in found.items()}
-
-    @property
     def balance(self) -> dict[str, float]:
-        """Data set → its share of the training sentences."""
+        """Data set → its share of the training examples."""
         sizes = {one.name: len(one.splits["train"]) for one in self.sets}
         return {name: size / sum(sizes.values()) for name, size in sizes.items()}
 
@@ -81,13 +67,83 @@ class TagSets:
         return "+".join(one.fingerprint for one in self.sets)
 
 
-def open_several(given: str, column: str = "", scheme: str = "BIOES") -> TagSet | TagSets:
-    """One data set, or several with " + " between them; "conll2003:pos" names the column of tags."""
-    names = [name.strip() for name in given.split(AND)]
-    if len(names) > 1 and column:
-        raise NextwordError(f"--label {column} is of one data set; of several say it with each, as in conll2003:pos.")
+@dataclass(frozen=True)
+class TagSets(Sets):
+    """Of tags: "conll2000 + conll2003:ner", each with its column of tags if need be."""
+
+    sets: tuple[TagSet, ...]
+
+    kind = frame = "tag"
+    scheme = PLAIN  # each has its own
+
+    @property
+    def tasks(self) -> tuple[dict[str, Any], ...]:
+        """As a run's [task] has them."""
+        return tuple({"name": one.name, "scheme": one.scheme, "labels": list(one.labels)} for one in self.sets)
+
+    @property
+    def splits(self) -> dict[str, TaggedText]:
+        """Sentences of all, one set after the other."""
+        found: dict[str, list[TaggedSentence]] = {}
+        for one in self.sets:
+            for split, text in one.splits.items():
+                found.setdefault(split, []).extend(text.sentences)
+        return {split: TaggedText(self.name, sentences) for split, sentences in found.items()}
+
+
+@dataclass(frozen=True)
+class DataSets(Sets):
+    """Of labelled texts: "SST-2 + RTE + STS-B", classes and numbers side by side."""
+
+    sets: tuple[DataSet, ...]
+
+    kind = frame = SEVERAL
+
+    @property
+    def tasks(self) -> tuple[dict[str, Any], ...]:
+        """As a run's [task] has them: what each has of its own."""
+        return tuple(
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "frame": one.frame,
+                "labels": list(one.labels),
+                "center": one.scale[0],
+                "spread": one.scale[1],
+                "metrics": list(one.metrics),
+                **vars(one.columns),
+            }
+            for one in self.sets
+        )
+
+
+def names_in(given: str) -> list[str]:
+    """What " + " divides, unless all of it is the name of one file; none of them twice."""
+    names = [given] if Path(given).exists() else [name.strip() for name in given.split(AND)]
     if len(set(names)) < len(names):
         raise NextwordError(f"{given} names a data set twice. Of one with several columns name those: conll2003:pos.")
+    return names
+
+
+def open_texts(given: str, columns: Columns = Columns(), kind: str = "") -> DataSet | DataSets:
+    """One set of labelled texts, or several with " + " between them."""
+    names = names_in(given)
+    if len(names) == 1:
+        return open_data(given, columns, kind)
+    if columns != Columns() or kind:
+        raise NextwordError("Of several data sets leave --text, --second, --label and --kind out: each has its own.")
+    found = tuple(map(open_data, names))
+    called = [one.name for one in found]
+    if len(set(called)) < len(called):  # RTE + glue/RTE
+        raise NextwordError(f"{given} names a data set twice.")
+    return DataSets(found)
+
+
+def open_several(given: str, column: str = "", scheme: str = "BIOES") -> TagSet | TagSets:
+    """One data set, or several with " + " between them; "conll2003:pos" names the column of tags."""
+    names = names_in(given)
+    if len(names) > 1 and column:
+        raise NextwordError(f"--label {column} is of one data set; of several say it with each, as in conll2003:pos.")
     found = tuple(_with_column(name, column, scheme) for name in names)
     return found[0] if len(found) == 1 else TagSets(found)
 
@@ -102,8 +158,8 @@ def _with_column(name: str, column: str, scheme: str) -> TagSet:
 # ------------------------------------------------------------------------------------------------ for a network
 
 
-def in_parts(names: Sequence[str], framed: Sequence[dict[str, TaggedExamples]]) -> dict[str, Several]:
-    """Split → its sentences of every task; a split that some task lacks is left out."""
+def in_parts(names: Sequence[str], framed: Sequence[dict[str, Any]]) -> dict[str, Several]:
+    """Split → its examples of every task; a split that some task lacks is left out."""
     splits = [split for split in framed[0] if all(split in one for one in framed)]
     return {split: Several(tuple(names), tuple(one[split] for one in framed)) for split in splits}
 

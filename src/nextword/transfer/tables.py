@@ -39,13 +39,19 @@ class Rows:
     texts: list[str]
     seconds: list[str] | None = None
     labels: list[str] | None = None
+    ids: list[str] | None = None  # that a benchmark asks predictions for
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def examples(self) -> list[tuple[str, str]]:
+        """The texts of each; of one text alone, twice that."""
+        return list(zip(self.texts, self.seconds or self.texts, strict=True))
+
     def take(self, chosen: Sequence[int]) -> Rows:
         pick = lambda column: None if column is None else [column[i] for i in chosen]  # noqa: E731
-        return Rows([self.texts[i] for i in chosen], pick(self.seconds), pick(self.labels))
+        return Rows([self.texts[i] for i in chosen], pick(self.seconds), pick(self.labels), pick(self.ids))
 
 
 @dataclass(frozen=True)

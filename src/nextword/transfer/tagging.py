@@ -60,7 +60,7 @@ def open_tags(name: str, column: str = "", scheme: str = "BIOES") -> TagSet:
     if "train" not in splits:
         raise NextwordError(f"{name} has no training sentences here, only {', '.join(splits)}.")
     found = scheme_of(splits)
-    notes = []
+    notes = [note for text in splits.values() for note in text.notes]
     if found not in (PLAIN, scheme):
         splits = {split: _in_scheme(text, scheme) for split, text in splits.items()}
         notes.append(f"tags are {found}, and are learnt as {scheme}")

@@ -1,0 +1,85 @@
+"""Every task on labelled texts that is known by name, and where its files lie on this machine.
+
+| file         | tasks                                                       |
+| ------------ | ----------------------------------------------------------- |
+| glue.py      | CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI                |
+| inference.py | SNLI SciTail                                                |
+| sentences.py | SST-binary SST-fine TREC-6 TREC-50                          |
+| reviews.py   | IMDb AG-News DBpedia Yelp-2 Yelp-5                          |
+
+Each is one `Task` (task.py). Tags of words are learnt from the sets that the catalog of data calls tagging
+(corpora/catalog.toml); what is asked of a language model in words is in evaluation/tasks.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from nextword.contract import NextwordError
+from nextword.corpora.catalog import data_home, find, shared_folders
+from nextword.transfer import glue, inference, reviews, sentences
+from nextword.transfer.sentences import place_in_catalog
+from nextword.transfer.task import Task
+
+TASKS: dict[str, Task] = {task.name: task for task in (*glue.TASKS, *inference.TASKS, *sentences.TASKS, *reviews.TASKS)}
+
+
+def find_task(name: str) -> Task | None:
+    """By name, `RTE`, `rte` or `glue/RTE`; a file of that name in this folder is meant as a file."""
+    plain = name.lower().removeprefix("glue/")
+    found = {
+        key: task
+        for task in TASKS.values()
+        for name_of in (task.name.lower(), *task.aliases)
+        for key in (name_of, name_of.replace("-", ""))
+    }
+    return None if Path(name).is_file() else found.get(plain)
+
+
+def place_of(task: Task) -> Path:
+    """The folder of a task's files: in the data home, then in each folder of $NEXTWORD_DATA."""
+    if task.catalog:
+        return place_in_catalog(task.catalog)
+    entry = find(task.name.lower())
+    others = (entry.name, *entry.aliases) if entry else ()
+    looked = []
+    for home in (data_home(), *shared_folders()):
+        for name in dict.fromkeys((f"glue/{task.name}", f"GLUE/{task.name}", task.name, *others)):
+            folder = home / name
+            looked.append(folder)
+            if any((folder / file).is_file() for file in task.files):
+                return folder
+    raise NextwordError(
+        f"{task.name} ({task.title}) is not on this machine. Its home is https://gluebenchmark.com/tasks. Put its "
+        f"folder at {looked[0]}, or into a folder named in $NEXTWORD_DATA, as glue/{task.name}."
+    )
+
+
+def is_here(task: Task) -> bool:
+    try:
+        place_of(task)
+    except NextwordError:
+        return False
+    return True
+
+
+def unknown(name: str) -> NextwordError:
+    """What to do about a name that is no task of labelled texts: it may be one of another kind."""
+    entry = find(name)
+    if entry is not None and entry.kind == "tagging":
+        return NextwordError(
+            f"{entry.name} has tags of words. Take a recipe that learns those: nextword transfer bert/tag --from RUN "
+            f"--data {entry.name}."
+        )
+    if entry is not None and (entry.is_text or entry.kind == "choice"):
+        return NextwordError(
+            f"{entry.name} ({entry.title}) is no set of labelled texts. What can be asked of a language model is "
+            "listed by `nextword evaluate --tasks`."
+        )
+    near = get_close_matches(name.lower(), [one.lower() for one in TASKS], 1)
+    hint = f" Did you mean {next(one for one in TASKS if one.lower() == near[0])}?" if near else ""
+    return NextwordError(
+        f"--data {name} is neither a file or folder nor a task that is known here.{hint} Tasks: {', '.join(TASKS)}, or "
+        "glue for a suite of five; or give a csv, tsv or jsonl file."
+    )

@@ -1,0 +1,138 @@
+"""Predictions for test sets whose labels are kept back, in the files that GLUE's server takes.
+
+    RTE.tsv     index   prediction         one file a task, CoLA.tsv … WNLI.tsv, of MNLI three: MNLI-m.tsv, MNLI-mm.tsv
+                0       not_entailment     and AX.tsv, of the diagnostic sentences. Labels are as in the training file,
+                1       entailment         and of STS-B numbers from 0 to 5
+
+Of several seeds the run that was best on dev speaks. The files lie side by side, without a folder around them in a zip.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nextword.checkpoint import RunFolder
+from nextword.contract import NextwordError
+from nextword.language_model import load
+from nextword.transfer import glue
+from nextword.transfer.catalog import TASKS, find_task, place_of
+from nextword.transfer.run import result_of
+from nextword.transfer.several import AND
+from nextword.transfer.tables import Rows
+from nextword.transfer.task import Task
+
+HEADER = "index\tprediction\n"
+MANIFEST = "manifest.json"
+ZIP = ".zip"
+Progress = Callable[[str, int, int], None]
+
+
+def predictions(
+    folder: str | Path,
+    device: str = "auto",
+    progress: Progress = lambda name, done, total: None,
+) -> dict[str, str]:
+    """File name → its text, of a run, of a folder of seeds, or of a suite."""
+    found: dict[str, str] = {}
+    for run in speaking(Path(folder)):
+        tasks = _tasks(run)
+        asked = {task.name: _asked(task) for task in tasks}
+        lm: Any = load(run, device)
+        for task in tasks:
+            model = lm.of(task.name) if hasattr(lm, "of") else lm
+            for name, rows in asked[task.name].items():
+                said = model.predict(_given(rows), lambda a, b, name=name: progress(name, a, b))
+                found[name] = written(task, rows, said)
+    return found
+
+
+def _asked(task: Task) -> dict[str, Rows]:
+    """File that predictions go into → what they are wanted of."""
+    place = place_of(task)
+    splits, _ = task.read(place)
+    found = {name: splits[split] for split, name in task.submission.items() if split in splits}
+    if not found:
+        raise NextwordError(
+            f"{place} has no test file of {task.name}, so there is nothing to predict. Put the official one there, as "
+            "test.tsv."
+        )
+    return found
+
+
+def written(task: Task, rows: Rows, said: Any) -> str:
+    """The file of one split: the index that the benchmark gave, or else the row's number, and what was said."""
+    ids = rows.ids or [str(i) for i in range(len(rows))]
+    lines = [f"{id}\t{_shown(task, one)}\n" for id, one in zip(ids, said, strict=True)]
+    return HEADER + "".join(lines)
+
+
+def _shown(task: Task, one: Any) -> str:
+    if one.value is None:
+        return one.label
+    low, high = task.bounds or (one.value, one.value)
+    return f"{min(max(one.value, low), high):.3f}"
+
+
+def _given(rows: Rows) -> list[Any]:
+    return list(rows.texts) if rows.seconds is None else rows.examples
+
+
+def _tasks(run: Path) -> list[Task]:
+    """What a run has learnt of those that predictions are handed in for."""
+    recipe = RunFolder.open(run).recipe
+    name = recipe.phases[0].data if recipe.task is not None else ""
+    tasks = [task for one in name.split(AND) if (task := find_task(one.strip())) is not None and task.submission]
+    if not tasks:
+        known = ", ".join(one.name for one in TASKS.values() if one.submission)
+        raise NextwordError(
+            f"{run} was {f'trained on {name}' if name else 'not transferred to a task'}: predictions are handed in for "
+            f"{known}. For any other text: nextword predict {run} FILE."
+        )
+    return tasks
+
+
+def speaking(folder: Path) -> list[Path]:
+    """The runs that predictions are made with: this one, the best of its seeds, or that of each task below."""
+    if (folder / MANIFEST).is_file():
+        return [folder]
+    below = sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else []
+    seeds = [one for one in below if one.name.startswith("seed-") and (one / MANIFEST).is_file()]
+    if seeds:
+        return [max(seeds, key=_dev)]
+    found = [run for one in below for run in _speaking_below(one)]
+    if not found:
+        raise NextwordError(f"{folder} has no finished transfer in it. Expected a run, or the folder of a suite.")
+    return found
+
+
+def _speaking_below(folder: Path) -> list[Path]:
+    """The same one level down, where a folder of something else is passed over."""
+    return speaking(folder) if (folder / MANIFEST).is_file() or list(folder.glob(f"seed-*/{MANIFEST}")) else []
+
+
+def _dev(run: Path) -> float:
+    result: Mapping[str, Any] | None = result_of(run)
+    if result is None:
+        raise NextwordError(f"{run} is not finished. Go on with it: nextword transfer --resume --out {run}")
+    return result["dev"][result["metric"]]
+
+
+def save(files: Mapping[str, str], place: Path) -> None:
+    """Into a folder, or a zip; what is there under other names stays."""
+    if place.suffix.lower() == ZIP:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (place / name).write_text(text, encoding="utf-8")
+
+
+def lacking(files: Mapping[str, str]) -> list[str]:
+    """Files that GLUE's server expects besides these."""
+    return [name for task in glue.TASKS for name in task.submission.values() if name not in files]

@@ -1,0 +1,163 @@
+"""GLUE in one command beside its twin from scratch, and the files of predictions that its server takes."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.metrics import interval
+from tests.cli.conftest import Cli
+from tests.tiny_transfer import coloured, run_of, written
+from tests.unit.test_transfer_data import SAMPLES
+
+Js = Callable[..., Any]
+FIVE = ("CoLA", "MRPC", "RTE", "SST-2", "STS-B")
+TESTS = {  # official test files, whose labels are kept back
+    "CoLA": "index\tsentence\n0\tBill.\n1\tShe hoarse.\n",
+    "MRPC": "\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\tA.\tB.\n",
+    "RTE": "index\tsentence1\tsentence2\n0\tA.\tB.\n1\tC.\tD.\n2\tE.\tF.\n",
+    "SST-2": "index\tsentence\n0\tuneasy .\n",
+    "STS-B": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\n"
+    "0\tmain\tx\t2012\t1\tnone\tnone\tA plane.\tA man.\n",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("suite")
+    run_of(folder / "bert")
+    for task in FIVE:
+        (folder / "data/glue" / task).mkdir(parents=True)
+        for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
+            (folder / "data/glue" / task / name).write_text(text, encoding="utf-8")
+    written(folder / "colour.csv", ["text", "label"], coloured(40))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
+
+
+@pytest.fixture(scope="module")
+def command(place: Path) -> list[Any]:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "glue", "--seeds", "2", "--twin"]
+    return [*words, "--set", "phase.0.steps=1", "--out", place / "glue"]
+
+
+@pytest.fixture
+def found(cli: Cli, place: Path, command: list[Any]) -> tuple[str, dict[str, Any]]:
+    """What the command says, the second time of what it has found the first time; and its results."""
+    said = cli(*command, "--resume").stdout
+    return said, json.loads((place / "glue/results.json").read_text())
+
+
+def test_both_columns_and_the_difference(found: tuple[str, dict[str, Any]], place: Path) -> None:
+    said, results = found
+    words = " ".join(said.split())
+    assert "pretrained, 2 seeds" in words
+    assert "from scratch" in words
+    assert [task["name"] for task in results["tasks"]] == [task["name"] for task in results["twin"]["tasks"]]
+    assert tuple(task["name"] for task in results["tasks"]) == FIVE
+    every = []
+    for task, twin, difference in zip(
+        *(results[key]["tasks"] if key else results["tasks"] for key in ("", "twin", "difference")), strict=True
+    ):
+        assert all(not one["scratch"] for one in task["results"])
+        assert all(one["scratch"] for one in twin["results"])
+        assert [one["seed"] for one in task["results"]] == [one["seed"] for one in twin["results"]] == [0, 1]
+        by_hand = [a - b for a, b in zip(task["values"], twin["values"], strict=True)]
+        assert difference["values"] == by_hand
+        assert (difference["mean"], difference["interval"]) == pytest.approx(interval(by_hand))
+        every.append(by_hand)
+    mean, half = interval([sum(values) / 5 for values in zip(*every, strict=True)])
+    assert results["difference"]["mean"] == pytest.approx(mean)
+    assert results["difference"]["interval"] == pytest.approx(half)
+    assert results["mean"] - results["twin"]["mean"] == pytest.approx(results["difference"]["mean"])
+    assert (place / "glue-scratch/STS-B/seed-1/manifest.json").is_file()
+
+
+def test_the_table_as_markdown(found: tuple[str, dict[str, Any]], place: Path) -> None:
+    lines = (place / "glue/results.md").read_text().splitlines()
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert table[0] == ["task", "metric", "pretrained, 2 seeds", "from scratch", "difference", "examples"]
+    assert [row[0] for row in table[2:]] == [*FIVE, "mean"]
+    assert {len(row) for row in table} == {6}
+    mean = found[1]["difference"]
+    assert table[-1][4] == f"{100 * mean['mean']:.1f} ± {100 * mean['interval']:.1f}"
+
+
+def test_one_task_beside_its_twin(js: Js, cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--twin"]
+    words += ["--set", "phase.0.steps=1", "--out", tmp_path / "one"]
+    result = js(*words)
+    assert result["difference"]["interval"] is None  # of one seed
+    assert result["difference"]["mean"] == result["mean"] - result["twin"]["mean"]
+    assert "--twin sets" in cli(*words, "--scratch", fails=True).stderr
+
+
+def test_what_the_server_takes(found: tuple[str, dict[str, Any]], cli: Cli, js: Js, place: Path) -> None:
+    said = cli("predict", place / "glue", "--submission", place / "submission").stdout
+    assert "3 predictions" in said
+    assert "wants these besides: QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv, QNLI.tsv, WNLI.tsv" in " ".join(said.split())
+    files = {path.name: path.read_text() for path in (place / "submission").iterdir()}
+    assert set(files) == {f"{task}.tsv" for task in FIVE}
+    allowed = {"CoLA": {"0", "1"}, "MRPC": {"0", "1"}, "SST-2": {"0", "1"}, "RTE": {"entailment", "not_entailment"}}
+    for task in FIVE:
+        lines = [line.split("\t") for line in files[f"{task}.tsv"].splitlines()]
+        assert lines[0] == ["index", "prediction"]
+        assert [line[0] for line in lines[1:]] == [str(i) for i in range(TESTS[task].count("\n") - 1)]
+        if task == "STS-B":
+            assert all(0 <= float(line[1]) <= 5 for line in lines[1:])
+        else:
+            assert {line[1] for line in lines[1:]} <= allowed[task]
+    told = js("predict", place / "glue", "--submission", place / "all.zip")
+    assert told["files"]["RTE.tsv"] == 3
+    with zipfile.ZipFile(place / "all.zip") as archive:
+        assert {name: archive.read(name).decode() for name in archive.namelist()} == files
+
+
+def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], place: Path) -> None:
+    import nextword
+    from nextword.transfer.submission import predictions, speaking
+
+    task = next(one for one in found[1]["tasks"] if one["name"] == "STS-B")
+    best = max(range(2), key=lambda i: task["values"][i])
+    assert speaking(place / "glue/STS-B") == [place / f"glue/STS-B/seed-{best}"]
+    assert len(speaking(place / "glue")) == 5
+    model = nextword.load(place / f"glue/STS-B/seed-{best}", device="cpu")
+    value = model.predict([("A plane.", "A man.")])[0].value
+    (line,) = predictions(place / "glue/STS-B", "cpu")["STS-B.tsv"].splitlines()[1:]
+    assert line == f"0\t{min(max(value, 0), 5):.3f}"
+
+
+def test_what_cannot_be_handed_in(found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path) -> None:
+    said = cli("predict", place / "bert", "--submission", tmp_path / "x", fails=True).stderr
+    assert "not transferred to a task" in said
+    said = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
+    assert "no finished transfer" in said
+    said = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
+    assert "leave FILE and --output out" in said
+    (place / "data/glue/RTE/test.tsv").rename(tmp_path / "test.tsv")
+    try:
+        said = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr
+    finally:
+        (tmp_path / "test.tsv").rename(place / "data/glue/RTE/test.tsv")
+    assert "no test file of RTE" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_task_that_is_not_here_is_told_before_any_is_learnt(cli: Cli, place: Path, tmp_path: Path) -> None:
+    (place / "data/glue/STS-B/train.tsv").rename(tmp_path / "train.tsv")
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "glue", "--out", tmp_path / "out"]
+    try:
+        said = cli(*words, fails=True).stderr
+    finally:
+        (tmp_path / "train.tsv").rename(place / "data/glue/STS-B/train.tsv")
+    assert "STS-B" in said
+    assert not (tmp_path / "out").exists()

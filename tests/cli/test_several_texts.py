@@ -1,0 +1,98 @@
+"""Several tasks on texts in one command, their labels by `predict --task`; and the list of all tasks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.test_glue_suite import TESTS
+from tests.tiny_transfer import coloured, paired, run_of, written
+from tests.unit.test_transfer_data import SAMPLES
+
+Js = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    run_of(folder / "bert")
+    written(folder / "colour.csv", ["text", "label"], coloured(60))
+    written(folder / "pair.csv", ["premise", "hypothesis", "label"], paired(60))
+    for task in ("CoLA", "RTE", "STS-B"):
+        (folder / "data/glue" / task).mkdir(parents=True)
+        for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
+            (folder / "data/glue" / task / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
+
+
+def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    both = f"{place / 'colour.csv'} + {place / 'pair.csv'}"
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", both, "--set", "phase.0.steps=3"]
+    done = cli(*words, "--set", "phase.0.objective.mix=0.5", "--out", tmp_path / "run")
+    assert "labels of 2 tasks for texts · 108 train · 12 dev" in " ".join(done.stderr.split())
+    assert "dev (12 examples): mean" in done.stdout
+    assert "pair.csv, dev: accuracy" in done.stdout.replace("\n", "")
+    said = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "pair")
+    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert list(rows[0]) == ["premise", "hypothesis", "label", "predicted", "p(blue)", "p(red)"]
+    assert "against the column 'label': accuracy" in said.stderr
+    assert "name one of them with --task" in cli("predict", tmp_path / "run", place / "pair.csv", fails=True).stderr
+    wrong = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "taste", fails=True).stderr
+    assert "there is no 'taste' among them" in " ".join(wrong.split())
+    one = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
+    js(*one, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
+    assert "has learnt one task" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
+
+
+def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "CoLA + RTE + STS-B"]
+    found = js(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "run")
+    assert list(found["dev"]) == ["mean", "CoLA", "RTE", "STS-B"]
+    assert found["tasks"]["STS-B"]["dev"].keys() == {"spearman", "pearson"}
+    told = js("predict", tmp_path / "run", "--submission", tmp_path / "files")
+    assert told["files"] == {"CoLA.tsv": 2, "RTE.tsv": 3, "STS-B.tsv": 1}
+    again = js("transfer", "--resume", "--out", tmp_path / "run")
+    assert again["dev"] == found["dev"]
+
+
+def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path, tmp_path: Path) -> None:
+    rows = [(text, label, "train") for text, label in coloured(40)]
+    rows += [(text, label, "dev") for text, label in coloured(10, 1)]
+    rows += [(text, label, "test") for text, label in [*coloured(20, 2), *coloured(40)[:3]]]
+    file = written(tmp_path / "twice.csv", ["text", "label", "split"], rows)
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", file, "--set", "phase.0.steps=2"]
+    found = js(*words, "--out", tmp_path / "run")
+    assert found["examples"] == {"train": 40, "dev": 10, "test": 23, "test_unseen": 20}
+    guesses = js("predict", tmp_path / "run", file)["predictions"][50:]
+    right = [one["predicted"] == row[1] for one, row in zip(guesses, rows[50:], strict=True)]
+    assert found["test"]["accuracy"] == sum(right) / 23
+    assert found["test_unseen"]["accuracy"] == sum(right[:20]) / 20
+
+
+def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
+    listed = {row["name"]: row for row in js("data", "tasks")}
+    assert listed["RTE"]["here"]
+    assert listed["RTE"]["submission"] == {"test": "RTE.tsv"}
+    assert not listed["SNLI"]["here"]
+    assert (listed["SNLI"]["by"], listed["lambada"]["by"]) == ("transfer", "evaluate")
+    assert listed["IMDb"]["dev"] == "a tenth of train"
+    assert {"conll2003", "conll2002-es", "treebank", "ud-english-ewt"} <= {
+        n for n, r in listed.items() if r["kind"] == "tag"
+    }
+    assert "conll2005-srl" not in listed
+    said = cli("data", "tasks").stdout
+    assert "nextword evaluate RUN --task" in " ".join(said.split())
+    assert "nextword data tasks" in cli("data").stdout
+    assert json.loads(cli("data", "snli", "--json").stdout)["layout"]["train"][1] == "snli_1.0_train.txt"

@@ -1,0 +1,34 @@
+"""Several tasks for one network: one with a handful of labels is learnt beside another that asks for the same thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from tests.tiny_transfer import coloured, run_of, written
+
+from nextword import transfer
+
+CHANGES = (
+    *("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=8", "model.dropout=0.0", "task.dropout=0.0"),
+    *("phase.0.steps=150", "phase.0.objective.mix=0"),
+)
+
+
+def test_a_handful_of_labels_is_enough_beside_a_related_task(tmp_path: Path) -> None:
+    """Which colour is named: ten examples alone teach little; beside 400 that call the colours otherwise, all."""
+    run = run_of(tmp_path / "bert")
+    names = {"red": "warm", "blue": "cold"}
+    few = [(*row, "train") for row in coloured(10, 1)] + [(*row, "dev") for row in coloured(200, 2)]
+    many = [(text, names[colour]) for text, colour in coloured(400, 3)]
+    small = str(written(tmp_path / "few.csv", ["text", "label", "split"], few))
+    large = str(written(tmp_path / "many.csv", ["text", "label"], many))
+    alone, beside = [], []
+    for seed in range(3):
+        options = {"seed": seed, "changes": CHANGES, "device": "cpu"}
+        found = transfer.run("bert/finetune", run, small, tmp_path / f"alone-{seed}", **options)
+        alone.append(found.results[0]["dev"]["accuracy"])
+        found = transfer.run("bert/finetune", run, f"{small} + {large}", tmp_path / f"beside-{seed}", **options)
+        beside.append(found.results[0]["dev"][small])
+    assert median(beside) > 0.9
+    assert median(beside) - median(alone) > 0.1
