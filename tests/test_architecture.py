@@ -24,6 +24,7 @@ LEVELS = [
     {"checkpoint"},
     {"training", "weights", "card", "writing", "mending", "embedding", "contextual"},
     {"infilling", "predicting", "conditional", "tagging", "vectored"},
+    {"answering"},
     {"language_model"},
     {"evaluation", "transfer", "lens"},
     {"compare", "studies"},

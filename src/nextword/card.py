@@ -13,6 +13,11 @@ from nextword.models import model_class
 from nextword.models.static import Static
 from nextword.objectives import mends, of_pairs
 
+ASKED = {  # kind of a task → of what something is said, and what
+    "span": ("a question and a passage", "the span of the passage that answers it"),
+    "choice": ("a context and candidates", "which of them is right"),
+}
+EXAMPLES = {"span": '("a question", "a passage")', "choice": '("a context", ["one candidate", "another"])'}
 EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
 
 
@@ -71,12 +76,15 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
     several: Sequence[Mapping[str, Any]] = task.get("tasks", ())
     labels = "; ".join(f"{one['name']}: {_labels(one)}" for one in several) or _labels(task)
+    labels = ASKED.get(task["kind"], ("", labels))[1]
     tags = task["kind"] == "tag"
     about = "each word" if tags else "texts" if several else "two texts" if task["frame"] != "classify" else "a text"
+    about = ASKED.get(task["kind"], (about, ""))[0]
     began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
     splits = [split for split in result.get("examples", {}) if split in result]
     name, frame = ("", task["frame"]) if tags or not several else (several[0]["name"], several[0]["frame"])
-    example = '[("one text", "another")]' if frame not in ("classify", "tag") else '["some text"]'
+    example = '("one text", "another")' if frame not in ("classify", "tag") else '"some text"'
+    example = EXAMPLES.get(task["kind"], example)
     lines = [
         f"# {run.path.name}",
         "",
@@ -100,6 +108,7 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
             + " |"
             for split in splits
         ),
+        *_threshold(result),
         "",
         "## Use",
         "",
@@ -114,6 +123,15 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _threshold(result: Mapping[str, Any]) -> list[str]:
+    """Of a run that may say "no answer": when it does."""
+    best = result.get("best")
+    if not best:
+        return []
+    numbers = " · ".join(f"{name} {100 * value:.1f}" for name, value in best.items() if name != "threshold")
+    return ["", f"- no answer is given where none is better by {best['threshold']:.3g}, the best on dev: {numbers}"]
 
 
 def _vectors_card(run: RunFolder) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nextword.answering import open_answerer
 from nextword.checkpoint import RunFolder
 from nextword.conditional import Conditional
 from nextword.contract import (
@@ -48,8 +49,9 @@ FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: wha
 def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided | Conditional:
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
-    Of a run that was transferred to a task it is a `Classifier`, or for tags a `WordTagger`: they predict, and model no
-    text. Of one that gives words vectors and no probabilities it is a `Vectored`.
+    Of a run that was transferred to a task it is a `Classifier`, for tags a `WordTagger`, for answers out of passages
+    an `Answerer`: they predict, and model no text. Of one that gives words vectors and no probabilities it is a
+    `Vectored`.
     """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
@@ -60,6 +62,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     recipe = run.recipe
     if recipe.task is not None and recipe.task.get("kind") == "tag":
         return cast(Any, open_tagger(run, choose_device(device), precision, load))
+    if recipe.task is not None and recipe.task.get("kind") == "span":
+        return cast(Any, open_answerer(run, choose_device(device), precision))
     if recipe.task is not None:
         return cast(Any, open_classifier(run, choose_device(device), precision))
     cls = model_class(recipe.slug)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from nextword.batching.choices import Candidates
 from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
 from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported
 from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
-from nextword.heads import Headed
+from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
-from nextword.heads.many import ManyHeaded
 from nextword.heads.settings import SEVERAL, Settings, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.tokens import load_tokenizer, vocabulary
@@ -24,19 +24,23 @@ from nextword.training.scale import narrowed, placed
 Example = str | tuple[str, str] | Sequence[str]
 
 
-def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
-    """Of a run whose files have been checked."""
+def open_headed(run: RunFolder, device: torch.device, precision: str) -> tuple[Any, Tokenizer, Settings]:
+    """The network with its head, the tokenizer and the settings of a run whose files have been checked."""
     recipe = run.recipe
     settings = settings_of(recipe.task or {}, str(run.path))
     model = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    length = int(recipe.phases[-1].batches.get("length", Bucketed.length))
-    words, own = vocabulary(tokenizer, spellings=True), model.Config(**recipe.model)
-    if settings.kind == SEVERAL:
-        many = narrowed(ManyHeaded.load(run.path, settings.many(model, own), words), precision)
-        return ManyClassifier(many.to(device), tokenizer, settings, length, str(run.path))
-    network = narrowed(Headed.load(run.path, settings.head(model, own), words), precision)
-    return Classifier(network.to(device), tokenizer, settings, length, str(run.path))
+    head, config = settings.over(model, model.Config(**recipe.model))
+    network = narrowed(head.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
+    return network.to(device), tokenizer, settings
+
+
+def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
+    """Of a run whose files have been checked."""
+    headed, tokenizer, settings = open_headed(run, device, precision)
+    length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
+    kind = {"choice": Chooser, SEVERAL: ManyClassifier}.get(settings.kind, Classifier)
+    return kind(headed, tokenizer, settings, length, str(run.path))
 
 
 class Classifier(Embedding):
@@ -81,7 +85,6 @@ class Classifier(Embedding):
     def pairs(self) -> bool:
         return self.settings.frame != "classify"
 
-    @torch.no_grad()
     def said(
         self,
         texts: Sequence[str],
@@ -89,25 +92,28 @@ class Classifier(Embedding):
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
         """(n, outputs) what the head says, unscaled; texts of like length are read together."""
-        network, frame = self.network, self.settings.frame
-        found, _ = examples(network, self.tokenizer, frame, texts, seconds, length=self.length)
-        out = np.zeros((len(texts), self.settings.outputs), np.float64)
-        layout, done = Bucketed(), 0
+        found, _ = examples(self.network, self.tokenizer, self.settings.frame, texts, seconds, length=self.length)
+        return self.said_of(found, progress)
+
+    @torch.no_grad()
+    def said_of(self, found: Examples, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """The same of framed examples."""
+        parts: dict[int, np.ndarray] = {}
+        layout, done = Candidates(), 0
         for chosen in _together(found):
             batch = placed(layout.batch(found, chosen, 0), self.device)
-            out[chosen] = self.headed(batch).double().cpu().numpy()
+            parts |= dict(zip(chosen.tolist(), self.headed(batch).double().cpu().numpy(), strict=True))
             done += len(chosen)
             if progress:
-                progress(done, len(texts))
-        return out
+                progress(done, len(found))
+        return np.stack([parts[i] for i in range(len(found))]) if parts else np.zeros((0, self.settings.outputs))
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_TEXT:
-            label = "a number" if self.settings.kind == "regress" else f"one of {', '.join(self.settings.labels[:5])}"
-            label = f"labels of {len(self.settings.tasks)} tasks" if self.settings.tasks else label
             raise Unsupported(
-                f"{self.name or 'This run'} carries a task's head: it predicts {label}, and models no text. Use "
-                f"`nextword predict`; the language model that it was made of is {self.settings.source or 'elsewhere'}."
+                f"{self.name or 'This run'} carries a task's head: it predicts {self.settings.says}, and models no "
+                "text. Use `nextword predict`; the language model that it was made of is "
+                f"{self.settings.source or 'elsewhere'}."
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -135,6 +141,33 @@ class ManyClassifier(Classifier):
         self, given: Sequence[Example], progress: Callable[[int, int], None] | None = None, task: str = ""
     ) -> list[Prediction]:
         return self.of(task).predict(given, progress)
+
+
+class Chooser(Classifier):
+    """`predict` examples that offer candidates: (context, [candidates]), or (context, question, [candidates])."""
+
+    def predict(self, given: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> list[Prediction]:
+        """The number of the best candidate, from 0 on, with the probability of each."""
+        rows = [self.example(one) for one in given]
+        columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+        found, _ = choices(self.network, self.tokenizer, *columns, length=self.length)
+        made = []
+        for row, p in zip(rows, self.settings.decoded(self.said_of(found, progress)), strict=True):
+            shares = {str(i): float(share) for i, share in enumerate(p[: len(row[2])])}
+            made.append(Prediction(max(shares, key=lambda i: shares[i]), shares))
+        return made
+
+    def example(self, one: Any) -> tuple[str, str, Sequence[str]]:
+        """Context, question and candidates of an example; one of another make is an error."""
+        parts = [] if isinstance(one, str) else list(one)
+        texts, some = parts[:-1], parts[-1] if parts and isinstance(parts[-1], (list, tuple)) else ()
+        good = len(texts) in (1, 2) and all(isinstance(text, str) for text in (*texts, *some))
+        if not good or len(some) < 2:
+            raise NextwordError(
+                f"The task of {self.name or 'this run'} is about a context and at least two candidates, and an example "
+                f"is {str(one)[:80]!r}. Give (context, [candidates]), or (context, question, [candidates])."
+            )
+        return texts[0], texts[1] if len(texts) == 2 else "", tuple(some)
 
 
 def _together(found: Examples) -> Iterator[np.ndarray]:

@@ -181,7 +181,7 @@ def test_what_such_a_run_cannot_do_comes_with_advice(cli: Cli, told: Any, place:
         (["bert/finetune", "--from", "BERT"], "with --data"),
         (["bert/finetune", "--from", "BERT", "--data", "CSV", "--label", "stars"], "it has text, label"),
         (["bert/finetune", "--from", "BERT", "--data", "nothing.csv"], "neither a file or folder nor a task"),
-        (["bert/tiny", "--from", "BERT", "--data", "CSV"], "bert/finetune, bert/tag, cove/classify, gpt1/finetune"),
+        (["bert/tiny", "--from", "BERT", "--data", "CSV"], "bert/choice, bert/finetune, bert/span, bert/tag"),
     ],
 )
 def test_mistakes(cli: Cli, place: Path, words: list[str], said: str) -> None:

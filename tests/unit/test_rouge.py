@@ -10,7 +10,8 @@ import pytest
 
 from nextword.corpora.text_to_text import tasks
 from nextword.evaluation.rouge import bounds, lines_of, rouge
-from nextword.evaluation.text_to_text import judged, overlap, same
+from nextword.evaluation.text_to_text import judged
+from nextword.metrics.answers import overlap, same
 
 
 def test_rouge_by_hand() -> None:

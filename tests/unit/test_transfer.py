@@ -198,7 +198,7 @@ def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
     [
         (
             {"recipe": "bert/tiny"},
-            "no recipe for a task. For fine-tuning there are bert/finetune, bert/tag, cove/classify, gpt1",
+            "For fine-tuning there are bert/choice, bert/finetune, bert/span, bert/tag, cove/classify, gpt1/choice",
         ),
         ({"slug": "nowhere"}, "There is no run folder"),
         ({"data": "nothing"}, "neither a file or folder nor a task"),

@@ -66,6 +66,14 @@ class Examples:
         )
 
 
+def frames_of(text: Any, chosen: np.ndarray) -> np.ndarray:
+    """The frames of these examples, one example after the other."""
+    counts = getattr(text, "counts", None)
+    if counts is None:
+        return (chosen[:, None] * text.each + np.arange(text.each)).reshape(-1)
+    return gathered(np.concatenate(([0], np.cumsum(counts))), chosen)[0]
+
+
 def gathered(starts: np.ndarray, chosen: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Places of all that lies in the chosen stretches, one after the other, and where each then begins."""
     chosen = np.asarray(chosen, np.int64)
@@ -153,7 +161,7 @@ class Bucketed:
 
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
         """`at` are the flat positions that speak, `each` for an example."""
-        frames = (chosen[:, None] * text.each + np.arange(text.each)).reshape(-1)
+        frames = frames_of(text, chosen)
         taken, starts = gathered(text.starts, frames)
         begins, sizes = starts[:-1], np.diff(starts)
         ids = text.ids[taken]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from nextword.cli.answers import OFFICIAL, beside, predict_answers, predict_choices
 from nextword.cli.console import console, emit_json, err, progress_bar
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
@@ -26,7 +25,8 @@ def predict(
         str,
         typer.Argument(
             metavar="[FILE]",
-            help="csv, tsv, jsonl, or one text a line; for a tagger also a word a line; - is standard input.",
+            help="csv, tsv, jsonl, or one text a line; for a tagger also a word a line; for questions also the JSON of "
+            "SQuAD; - is standard input.",
         ),
     ] = "-",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: as it was.")] = "",
@@ -34,7 +34,10 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help=".csv, .tsv, .jsonl; of tags .conll, .tsv, .jsonl. Default: standard output."
+            "--output",
+            "-o",
+            help=".csv, .tsv, .jsonl; of tags .conll, .tsv, .jsonl; of answers also .json, as SQuAD's script reads it. "
+            "Default: standard output.",
         ),
     ] = None,
     task: Annotated[str, typer.Option("--task", help="Which, of a run that has learnt several.")] = "",
@@ -52,7 +55,8 @@ def predict(
     """The label of every text and the probability of each label, beside the columns that were there.
 
     Where the file has the right labels too, how many were found is said. In plain lines a tab divides two texts. A
-    tagger writes a word and its tag on each line, or JSON with the spans.
+    tagger writes a word and its tag on each line, or JSON with the spans. A run that answers questions reads the
+    columns question and context, one that chooses context, question and choice0, choice1 and so on.
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --output labelled.csv
@@ -61,6 +65,7 @@ def predict(
       nextword predict runs/several pairs.csv --task RTE
       nextword predict runs/glue --submission glue.zip
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
+      nextword predict runs/squad dev-v1.1.json --output predictions.json
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
@@ -72,7 +77,7 @@ def predict(
         _submit(run, submission, device, json, quiet)
         return
     if output is not None:
-        if output.suffix not in (*ENDINGS, *OF_TAGS):
+        if output.suffix not in (*ENDINGS, *OF_TAGS, OFFICIAL):
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
@@ -83,6 +88,10 @@ def predict(
         if task:
             raise NextwordError(f"--task {task}: {run} tags words, of all its tasks at once. Leave --task out.")
         (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
+        return
+    if "predict" in lm.can and lm.settings.kind in ("span", "choice"):
+        own = predict_answers if lm.settings.kind == "span" else predict_choices
+        own(lm, run, file, text, second, output, json, quiet)
         return
     if output is not None and output.suffix not in ENDINGS:
         raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
@@ -186,19 +195,10 @@ def _fields(one: Any) -> dict[str, Any]:
 def _written(table: Any, found: Sequence[Any], labels: Sequence[str], ending: str) -> str:
     """The table with `predicted` beside it, and a column p(label) for every label."""
     if ending == ".jsonl":
-        import json as library
-
-        rows = [
-            dict(zip(table.header, row, strict=True)) | _fields(one) for row, one in zip(table.rows, found, strict=True)
-        ]
-        return "".join(library.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    out = io.StringIO()
-    if ending == ".tsv":
-        writer: Any = csv.writer(out, delimiter="\t", lineterminator="\n")
-    else:
-        writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*table.header, "predicted", *(f"p({label})" for label in labels)])
-    for row, one in zip(table.rows, found, strict=True):
-        predicted = f"{one.value:.6g}" if one.value is not None else one.label
-        writer.writerow([*row, predicted, *(f"{one.probabilities[label]:.6f}" for label in labels)])
-    return out.getvalue()
+        return beside(table.header, table.rows, [_fields(one) for one in found], ending)
+    cells = [
+        {"predicted": f"{one.value:.6g}" if one.value is not None else one.label}
+        | {f"p({label})": f"{one.probabilities[label]:.6f}" for label in labels}
+        for one in found
+    ]
+    return beside(table.header, table.rows, cells, ending)

@@ -21,7 +21,8 @@ def transfer(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="How to learn, as bert/finetune for a run of any network, or tagger/conll2003; or a TOML file.",
+            help="How to learn, as bert/finetune, bert/span or bert/choice for a run of any network, or "
+            "tagger/conll2003; or a TOML file.",
             show_default=False,
         ),
     ] = "",
@@ -33,7 +34,8 @@ def transfer(
         typer.Option(
             "--data",
             help="A csv, tsv or jsonl file, a folder of them, a task (RTE; nextword data tasks lists them), or glue "
-            "for five; of tags a file with a word a line, or conll2003; several at once with ' + ' between them.",
+            "for five; of tags a file with a word a line, or conll2003; of questions a JSON as SQuAD's, or squad; "
+            "several at once with ' + ' between them.",
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: guessed.")] = "",
@@ -42,7 +44,10 @@ def transfer(
         str, typer.Option("--label", metavar="COLUMN", help="Where the label is. Default: guessed; of tags, the last.")
     ] = "",
     kind: Annotated[
-        str, typer.Option("--kind", help="classify, pair (of texts) or regress (a number). Default: as labels look.")
+        str,
+        typer.Option(
+            "--kind", help="classify, pair (of texts), regress (a number) or choice. Default: as the table looks."
+        ),
     ] = "",
     out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<data>.")] = "",
     seed: Annotated[int | None, typer.Option("--seed", help="Of the head, the order and the dropout.", min=0)] = None,
@@ -77,6 +82,8 @@ def transfer(
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --twin --out runs/glue
       nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
+      nextword transfer bert/span --from runs/bert --data squad
+      nextword transfer bert/choice --from runs/bert --data endings.csv
       nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
       nextword transfer cvt/conll2000 --labels 0.1 --set phase.0.objective.unlabelled=plain.txt --out runs/chunks
       nextword transfer --resume --out runs/bert-reviews
@@ -218,6 +225,11 @@ def _show(outcome: Any, folder: str) -> None:
         for task, splits in first.get("tasks", {}).items():
             for split, numbers in splits.items():
                 console.print(f"  {escape(task)}, {split}: {_numbers(numbers)}")
+        if "best" in first:
+            numbers = {name: value for name, value in first["best"].items() if name != "threshold"}
+            console.print(
+                f"  dev, with the threshold that is best there ({first['best']['threshold']:.3g}): {_numbers(numbers)}"
+            )
     which = " --task NAME" if "tasks" in first else ""
     console.print(f"\nTry it:  nextword predict {escape(outcome.runs[0])} FILE{which}", soft_wrap=True)
 
@@ -243,6 +255,10 @@ def _asked(settings: Any) -> str:
         return f"tags of {len(settings.tasks)} tasks for a word"
     if settings.kind == "tag":
         return f"one of {len(settings.labels)} tags for a word" + (f", {settings.scheme}" if settings.scheme else "")
+    if settings.kind == "span":
+        return "a span of a passage for a question" + (", or none" if settings.unanswered else "")
+    if settings.kind == "choice":
+        return "one of several candidates for a context"
     texts = "two texts" if settings.frame != "classify" else "a text"
     return (
         f"a number for {texts}" if settings.kind == "regress" else f"one of {len(settings.labels)} classes for {texts}"
@@ -262,13 +278,13 @@ class Watch(Watching):
         self.metrics, self.keeps = plan.settings.metrics, plan.recipe.phases[-1].keep
         if self.quiet:
             return
-        from nextword.transfer.run import number_of
+        from nextword.transfer.run import number_of, size_of
 
         data, settings = plan.data, plan.settings
         what = _asked(settings)
-        sizes = {split: f"{len(some):,}" for split, some in plan.examples.items()}
+        sizes = {split: f"{size_of(some):,}" for split, some in plan.examples.items()}
         if settings.share < 1:
-            sizes["train"] = f"{number_of(len(plan.examples['train']), settings.share):,} of {sizes['train']}"
+            sizes["train"] = f"{number_of(size_of(plan.examples['train']), settings.share):,} of {sizes['train']}"
         counts = " · ".join(f"{size} {split}" for split, size in sizes.items())
         err.print(f"[bold]{escape(data.name)}[/]: {what} · {counts}", soft_wrap=True)
         shares = list(data.balance.items())

@@ -73,7 +73,7 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
             for split, found in files.items()
         }
     if path.is_dir():
-        return {split: read_tagged(file, column) for split, file in _files(path).items()}
+        return {split: read_tagged(file, column) for split, file in files_by_split(path).items()}
     if path.is_file():
         return {"train": read_tagged(path, column)}
     known = ", ".join(one.name for one in catalog().values() if one.kind == KIND)
@@ -123,7 +123,7 @@ def _members(path: Path, layout: Sequence[str]) -> Iterator[tuple[str, Iterator[
     raise NextwordError(f"{path} has none of {', '.join(name for name in layout if not name.endswith(ZIP))} in it.")
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def files_by_split(folder: Path) -> dict[str, Path]:
     """eng.train, train.conll, en_ewt-ud-train.conllu.xz: a part of the name says which split it is."""
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):

@@ -9,7 +9,6 @@ trained on.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,10 @@ from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora.corpus import Corpus
-from nextword.corpora.decoding import lines, open_bytes
+from nextword.corpora.decoding import lines
 from nextword.corpora.document import Document
 from nextword.corpora.parallel_files import feed
+from nextword.corpora.questions import read_squad
 
 PLACE = re.compile(r"\{(\w+)\}")
 LABEL = "label"
@@ -194,16 +194,7 @@ def _at(path: Path, task: Task, header: Sequence[str], names: Sequence[str]) -> 
 
 
 def _squad(path: Path, task: Task) -> Iterator[Found]:
-    with open_bytes(path) as stream:
-        try:
-            articles = json.load(stream)["data"]
-            for article in articles:
-                for paragraph in article["paragraphs"]:
-                    for one in paragraph["qas"]:
-                        answers = tuple(dict.fromkeys(a["text"] for a in one["answers"] if a["text"].strip()))
-                        if not answers:  # SQuAD 2.0 has questions without one
-                            continue
-                        row = {"question": one["question"].strip(), "context": paragraph["context"].strip()}
-                        yield one["id"], {**row, "answer": answers[0]}, answers
-        except (ValueError, KeyError, TypeError) as error:
-            raise NextwordError(f"{path} is not a file of SQuAD: {error!r}. Expected its official JSON.") from None
+    for one in read_squad(path).all:
+        answers = tuple(dict.fromkeys(text for text in one.answers or () if text.strip()))
+        if answers:  # SQuAD 2.0 has questions without one
+            yield one.id, {"question": one.question, "context": one.context.strip(), "answer": answers[0]}, answers

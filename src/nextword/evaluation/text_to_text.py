@@ -10,9 +10,6 @@ is judged as its authors do: without case, articles and punctuation, against the
 from __future__ import annotations
 
 import math
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +21,9 @@ from nextword.evaluation.rouge import bounds, rouge
 from nextword.evaluation.tasks.measures import resampled
 from nextword.evaluation.translation import AT_ONCE, Progress, compared, evenly, written_from
 from nextword.metrics import METRICS, OF_NUMBERS
+from nextword.metrics.answers import OF_ANSWERS, overlap, same
 
 MORE = 4  # tokens that may be written beyond the longest of the answers that a task chooses from
-ANSWERS = ("answer_f1", "exact")
 MISSING = -1.0  # for what is no number
 
 
@@ -132,7 +129,7 @@ def judged(
         found |= rouge(written, first)
     if any(name in ("bleu", "bleu_lowercase", "chrf") for name in task.metrics):
         found |= compared(written, first)
-    for name, like in ((ANSWERS[0], overlap), (ANSWERS[1], same)):
+    for name, like in ((OF_ANSWERS[0], overlap), (OF_ANSWERS[1], same)):
         if name in task.metrics:
             found[name] = _best(like, written, golds)
     return {name: found[name] for name in task.metrics if name in found}, None
@@ -158,26 +155,6 @@ def _number(text: str) -> float | None:
 
 
 # ------------------------------------------------------------------------------------------------ answers of SQuAD
-
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def plain(answer: str) -> list[str]:
-    """The words that count."""
-    return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
-
-
-def same(written: str, answer: str) -> float:
-    return float(plain(written) == plain(answer))
-
-
-def overlap(written: str, answer: str) -> float:
-    """F1 of the words that both have."""
-    a, b = plain(written), plain(answer)
-    if not a or not b:
-        return float(a == b)
-    return 2 * sum((Counter(a) & Counter(b)).values()) / (len(a) + len(b))
 
 
 def _best(like: Callable[[str, str], float], written: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -86,6 +86,12 @@ class Headed(Over):
                 nn.init.normal_(layer.weight, std=SPREAD)
                 nn.init.zeros_(layer.bias)
 
+    @property
+    def recordable(self) -> bool:
+        """Whether forward and backward ask nothing of a GPU on the way."""
+        plain = type(self) is Headed and self.config.classifier == "linear"
+        return plain and bool(getattr(self.under, "recordable", False))
+
     # -------------------------------------------------------------------------------------------- what it computes
 
     def forward(self, batch: Batch) -> Tensor:
@@ -105,11 +111,17 @@ class Headed(Over):
         else:
             assert batch.at is not None
             x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at)  # (frames, D)
+        return self.score(x, len(batch.targets))
+
+    def score(self, x: Tensor, examples: int | None = None) -> Tensor:
+        """(n, outputs) of the vectors (frames, D) that stand for frames; `examples`: how many those belong to, if not
+        each to its own."""
         if self.pools:
             x = self.under.pooled(x)
         elif self.dense is not None:
             x = torch.tanh(self.dense(F.dropout(x, self.config.dropout, self.training)))
-        x = combine(self.config.frame, x.view(len(batch.targets), -1, x.shape[-1]))
+        if examples is not None:
+            x = combine(self.config.frame, x.view(examples, -1, x.shape[-1]))
         x = F.dropout(x, self.config.dropout, self.training)
         with torch.autocast(x.device.type, enabled=False):
             return self.out(x.to(self.out.weight.dtype))

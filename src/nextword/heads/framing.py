@@ -29,7 +29,7 @@ def examples(
 
     `frame` is a task of models/frames.py. Without labels they are all 0.
     """
-    check(network)
+    check_texts(network)
     unseen = Unseen(network, tokenizer)
     columns = [
         [unseen.ids(text, one) for text, one in zip(some, tokenizer.encode_batch(list(some)), strict=True)]
@@ -37,7 +37,7 @@ def examples(
         if some is not None
     ]
     room = room_for(network, frame, len(columns), length)
-    molds: dict[Sizes, list[_Mold]] = {}
+    molds: dict[Sizes, list[Mold]] = {}
     frames: list[Framed] = []
     cut = 0
     for several in zip(*columns, strict=True):
@@ -47,7 +47,7 @@ def examples(
             sizes = fit(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
         if sizes not in molds:
             molds[sizes] = [
-                _Mold(one, len(sizes)) for one in network.frames(frame, [_blank(i, n) for i, n in enumerate(sizes)])
+                Mold(one, len(sizes)) for one in network.frames(frame, [blank(i, n) for i, n in enumerate(sizes)])
             ]
         frames += [mold.filled(several, sizes) for mold in molds[sizes]]
     each = len(frames) // len(texts) if texts else 1
@@ -56,7 +56,7 @@ def examples(
     return joined(frames, given, each, packs, unseen if unseen.words else None), cut
 
 
-class _Mold:
+class Mold:
     """A frame of texts that have these lengths: what stands around them depends on nothing else."""
 
     def __init__(self, frame: Framed, texts: int) -> None:
@@ -76,7 +76,7 @@ def _mark(text: int) -> int:
     return -1 - text
 
 
-def _blank(text: int, size: int) -> Encoding:
+def blank(text: int, size: int) -> Encoding:
     nowhere = np.zeros((size, 2), np.int64)
     return Encoding(np.full(size, _mark(text), np.int64), nowhere, nowhere[:, 0])
 
@@ -92,13 +92,28 @@ def check(network: Any) -> None:
         raise Unsupported("Weights in eight bits are for reading and cannot be trained. Transfer the run they came of.")
 
 
+def check_texts(network: Any) -> None:
+    """That it can read texts, and not only sentences of words with their letters."""
+    check(network)
+    if getattr(network, "longest", 0):
+        raise Unsupported(
+            f"{type(network).__name__} reads sentences word by word, with the letters of each, so that a head over it "
+            "can tag words and nothing else. Transfer another run."
+        )
+
+
 def room_for(network: Any, frame: str, columns: int, length: int) -> int | None:
     """Tokens of text that fit beside those of the frame; None: any number."""
+    own = len(network.frames(frame, [blank(i, 0) for i in range(columns)])[0].ids)
+    return room_beside(network, own, columns, length)
+
+
+def room_beside(network: Any, own: int, columns: int, length: int) -> int | None:
+    """The same, of a frame that has so many tokens of its own."""
     window = getattr(network.config, "window", 0)
     most = min(filter(None, (length, window)), default=0)
     if not most:
         return None
-    own = len(network.frames(frame, [_blank(i, 0) for i in range(columns)])[0].ids)
     if most - own < columns:
         raise NextwordError(
             f"Examples may have {most} tokens, of which the frame itself takes {own}: too few are left for the text. "

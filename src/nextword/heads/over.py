@@ -64,11 +64,6 @@ class Over(nn.Module):
         self.under.checkpointing = value
 
     @property
-    def recordable(self) -> bool:
-        """Whether forward and backward ask nothing of a GPU on the way."""
-        return self.config.classifier == "linear" and bool(getattr(self.under, "recordable", False))
-
-    @property
     def compile_training(self) -> Any:
         return self.under.compile_training
 

@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 
 from nextword.contract import NextwordError
-from nextword.heads import HeadConfig
-from nextword.heads.many import ManyConfig
+from nextword.heads import HeadConfig, Headed
+from nextword.heads.choosing import Choosing
+from nextword.heads.many import ManyConfig, ManyHeaded
+from nextword.heads.over import Over
+from nextword.heads.spans import SpanConfig, Spanning
 from nextword.heads.tags import TagConfig, Tagging
 from nextword.heads.views import TagTask, Views, ViewsConfig
 from nextword.metrics import MEAN, METRICS
+from nextword.metrics.answers import OF_BOTH
 from nextword.metrics.spans import OF_TAGS
 
 VIEWS = "views"  # the classifier that sees words from several sides
-KINDS = ("classify", "pair", "regress", "tag")
-SEVERAL = "several"  # tasks of these kinds but tag, each with a head
+KINDS = ("classify", "pair", "regress", "tag", "span", "choice")
+SEVERAL = "several"  # tasks on labelled texts, each with a head
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,16 @@ class Settings:
     reduction: int = 4
     scheme: str = "BIOES"  # that tags of spans are learnt in; what the data has is converted
     strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
+    longest: int = 30  # tokens of an answer that is a span
+    threshold: float = 0.0  # how much better than a span "no answer" has to be, where questions may have none
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
-    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number of one or two; tag; several
+    kind: str = ""  # classify: a class of one text; pair: of two; regress: a number; tag; span; choice; several
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
     tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name of each, and what of the rest is its own
+    unanswered: bool = False  # some questions have no answer
     center: float = 0.0  # numbers are learnt as (number − center) / spread
     spread: float = 1.0
     metrics: Sequence[str] = ()  # the first decides
@@ -54,7 +61,26 @@ class Settings:
 
     @property
     def outputs(self) -> int:
-        return 1 if self.kind == "regress" else len(self.labels)
+        return 1 if self.kind in ("regress", "choice") else len(self.labels)
+
+    def over(self, model: Any, config: Any) -> tuple[type[Over], Any]:
+        """The head over a network of this class and Config: its class, and its settings."""
+        if self.kind == "tag":
+            return self.tag_class, self.tag_head(model, config)
+        if self.kind == SEVERAL:
+            return ManyHeaded, self.many(model, config)
+        if self.kind == "span":
+            own = self.longest, self.dropout, str(self.features), self.frozen
+            return Spanning, SpanConfig(model, config, *own)
+        return Choosing if self.kind == "choice" else Headed, self.head(model, config)
+
+    @property
+    def says(self) -> str:
+        """What is said of an example, in words."""
+        words = {"regress": "a number", "span": "an answer out of a passage", "choice": "one of several candidates"}
+        if self.tasks:
+            return f"labels of {len(self.tasks)} tasks"
+        return words.get(self.kind) or f"one of {', '.join(self.labels[:5])}"
 
     def head(self, model: Any, config: Any) -> HeadConfig:
         """The head over a network of this class and Config."""
@@ -96,6 +122,8 @@ class Settings:
         """Labels as a head learns them: the number of the class, or the scaled number."""
         if self.kind == "regress":
             return ((np.array(labels, np.float64) - self.center) / self.spread).astype(np.float32)
+        if self.kind == "choice":  # labels are the candidates' numbers
+            return np.array(labels, np.int64)
         place = {label: i for i, label in enumerate(self.labels)}
         return np.array([place[label] for label in labels], np.int64)
 
@@ -129,9 +157,11 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         )
     of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:
-        if name not in (*METRICS, *OF_TAGS, *of_several):
-            there = ", ".join((*METRICS, *OF_TAGS))
+        if name not in (*METRICS, *OF_TAGS, *OF_BOTH, *of_several):
+            there = ", ".join((*METRICS, *OF_TAGS, *OF_BOTH))
             raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {there}.")
+    if isinstance(found.threshold, bool) or not isinstance(found.threshold, (int, float)):
+        raise NextwordError(f"{where}: [task] threshold = {found.threshold!r}; expected a number, as 0.0.")
     if isinstance(found.share, bool) or not isinstance(found.share, (int, float)) or not 0 < found.share <= 1:
         raise NextwordError(
             f"{where}: [task] share (--labels) = {found.share!r}; expected a share of the training examples, above 0 "

@@ -50,8 +50,8 @@ class GloVe(Static):
         self.biases, self.others = drawn(1), drawn(1)  # b, b̃
 
     @property
-    def vectors(self) -> Tensor:
-        return (self.words + self.contexts).detach()
+    def table(self) -> Tensor:
+        return self.words + self.contexts
 
     @classmethod
     def of_vectors(cls, config: GloVeConfig, vocabulary: Vocabulary, vectors: Tensor) -> GloVe:

@@ -32,9 +32,14 @@ class Static(Saved):
         self.widths = [config.width]
 
     @property
-    def vectors(self) -> Tensor:
-        """(V, D): a vector a word."""
+    def table(self) -> Tensor:
+        """(V, D): a vector a word, as weights that a head over the network can train."""
         raise NotImplementedError  # each paper's file
+
+    @property
+    def vectors(self) -> Tensor:
+        """(V, D): the same, as numbers."""
+        return self.table.detach()
 
     @classmethod
     def of_vectors(cls, config: Any, vocabulary: Vocabulary, vectors: Tensor) -> Any:
@@ -47,7 +52,7 @@ class Static(Saved):
     @property
     def _known(self) -> Tensor:
         special = torch.tensor(list(self.vocabulary.special.values()), dtype=torch.long, device=self.device)
-        return self.vectors.index_fill(0, special, 0.0)
+        return self.table.index_fill(0, special, 0.0)
 
     def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
         """Texts as they are. One without words is the token that texts begin with, which has zeros."""

@@ -51,8 +51,8 @@ class Word2Vec(Static):
         self.contexts = nn.Parameter(torch.zeros(shape))  # u
 
     @property
-    def vectors(self) -> Tensor:
-        return self.words.detach()
+    def table(self) -> Tensor:
+        return self.words
 
     @classmethod
     def of_vectors(cls, config: Word2VecConfig, vocabulary: Vocabulary, vectors: Tensor) -> Word2Vec:

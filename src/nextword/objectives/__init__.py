@@ -20,6 +20,7 @@ OBJECTIVES = {
     "sequence": "nextword.objectives.sequence:Sequence",
     "task": "nextword.objectives.task:Task",
     "tag": "nextword.objectives.tag:Tag",
+    "span": "nextword.objectives.span:Span",
     "contexts": "nextword.objectives.contexts:Negatives",
     "cooccurrence": "nextword.objectives.cooccurrence:Cooccurrence",
     "cross-view": "nextword.objectives.cross_view:CrossView",

@@ -1,4 +1,5 @@
-"""A label for every example: the class, by cross-entropy, or a number, by squared error; and the language beside it.
+"""A label for every example: the class or the candidate, by cross-entropy, or a number, by squared error; and the
+language beside it.
 
     J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
+from nextword.batching.choices import Candidates
 from nextword.batching.examples import Bucketed, Examples
 from nextword.batching.several import Several, held_out, in_turn, parts_of
 from nextword.contract import IGNORE, Autoregressive, Batch, Infilling, Loss, NextwordError, State, Unsupported
@@ -37,7 +39,7 @@ class Task:
         if kind != "examples":
             raise NextwordError(f"The task objective has batches of kind examples; the recipe says '{kind}'.")
         try:
-            self.layout = Bucketed(**options)
+            self.layout = Candidates(**options)
         except TypeError:
             known = ", ".join(Bucketed.__dataclass_fields__)
             raise NextwordError(

@@ -218,7 +218,7 @@ class Descent:
         elif (self.step + 1) % self.phase.log == 0:  # for the log alone
             self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=not self.phase.graphs)
+        self.optimizer.zero_grad(set_to_none=self.graphs is None and self.passes is None)
 
     def _passed(self, batch: Batch) -> Mapping[str, Tensor]:
         """What a recorded pass replays: forward and backward. Gradients are added to what is there, zeros."""

@@ -11,6 +11,7 @@ from nextword.transfer.catalog import TASKS
 from nextword.transfer.data import DataSet, open_data
 from nextword.transfer.glue import FIVE, SUITE
 from nextword.transfer.plan import Plan, make_plan
+from nextword.transfer.questions import QuestionSet, open_questions
 from nextword.transfer.run import Outcome, averages, result_of, resume, run, transfer
 from nextword.transfer.suite import suite, twins
 from nextword.transfer.tables import Columns, Rows
@@ -24,11 +25,13 @@ __all__ = [
     "DataSet",
     "Outcome",
     "Plan",
+    "QuestionSet",
     "Rows",
     "Task",
     "averages",
     "make_plan",
     "open_data",
+    "open_questions",
     "result_of",
     "resume",
     "run",

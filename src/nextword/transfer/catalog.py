@@ -6,6 +6,7 @@
 | inference.py | SNLI SciTail                                                |
 | sentences.py | SST-binary SST-fine TREC-6 TREC-50                          |
 | reviews.py   | IMDb AG-News DBpedia Yelp-2 Yelp-5                          |
+| choices.py   | RACE RACE-middle RACE-high Story-Cloze SWAG                 |
 
 Each is one `Task` (task.py). Tags of words are learnt from the sets that the catalog of data calls tagging
 (corpora/catalog.toml); what is asked of a language model in words is in evaluation/tasks.
@@ -18,11 +19,13 @@ from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import data_home, find, shared_folders
-from nextword.transfer import glue, inference, reviews, sentences
+from nextword.transfer import choices, glue, inference, reviews, sentences
 from nextword.transfer.sentences import place_in_catalog
 from nextword.transfer.task import Task
 
-TASKS: dict[str, Task] = {task.name: task for task in (*glue.TASKS, *inference.TASKS, *sentences.TASKS, *reviews.TASKS)}
+TASKS: dict[str, Task] = {
+    task.name: task for part in (glue, inference, sentences, reviews, choices) for task in part.TASKS
+}
 
 
 def find_task(name: str) -> Task | None:

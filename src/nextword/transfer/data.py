@@ -11,13 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.batching.examples import Examples
+from nextword.contract import NextwordError, Tokenizer
+from nextword.heads.choosing import choices
+from nextword.heads.framing import examples
 from nextword.heads.settings import KINDS
 from nextword.transfer.catalog import find_task, place_of, unknown
-from nextword.transfer.tables import SPLIT, Columns, Rows, Table, guess, held_out, read_table
+from nextword.transfer.choices import offers, race
+from nextword.transfer.choices import rows_of as choices_of
+from nextword.transfer.tables import SPLIT, Columns, Rows, Table, found_in, guess, held_out, read_table
 
 SPLITS = {
     "train": ("train", "training"),
@@ -40,12 +46,12 @@ class DataSet:
 
     @property
     def balance(self) -> dict[str, float]:
-        """Class → its share of the training rows."""
+        """Class → its share of the training rows; of candidates, which is the right one."""
         if self.kind == "regress":
             return {}
         labels = self.splits["train"].labels or []
         counts = Counter(labels)
-        return {label: counts[label] / len(labels) for label in self.labels}
+        return {label: counts[label] / len(labels) for label in self.labels or sorted(counts, key=int)}
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -60,9 +66,19 @@ class DataSet:
         hashed = blake2b(digest_size=16)
         for split in ("train", "dev"):
             rows = self.splits[split]
-            for column in (rows.texts, rows.seconds or [], rows.labels or []):
+            offered = [text for some in rows.choices or () for text in some]
+            for column in (rows.texts, rows.seconds or [], rows.labels or [], *([offered] if offered else [])):
                 hashed.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
         return hashed.hexdigest()
+
+
+def framed_rows(
+    network: Any, tokenizer: Tokenizer, frame: str, rows: Rows, labels: np.ndarray, length: int
+) -> tuple[Examples, int]:
+    """Rows framed for a network, and how many of them were cut."""
+    if rows.choices is not None:
+        return choices(network, tokenizer, rows.texts, rows.seconds, rows.choices, labels, length)
+    return examples(network, tokenizer, frame, rows.texts, rows.seconds, labels, length)
 
 
 def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
@@ -78,7 +94,12 @@ def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
     path = Path(name).expanduser()
     if not path.exists():
         raise unknown(name)
+    if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):
+        splits, notes = race()(path)
+        return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, notes=tuple(notes)))
     tables = _files(path) if path.is_dir() else {"": read_table(path)}
+    if kind == "choice" or (not kind and offers(next(iter(tables.values())).header)):
+        return _of_choices(path, tables, asked)
     return _of_tables(path, tables, asked, kind)
 
 
@@ -107,7 +128,7 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     if said:
         notes.append(f"columns by their names: {', '.join(said)}")
     if "" in tables:
-        splits, told = _split_by_column(first, columns)
+        splits, told = _split_by_column(first, columns, first.rows_of(columns))
         notes += told
     else:
         splits = {}
@@ -125,9 +146,32 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *told)))
 
 
-def _split_by_column(table: Table, columns: Columns) -> tuple[dict[str, Rows], list[str]]:
+def _of_choices(path: Path, tables: Mapping[str, Table], asked: Columns) -> DataSet:
+    """Tables whose rows offer candidates."""
+    read = {  # other splits may lack the label
+        split: choices_of(table, asked if split in ("", "train") else found_in(table, asked, Columns()))
+        for split, table in tables.items()
+    }
+    columns = next(iter(read.values()))[1]
+    said = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not getattr(asked, role)]
+    notes = [f"columns by their names: {', '.join(said)}"] if said else []
+    if "" in tables:
+        splits, told = _split_by_column(tables[""], columns, read[""][0])
+        notes += told
+    else:
+        splits = {split: rows for split, (rows, _) in read.items()}
+    if splits["train"].labels is None:
+        raise NextwordError(
+            f"{path}: which column is the label? It has {', '.join(next(iter(tables.values())).header[:8])}. Name it "
+            "with --label."
+        )
+    _no_gaps(path, splits)
+    splits, told = _held_out(splits, "choice")
+    return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, columns, (*notes, *told)))
+
+
+def _split_by_column(table: Table, columns: Columns, rows: Rows) -> tuple[dict[str, Rows], list[str]]:
     """By a column `split`, where there is one."""
-    rows = table.rows_of(columns)
     name = next((one for one in table.header if one.lower() == SPLIT), "")
     if not name or name in (columns.text, columns.second, columns.label):
         return {"train": rows}, []
@@ -173,7 +217,7 @@ def _held_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], l
     if "dev" in splits:
         return dict(splits), []
     rows = splits["train"]
-    held = held_out(rows, by_class=kind != "regress")
+    held = held_out(rows, by_class=kind not in ("regress", "choice"))
     rest = sorted(set(range(len(rows))) - set(held))
     note = f"no dev split: {len(held):,} rows of {len(rows):,} are held out, the same ones each time"
     return {**splits, "train": rows.take(rest), "dev": rows.take(held)}, [note]
@@ -186,7 +230,7 @@ def _checked(data: DataSet) -> DataSet:
     """With its classes and with notes, or an error that says what is wrong."""
     train, dev = data.splits["train"], data.splits.get("dev")
     labelled = {split: rows for split, rows in data.splits.items() if rows.labels is not None}
-    labels = _classes(data.name, labelled) if data.kind != "regress" else ()
+    labels = _classes(data.name, labelled) if data.kind not in ("regress", "choice") else ()
     if not len(train) or dev is None or not len(dev):
         raise NextwordError(
             f"{data.name}: {len(train)} rows to train on and {len(dev or ())} to check with. Give more rows; a tenth "

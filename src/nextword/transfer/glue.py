@@ -25,7 +25,7 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import lines
 from nextword.transfer.official import NUMBER, Wanted, agreed, needed, read_either, splits_of, table
-from nextword.transfer.tables import Rows, held_out
+from nextword.transfer.tables import Rows, held_out, joined_rows
 from nextword.transfer.task import TENTH, Read, Task
 
 SUITE = "glue"
@@ -44,7 +44,7 @@ def _cola(folder: Path) -> Read:
     wanted = Wanted(3, None, 1, labels=TWO)
     train, notes = table(folder / "train.tsv", wanted)
     if (folder / "val.tsv").is_file():
-        train = _joined(train, table(folder / "val.tsv", wanted)[0])
+        train = joined_rows([train, table(folder / "val.tsv", wanted)[0]])
         notes = [*notes, f"train.tsv and val.tsv together are the official {len(train):,} training sentences"]
     found = {"train": train}
     if (folder / "dev.tsv").is_file():
@@ -58,14 +58,10 @@ def _wnli(folder: Path) -> Read:
     wanted = Wanted(("sentence1",), ("sentence2",), ("label",), INDEX, TWO)
     splits, notes = splits_of(wanted, **FILES)(folder)
     if (folder / "val.tsv").is_file():  # a part of train, without a header
-        splits["train"] = _joined(splits["train"], table(folder / "val.tsv", Wanted(1, 2, 3, labels=TWO))[0])
+        more, _ = table(folder / "val.tsv", Wanted(1, 2, 3, labels=TWO))
+        splits["train"] = joined_rows([splits["train"], more])
         notes = [*notes, f"train.tsv and val.tsv together are the official {len(splits['train']):,} training pairs"]
     return splits, notes
-
-
-def _joined(a: Rows, b: Rows) -> Rows:
-    both = lambda x, y: None if x is None or y is None else [*x, *y]  # noqa: E731
-    return Rows([*a.texts, *b.texts], both(a.seconds, b.seconds), both(a.labels, b.labels))
 
 
 def _mrpc(folder: Path) -> Read:

@@ -131,7 +131,8 @@ class Taken:
     def rows(self) -> Rows:
         if not self.columns["text"]:
             raise NextwordError(f"{self.file} has no row in it.")
-        return Rows(self.columns["text"], *(self.columns.get(role) for role in ("second", "label", "id")))
+        second, label, id = (self.columns.get(role) for role in ("second", "label", "id"))
+        return Rows(self.columns["text"], second, label, id)
 
 
 def _finite(value: str) -> bool:

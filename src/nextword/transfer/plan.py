@@ -23,11 +23,9 @@ from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
-from nextword.heads import Headed
-from nextword.heads.framing import check, examples
-from nextword.heads.many import ManyHeaded
+from nextword.heads.framing import check
 from nextword.heads.over import Over
-from nextword.heads.settings import SEVERAL, VIEWS, Settings, settings_of
+from nextword.heads.settings import VIEWS, Settings, settings_of
 from nextword.heads.words import joined, sentences
 from nextword.language_model import load
 from nextword.models import model_class
@@ -35,7 +33,8 @@ from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
-from nextword.transfer.data import DataSet
+from nextword.transfer.data import DataSet, framed_rows
+from nextword.transfer.questions import framed_questions, is_questions, open_questions
 from nextword.transfer.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
@@ -43,6 +42,7 @@ from nextword.weights import huggingface
 
 CROSS_VIEW = "cross-view"
 OF_TAGS = ("tag", CROSS_VIEW)  # objectives
+OF_ANSWERS = "span"
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -50,8 +50,8 @@ Progress = Callable[[str, float, float | None], None]
 class Plan:
     recipe: Recipe  # of the run to be: all that it is but its seed
     tokenizer: Tokenizer
-    data: Any  # a DataSet, or a TagSet
-    examples: dict[str, Any]  # Examples, or TaggedExamples: train, dev, and what else has labels
+    data: Any  # a DataSet, a TagSet, or a QuestionSet
+    examples: dict[str, Any]  # Examples, TaggedExamples, or Asked: train, dev, and what else has labels
     device: torch.device
     notes: tuple[str, ...] = ()
 
@@ -118,9 +118,18 @@ def tags_words(recipe: Recipe) -> bool:
 
 def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
     """The data, as the recipe's objective has to have it."""
+    if recipe.phases[0].objective.get("kind") == OF_ANSWERS:
+        if kind not in ("", "span"):
+            raise NextwordError(f"{recipe.name} learns answers to questions: leave --kind {kind} out.")
+        return open_questions(data, columns)
     if not tags_words(recipe):
         if kind == "tag":
             raise NextwordError(f"{recipe.name} learns labels of texts. For tags take a recipe whose objective is tag.")
+        if kind == "span" or is_questions(data):
+            raise NextwordError(
+                f"{recipe.name} learns labels of texts, and {data} are questions that a passage answers. Take a recipe "
+                "whose objective is span, as bert/span."
+            )
         return open_texts(data, columns, kind)
     if kind not in ("", "tag") or columns.text or columns.second:
         raise NextwordError(f"{recipe.name} learns tags of words: leave --kind, --text and --second out.")
@@ -137,6 +146,9 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
     network = build(recipe, tokenizer)
     if settings.kind == "tag":
         return _framed_tags(recipe, network, tokenizer, data, device, progress)
+    if settings.kind == "span":
+        asked, told = framed_questions(recipe, network, tokenizer, data, progress)
+        return Plan(recipe, tokenizer, data, asked, device, tuple(told))
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
     notes = list(data.notes)
@@ -169,7 +181,7 @@ def _framed_texts(
             continue
         progress(f"reading {whose}{split}", 0, None)
         labels = settings.encoded(rows.labels)
-        made, cut = examples(network, tokenizer, settings.frame, rows.texts, rows.seconds, labels, length)
+        made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length)
         found[split] = replace(made, metrics=tuple(settings.metrics))
         if cut:
             cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut"
@@ -278,11 +290,8 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
     settings = settings_of(recipe.task or {}, recipe.name)
     if settings.scratch:
         furnish(network)
-    if settings.kind == "tag":
-        return settings.tag_class(settings.tag_head(type(network), network.config), network)
-    if settings.kind == SEVERAL:
-        return ManyHeaded(settings.many(type(network), network.config), network)
-    return Headed(settings.head(type(network), network.config), network)
+    head, config = settings.over(type(network), network.config)
+    return head(config, network)
 
 
 # ------------------------------------------------------------------------------------------------ the resolved recipe
@@ -313,6 +322,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         source=str(run.path) if run else "",
         scratch=scratch or run is None,
         tasks=getattr(data, "tasks", ()),
+        unanswered=getattr(data, "unanswered", False),
         **({"scheme": data.scheme} if data.kind == "tag" else {}),
     )
 
@@ -339,7 +349,7 @@ def _resolved(
     if needed:
         model["extra"] = max(int(model.get("extra", 0)), needed)
     longest = _longest(theirs) if "window" in known else 0
-    kind = "tag" if settings.kind == "tag" else "task"
+    kind = settings.kind if settings.kind in ("tag", OF_ANSWERS) else "task"
     phases = []
     for i, phase in enumerate(recipe.phases):
         if phase.objective.get("kind") != kind:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nextword.answering import open_answerer
 from nextword.card import write_card
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
@@ -30,6 +31,7 @@ from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
 from nextword.transfer.data import DataSet
 from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
+from nextword.transfer.questions import open_questions
 from nextword.transfer.several import DataSets, open_several, open_texts
 from nextword.transfer.tables import Columns, Rows
 
@@ -71,7 +73,7 @@ def transfer(
         last = event
         yield event
     if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
-        _finish(RunFolder.open(folder), plan, recipe, last, checked, len(train))
+        _finish(RunFolder.open(folder), plan, recipe, last, checked, size_of(train))
 
 
 def shared_out(examples: Any, share: float, seed: int) -> Any:
@@ -80,8 +82,14 @@ def shared_out(examples: Any, share: float, seed: int) -> Any:
         return examples
     if hasattr(examples, "each_part"):
         return examples.each_part(lambda part: shared_out(part, share, seed))
-    drawn = np.random.default_rng([seed, len(examples)]).permutation(len(examples))
-    return examples.take(np.sort(drawn[: number_of(len(examples), share)]))
+    size = size_of(examples)
+    chosen = np.sort(np.random.default_rng([seed, size]).permutation(size)[: number_of(size, share)])
+    return examples.take_units(chosen) if hasattr(examples, "take_units") else examples.take(chosen)
+
+
+def size_of(examples: Any) -> int:
+    """How many there are: of questions it is those, not their windows."""
+    return getattr(examples, "units", len(examples))
 
 
 def number_of(examples: int, share: float) -> int:
@@ -101,7 +109,7 @@ def _finish(
         "kind": plan.settings.kind,
         "metric": names[0],
         "dev": {name: values[name] for name in names},
-        "examples": {split: len(some) for split, some in plan.examples.items()} | {"train": train},
+        "examples": {split: size_of(some) for split, some in plan.examples.items()} | {"train": train},
         "seed": recipe.phases[0].seed,
         "scratch": plan.settings.scratch,
         "source": plan.settings.source,
@@ -110,7 +118,7 @@ def _finish(
     others = [split for split in plan.examples if split not in ("train", "dev")]
     if isinstance(plan.data, DataSets):
         result["tasks"] = _each_task(run, plan)
-    elif others:
+    elif others or plan.settings.unanswered:
         result |= _measured(run, plan, names, others)
     for split in others:
         if f"{split}{UNSEEN}" in result:
@@ -126,7 +134,11 @@ def _measured(run: RunFolder, plan: Plan, names: tuple[str, ...], splits: Sequen
     if plan.settings.kind == "tag":
         tagger = open_tagger(run, plan.device)
         return {split: tagger.measured(plan.examples[split]) for split in splits}
-    return _of_texts(open_classifier(run, plan.device), plan.data, names, splits)
+    if plan.settings.kind == "span":
+        reader = open_answerer(run, plan.device)
+        best = {"best": reader.chosen_threshold(plan.examples["dev"])} if plan.settings.unanswered else {}
+        return best | {split: reader.measured(plan.examples[split]) for split in splits}
+    return _of_texts(open_classifier(run, plan.device), plan.data, names, splits, plan.examples)
 
 
 def _each_task(run: RunFolder, plan: Plan) -> dict[str, Any]:
@@ -139,11 +151,15 @@ def _each_task(run: RunFolder, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _of_texts(model: Any, data: DataSet, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
+def _of_texts(
+    model: Any, data: DataSet, names: tuple[str, ...], splits: Sequence[str], framed: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Of examples that are `framed` already, or else of the texts."""
     found = {}
     for split in splits:
         rows = data.splits[split]
-        gold, said = model.settings.encoded(rows.labels or ()), model.said(rows.texts, rows.seconds)
+        gold = model.settings.encoded(rows.labels or ())
+        said = model.said_of(framed[split]) if framed else model.said(rows.texts, rows.seconds)
         found[split] = measured(names, gold, said)
         new = unseen(data.splits, split) if split != "dev" else []
         if 0 < len(new) < len(rows):
@@ -173,6 +189,8 @@ def resume(
     data: Any
     if settings.kind == "tag":
         data = open_several(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
+    elif settings.kind == "span":
+        data = open_questions(recipe.phases[0].data, named)
     else:
         data = open_texts(recipe.phases[0].data, named, settings.kind if settings.text else "")
     plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)

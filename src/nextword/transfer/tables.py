@@ -34,24 +34,38 @@ SHOWN = 8  # columns named in a message
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples as they stand in a file. Labels are None where they are kept back."""
+    """Examples as they stand in a file. Labels are None where they are kept back. With `choices`, texts are contexts,
+    seconds the questions about them, and labels the numbers of the right candidates."""
 
     texts: list[str]
     seconds: list[str] | None = None
     labels: list[str] | None = None
     ids: list[str] | None = None  # that a benchmark asks predictions for
+    choices: list[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
-    def examples(self) -> list[tuple[str, str]]:
-        """The texts of each; of one text alone, twice that."""
-        return list(zip(self.texts, self.seconds or self.texts, strict=True))
+    def examples(self) -> list[str]:
+        """All that is read of each, as one text."""
+        return [self.key(i) for i in range(len(self))]
+
+    def key(self, i: int) -> str:
+        second = () if self.seconds is None else (self.seconds[i],)
+        return "\x1e".join((self.texts[i], *second, *(self.choices[i] if self.choices else ())))
 
     def take(self, chosen: Sequence[int]) -> Rows:
         pick = lambda column: None if column is None else [column[i] for i in chosen]  # noqa: E731
-        return Rows([self.texts[i] for i in chosen], pick(self.seconds), pick(self.labels), pick(self.ids))
+        rest = pick(self.seconds), pick(self.labels), pick(self.ids), pick(self.choices)
+        return Rows([self.texts[i] for i in chosen], *rest)
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """One after the other; what one of them lacks, all lack."""
+    columns = ((part.seconds, part.labels, part.ids, part.choices) for part in parts)
+    seconds, labels, ids, choices = (None if None in some else [*chain(*some)] for some in zip(*columns, strict=True))
+    return Rows([text for part in parts for text in part.texts], seconds, labels, ids, choices)
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,8 @@ class Table:
 def held_out(rows: Rows, by_class: bool = True) -> list[int]:
     """The same rows on every machine: those of each class whose texts' hashes are least. Equal rows stay together."""
     groups: dict[str, list[tuple[bytes, int]]] = {}
-    for i, text in enumerate(rows.texts):
-        joined = text if rows.seconds is None else f"{text}\x1e{rows.seconds[i]}"
-        hashed = blake2b(joined.encode("utf-8", "replace"), digest_size=8).digest()
+    for i in range(len(rows)):
+        hashed = blake2b(rows.key(i).encode("utf-8", "replace"), digest_size=8).digest()
         groups.setdefault(rows.labels[i] if by_class and rows.labels else "", []).append((hashed, i))
     chosen: list[int] = []
     for group in groups.values():
@@ -203,6 +216,12 @@ def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
             "--text."
         )
     return Columns(text, second, label)
+
+
+def found_in(table: Table, usual: Columns, insist: Columns) -> Columns:
+    """The columns that are insisted on, and of the usual ones those that the table has."""
+    there = {role: name if name in table.header else "" for role, name in vars(usual).items()}
+    return Columns(**{role: name or there[role] for role, name in vars(insist).items()})
 
 
 def _longest(table: Table, names: Any) -> str:

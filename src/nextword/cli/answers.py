@@ -1,0 +1,159 @@
+"""`nextword predict` of a run that answers questions out of passages, and of one that chooses between candidates."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from nextword.cli.console import console, emit_json, err, progress_bar
+
+OFFICIAL = ".json"
+TABLES = (".csv", ".tsv", ".jsonl")
+ENDINGS = (OFFICIAL, *TABLES)
+NO_ANSWER = ".na_prob.json"  # beside the official file, for SQuAD 2.0's script
+
+
+def predict_answers(
+    lm: Any, run: str, file: str, text: str, second: str, output: Path | None, json: bool, quiet: bool
+) -> None:
+    """SQuAD's official file of predictions, {id: text}; or a table with the answer beside each question."""
+    from nextword.metrics.answers import measured
+    from nextword.transfer.questions import read_questions
+    from nextword.transfer.tables import Columns
+
+    _refuse(output, ENDINGS)
+    settings = lm.settings
+    named = Columns(text or settings.text, second or settings.second, settings.label)
+    questions, _, table = read_questions(file, named, insist=Columns(text, second))
+    with progress_bar("answering", len(questions), quiet or json) as update:
+        found = lm.predict(questions.all, lambda done, of: update(done * len(questions) // of, len(questions)))
+    numbers = {}
+    if questions.labelled:
+        golds = [one.answers or () for one in questions.all]
+        numbers = measured(settings.metrics, [one.text for one in found], golds, settings.unanswered)
+    if json:
+        each = [_fields(one, settings.unanswered) for one in found]
+        emit_json({"run": run, "measured": numbers, "predictions": each})
+        return
+    ending = output.suffix if output else OFFICIAL if table is None else ".csv"
+    if ending == OFFICIAL:
+        written = _official({one.id: one.text for one in found})
+    else:
+        header = table.header if table else ["id", "question"]
+        rows = table.rows if table else [[one.id, one.question] for one in questions.all]
+        cells = [_cells(one, settings.unanswered, ending) for one in found]
+        written = beside(header, rows, cells, ending)
+    _deliver(written, output, f"{len(found):,} answers", quiet)
+    if output is not None and ending == OFFICIAL and settings.unanswered:
+        place = output.with_name(output.stem + NO_ANSWER)
+        place.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
+        console.print(f"[green]✓[/] probabilities of no answer → {escape(str(place))}", soft_wrap=True)
+    _compared(numbers, "the answers", file, quiet)
+
+
+def predict_choices(
+    lm: Any, run: str, file: str, text: str, second: str, output: Path | None, json: bool, quiet: bool
+) -> None:
+    """The number of the best candidate, from 0 on, and the probability of each."""
+    from nextword.transfer.choices import read_choices
+    from nextword.transfer.tables import Columns
+
+    _refuse(output, TABLES)
+    settings = lm.settings
+    named = Columns(text or settings.text, second or settings.second, settings.label)
+    rows, _, table = read_choices(file, named, insist=Columns(text, second))
+    assert rows.choices is not None
+    questions = rows.seconds or [""] * len(rows)
+    with progress_bar("choosing", len(rows), quiet or json) as update:
+        found = lm.predict(list(zip(rows.texts, questions, rows.choices, strict=True)), update)
+    numbers = {}
+    if rows.labels is not None and all(rows.labels):
+        right = sum(one.label == gold for one, gold in zip(found, rows.labels, strict=True))
+        numbers = {"accuracy": right / len(found)}
+    said = [{"predicted": int(one.label), "probabilities": list(one.probabilities.values())} for one in found]
+    if json:
+        emit_json({"run": run, "measured": numbers, "predictions": said})
+        return
+    most = max(len(some) for some in rows.choices)
+    ending = output.suffix if output else ".csv"
+    cells: list[dict[str, Any]] = [
+        each
+        if ending == ".jsonl"
+        else {"predicted": one.label, **{f"p({i})": _share(one.probabilities.get(str(i))) for i in range(most)}}
+        for one, each in zip(found, said, strict=True)
+    ]
+    _deliver(
+        beside(table.header, table.rows, cells, ending),
+        output,
+        f"{len(found):,} predictions",
+        quiet,
+    )
+    _compared(numbers, "the labels", file, quiet)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def _refuse(output: Path | None, endings: Sequence[str]) -> None:
+    from nextword.contract import NextwordError
+
+    if output is not None and output.suffix not in endings:
+        raise NextwordError(f"--output {output}: predictions are written as {', '.join(endings)}.")
+
+
+def _official(found: dict[str, Any]) -> str:
+    import json as library
+
+    return library.dumps(found, ensure_ascii=False, indent=1) + "\n"
+
+
+def beside(header: Sequence[str], rows: Sequence[Sequence[str]], cells: Sequence[dict[str, Any]], ending: str) -> str:
+    """A table with more columns on the right."""
+    if ending == ".jsonl":
+        import json as library
+
+        each = (dict(zip(header, row, strict=True)) | more for row, more in zip(rows, cells, strict=True))
+        return "".join(library.dumps(one, ensure_ascii=False) + "\n" for one in each)
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter="\t" if ending == ".tsv" else ",", lineterminator="\n")
+    writer.writerow([*header, *(cells[0] if cells else ())])
+    writer.writerows([*row, *more.values()] for row, more in zip(rows, cells, strict=True))
+    return out.getvalue()
+
+
+def _deliver(written: str, output: Path | None, what: str, quiet: bool) -> None:
+    if output is None:
+        sys.stdout.write(written)
+        sys.stdout.flush()
+        return
+    output.write_text(written, encoding="utf-8")
+    console.print(f"[green]✓[/] {what} → {escape(str(output))}", soft_wrap=True)
+
+
+def _compared(numbers: dict[str, float], what: str, file: str, quiet: bool) -> None:
+    if numbers and not quiet:
+        said = " · ".join(f"{name} {100 * value:.1f}" for name, value in numbers.items())
+        err.print(f"against {what} in {escape(file)}: {said}", soft_wrap=True)
+
+
+def _fields(one: Any, unanswered: bool) -> dict[str, Any]:
+    others = [{"text": text, "probability": share} for text, share in one.others]
+    found = {"id": one.id, "predicted": one.text, "probability": one.probability, "best": others}
+    return found | ({"no_answer": one.none, "margin": one.margin} if unanswered else {})
+
+
+def _cells(one: Any, unanswered: bool, ending: str) -> dict[str, Any]:
+    """In JSON lines numbers are numbers."""
+    share = float if ending == ".jsonl" else _share
+    cells = {"predicted": one.text, "probability": share(one.probability)}
+    return cells | ({"p(no answer)": share(one.none)} if unanswered else {})
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"

@@ -1,0 +1,200 @@
+"""`nextword transfer` and `predict` of questions and candidates, end to end: official files in, official files out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nextword import load, transfer
+from nextword.contract import NextwordError
+from nextword.heads import FILE
+from nextword.metrics.answers import OF_BOTH, measured
+from tests.cli.conftest import Cli
+from tests.tiny_questions import as_json, as_lines, endings, squad
+from tests.tiny_transfer import run_of, written
+
+Js = Callable[..., Any]
+SET = ("phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
+QUICK = [word for change in SET for word in ("--set", change)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    run_of(folder / "bert")
+    run_of(folder / "lstm", "lstm")
+    content = squad(120, without=0.3, version="v2.0", length=(6, 60))
+    content["data"][0]["paragraphs"][0]["qas"][0].update(answers=[{"text": "Seattle", "answer_start": 0}])
+    content["data"][0]["paragraphs"][0]["qas"][0].update(is_impossible=False)
+    as_json(folder / "two/train.json", content)
+    as_json(folder / "two/dev.json", squad(30, seed=1, without=0.3, version="v2.0"))
+    as_json(folder / "two/test.json", squad(20, seed=2, without=0.3, version="v2.0"))
+    as_lines(folder / "ends.jsonl", endings(120))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spans(cli: Cli, place: Path) -> Any:
+    """A run that answers, and what the command said of it."""
+    words = ("transfer", "bert/span", "--from", place / "bert", "--data", place / "two", "--out", place / "spans")
+    return cli(*words, *QUICK)
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_what_is_told_of_questions(spans: Any, place: Path) -> None:
+    said = " ".join(spans.stderr.split())
+    assert "a span of a passage for a question, or none · 119 train · 30 dev · 20 test" in said
+    assert "1 of 120 questions of train have an answer that is nowhere in the passage (q0-0)" in said
+    assert "nothing is learnt of them" in said
+    assert "questions of train are read in windows of 32 tokens" in said
+    assert "without" in said  # how many have no answer
+    assert "test (20 examples): answer_f1" in spans.stdout
+    assert "dev, with the threshold that is best there" in spans.stdout
+    card = (place / "spans/card.md").read_text()
+    assert "says of a question and a passage: the span of the passage that answers it" in card
+    assert "no answer is given where none is better by" in card
+
+
+def test_the_official_file_of_predictions(cli: Cli, js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
+    dev = place / "two/dev.json"
+    said = cli("predict", place / "spans", dev, "--output", tmp_path / "predictions.json")
+    assert "30 answers" in said.stdout
+    found = json.loads((tmp_path / "predictions.json").read_text())
+    chances = json.loads((tmp_path / "predictions.na_prob.json").read_text())
+    paragraphs = json.loads(dev.read_text())["data"][0]["paragraphs"]
+    asked = {one["qas"][0]["id"]: one for one in paragraphs}
+    assert list(found) == list(chances) == list(asked)
+    assert all(text in asked[id]["context"] for id, text in found.items())
+    assert all(0 <= p <= 1 for p in chances.values())
+    golds = [[a["text"] for a in one["qas"][0]["answers"]] for one in paragraphs]
+    numbers = measured(OF_BOTH, list(found.values()), golds, True)
+    assert f"answer_f1 {100 * numbers['answer_f1']:.1f} · exact {100 * numbers['exact']:.1f}" in said.stderr
+    kept = transfer.result_of(place / "spans")
+    assert kept is not None
+    assert numbers == pytest.approx({name: kept["best"][name] for name in OF_BOTH})  # with the threshold of dev
+    whole = js("predict", place / "spans", dev)
+    assert [one["predicted"] for one in whole["predictions"]] == list(found.values())
+    assert whole["measured"] == pytest.approx(numbers)
+    assert json.loads(cli("predict", place / "spans", dev).stdout) == found  # without a place to write to
+
+
+def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
+    given = [("7", "what follows red ?", "the king saw red river"), ("8", "what follows red ?", "old house far")]
+    table = written(tmp_path / "q.csv", ["id", "question", "context"], given)
+    found = rows(cli("predict", place / "spans", table).stdout)
+    assert list(found[0]) == ["id", "question", "context", "predicted", "probability", "p(no answer)"]
+    assert [row["context"] for row in found] == [row[2] for row in given]
+    cli("predict", place / "spans", table, "-o", tmp_path / "p.json")
+    assert json.loads((tmp_path / "p.json").read_text()) == {row["id"]: row["predicted"] for row in found}
+    line = "what follows red ?\tthe king saw red river\n"
+    assert rows(cli("predict", place / "spans", stdin=line).stdout)[0]["predicted"] == found[0]["predicted"]
+    cli("predict", place / "spans", table, "-o", tmp_path / "p.jsonl")
+    kept = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert [one["predicted"] for one in kept] == [row["predicted"] for row in found]
+    assert all(isinstance(one["probability"], float) for one in kept)
+    other = written(tmp_path / "o.csv", ["q", "passage"], [row[1:] for row in given])
+    again = rows(cli("predict", place / "spans", other, "--second", "q").stdout)
+    assert [row["predicted"] for row in again] == [row["predicted"] for row in found]
+    assert "which column is the question" in cli("predict", place / "spans", other, fails=True).stderr
+    assert "written as .json" in cli("predict", place / "spans", table, "-o", tmp_path / "x.conll", fails=True).stderr
+
+
+def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    words = ("transfer", "bert/choice", "--from", place / "bert", "--data", place / "ends.jsonl")
+    said = cli(*words, "--out", tmp_path / "run", *QUICK)
+    assert "one of several candidates for a context · 108 train · 12 dev" in " ".join(said.stderr.split())
+    new = endings(9, seed=5)
+    done = cli("predict", tmp_path / "run", as_lines(tmp_path / "new.jsonl", new), "-o", tmp_path / "out.jsonl")
+    kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    right = sum(row["predicted"] == one["label"] for row, one in zip(kept, new, strict=True))
+    assert all(sum(row["probabilities"]) == pytest.approx(1) for row in kept)
+    assert f"against the labels in {tmp_path / 'new.jsonl'}: accuracy {100 * right / 9:.1f}" in " ".join(
+        done.stderr.split()
+    )
+    header = ["context", "choice0", "choice1", "choice2"]
+    table = written(tmp_path / "t.csv", header, [(one["context"], *one["choices"]) for one in new])
+    found = rows(cli("predict", tmp_path / "run", table).stdout)
+    assert list(found[0]) == [*header, "predicted", "p(0)", "p(1)", "p(2)"]
+    assert [int(row["predicted"]) for row in found] == [row["predicted"] for row in kept]
+    assert all(abs(sum(float(row[f"p({i})"]) for i in range(3)) - 1) < 1e-5 for row in found)
+    whole = js("predict", tmp_path / "run", table)
+    assert [str(one["predicted"]) for one in whole["predictions"]] == [row["predicted"] for row in found]
+    assert whole["measured"] == {}
+    assert "a context and candidates: which of them is right" in (tmp_path / "run/card.md").read_text()
+    assert "nextword predict" in cli("next", tmp_path / "run", "the", fails=True).stderr
+
+
+@pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("bert/choice", "ends.jsonl")])
+def test_seeds_a_share_of_the_labels_and_a_twin_without_weights(
+    cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str
+) -> None:
+    words = ["transfer", recipe, "--from", place / "lstm", "--data", place / data, "--out", tmp_path / "k"]
+    words += ["--seeds", "2", "--labels", "0.1", "--scratch", "--set", "phase.0.steps=2"]
+    assert "mean, 95 % interval" in cli(*words).stdout
+    found = js(*words, "--resume")
+    assert [result["examples"]["train"] for result in found["results"]] == [12 if data == "two" else 11] * 2
+    assert all(result["scratch"] for result in found["results"])
+    listed = js("runs", "--in", tmp_path)
+    assert all(found["metric"] in one["task"] for one in listed)
+
+
+@pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("gpt1/choice", "ends.jsonl")])
+def test_it_goes_on_to_the_same_bits(place: Path, tmp_path: Path, recipe: str, data: str) -> None:
+    options: dict[str, Any] = {"changes": [*SET, "task.dropout=0.1"], "device": "cpu", "seed": 3}
+    whole = transfer.run(recipe, place / "lstm", str(place / data), tmp_path / "whole", **options)
+    asked = iter([False] * 5 + [True])
+    cut = transfer.run(recipe, place / "lstm", str(place / data), tmp_path / "cut", stop=lambda: next(asked), **options)
+    assert cut.interrupted
+    list(transfer.resume(tmp_path / "cut", device="cpu")[1])
+    for name in ("model.safetensors", FILE):
+        a, b = (load_file(str(tmp_path / run / name)) for run in ("whole", "cut"))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    found = transfer.result_of(tmp_path / "cut")
+    assert found is not None
+    assert found["dev"] == whole.results[0]["dev"]
+
+
+def test_what_is_no_example(spans: Any, place: Path, tmp_path: Path) -> None:
+    reader: Any = load(place / "spans", device="cpu")
+    for one in ("who ?", ("who ?",), ("who ?", 3)):
+        with pytest.raises(NextwordError, match=r"Give \(question, passage\)"):
+            reader.predict([one])
+    transfer.run("bert/choice", place / "bert", str(place / "ends.jsonl"), tmp_path / "x", changes=["phase.0.steps=1"])
+    chooser: Any = load(tmp_path / "x", device="cpu")
+    for one in ("a text", ("context", ["one"]), ("context", 3), ("a", "b", "c", ["d", "e"])):
+        with pytest.raises(NextwordError, match="a context and at least two candidates"):
+            chooser.predict([one])
+    two, more = chooser.predict([("went", ["far", "to"]), ("went", "where ?", ["far", "to", "in", "of"])])
+    assert [len(one.probabilities) for one in (two, more)] == [2, 4]
+    assert sum(more.probabilities.values()) == pytest.approx(1)
+
+
+def test_mistakes(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    base = ("transfer", "--from", place / "bert", "--out", tmp_path / "x")
+    for recipe, data, said in (
+        ("bert/finetune", "squad", "squad are questions that a passage answers. Take a recipe whose objective is span"),
+        ("bert/span", "squad", "is not on this machine"),
+        ("bert/span", str(tmp_path / "no.json"), "There are no questions at"),
+        ("bert/choice", "RACE", "is not on this machine"),
+        ("bert/span", str(place / "ends.jsonl"), "which column is the question"),
+    ):
+        assert said in " ".join(cli(*base, recipe, "--data", data, fails=True).stderr.split()), recipe
+    assert not (tmp_path / "x").exists()
+    refused = cli(*base, "bert/span", "--data", place / "two", "--kind", "pair", fails=True)
+    assert "learns answers to questions" in refused.stderr
+    refused = cli(*base, "bert/span", "--data", place / "two", "--set", "task.longest=0", fails=True)
+    assert "longest = 0 is how many tokens an answer may have" in " ".join(refused.stderr.split())
+    refused = cli(*base, "gpt1/choice", "--data", place / "ends.jsonl", fails=True)
+    assert "sees both sides of a token" in " ".join(refused.stderr.split())

@@ -1,0 +1,48 @@
+"""SQuAD's metrics beside another program's: T5's port of the official script, as lm-evaluation-harness ships it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from nextword.metrics.answers import OF_ANSWERS, measured
+
+WORDS = (
+    "The",
+    "a",
+    "an",
+    "Denver",
+    "denver,",
+    "Broncos!",
+    "in",
+    "2015",
+    "U.S.",
+    "$5.30",
+    "well-known",
+    "theatre",
+    "São",
+    "–",
+)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return pytest.importorskip(
+        "lm_eval.tasks.super_glue.record.t5_utils", reason="LM-EVAL ABSENT: SQuAD's metrics meet no outside reference"
+    )
+
+
+def test_of_many_answers_with_several_golds(theirs: Any) -> None:
+    draw = random.Random(0)
+    said, golds = [], []
+    for _ in range(300):
+        said.append(" ".join(draw.choices(WORDS, k=draw.randint(1, 5))))
+        golds.append([" ".join(draw.choices(WORDS, k=draw.randint(1, 5))) for _ in range(draw.randint(1, 3))])
+    ours = measured(OF_ANSWERS, said, golds, False)
+    each = [[(text, f"{i}_{gold}") for gold in some] for i, (text, some) in enumerate(zip(said, golds, strict=True))]
+    exact = [theirs.squad_em_agg(items) for items in each]
+    assert 0.02 < ours["exact"] < 0.9  # there is something to compare
+    assert ours["exact"] == pytest.approx(sum(exact) / len(exact))
+    assert ours["answer_f1"] == pytest.approx(sum(theirs.squad_f1_agg(items) for items in each) / len(each))
