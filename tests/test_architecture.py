@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
 LEVELS = [
     {"contract", "nest", "compiled", "infinity"},
-    {"corpora", "tokens", "layers", "metrics", "ngrams"},
+    {"corpora", "tokens", "layers", "metrics", "ngrams", "page"},
     {"batching", "models"},
     {"heads"},
     {"objectives", "generation"},

@@ -110,6 +110,8 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         ),
         *_threshold(result),
         "",
+        "What it gets wrong on dev: `report.html`, to be looked at, and `errors.json`.",
+        "",
         "## Use",
         "",
         "```",

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from nextword.contract import Decoding, Greedy, NextwordError, State, Stop, Tokenizer, Unsupported
+from nextword.contract import EXACT, Decoding, Greedy, NextwordError, Score, State, Stop, Tokenizer, Unsupported
 from nextword.generation.blanks import Pieces
 from nextword.generation.gaps import BLANK, LINES, Filled, check_asked, ids_beside, joined, lettered, short
 from nextword.generation.hypotheses import Hypothesis
@@ -41,6 +42,9 @@ class Mending:
         raise NotImplementedError  # that of Conditional
 
     def _refuse_sentinels(self, texts: Sequence[str]) -> None:
+        raise NotImplementedError  # that of Conditional
+
+    def _nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
         raise NotImplementedError  # that of Conditional
 
     @property
@@ -84,6 +88,20 @@ class Mending:
             for i, best in zip(group, made, strict=True):
                 found[i] = [self._filled(cut[i], one) for one in best]
         return found
+
+    @torch.no_grad()
+    def score_fillings(self, around: Sequence[tuple[str, str]], fillings: Sequence[str]) -> list[Score]:
+        """What each filling costs between the text before and the text after it, up to the mark that ends it."""
+        self._refuse_sentinels([*fillings, *(text for both in around for text in both)])
+        first, second = self.sentinels[:2]
+        sources = [self._source(both) for both in around]
+        inside = [ids_beside(self.tokenizer, text, False) for text in fillings]
+        nats = self._nats(sources, [[first, *ids, second] for ids in inside])
+        own = self._nats(sources, [[first] for _ in inside])  # the mark before it is no part of it
+        return [
+            Score(whole - mark, len(ids) + 1, len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
+            for whole, mark, ids, text in zip(nats, own, inside, fillings, strict=True)
+        ]
 
     @property
     def sentinels(self) -> list[int]:

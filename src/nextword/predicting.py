@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,27 @@ from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
 from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported
 from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
+from nextword.heads.attribution import attributed, of_words
 from nextword.heads.choosing import choices
-from nextword.heads.framing import examples
+from nextword.heads.framing import examples, fitted, places
 from nextword.heads.settings import SEVERAL, Settings, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import narrowed, placed
 
 Example = str | tuple[str, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How much each word of an example speaks for a label, or, below zero, against it."""
+
+    label: str  # that was predicted, or asked for
+    words: tuple[list[str], ...]  # of its text, or of its two texts
+    weights: tuple[list[float | None], ...]  # None: the word was not read, for the text was cut before it
+    said: float  # the logit of the label above the mean of all, or the number
+    blank: float  # the same of a text of blanks, as long: the weights add up to the difference of the two
+    gap: float  # but for this
 
 
 def open_headed(run: RunFolder, device: torch.device, precision: str) -> tuple[Any, Tokenizer, Settings]:
@@ -60,10 +75,18 @@ class Classifier(Embedding):
     def device(self) -> torch.device:
         return self.headed.device
 
-    def predict(self, given: Sequence[Example], progress: Callable[[int, int], None] | None = None) -> list[Prediction]:
-        """A label for each, with the probability of every label; for a task of numbers, the number."""
+    def predict(
+        self,
+        given: Sequence[Example],
+        progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
+    ) -> list[Prediction]:
+        """A label for each, with the probability of every label; for a task of numbers, the number.
+
+        `notes`: to be given what is to be known of how they were read.
+        """
         texts, seconds = self.columns(given)
-        found = self.settings.decoded(self.said(texts, seconds, progress))
+        found = self.settings.decoded(self.said(texts, seconds, progress, notes))
         if self.settings.kind == "regress":
             return [Prediction(f"{value:.4g}", {}, value) for value in found[:, 0].tolist()]
         labels = self.settings.labels
@@ -90,9 +113,13 @@ class Classifier(Embedding):
         texts: Sequence[str],
         seconds: Sequence[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
     ) -> np.ndarray:
         """(n, outputs) what the head says, unscaled; texts of like length are read together."""
-        found, _ = examples(self.network, self.tokenizer, self.settings.frame, texts, seconds, length=self.length)
+        network, frame = self.network, self.settings.frame
+        found, cut = examples(network, self.tokenizer, frame, texts, seconds, length=self.length)
+        if cut and notes is not None:
+            notes.append(f"{cut:,} of {len(texts):,} examples are longer than {self.length:,} tokens and are cut")
         return self.said_of(found, progress)
 
     @torch.no_grad()
@@ -107,6 +134,45 @@ class Classifier(Embedding):
             if progress:
                 progress(done, len(found))
         return np.stack([parts[i] for i in range(len(found))]) if parts else np.zeros((0, self.settings.outputs))
+
+    # -------------------------------------------------------------------------------------------- why
+
+    def explain(self, given: Sequence[Example], labels: Sequence[str] | None = None) -> list[Explained]:
+        """Which words speak for the label that is predicted of each, or for these labels: integrated gradients
+        (heads/attribution.py), summed over the tokens of a word."""
+        texts, seconds = self.columns(given)
+        if labels is None:
+            labels = [one.label for one in self.predict(given)]
+        columns = [texts] if seconds is None else [texts, seconds]
+        return [self._explained(row, label) for row, label in zip(zip(*columns, strict=True), labels, strict=True)]
+
+    def _explained(self, texts: tuple[str, ...], label: str) -> Explained:
+        frame, scale = self.settings.frame, 1.0
+        output = 0 if self.settings.kind == "regress" else list(self.settings.labels).index(label)
+        if self.settings.kind == "regress":
+            scale = self.settings.spread  # in the labels' own units
+        second = [texts[1]] if len(texts) > 1 else None
+        example, _ = examples(self.network, self.tokenizer, frame, [texts[0]], second, length=self.length)
+        encodings = self.tokenizer.encode_batch(list(texts))
+        sizes = fitted(self.network, frame, tuple(map(len, encodings)), self.length)
+        lie = [
+            [at + start for at in some]
+            for start, some in zip(example.starts.tolist(), places(self.network, frame, sizes), strict=False)
+        ]
+        own = np.zeros(len(example.ids), bool)
+        for some in lie:
+            for at in some:
+                own[at] = True
+        found = attributed(self.headed, example, own, output, partial(placed, device=self.device))
+        words = tuple(text.split() for text in texts)
+        weights = tuple(
+            of_words(sum((scale * found.tokens[f[i]] for f in lie if len(f[i])), np.zeros(n)), one.words, len(words[i]))
+            for i, (one, n) in enumerate(zip(encodings, sizes, strict=True))
+        )
+        base = self.settings.center if self.settings.kind == "regress" else 0.0
+        return Explained(
+            label, words, weights, scale * found.said + base, scale * found.blank + base, scale * found.gap
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_TEXT:
@@ -138,19 +204,30 @@ class ManyClassifier(Classifier):
         return Classifier(head, self.tokenizer, self.settings.each[found[0]], self.length, self.name)
 
     def predict(
-        self, given: Sequence[Example], progress: Callable[[int, int], None] | None = None, task: str = ""
+        self,
+        given: Sequence[Example],
+        progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
+        task: str = "",
     ) -> list[Prediction]:
-        return self.of(task).predict(given, progress)
+        return self.of(task).predict(given, progress, notes)
 
 
 class Chooser(Classifier):
     """`predict` examples that offer candidates: (context, [candidates]), or (context, question, [candidates])."""
 
-    def predict(self, given: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> list[Prediction]:
+    def predict(
+        self,
+        given: Sequence[Any],
+        progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
+    ) -> list[Prediction]:
         """The number of the best candidate, from 0 on, with the probability of each."""
         rows = [self.example(one) for one in given]
         columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
-        found, _ = choices(self.network, self.tokenizer, *columns, length=self.length)
+        found, cut = choices(self.network, self.tokenizer, *columns, length=self.length)
+        if cut and notes is not None:
+            notes.append(f"{cut:,} of {len(rows):,} examples are longer than {self.length:,} tokens and are cut")
         made = []
         for row, p in zip(rows, self.settings.decoded(self.said_of(found, progress)), strict=True):
             shares = {str(i): float(share) for i, share in enumerate(p[: len(row[2])])}

@@ -213,6 +213,18 @@ def several(data: Path) -> Path:
     return out
 
 
+def test_each_task_has_its_own_mistakes(data: Path, several: Path) -> None:
+    names, capitals = both(data).split(" + ")
+    found = {one["task"]: one for one in (transfer.errors_in(several) or {})["tasks"]}
+    assert found.keys() == {names, capitals}
+    assert {one["label"] for one in found[names]["types"]} == {"PER", "LOC"}
+    tags = found[capitals]["classes"]
+    assert {one["label"] for one in tags} == {"NAME", "WORD"}
+    right = sum(one["recall"] * one["examples"] for one in tags) / found[capitals]["words"]
+    assert (transfer.result_of(several) or {})["dev"][capitals] == pytest.approx(right)
+    assert "Sentences with most wrong" in (several / "report.html").read_text()
+
+
 def test_several_tasks_share_an_encoder_and_each_is_learnt(data: Path, several: Path) -> None:
     result: Any = transfer.result_of(several)
     names, capitals = both(data).split(" + ")

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import nextword
 from nextword.cli import app
 from nextword.compare import examples
-from nextword.compare.heat_map import FAINT, heat_map
 from nextword.compare.report import render
 from nextword.compare.table import leaderboard
 from nextword.contract import Greedy
 from nextword.corpora import Document
+from nextword.page.heat_map import FAINT, heat_map
 from nextword.recipe import load_recipe
 from nextword.tokens import train_tokenizer
 from nextword.training import train

@@ -82,7 +82,7 @@ def convert(
         shown = {key: value for key, value in asdict(made).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **shown, **made.facts})
         return
-    from nextword.compare.charts import size
+    from nextword.page.charts import size
 
     console.print(f"[green]✓[/] [bold]{escape(target)}[/] is {made.format} of {size(made.size)}", soft_wrap=True)
     console.print(_told(made.facts), soft_wrap=True)

@@ -1,9 +1,10 @@
-"""`nextword predict`: labels for texts, by a run that was transferred to a task."""
+"""`nextword predict`: labels for texts, by a run that was transferred to a task, or by any language model."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,15 @@ def predict(
     ] = "-",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: as it was.")] = "",
     second: Annotated[str, typer.Option("--second", metavar="COLUMN", help="The other text of a pair.")] = "",
+    labels: Annotated[
+        str, typer.Option("--labels", metavar="A,B,C", help="Of a language model without a head: choose among these.")
+    ] = "",
+    template: Annotated[
+        str, typer.Option("--template", help="What follows the text, with {label} in it. Default: This text is about …")
+    ] = "",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Take off what labels are worth without the text.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -54,9 +64,12 @@ def predict(
 ) -> None:
     """The label of every text and the probability of each label, beside the columns that were there.
 
-    Where the file has the right labels too, how many were found is said. In plain lines a tab divides two texts. A
-    tagger writes a word and its tag on each line, or JSON with the spans. A run that answers questions reads the
-    columns question and context, one that chooses context, question and choice0, choice1 and so on.
+    Where the file has the right labels too, how many were found is said, and labels that training never saw are named.
+    In plain lines a tab divides two texts. A tagger writes a word and its tag on each line, or JSON with the spans. A
+    run that answers questions reads the columns question and context, one that chooses context, question and choice0,
+    choice1 and so on.
+
+    With --labels no head is needed: a language model scores each label behind the text, and the likeliest is taken.
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --output labelled.csv
@@ -66,10 +79,13 @@ def predict(
       nextword predict runs/glue --submission glue.zip
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
       nextword predict runs/squad dev-v1.1.json --output predictions.json
+      nextword predict runs/gpt2 news.csv --labels "sports,politics,weather"
+      nextword predict runs/gpt2 news.csv --labels "good,bad" --template "The film was {label}." --calibrate
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
-    from nextword.transfer.tables import read_table
+    from nextword.transfer.checks import empty
+    from nextword.transfer.tables import LABELS, read_table
 
     if submission is not None:
         if file != "-" or output is not None:
@@ -82,7 +98,15 @@ def predict(
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
     lm: Any = load(run, device, precision)
-    if "predict" in lm.can and lm.settings.kind == "tag":
+    if (template or calibrate) and not labels:
+        raise NextwordError("--template and --calibrate are for choosing among labels: name those with --labels.")
+    if labels and "predict" in lm.can:
+        raise NextwordError(f"{run} carries a task's head, which has labels of its own: leave --labels out.")
+    if labels:
+        from nextword.evaluation.zero_shot import TEMPLATE, ZeroShot
+
+        lm = ZeroShot(lm, labels.split(","), template or TEMPLATE, calibrate, run)
+    if lm.can >= {"predict"} and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
 
         if task:
@@ -98,21 +122,33 @@ def predict(
     if "predict" not in lm.can:
         raise NextwordError(
             f"{run} carries no task's head. Transfer it first: nextword transfer bert/finetune --from {run} --data FILE"
+            " (or choose among labels of your own: --labels A,B,C)"
         )
     if hasattr(lm, "of"):
         lm = lm.of(task)
     elif task:
         raise NextwordError(f"--task {task}: {run} has learnt one task alone. Leave --task out.")
     table = read_table(file)
+    if labels:
+        lm.settings = replace(lm.settings, label=next((n for n in table.header if n.lower() in LABELS), ""))
     columns = _columns(table, lm, text, second)
     rows = table.rows_of(columns)
     with progress_bar("predicting", len(rows), quiet or json) as update:
         given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
-        found = lm.predict(given, update)
-    measured = _measured(lm, table, found)
+        notes = empty("", rows)
+        found = lm.predict(given, update, notes)
+    measured, more = _measured(lm, table, found)
+    notes += more
     if json:
-        predictions = [_fields(one) for one in found]
-        emit_json({"run": run, "labels": list(lm.settings.labels), "measured": measured, "predictions": predictions})
+        emit_json(
+            {
+                "run": run,
+                "labels": list(lm.settings.labels),
+                "measured": measured,
+                "notes": notes,
+                "predictions": [_fields(one) for one in found],
+            }
+        )
         return
     ending = output.suffix if output else ".csv"
     written = _written(table, found, lm.settings.labels, ending)
@@ -122,6 +158,8 @@ def predict(
     else:
         output.write_text(written, encoding="utf-8")
         console.print(f"[green]✓[/] {len(found):,} predictions → {escape(str(output))}", soft_wrap=True)
+    for note in notes if not quiet else ():
+        err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
     if measured and not quiet:
         said = " · ".join(f"{name} {100 * value:.1f}" for name, value in measured.items())
         err.print(f"against the column '{escape(lm.settings.label)}': {said}")
@@ -161,29 +199,44 @@ def _columns(table: Any, lm: Any, text: str, second: str) -> Any:
     return Columns(found.text, found.second if lm.pairs else "")
 
 
-def _measured(lm: Any, table: Any, found: Sequence[Any]) -> dict[str, float]:
-    """The task's metrics, where the table has a right label in every row."""
+def _measured(lm: Any, table: Any, found: Sequence[Any]) -> tuple[dict[str, float], list[str]]:
+    """The task's metrics on the rows that have a right label which training knew; and what the others are."""
     import numpy as np
 
     from nextword.metrics import METRICS, OF_NUMBERS
+    from nextword.transfer.data import is_number
 
     settings = lm.settings
     if not settings.label or settings.label not in table.header:
-        return {}
+        return {}, []
     gold = [one.strip() for one in table.column(settings.label)]
-    try:
-        if settings.kind == "regress":
-            right, said = np.array(gold, np.float64), np.array([one.value for one in found])
-        else:
-            right = settings.encoded(gold)
-            said = settings.encoded([one.label for one in found])
-    except (KeyError, ValueError):  # some have none, or one that training never saw
-        return {}
-    return {
-        name: METRICS[name](right, said)
-        for name in settings.metrics
-        if (name in OF_NUMBERS) == (settings.kind == "regress")
-    }
+    regress = settings.kind == "regress"
+    known = [is_number(one) if regress else one in settings.labels for one in gold]
+    there = [i for i, fits in enumerate(known) if fits]
+    notes = _left_out(settings.label, gold, known, "are no numbers" if regress else "are none that training had")
+    if not there:
+        return {}, notes
+    if regress:
+        right = np.array([float(gold[i]) for i in there])
+        said = np.array([found[i].value for i in there])
+    else:
+        right = settings.encoded([gold[i] for i in there])
+        said = settings.encoded([found[i].label for i in there])
+    return {name: METRICS[name](right, said) for name in settings.metrics if (name in OF_NUMBERS) == regress}, notes
+
+
+def _left_out(column: str, gold: Sequence[str], known: Sequence[bool], why: str) -> list[str]:
+    """Rows without a label, and those whose label cannot be compared: named, and not measured."""
+    blank = sum(not label for label in gold)
+    odd = list(dict.fromkeys(label for label, fits in zip(gold, known, strict=True) if label and not fits))
+    notes = []
+    if blank and blank < len(gold):
+        notes.append(f"{blank:,} of {len(gold):,} rows have nothing in the column '{column}': they are not measured")
+    if odd:
+        n = sum(bool(label) and not fits for label, fits in zip(gold, known, strict=True))
+        shown = ", ".join(odd[:5]) + (", …" if len(odd) > 5 else "")
+        notes.append(f"{n:,} labels of the column '{column}' {why} ({shown}): these rows are not measured")
+    return notes
 
 
 def _fields(one: Any) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def runs(
       nextword runs runs/lstm-tiny
     """
     from nextword.cli.results import table
-    from nextword.compare.charts import count, size
     from nextword.infinity import number
+    from nextword.page.charts import count, size
 
     if run:
         facts = _facts(Path(run))

@@ -143,7 +143,7 @@ def transfer(
     if outcomes[-1].interrupted:
         _interrupted(folder, bool(seeds or several or twin))
     if json:
-        emit_json(found or (outcomes[0].as_dict() if seeds else _single(outcomes[0])))
+        emit_json(found or (_several(outcomes[0]) if seeds else _single(outcomes[0])))
     elif found:
         _table(found, folder)
     else:
@@ -187,7 +187,15 @@ def _interrupted(folder: str, several: bool) -> None:
 
 
 def _single(outcome: Any) -> dict[str, Any]:
-    return {"run": outcome.runs[0], **outcome.results[0]}
+    from nextword.transfer import errors_in
+
+    return {"run": outcome.runs[0], **outcome.results[0], "errors": errors_in(outcome.runs[0])}
+
+
+def _several(outcome: Any) -> dict[str, Any]:
+    from nextword.transfer import errors_in
+
+    return {**outcome.as_dict(), "errors": [errors_in(run) for run in outcome.runs]}
 
 
 # ------------------------------------------------------------------------------------------------ what came of it
@@ -202,6 +210,9 @@ def _numbers(values: dict[str, float]) -> str:
 
 
 def _show(outcome: Any, folder: str) -> None:
+    from nextword.cli.errors import show_errors
+    from nextword.transfer import errors_in
+
     first = outcome.results[0]
     others = [split for split in first["examples"] if split not in ("train", "dev")]
     console.print(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}", soft_wrap=True)
@@ -230,8 +241,14 @@ def _show(outcome: Any, folder: str) -> None:
             console.print(
                 f"  dev, with the threshold that is best there ({first['best']['threshold']:.3g}): {_numbers(numbers)}"
             )
+        found = errors_in(outcome.runs[0])
+        if found is not None:
+            show_errors(found)
+    console.print()
+    if (Path(outcome.runs[0]) / "report.html").is_file():
+        console.print(f"Look:    {escape(outcome.runs[0])}/report.html", soft_wrap=True)
     which = " --task NAME" if "tasks" in first else ""
-    console.print(f"\nTry it:  nextword predict {escape(outcome.runs[0])} FILE{which}", soft_wrap=True)
+    console.print(f"Try it:  nextword predict {escape(outcome.runs[0])} FILE{which}", soft_wrap=True)
 
 
 def _table(found: dict[str, Any], folder: str) -> None:
@@ -271,11 +288,12 @@ class Watch(Watching):
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)
         self.metrics: Sequence[str] = ()
-        self.keeps = "last"
+        self.keeps, self.patience = "last", 0
 
     def told(self, plan: Any) -> None:
         """What was read, before anything is learnt of it."""
-        self.metrics, self.keeps = plan.settings.metrics, plan.recipe.phases[-1].keep
+        phase = plan.recipe.phases[-1]
+        self.metrics, self.keeps, self.patience = plan.settings.metrics, phase.keep, phase.patience
         if self.quiet:
             return
         from nextword.transfer.run import number_of, size_of
@@ -311,3 +329,9 @@ class Watch(Watching):
             numbers = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
             mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
             err.print(f"  epoch {event.epoch:.1f} · dev {numbers} · {event.seconds:,.0f} s{mark}")
+        elif event.kind == "end" and values.get("reason") == "patience":
+            kept = "its weights are kept" if self.keeps == "best" else "the last weights are kept"
+            best = f"the best was at step {values['best_step']:,}, and {kept}"
+            err.print(
+                f"  stopped: more than {self.patience} validations in a row were no better ({best})", soft_wrap=True
+            )

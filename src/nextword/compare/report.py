@@ -10,12 +10,15 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
-from nextword.compare import charts
-from nextword.compare.charts import Axis, Point, Series, count, duration, escape, number, perplexity, size, whole
-from nextword.compare.pieces import (
+from nextword.compare.translating import TRANSLATOR
+from nextword.compare.translations import SCORE as TRANSLATED
+from nextword.compare.translations import Translations
+from nextword.infinity import NAME, infinite
+from nextword.page import charts
+from nextword.page.charts import Axis, Point, Series, count, duration, escape, number, perplexity, size, whole
+from nextword.page.pieces import (
     NONE,
     Column,
     Model,
@@ -30,13 +33,9 @@ from nextword.compare.pieces import (
     told,
     under,
 )
-from nextword.compare.translating import TRANSLATOR
-from nextword.compare.translations import SCORE as TRANSLATED
-from nextword.compare.translations import Translations
-from nextword.infinity import NAME, infinite
+from nextword.page.shell import document
 
 METRICS = ("bits_per_byte", "word_perplexity", "token_perplexity")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 # Where nothing hovers, title attributes cannot be read: the token last touched is told below its passage.
 SCRIPT = """for (const panel of document.querySelectorAll('.panel')) {
   const said = panel.querySelector('.said'), quiet = said.textContent;
@@ -77,22 +76,8 @@ def render(comparison: Mapping[str, Any]) -> str:
         ("use", "Use the models", page.commands()),
         ("method", "How this was measured", page.method()),
     ]
-    shown = [section for section in sections if section[2]]
-    links = "".join(f'<a href="#{id}">{heading}</a>' for id, heading, _ in shown)
-    body = "".join(
-        f'<section id="{id}" aria-labelledby="{id}-h"><h2 id="{id}-h">{heading}</h2>{content}</section>\n'
-        for id, heading, content in shown
-    )
-    css = files("nextword.compare").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(page.data)}: nextword compare</title><style>\n{css}</style></head>\n<body>"
-        f'<header>{page.headline()}<nav aria-label="Sections">{links}</nav></header>\n<main>{body}</main>\n'
-        f"<footer><p>Made by nextword {escape(comparison.get('version') or '')}. "
-        f"This page is one file and loads nothing.</p></footer><script>{SCRIPT}</script></body></html>\n"
+    return document(
+        f"{page.data}: nextword compare", page.headline(), sections, comparison.get("version") or "", SCRIPT
     )
 
 

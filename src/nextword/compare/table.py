@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nextword.compare.charts import count, duration, size
-from nextword.compare.pieces import impossible, listed
 from nextword.compare.run import Update
 from nextword.compare.translating import TRANSLATOR
 from nextword.infinity import infinite, number
+from nextword.page.charts import count, duration, size
+from nextword.page.pieces import impossible, listed
 
 WAITING = "[dim]waiting[/]"
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from nextword.compare import charts
-from nextword.compare.charts import Axis, Point, Series, duration, escape, number, perplexity, size, whole
-from nextword.compare.heat_map import heat_map
-from nextword.compare.pieces import NONE, Column, Model, amount, listed, named, plain_name, table
+from nextword.page import charts
+from nextword.page.charts import Axis, Point, Series, duration, escape, number, perplexity, size, whole
+from nextword.page.heat_map import heat_map
+from nextword.page.pieces import NONE, Column, Model, amount, listed, named, plain_name, table
 
 METRICS = {"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"}
 MAPS = """<p>Held-out sources, what should become of them, and what each model made of them, greedily. In a map the

@@ -49,6 +49,7 @@ class HeadConfig:
     frozen: bool = False  # nothing of the network is trained
     width: int = 300  # of a biattentive classifier, in each direction
     reduction: int = 4  # of its first maxout layer
+    weights: tuple[float, ...] = ()  # of the classes in the loss; none: all alike
 
     def __post_init__(self) -> None:
         for name, known in (("reads", READS), ("classifier", CLASSIFIERS)):
@@ -69,6 +70,8 @@ class Headed(Over):
 
     def __init__(self, config: HeadConfig, network: Any) -> None:
         super().__init__(config, network)
+        self.weights: Tensor | None
+        self.register_buffer("weights", torch.tensor(config.weights) if config.weights else None, persistent=False)
         width = network.widths[self.at]
         self.out: Any
         self.dense: nn.Linear | None = None

@@ -41,10 +41,9 @@ def examples(
     frames: list[Framed] = []
     cut = 0
     for several in zip(*columns, strict=True):
-        sizes: Sizes = tuple(map(len, several))
-        if room is not None and sum(sizes) > room:
-            cut += 1
-            sizes = fit(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
+        whole: Sizes = tuple(map(len, several))
+        sizes = _within(room, whole)
+        cut += sizes != whole
         if sizes not in molds:
             molds[sizes] = [
                 Mold(one, len(sizes)) for one in network.frames(frame, [blank(i, n) for i, n in enumerate(sizes)])
@@ -69,6 +68,20 @@ class Mold:
             if len(places):  # a frame may be of one of two texts alone
                 ids[places] = text[:size]
         return replace(self.frame, ids=ids)
+
+
+def places(network: Any, frame: str, sizes: Sizes) -> list[list[np.ndarray]]:
+    """Of each frame of an example whose texts have these lengths: where the tokens of each text lie in it."""
+    return [Mold(one, len(sizes)).places for one in network.frames(frame, [blank(i, n) for i, n in enumerate(sizes)])]
+
+
+def fitted(network: Any, frame: str, sizes: Sizes, length: int) -> Sizes:
+    """How many tokens of each text are read where an example may have `length` of them (0: as the window allows)."""
+    return _within(room_for(network, frame, len(sizes), length), sizes)
+
+
+def _within(room: int | None, sizes: Sizes) -> Sizes:
+    return sizes if room is None or sum(sizes) <= room else fit(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
 
 
 def _mark(text: int) -> int:

@@ -22,6 +22,7 @@ class Over(nn.Module):
     whether nothing of the network is trained (`frozen`)."""
 
     out: Any
+    fresh: tuple[str, ...] = ()  # tensors of the network that stay as they were drawn, whatever run it begins with
     readout: Any = None  # not the network's: nothing of it is to be made ready for the words of a task
 
     def __init__(self, config: Any, network: Any) -> None:
@@ -41,9 +42,13 @@ class Over(nn.Module):
     def read_layer(self, inputs: Inputs) -> Tensor:
         """The layer that the head reads (B, T, D)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
-            if hasattr(self.under, "layer_at"):
-                return self.under.layer_at(inputs, self.at)
-            return self.under.encode(inputs)[0][self.at]
+            return self.layer(inputs)
+
+    def layer(self, inputs: Inputs) -> Tensor:
+        """The same with gradients, where they are wanted, also through what is frozen."""
+        if hasattr(self.under, "layer_at"):
+            return self.under.layer_at(inputs, self.at)
+        return self.under.encode(inputs)[0][self.at]
 
     # -------------------------------------------------------------------------------------------- as the loop sees it
 

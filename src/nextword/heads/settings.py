@@ -39,6 +39,8 @@ class Settings:
     strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
     longest: int = 30  # tokens of an answer that is a span
     threshold: float = 0.0  # how much better than a span "no answer" has to be, where questions may have none
+    weights: Any = ""  # of classes in the loss: "balanced", {class: weight}, or a list in the order of the classes
+    fresh: int = 0  # so many of the last layers are drawn anew, and the pooler with them
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
@@ -85,7 +87,7 @@ class Settings:
     def head(self, model: Any, config: Any) -> HeadConfig:
         """The head over a network of this class and Config."""
         own = self.classifier, str(self.features), self.frozen, self.width, self.reduction
-        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own)
+        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own, tuple(self.weights))
 
     def tag_head(self, model: Any, config: Any) -> TagConfig | ViewsConfig:
         """The head of tags over a network of this class and Config; `labels` are the tags."""
@@ -154,6 +156,10 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     if wrong:
         raise NextwordError(
             f"{where}: [task.changes] has a list for a data set, as in RTE = ['phase.0.epochs=10']; got {changes!r}."
+        )
+    if isinstance(found.fresh, bool) or not isinstance(found.fresh, int) or found.fresh < 0:
+        raise NextwordError(
+            f"{where}: [task] fresh = {found.fresh!r}; expected how many of the last layers are drawn anew, as 2."
         )
     of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:

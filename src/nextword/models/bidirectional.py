@@ -156,6 +156,10 @@ class Bidirectional(Saved):
         for i in range(self.config.layers):
             yield self.attending[i % len(self.attending)], self.feeding[i % len(self.feeding)]  # type: ignore[misc]
 
+    def stacks(self) -> list[nn.ModuleList]:
+        """Both halves of all blocks, the last one last."""
+        return [self.attending, self.feeding]
+
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         """What enters the first block, and what leaves each. There is no state: the whole text is there at once."""
         return self._hidden(inputs, None), None

@@ -195,6 +195,10 @@ class T5(CausalNetwork):
         if self._compiled is None:
             self._compiled = torch.compile(self._read), torch.compile(self._write)
 
+    def stacks(self) -> list[nn.ModuleList]:
+        """Of what reads: a head is put over that alone."""
+        return [self.encoder.blocks]
+
     # -------------------------------------------------------------------------------------------- the source
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:

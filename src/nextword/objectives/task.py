@@ -2,6 +2,7 @@
 language beside it.
 
     J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
+    J = Σ w_label · −log p(label | example) / Σ w_label                     where classes have weights
 
 The second term is the auxiliary objective of Radford et al. (2018, section 3.2), for networks that read from left to
 right. The network is one with a head (nextword.heads), or with a head for each of several tasks (heads/many.py): then a
@@ -85,7 +86,8 @@ class Task:
             nats = F.mse_loss(said.squeeze(-1), batch.targets, reduction="sum")
         else:
             nats = F.cross_entropy(said, batch.targets, reduction="sum")
-        value = nats / count
+        weights = getattr(network, "weights", None)
+        value = nats / count if weights is None else F.cross_entropy(said, batch.targets, weights)
         if beside is not None:
             parts = {"task": value.detach(), "language": beside.detach()}
             value = value + self.language * beside

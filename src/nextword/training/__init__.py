@@ -251,7 +251,9 @@ NAMED = 4  # tensors that do not fit, in a message
 
 
 def _begin_with(job: Job, tokenizer: Tokenizer) -> None:
-    _under(job.network).load_state_dict(_beginning(job, tokenizer))
+    drawn = _under(job.network).state_dict()
+    anew = {name: drawn[name] for name in getattr(job.network, "fresh", ())}
+    _under(job.network).load_state_dict({**_beginning(job, tokenizer), **anew})
 
 
 def _under(network: Any) -> Any:

@@ -12,7 +12,7 @@ from nextword.transfer.data import DataSet, open_data
 from nextword.transfer.glue import FIVE, SUITE
 from nextword.transfer.plan import Plan, make_plan
 from nextword.transfer.questions import QuestionSet, open_questions
-from nextword.transfer.run import Outcome, averages, result_of, resume, run, transfer
+from nextword.transfer.run import Outcome, averages, errors_in, result_of, resume, run, transfer
 from nextword.transfer.suite import suite, twins
 from nextword.transfer.tables import Columns, Rows
 from nextword.transfer.task import Task
@@ -29,6 +29,7 @@ __all__ = [
     "Rows",
     "Task",
     "averages",
+    "errors_in",
     "make_plan",
     "open_data",
     "open_questions",

@@ -21,6 +21,7 @@ from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.settings import KINDS
 from nextword.transfer.catalog import find_task, place_of, unknown
+from nextword.transfer.checks import told
 from nextword.transfer.choices import offers, race
 from nextword.transfer.choices import rows_of as choices_of
 from nextword.transfer.tables import SPLIT, Columns, Rows, Table, found_in, guess, held_out, read_table
@@ -128,8 +129,8 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     if said:
         notes.append(f"columns by their names: {', '.join(said)}")
     if "" in tables:
-        splits, told = _split_by_column(first, columns, first.rows_of(columns))
-        notes += told
+        splits, more = _split_by_column(first, columns, first.rows_of(columns))
+        notes += more
     else:
         splits = {}
         for split, table in tables.items():
@@ -138,12 +139,12 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     labels = splits["train"].labels or []
     _no_gaps(path, splits)
     if not kind:
-        kind, told = _kind_of(labels, bool(columns.second))
-        notes += told
-    splits, told = _held_out(splits, kind)
+        kind, more = _kind_of(labels, bool(columns.second))
+        notes += more
+    splits, more = _held_out(splits, kind)
     frame = "entail" if columns.second else "classify"
     metrics = ("spearman", "pearson") if kind == "regress" else ("accuracy", "macro_f1")
-    return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *told)))
+    return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
 
 
 def _of_choices(path: Path, tables: Mapping[str, Table], asked: Columns) -> DataSet:
@@ -198,14 +199,14 @@ def _no_gaps(path: Path, splits: Mapping[str, Rows]) -> None:
 
 def _kind_of(labels: Sequence[str], pairs: bool) -> tuple[str, list[str]]:
     distinct = set(labels)
-    if len(distinct) > MANY and all(_is_number(label) for label in distinct):
+    if len(distinct) > MANY and all(is_number(label) for label in distinct):
         return "regress", [
             f"labels are {len(distinct)} different numbers: a number is learnt (--kind to say otherwise)"
         ]
     return ("pair" if pairs else "classify"), []
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:
@@ -240,7 +241,7 @@ def _checked(data: DataSet) -> DataSet:
         raise NextwordError(f"{data.name}: the dev split has no labels, so nothing can be checked with it.")
     if data.kind == "regress":
         for split, rows in labelled.items():
-            odd = next((label for label in rows.labels or () if not _is_number(label)), None)
+            odd = next((label for label in rows.labels or () if not is_number(label)), None)
             if odd is not None:
                 raise NextwordError(f"{data.name}: a label of {split} is {odd!r}, which is no number. See --kind.")
         if data.scale[1] == 0:
@@ -253,7 +254,7 @@ def _checked(data: DataSet) -> DataSet:
         data.metrics,
         data.splits,
         data.columns,
-        (*data.notes, *_told(data.splits)),
+        (*data.notes, *told(data.splits, data.kind == "regress")),
     )
 
 
@@ -267,25 +268,10 @@ def _classes(name: str, labelled: Mapping[str, Rows]) -> tuple[str, ...]:
     for split, rows in labelled.items():
         unseen = sorted(set(rows.labels or ()) - known)
         if unseen:
+            more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
+            labels = f"label{'s' * (len(unseen) > 1)} {', '.join(map(repr, unseen[:5]))}{more}"
             raise NextwordError(
-                f"{name}: {split} has the label {unseen[0]!r}, which no training row has (those are "
+                f"{name}: {split} has the {labels}, which no training row has (those are "
                 f"{', '.join(sorted(known)[:5])}). Mend it, or move rows with it into the training split."
             )
-    return tuple(sorted(known, key=lambda label: (0, float(label), "") if _is_number(label) else (1, 0.0, label)))
-
-
-def _told(splits: Mapping[str, Rows]) -> list[str]:
-    notes = []
-    for split, rows in splits.items():
-        empty = sum(not text.strip() for text in rows.texts)
-        if empty:
-            notes.append(f"{empty:,} of {len(rows):,} texts of {split} are empty: they are read as such")
-    train = splits["train"]
-    seen = set(train.examples)
-    for split in ("dev", "test"):
-        if split in splits:
-            rows = splits[split]
-            again = sum(one in seen for one in rows.examples)
-            if again:
-                notes.append(f"{again:,} of {len(rows):,} rows of {split} are in train too: they flatter the numbers")
-    return notes
+    return tuple(sorted(known, key=lambda label: (0, float(label), "") if is_number(label) else (1, 0.0, label)))

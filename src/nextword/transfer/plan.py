@@ -24,6 +24,7 @@ from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads.framing import check
+from nextword.heads.fresh import last_layers
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
 from nextword.heads.words import joined, sentences
@@ -38,11 +39,13 @@ from nextword.transfer.questions import framed_questions, is_questions, open_que
 from nextword.transfer.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
+from nextword.transfer.weighting import class_weights
 from nextword.weights import huggingface
 
 CROSS_VIEW = "cross-view"
 OF_TAGS = ("tag", CROSS_VIEW)  # objectives
 OF_ANSWERS = "span"
+SHOWN = 8  # weights in a note
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -112,6 +115,14 @@ def make_plan(
     return framed(recipe, tokenizer, found, chosen, progress)
 
 
+def _weighted(settings: Settings) -> list[str]:
+    if not settings.weights:
+        return []
+    some = [f"{label} {weight:.3g}" for label, weight in zip(settings.labels, settings.weights, strict=True)][:SHOWN]
+    more = f" and {len(settings.labels) - SHOWN} more" if len(settings.labels) > SHOWN else ""
+    return [f"classes have weights in the loss: {', '.join(some)}{more}"]
+
+
 def tags_words(recipe: Recipe) -> bool:
     return recipe.phases[0].objective.get("kind") in OF_TAGS
 
@@ -144,6 +155,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
     """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
     settings = settings_of(recipe.task or {}, recipe.name)
     network = build(recipe, tokenizer)
+    last_layers(network, settings.fresh)  # or an error
     if settings.kind == "tag":
         return _framed_tags(recipe, network, tokenizer, data, device, progress)
     if settings.kind == "span":
@@ -151,7 +163,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         return Plan(recipe, tokenizer, data, asked, device, tuple(told))
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
-    notes = list(data.notes)
+    notes = [*data.notes, *_weighted(settings)]
     found: dict[str, Any]
     if isinstance(data, DataSets):
         each = [
@@ -291,7 +303,9 @@ def headed(recipe: Recipe, tokenizer: Tokenizer) -> Over:
     if settings.scratch:
         furnish(network)
     head, config = settings.over(type(network), network.config)
-    return head(config, network)
+    found: Over = head(config, network)
+    found.fresh = last_layers(network, settings.fresh)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ the resolved recipe
@@ -316,6 +330,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         center=center,
         spread=spread,
         metrics=tuple(asked.metrics) or data.metrics,
+        weights=class_weights(asked.weights, data),
         text=data.columns.text,
         second=data.columns.second,
         label=data.columns.label,

@@ -20,6 +20,7 @@ from nextword.card import write_card
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
 from nextword.heads.settings import Settings, settings_of
+from nextword.infinity import finite
 from nextword.metrics import interval
 from nextword.objectives.task import measured
 from nextword.predicting import open_classifier
@@ -29,6 +30,7 @@ from nextword.tokens import load_tokenizer
 from nextword.training import conduct, reopened
 from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
+from nextword.transfer import errors, report
 from nextword.transfer.data import DataSet
 from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
 from nextword.transfer.questions import open_questions
@@ -37,6 +39,7 @@ from nextword.transfer.tables import Columns, Rows
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
+LOOKED = ("classify", "pair", "regress", "tag")  # kinds whose mistakes are looked at
 UNSEEN = "_unseen"  # a split without the examples that are in train or dev too
 
 
@@ -114,36 +117,45 @@ def _finish(
         "scratch": plan.settings.scratch,
         "source": plan.settings.source,
         "seconds": round(end.seconds, 1),
+        "stopped": end.values.get("reason"),
+        "notes": list(plan.notes),
     }
+    model: Any = _opened(run, plan)
     others = [split for split in plan.examples if split not in ("train", "dev")]
     if isinstance(plan.data, DataSets):
-        result["tasks"] = _each_task(run, plan)
+        result["tasks"] = _each_task(model, plan)
     elif others or plan.settings.unanswered:
-        result |= _measured(run, plan, names, others)
+        result |= _measured(model, plan, names, others)
     for split in others:
         if f"{split}{UNSEEN}" in result:
             result["examples"][f"{split}{UNSEEN}"] = len(unseen(plan.data.splits, split))
+    looked = plan.settings.kind in LOOKED
+    if looked:
+        _look(run, plan, model, result)
     run.log({"event": "task", **result})
-    run.seal(result=result)
+    run.seal(*([errors.FILE] if looked else []), result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
 
 
-def _measured(run: RunFolder, plan: Plan, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
+def _opened(run: RunFolder, plan: Plan) -> Any:
+    """The weights that were kept, as they are used."""
+    openers: dict[str, Any] = {"tag": open_tagger, "span": open_answerer}
+    return openers.get(plan.settings.kind, open_classifier)(run, plan.device)
+
+
+def _measured(model: Any, plan: Plan, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
     """The metrics of the weights that were kept, on splits that nobody chose by."""
     if plan.settings.kind == "tag":
-        tagger = open_tagger(run, plan.device)
-        return {split: tagger.measured(plan.examples[split]) for split in splits}
+        return {split: model.measured(plan.examples[split]) for split in splits}
     if plan.settings.kind == "span":
-        reader = open_answerer(run, plan.device)
-        best = {"best": reader.chosen_threshold(plan.examples["dev"])} if plan.settings.unanswered else {}
-        return best | {split: reader.measured(plan.examples[split]) for split in splits}
-    return _of_texts(open_classifier(run, plan.device), plan.data, names, splits, plan.examples)
+        best = {"best": model.chosen_threshold(plan.examples["dev"])} if plan.settings.unanswered else {}
+        return best | {split: model.measured(plan.examples[split]) for split in splits}
+    return _of_texts(model, plan.data, names, splits, plan.examples)
 
 
-def _each_task(run: RunFolder, plan: Plan) -> dict[str, Any]:
+def _each_task(model: Any, plan: Plan) -> dict[str, Any]:
     """Of several tasks on texts: all metrics of each, on all its splits that have labels but train."""
-    model: Any = open_classifier(run, plan.device)
     found = {}
     for one in plan.data.sets:
         splits = [split for split, rows in one.splits.items() if split != "train" and rows.labels is not None]
@@ -165,6 +177,21 @@ def _of_texts(
         if 0 < len(new) < len(rows):
             found[f"{split}{UNSEEN}"] = measured(names, gold[new], said[new])
     return found
+
+
+def _look(run: RunFolder, plan: Plan, model: Any, result: Mapping[str, Any]) -> None:
+    """What it gets wrong on dev, for programs and for people."""
+    found = finite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
+    run.write(errors.FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    balance = plan.data.balance
+    looked = report.Looked(str(run.path), result, found, run.read_log(), balance, plan.notes)
+    run.write(report.FILE, report.render(looked))
+
+
+def errors_in(folder: str | Path) -> dict[str, Any] | None:
+    """What a finished transfer gets wrong on dev; None where that was not kept."""
+    path = Path(folder) / errors.FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def unseen(splits: Mapping[str, Rows], split: str) -> list[int]:

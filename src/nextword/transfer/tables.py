@@ -25,6 +25,7 @@ TEXTS = (
 SECONDS = ("sentence2", "hypothesis", "question2", "text2", "second", "text_b", "sentence_b")
 LABELS = ("label", "labels", "class", "target", "category", "sentiment", "stars", "rating", "score", "gold_label")
 SPLIT = "split"
+BETWEEN = "\x1e"  # texts of an example, written as one
 IGNORED = ("id", "index", "idx", SPLIT)
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -53,7 +54,7 @@ class Rows:
 
     def key(self, i: int) -> str:
         second = () if self.seconds is None else (self.seconds[i],)
-        return "\x1e".join((self.texts[i], *second, *(self.choices[i] if self.choices else ())))
+        return BETWEEN.join((self.texts[i], *second, *(self.choices[i] if self.choices else ())))
 
     def take(self, chosen: Sequence[int]) -> Rows:
         pick = lambda column: None if column is None else [column[i] for i in chosen]  # noqa: E731

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nextword.compare.charts import escape, number, whole
 from nextword.infinity import NAME
+from nextword.page.charts import escape, number, whole
 
 Model = Mapping[str, Any]
 Column = tuple[str, str, Callable[[Model], str]]  # heading, class, cell

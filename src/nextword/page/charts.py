@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
-LEVELS = (1, 2, 4, 6, 8, 11, 14)  # bits at which the heat of a token rises: h0 … h7 in report.css
-COLOURS = 8  # --c0 … --c7 in report.css
+LEVELS = (1, 2, 4, 6, 8, 11, 14)  # bits at which the heat of a token rises: h0 … h7 in page.css
+COLOURS = 8  # --c0 … --c7 in page.css
 LETTER, LINE = 7.3, 16.0  # width of a letter and height of a line of the 13 px labels
 TIMES = (
     0.01,
@@ -212,7 +212,7 @@ def _axis_ticks(axis: Axis, low: float, high: float, most: int) -> list[float]:
     return found[:: -math.ceil(len(found) / most)][::-1] if len(found) > 1 else ticks(low, high, most)
 
 
-class _Frame:
+class Frame:
     """The plotting area: maps values to pixels and draws axes, grid and ticks."""
 
     def __init__(self, series: Sequence[Series], x: Axis, y: Axis, width: int, height: int, right: float, pad: float):
@@ -258,7 +258,7 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int = 9
     if not series:
         return ""
     names = {s.name: _short(s.name) for s in series}
-    frame = _Frame(series, x, y, width, height, right=22 + max(_wide(n) for n in names.values()), pad=0)
+    frame = Frame(series, x, y, width, height, right=22 + max(_wide(n) for n in names.values()), pad=0)
     out = [frame.draw()]
     for s in reversed(series):  # the first, which is the best, on top
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(frame.at, _thin(s.points, 240)))
@@ -272,7 +272,7 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int = 9
             f'<text class="name" x="{frame.right + 18:.1f}" y="{label + 4.5:.1f}">{escape(names[s.name])}</text>'
         )
     said = [f"{s.name} ends at {y.write(s.points[-1].y)} after {x.write(s.points[-1].x)}" for s in series]
-    return _svg(out, title, said, width, height)
+    return svg(out, title, said, width, height)
 
 
 def scatter(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int = 500, height: int = 380) -> str:
@@ -280,7 +280,7 @@ def scatter(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int =
     series = _drawable(series, x, y)
     if not series:
         return ""
-    frame = _Frame(series, x, y, width, height, right=14, pad=0.09)
+    frame = Frame(series, x, y, width, height, right=14, pad=0.09)
     out, boxes = [frame.draw()], []
     for s in series:
         for p in s.points:
@@ -300,7 +300,7 @@ def scatter(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int =
         boxes.append(box)
         out.append(f'<text class="name" x="{box[0]:.1f}" y="{box[3] - 4:.1f}">{escape(name)}</text>')
     said = [f"{s.name}: {y.write(p.y)} at {x.write(p.x)}" for s in series for p in s.points]
-    return _svg(out, title, said, width, height)
+    return svg(out, title, said, width, height)
 
 
 def twice(draw: Callable[..., str], wide: tuple[int, int], narrow: tuple[int, int]) -> str:
@@ -314,7 +314,7 @@ def far(values: Sequence[float], times: float) -> bool:
     return max(values) > times * min(values) > 0
 
 
-def _svg(parts: Sequence[str], title: str, said: Sequence[str], width: int, height: int) -> str:
+def svg(parts: Sequence[str], title: str, said: Sequence[str], width: int, height: int) -> str:
     label = escape(f"{title}. {'; '.join(said)}.")
     return f'<svg class="plot" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 

@@ -1,0 +1,113 @@
+"""What to know of labelled rows before anything is learnt of them. Nothing is dropped: it is counted and told.
+
+empty texts · rows that occur more than once in a split · the same text with different labels
+rows of dev or test that are in train too, as they are or nearly: but for case, spaces and punctuation
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from nextword.transfer.tables import BETWEEN, Rows
+
+Key = tuple[str, ...]
+LETTERS = 60  # of a text that is quoted
+
+
+def told(splits: Mapping[str, Rows], numbers: bool = False) -> list[str]:
+    """Notes on the rows of all splits. `numbers`: labels are no classes, and may well differ."""
+    notes = [note for split, rows in splits.items() for note in (*empty(split, rows), *_again(split, rows))]
+    if not numbers:
+        notes += _at_odds(splits)
+    return notes + _across(splits)
+
+
+def empty(split: str, rows: Rows) -> list[str]:
+    of = f" of {split}" if split else ""
+    found = []
+    for column, what in ((rows.texts, "texts"), (rows.seconds, "second texts")):
+        n = sum(not text.strip() for text in column or ())
+        if n:
+            found.append(f"{n:,} of {len(rows):,} {what}{of} are empty: they are read as such")
+    return found
+
+
+def keys(rows: Rows) -> list[Key]:
+    """Texts of each row, as they are."""
+    return [tuple(example.split(BETWEEN)) for example in rows.examples]
+
+
+def near(key: Key) -> Key:
+    """The same but for case, spaces and punctuation; of a text that is nothing else, the text itself.
+
+    near(("It's  FINE.",)) == ("its fine",)
+    """
+    return tuple(_plain(text) or text for text in key)
+
+
+_ASCII = str.maketrans("", "", string.punctuation)
+
+
+def _plain(text: str) -> str:
+    if text.isascii():
+        return " ".join(text.lower().translate(_ASCII).split())
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(c for c in folded if unicodedata.category(c)[0] not in "PS").split())
+
+
+def _again(split: str, rows: Rows) -> list[str]:
+    """Rows that occur before in the same split, with the same label."""
+    labels: Sequence[str] = rows.labels or [""] * len(rows)
+    counts = Counter(zip(keys(rows), labels, strict=True))
+    more = len(rows) - len(counts)
+    if not more:
+        return []
+    (key, _), times = counts.most_common(1)[0]
+    return [
+        f"{more:,} of {len(rows):,} rows of {split} repeat another, label and all; the commonest, {times:,} times: "
+        f"{_quoted(key)}"
+    ]
+
+
+def _at_odds(splits: Mapping[str, Rows]) -> list[str]:
+    """The same text, wherever it is, with more than one label."""
+    seen: dict[Key, set[str]] = {}
+    rows_of: Counter[Key] = Counter()
+    for some in splits.values():
+        for key, label in zip(keys(some), some.labels or (), strict=False):
+            seen.setdefault(key, set()).add(label)
+            rows_of[key] += 1
+    odd = [key for key, labels in seen.items() if len(labels) > 1]
+    if not odd:
+        return []
+    first = f"{_quoted(odd[0])} is {' and '.join(sorted(seen[odd[0]])[:3])}"
+    texts, rows = "text has" if len(odd) == 1 else "texts have", sum(rows_of[key] for key in odd)
+    return [f"{len(odd):,} {texts} more than one label, in {rows:,} rows: nobody can get all of them right ({first})"]
+
+
+def _across(splits: Mapping[str, Rows]) -> list[str]:
+    exact = set(keys(splits["train"]))
+    alike = {near(key) for key in exact}
+    notes = []
+    for split, rows in splits.items():
+        if split == "train":
+            continue
+        mine = keys(rows)
+        again = sum(key in exact for key in mine)
+        nearly = sum(key not in exact and near(key) in alike for key in mine)
+        if again:
+            notes.append(f"{again:,} of {len(rows):,} rows of {split} are in train too: they flatter the numbers")
+        if nearly:
+            notes.append(
+                f"{nearly:,} of {len(rows):,} rows of {split} are in train too but for case, spaces and punctuation: "
+                "they flatter the numbers"
+            )
+    return notes
+
+
+def _quoted(key: Key) -> str:
+    text = " ".join(" / ".join(key).split())
+    return f"'{text if len(text) <= LETTERS else text[: LETTERS - 1] + '…'}'"

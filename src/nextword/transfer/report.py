@@ -1,0 +1,337 @@
+"""report.html of a transferred run: one page that carries everything it needs, for people who want to look.
+
+    result · curves of training and dev · classes and their balance · what is taken for what · calibration
+    the most confident mistakes and some right examples, coloured by what each word says · what to know of the data
+
+`render` takes plain values (`Looked`), so that a page can be made again from a run's files and tested without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nextword import __version__
+from nextword.corpora.tag_schemes import spans
+from nextword.page import charts, diagrams
+from nextword.page.charts import Axis, Point, Series, duration, escape, number, whole
+from nextword.page.heat_map import matrix
+from nextword.page.pieces import Column, Model, table
+from nextword.page.shell import document
+
+FILE = "report.html"
+LARGE = 30  # classes whose whole matrix is drawn
+MOST = 20  # of more classes, those that are mistaken most
+LEVELS = 5  # of colour: f1 … f5 and g1 … g5 in page.css
+CASES = 12
+WEIGHED = """<p>The colour of a word says how much it speaks for what was said, or against it: integrated gradients
+over the embeddings of its tokens, in 16 steps or 64 from a text of blanks to the text itself. They add up to how far
+the class lies above the mean of all classes, less what it has of that with blanks alone. It tells what the network
+used, not what is true, and not what would happen were the word another.</p>"""
+CALIBRATED = """<p class="note">Examples are put into ten bins by the probability of the class that was said. A bar is
+the share of them that is right, the line across it the mean probability, the number at its foot how many there are.
+Where bars end below their lines, the run is surer than it should be.</p>"""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a page is made of."""
+
+    run: str
+    result: Mapping[str, Any]  # as in the manifest
+    errors: Mapping[str, Any]  # as in errors.json
+    log: Sequence[Mapping[str, Any]]
+    balance: Mapping[str, float] = field(default_factory=dict)  # share of the training examples
+    notes: Sequence[str] = ()
+
+
+def render(looked: Looked) -> str:
+    page = _Page(looked)
+    sections = [
+        ("curves", "How it learnt", page.curves()),
+        ("classes", page.classes_title, page.classes()),
+        ("confusion", "What is taken for what", page.confusion()),
+        ("numbers", "Said against right", page.numbers()),
+        ("calibration", "How sure, and how often right", page.calibration()),
+        ("mistakes", page.mistakes_title, page.mistakes()),
+        ("right", "Some that are right", page.right_ones()),
+        ("data", "What to know of the data", page.notes()),
+        ("use", "Use it", page.use()),
+    ]
+    return document(f"{looked.result['data']}: nextword transfer", page.headline(), sections, __version__)
+
+
+class _Page:
+    def __init__(self, looked: Looked) -> None:
+        self.looked, self.result, self.errors = looked, looked.result, looked.errors
+        self.metric, self.kind = str(looked.result["metric"]), looked.errors["kind"]
+        self.tasks: Sequence[Mapping[str, Any]] = looked.errors.get("tasks") or [looked.errors]
+
+    # ------------------------------------------------------------------------------------------------ the top
+
+    def headline(self) -> str:
+        result, dev = self.result, self.result["dev"]
+        value = f"{100 * dev[self.metric]:.1f}"
+        began = "without what the network had learnt before" if result.get("scratch") else "from what it had learnt"
+        source = f" of <em>{escape(result['source'])}</em>" if result.get("source") else ""
+        n = result["examples"]
+        others = [split for split in n if split in result and split != "dev"]
+        numbers = [self._said("dev", dev), *(self._said(split, result[split]) for split in others)]
+        seconds = f", {duration(result['seconds'])}" if number(result.get("seconds")) else ""
+        stopped = " It was stopped early." if result.get("stopped") == "patience" else ""
+        return (
+            '<p class="over">nextword transfer</p>'
+            f"<h1>On <em>{escape(result['data'])}</em>: <strong>{value}</strong> {escape(_named(self.metric))}.</h1>"
+            f'<p class="lede">{" ".join(numbers)}</p>'
+            f'<p class="setting">Trained on {n["train"]:,} examples, {began}{source}; seed {result["seed"]}{seconds}.'
+            f"{stopped}</p>"
+        )
+
+    def _said(self, split: str, values: Mapping[str, float]) -> str:
+        named = ", ".join(f"{escape(_named(name))} {100 * value:.1f}" for name, value in values.items())
+        return f"<strong>{escape(split)}</strong> ({self.result['examples'][split]:,} examples): {named}."
+
+    # ------------------------------------------------------------------------------------------------ curves
+
+    def curves(self) -> str:
+        out = []
+        lines = _of_task(self.looked.log, self.metric)
+        step, valid = ([line for line in lines if line["event"] == kind] for kind in ("step", "valid"))
+        unit = {"regress": "squared error", "tag": "nats a word"}.get(self.kind, "nats an example")
+        losses = [Series("training", _points(step, "loss"), 0), Series("dev", _points(valid, "valid"), 1)]
+        metrics = [Series(_named(name), _points(valid, name, 100), i + 1) for i, name in enumerate(self.result["dev"])]
+        for series, label, title in (
+            (losses, f"loss, {unit}", "Loss against epochs"),
+            (metrics[:4], "on dev, per cent", "Metrics against epochs"),
+        ):
+            if any(len(one.points) for one in series):
+                draw = partial(charts.lines, series, Axis("epoch →"), Axis(label), title)
+                out.append(charts.twice(draw, (500, 340), (344, 300)))
+        return f'<div class="pair">{"".join(out)}</div>' if out else ""
+
+    # ------------------------------------------------------------------------------------------------ classes
+
+    @property
+    def classes_title(self) -> str:
+        return "Types and tags" if self.kind == "tag" else "Classes and their balance"
+
+    def classes(self) -> str:
+        out = []
+        for task in self.tasks:
+            rows = task.get("classes") or task.get("types")
+            if rows:
+                name = str(task.get("task") or "")
+                heading = f"<h3>{escape(name)}</h3>" if name else ""
+                out.append(heading + table(f"How well each is found {escape(name)}", self._columns(rows), rows))
+        return "".join(out)
+
+    def _columns(self, rows: Sequence[Model]) -> list[Column]:
+        spans = "span_f1" in rows[0]
+        prefix = "span_" if spans else ""
+        columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: escape(row["label"]))]
+        if self.looked.balance and self.kind != "tag":
+            columns.append(("Share of training", "", lambda row: _bar(self.looked.balance.get(row["label"], 0.0))))
+        columns.append(("In dev", "n", lambda row: whole(row["spans" if spans else "examples"])))
+        if not spans:
+            columns.append(("Said", "n", lambda row: whole(row["said"])))
+        for name in ("precision", "recall", "f1"):
+            columns.append((name.capitalize(), "n", partial(_percent, key=prefix + name)))
+        return columns
+
+    def confusion(self) -> str:
+        out = []
+        for task in self.tasks:
+            counts, labels = task.get("confusion"), task.get("labels") or []
+            if counts:
+                out.append(self._matrix(labels, counts))
+            if task.get("worst") and (len(labels) > 2 or not counts):
+                out.append(_worst(task["worst"]))
+        return "".join(out)
+
+    def _matrix(self, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+        said, chosen = (
+            "Rows: the right class. Columns: what was said. Colour: the share of the row.",
+            range(len(labels)),
+        )
+        if len(labels) > LARGE:
+            wrong = [sum(row) + sum(other[i] for other in counts) - 2 * row[i] for i, row in enumerate(counts)]
+            chosen = sorted(sorted(chosen, key=lambda i: -wrong[i])[:MOST])  # type: ignore[assignment]
+            said += f" Of {len(labels)} classes, the {MOST} that are mistaken most."
+        picked = [[counts[i][j] for j in chosen] for i in chosen]
+        totals = [sum(counts[i]) for i in chosen]
+        drawn = matrix([str(labels[i]) for i in chosen], picked, totals, "What is taken for what")
+        return f'<p>{said}</p><div class="maps">{drawn}</div>'
+
+    def numbers(self) -> str:
+        if self.kind != "regress":
+            return ""
+        e = self.errors
+        off = (
+            f"<p>It is off by {e['mean_absolute_error']:.3g} on average (the root of the mean square is "
+            f"{e['root_mean_square_error']:.3g}).</p>"
+        )
+        return off + charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
+
+    def calibration(self) -> str:
+        found = self.errors.get("calibration")
+        if not found:
+            return ""
+        drawn = charts.twice(partial(diagrams.reliability, found["bins"]), (560, 400), (344, 320))
+        error = 100 * found["error"]
+        return (
+            f"<p>Expected calibration error: <strong>{error:.1f}\u00a0%</strong>, the mean distance between how sure "
+            f"it was and how often it was right.</p>{drawn}{CALIBRATED}"
+        )
+
+    # ------------------------------------------------------------------------------------------------ examples
+
+    @property
+    def mistakes_title(self) -> str:
+        return {"regress": "The largest errors", "tag": "Sentences with most wrong"}.get(
+            self.kind, "The most confident mistakes"
+        )
+
+    def mistakes(self) -> str:
+        if self.kind == "tag":
+            return "".join(_sentences(task) for task in self.tasks)
+        shown = self.errors["mistakes"]
+        if not shown:
+            return f"<p>None: all {self.errors['examples']:,} examples are right.</p>"
+        how = self.errors.get("attribution") or {}
+        said = WEIGHED + _legend() if how.get("method") else f"<p class='note'>{escape(how.get('why') or '')}</p>"
+        return said + "".join(_case(one) for one in shown[:CASES])
+
+    def right_ones(self) -> str:
+        return "".join(_case(one) for one in self.errors.get("right_ones") or ())
+
+    # ------------------------------------------------------------------------------------------------ the rest
+
+    def notes(self) -> str:
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.looked.notes)
+        return f"<ul>{notes}</ul>" if notes else ""
+
+    def use(self) -> str:
+        file = "my.txt --output my.conll" if self.kind == "tag" else "my.csv --output labelled.csv"
+        return f"<pre><code>{escape(f'nextword predict {self.looked.run} {file}')}</code></pre>"
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+
+def _of_task(log: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Lines of the phases that learnt the task, with epochs counted on from one to the next."""
+    phases: dict[int, list[Mapping[str, Any]]] = {}
+    for line in log:
+        if line.get("event") in ("step", "valid"):
+            phases.setdefault(line.get("index", 0), []).append(line)
+    found: list[dict[str, Any]] = []
+    before = 0.0
+    for _, lines in sorted(phases.items()):
+        if any(metric in line for line in lines):
+            found += [{**line, "epoch": before + (number(line.get("epoch")) or 0.0)} for line in lines]
+            before = found[-1]["epoch"]
+    return found
+
+
+def _points(lines: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) -> list[Point]:
+    found = []
+    for line in lines:
+        x, y = number(line.get("epoch")), number(line.get(key))
+        if x is not None and y is not None:
+            found.append(Point(x, scale * y, note=f"{scale * y:.3g} at epoch {x:.3g}"))
+    return found
+
+
+def _named(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def _percent(row: Model, key: str) -> str:
+    return f"{100 * row[key]:.1f}"
+
+
+def _bar(share: float) -> str:
+    return f'<span class="amount"><i style="width:{100 * share:.1f}%"></i></span>{100 * share:.1f}\u00a0%'
+
+
+def _worst(rows: Sequence[Model]) -> str:
+    columns: list[Column] = [
+        ("Right", "model", lambda row: escape(row["label"])),
+        ("Said", "", lambda row: escape(row["said"])),
+        ("Times", "n", lambda row: whole(row["count"])),
+        ("Of its class", "n", lambda row: f"{100 * row['share']:.1f}\u00a0%"),
+    ]
+    return table("The commonest mistakes", columns, rows)
+
+
+def _case(one: Mapping[str, Any]) -> str:
+    """One example: what was said and what is right, and its text, word by word."""
+    if "error" in one:
+        verdict = f"said <strong>{one['predicted']:.4g}</strong>, right is <strong>{one['label']:g}</strong>"
+    elif one["label"] == one["predicted"]:
+        verdict = f"<strong>{escape(one['predicted'])}</strong> with {one['probability']:.1%}"
+    else:
+        verdict = (
+            f"said <strong>{escape(one['predicted'])}</strong> with {one['probability']:.1%}, right is "
+            f"<strong>{escape(one['label'])}</strong> ({one['probability_of_label']:.1%})"
+        )
+    texts = [one[key] for key in ("text", "second") if key in one]
+    body = "".join(f'<p class="text" dir="auto">{part}</p>' for part in _coloured(one, texts))
+    return f'<article class="case"><p class="verdict">{verdict}</p>{body}</article>'
+
+
+def _coloured(one: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+    if "weights" not in one:
+        return [escape(text) or "(empty)" for text in texts]
+    most = max((abs(w) for weights in one["weights"] for w in weights if w is not None), default=0.0) or 1.0
+    return [
+        " ".join(_word(word, weight, most) for word, weight in zip(words, weights, strict=True)) or "(empty)"
+        for words, weights in zip(one["words"], one["weights"], strict=True)
+    ]
+
+
+def _word(word: str, weight: float | None, most: float) -> str:
+    if weight is None:
+        return f'<span class="unread" title="not read: the text was cut before it">{escape(word)}</span>'
+    level = round(LEVELS * abs(weight) / most)
+    css = f' class="{"f" if weight > 0 else "g"}{level}"' if level else ""
+    return f'<span{css} title="{weight:+.3f}">{escape(word)}</span>'
+
+
+def _legend() -> str:
+    levels = range(1, LEVELS + 1)
+    against = "".join(f'<span class="g{n}">{"against" if n == LEVELS else "&nbsp;&nbsp;"}</span>' for n in levels[::-1])
+    towards = "".join(f'<span class="f{n}">{"for it" if n == LEVELS else "&nbsp;&nbsp;"}</span>' for n in levels)
+    return f'<p class="legend"><span class="unit">what was said:</span>{against}<span>&nbsp;0&nbsp;</span>{towards}</p>'
+
+
+def _sentences(task: Mapping[str, Any]) -> str:
+    heading = f"<h3>{escape(task['task'])}</h3>" if task.get("task") else ""
+    if not task["mistakes"]:
+        return f"{heading}<p>None: all {task['examples']:,} sentences are right.</p>"
+    of_spans = "types" in task
+    cases = []
+    for one in task["mistakes"][:CASES]:
+        lines = [("right", one["tags"]), ("said", one["said"])]
+        body = "".join(
+            f'<p class="verdict">{name}</p><p class="text" dir="auto">{_marked(one["words"], tags, of_spans)}</p>'
+            for name, tags in lines
+        )
+        cases.append(f'<article class="case">{body}</article>')
+    return heading + "".join(cases)
+
+
+def _marked(words: Sequence[str], tags: Sequence[str], of_spans: bool) -> str:
+    shown = [escape(word) for word in words]
+    if not of_spans:
+        return " ".join(f"{word}<sub>{escape(tag)}</sub>" for word, tag in zip(shown, tags, strict=True))
+    out, at = [], 0
+    for span in spans(tags):
+        out += [
+            *shown[at : span.start],
+            f"<mark>{' '.join(shown[span.start : span.end])}<sub>{escape(span.type)}</sub></mark>",
+        ]
+        at = span.end
+    return " ".join([*out, *shown[at:]])

@@ -1,0 +1,116 @@
+"""What the commands say of mistakes and of strange data: a confusion matrix, the surest mistakes, and no silence."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.tiny_transfer import coloured, counted, run_of, written
+
+Js = Callable[..., Any]
+QUICK = [
+    word
+    for change in ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
+    for word in ("--set", change)
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    run_of(folder / "bert")
+    written(folder / "colour.csv", ["text", "label"], coloured(200))
+    written(folder / "count.csv", ["text", "score"], counted(60))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(cli: Cli, place: Path) -> Any:
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    return cli(*words, "--out", place / "out", *QUICK, "--set", "task.weights=balanced")
+
+
+def test_what_is_taken_for_what(told: Any, place: Path, js: Js) -> None:
+    lines = [line.split() for line in told.stdout.splitlines()]
+    assert ["right", "↓", "said", "→", "blue", "red", "precision", "recall", "f1"] in lines
+    found = js("transfer", "--resume", "--out", place / "out")["errors"]
+    for i, (label, row) in enumerate(zip(found["labels"], found["confusion"], strict=True)):
+        (line,) = [line for line in lines if line[:1] == [label]]
+        assert line[1:3] == [str(n) if n or i == j else "·" for j, n in enumerate(row)]
+    assert "calibration: probabilities are off by" in told.stdout
+    assert f"Look:    {place / 'out'}/report.html" in told.stdout
+    if found["mistakes"]:
+        assert "the most confident mistakes" in told.stdout
+        assert f"said {found['mistakes'][0]['predicted']}" in told.stdout
+    assert "classes have weights in the loss: blue" in told.stderr
+
+
+def test_many_classes_and_numbers(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    rows = [(f"{text} {i % 15}", f"class{i % 15}") for i, (text, _) in enumerate(coloured(300))]
+    data = written(tmp_path / "many.csv", ["text", "label"], rows)
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
+    said = cli(*words, "--data", data, "--out", tmp_path / "many").stdout
+    assert "the 8 of 15 classes that are found least" in said
+    assert "the commonest mistakes" in said
+    said = cli(*words, "--data", place / "count.csv", "--out", tmp_path / "count").stdout
+    assert "the largest errors" in said
+    assert "off by" in said
+
+
+def test_several_seeds_bring_their_errors_along(js: Js, place: Path, tmp_path: Path) -> None:
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--seeds", "2")
+    found = js(*words, "--out", tmp_path / "k", "--set", "phase.0.steps=1")
+    assert [one["examples"] for one in found["errors"]] == [20, 20]
+    assert any("20 rows of 200 are held out" in note for note in found["results"][0]["notes"])
+    assert (tmp_path / "k/seed-1/report.html").is_file()
+
+
+def test_stopping_early_is_said(cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *QUICK]
+    for change in ("phase.0.epochs=30", "phase.0.patience=1", "phase.0.keep=best"):
+        words += ["--set", change]
+    said = cli(*words, "--out", tmp_path / "early").stderr
+    assert "stopped: more than 1 validations in a row were no better (the best was at step" in said
+
+
+def test_strange_labels_and_empty_texts_in_what_is_predicted(
+    cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path
+) -> None:
+    rows = [("a red house", "red"), ("the blue king", "green"), ("", "blue"), ("old red", ""), ("x", "green")]
+    data = written(tmp_path / "new.csv", ["text", "label"], rows)
+    said = cli("predict", place / "out", data)
+    assert len(list(csv.DictReader(io.StringIO(said.stdout)))) == 5  # nothing is dropped
+    stderr = " ".join(said.stderr.split())
+    assert "1 of 5 texts are empty: they are read as such" in stderr
+    assert "2 labels of the column 'label' are none that training had (green): these rows are not measured" in stderr
+    assert "1 of 5 rows have nothing in the column 'label'" in stderr
+    found = js("predict", place / "out", data)
+    assert len(found["notes"]) == 3
+    right = sum(one["predicted"] == row[1] for one, row in zip(found["predictions"], rows, strict=True))
+    assert found["measured"]["accuracy"] == right / 2  # of the two that can be measured
+    only = written(tmp_path / "only.csv", ["text", "label"], [("x", "green")])
+    assert js("predict", place / "out", only)["measured"] == {}
+
+
+def test_a_text_of_a_million_tokens(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    cut = "are longer than 32 tokens and are cut"
+    data = written(tmp_path / "long.csv", ["text", "label"], [*coloured(40), ("red house " * 500_000, "red")])
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", data, "--set", "phase.0.steps=1")
+    assert cut in " ".join(cli(*words, "--out", tmp_path / "long").stderr.split())
+    assert (tmp_path / "long/report.html").stat().st_size < 1_000_000
+    said = cli("predict", place / "out", stdin="a red house\n" + "red house " * 50_000 + "\n")
+    assert f"1 of 2 examples {cut}" in " ".join(said.stderr.split())
+    assert len(list(csv.DictReader(io.StringIO(said.stdout)))) == 2
+
+
+def test_columns_that_are_not_there(cli: Cli, told: Any, place: Path) -> None:
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    assert "has no column 'body'; it has text, label" in cli(*words, "--text", "body", fails=True).stderr
+    said = cli("predict", place / "out", place / "count.csv", "--text", "body", fails=True).stderr
+    assert "has no column 'body'; it has text, score" in said

@@ -1,0 +1,65 @@
+"""A language model that has read what texts are about tells it of new ones, without a head and without training."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.tiny_transfer import COLOURS, coloured
+
+import nextword
+from nextword.cli import app
+from nextword.evaluation.zero_shot import ZeroShot
+from nextword.recipe import load_recipe
+
+TEMPLATE = "so it is {label} ."
+CHANGES = [
+    'tokenizer={kind="words"}', "model.width=48", "phase.0.batches.length=20", "phase.0.steps=400",
+    "phase.0.optimizer.rate=0.005",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("zero")
+    lines = [f"{text} {TEMPLATE.format(label=colour)}" for text, colour in coloured(3000)]
+    for split, some in (("train", lines[:2700]), ("valid", lines[2700:2850]), ("test", lines[2850:])):
+        (folder / f"{split}.txt").write_text("\n".join(some) + "\n")
+    recipe = load_recipe("lstm/tiny", CHANGES).with_data([str(folder)])
+    list(nextword.train(recipe, folder / "run"))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_it_names_the_colour(run: Path, calibrate: bool) -> None:
+    lm = ZeroShot(nextword.load(run, device="cpu"), COLOURS, TEMPLATE, calibrate)
+    asked = coloured(60, seed=11)
+    found = lm.predict([text for text, _ in asked])
+    right = float(np.mean([one.label == colour for one, (_, colour) in zip(found, asked, strict=True)]))
+    assert right >= 0.85  # by chance a half
+
+
+def test_by_the_command(run: Path, tmp_path: Path) -> None:
+    import csv
+    import io
+
+    from typer.testing import CliRunner
+
+    rows = coloured(20, seed=12)
+    random.Random(0).shuffle(rows)
+    with (tmp_path / "new.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    words = ["predict", str(run), str(tmp_path / "new.csv"), "--labels", "red, blue", "--template", TEMPLATE]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0, said.output
+    found = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert list(found[0]) == ["text", "label", "predicted", "p(red)", "p(blue)"]
+    right = sum(one["predicted"] == one["label"] for one in found)
+    assert right >= 17
+    assert f"against the column 'label': accuracy {100 * right / 20:.1f}" in said.stderr
+    for more, why in (([], "or choose among labels of your own"), (["--calibrate"], "name those with --labels")):
+        bad = CliRunner().invoke(app, ["predict", str(run), str(tmp_path / "new.csv"), *more])
+        assert bad.exit_code == 1
+        assert why in " ".join(bad.stderr.split())

@@ -1,0 +1,108 @@
+"""What is taken for what, each class, calibration and class weights, against scikit-learn, torch and sums by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.utils.class_weight import compute_class_weight
+
+from nextword.contract import Batch, Inputs, NextwordError
+from nextword.metrics.confusion import calibration, confusion, of_each, worst
+from nextword.objectives.task import Task
+from nextword.transfer.data import DataSet
+from nextword.transfer.tables import Rows
+from nextword.transfer.weighting import class_weights
+
+LABELS = ("a", "b", "c", "d", "e")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    gold, said = draw.integers(0, 4, 200), draw.integers(0, 5, 200)  # e is said and never right
+    counts = confusion(gold, said, 5)
+    np.testing.assert_array_equal(counts, confusion_matrix(gold, said, labels=range(5)))
+    found = of_each(counts, LABELS)
+    theirs = precision_recall_fscore_support(gold, said, labels=range(5), zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "examples"), theirs, strict=True):
+        np.testing.assert_allclose([one[name] for one in found], values)
+
+
+def test_the_commonest_mistakes_come_first() -> None:
+    counts = np.array([[5, 0, 3], [1, 7, 0], [4, 0, 0]])
+    assert worst(counts, "abc", 2) == [
+        {"label": "c", "said": "a", "count": 4, "share": 1.0},
+        {"label": "a", "said": "c", "count": 3, "share": 3 / 8},
+    ]
+    assert len(worst(counts, "abc", 9)) == 3  # what never happened is no mistake
+
+
+def test_calibration_by_hand() -> None:
+    """Bins of a tenth: 0.55 and 0.60 lie in (0.5, 0.6], 0.95 and 1.0 in (0.9, 1]."""
+    probability = np.array([0.55, 0.60, 0.95, 1.0, 0.85])
+    right = np.array([True, False, True, True, False])
+    error, bins = calibration(probability, right)
+    # |1/2 − 0.575| · 2/5 + |1 − 0.975| · 2/5 + |0 − 0.85| · 1/5
+    assert error == pytest.approx(0.075 * 0.4 + 0.025 * 0.4 + 0.85 * 0.2)
+    assert [one.examples for one in bins] == [0, 0, 0, 0, 0, 2, 0, 0, 1, 2]
+    assert (bins[5].accuracy, bins[5].confidence) == (0.5, pytest.approx(0.575))
+    assert calibration(np.array([0.0, 1.0]), np.array([False, True]))[0] == 0
+
+
+def labelled(*labels: str) -> DataSet:
+    rows = Rows([""] * len(labels), None, list(labels))
+    return DataSet("set", "classify", "classify", tuple(sorted(set(labels))), ("accuracy",), {"train": rows})
+
+
+def test_balanced_weights_are_scikit_learns() -> None:
+    labels = ["spam"] * 3 + ["ham"] * 9 + ["other"] * 2
+    found = class_weights("balanced", labelled(*labels))
+    theirs = compute_class_weight("balanced", classes=np.array(["ham", "other", "spam"]), y=np.array(labels))
+    np.testing.assert_allclose(found, theirs)
+    assert class_weights({"spam": 4}, labelled(*labels)) == (1.0, 1.0, 4.0)
+    assert class_weights([1, 2, 3], labelled(*labels)) == (1.0, 2.0, 3.0)
+    assert class_weights("", labelled(*labels)) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("balance", "expected 'balanced'"),
+        ({"spm": 2.0}, "Did you mean 'spam'"),
+        ([1.0], "1 numbers, and there are 2 classes: ham, spam"),
+        ([1.0, 0.0], "expected a number above 0"),
+        ([1.0, True], "expected a number above 0"),
+    ],
+)
+def test_weights_that_cannot_be(asked: object, said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        class_weights(asked, labelled("spam", "ham"))
+
+
+class Saying(torch.nn.Module):
+    """A network that says what it was made with."""
+
+    def __init__(self, said: torch.Tensor, weights: torch.Tensor | None) -> None:
+        super().__init__()
+        self.said, self.weights = torch.nn.Parameter(said), weights
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.said
+
+
+def test_the_weighted_loss_and_its_gradient_are_torchs() -> None:
+    torch.manual_seed(0)
+    said, targets, weights = torch.randn(7, 3), torch.tensor([0, 1, 2, 2, 2, 0, 1]), torch.tensor([0.5, 2.0, 1.3])
+    batch = Batch(Inputs(torch.zeros(7, 1, dtype=torch.long)), targets)
+    ours = Saying(said.clone(), weights)
+    loss = Task({}).loss(ours, batch, None)
+    loss.value.backward()
+    theirs = said.clone().requires_grad_()
+    value = torch.nn.CrossEntropyLoss(weights)(theirs, targets)
+    value.backward()
+    torch.testing.assert_close(loss.value.detach(), value.detach())
+    torch.testing.assert_close(ours.said.grad, theirs.grad)
+    # what is told of training stays the likelihood: comparable with and without weights
+    torch.testing.assert_close(loss.nats, torch.nn.functional.cross_entropy(said, targets, reduction="sum"))
