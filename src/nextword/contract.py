@@ -91,7 +91,7 @@ class Inputs:
     mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
     starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
     longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
-    sizes: tuple[int, ...] | None = None  # (B,) tokens of each padded row, known without asking a GPU
+    sizes: tuple[int, ...] | None = None  # (B,) tokens of each padded row, or of each text; known without a GPU
     characters: Tensor | None = None  # (K, L) ELMo: words without an id, by their letters; ids past all others
     features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
     source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None

@@ -94,6 +94,7 @@ class Embedding:
         ids = [unseen.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
         width = self.network.widths[next(iter(weights))]
         pool = _Pool(len(texts), width, most=pooling == "max")
+        ids = [self._turned(one) for one in ids]
         for part in self._read_all_of(ids, unseen):
             chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
             pool.add(_mixed(part.layers, weights).cpu(), part.text, chosen)
@@ -115,7 +116,7 @@ class Embedding:
         unseen = Unseen(self.network, self.tokenizer)
         split = [self._words(text, unseen) for text in texts]
         found: list[list[Tensor]] = [[] for _ in texts]
-        for part in self._read_all_of([ids for _, ids, _ in split], unseen):
+        for part in self._read_all_of([self._turned(ids) for _, ids, _ in split], unseen):
             mixed = torch.stack([_mixed(part.layers, one) for one in weights])[:, torch.from_numpy(part.own)].cpu()
             whose = part.text[part.own]
             for i in np.unique(whose):
@@ -124,6 +125,7 @@ class Embedding:
         made = []
         for (words, ids, places), parts in zip(split, found, strict=True):
             vectors = torch.cat(parts, 1) if len(ids) else torch.zeros(len(weights), 0, width)
+            vectors = vectors.flip(1) if getattr(self.network, "from_the_end", False) else vectors
             vectors = _means(vectors, places, len(words))
             made.append(InContext(words, vectors if several is not None else vectors[0]))
         return made
@@ -143,6 +145,10 @@ class Embedding:
             text = " ".join(text)
         encoding = self.tokenizer.encode_batch([text])[0]
         return text.split(), encoding.ids.astype(np.int64), encoding.words
+
+    def _turned(self, ids: np.ndarray) -> np.ndarray:
+        """Ids in the order in which the network reads them."""
+        return ids[::-1] if getattr(self.network, "from_the_end", False) else ids
 
     def _read_all_of(self, ids: Sequence[np.ndarray], unseen: Unseen) -> Iterator[Read]:
         return self._read_frames(ids, unseen) if self.two_sided else self._read_onward(ids)

@@ -79,7 +79,7 @@ def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int 
     if getattr(network, "conditional", False):
         return Conditional(network, tokenizer, name)
     if isinstance(network, Autoregressive):
-        return Causal(network, tokenizer, name)
+        return (FromTheEnd if getattr(network, "from_the_end", False) else Causal)(network, tokenizer, name)
     if isinstance(network, Infilling) and isinstance(network, Encoder):
         return TwoSided(network, tokenizer, name, longest)
     if isinstance(network, Encoder):
@@ -300,6 +300,50 @@ class Causal(Writing, Blanks, Embedding):
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
         raise Unsupported("This run carries no task head, so it predicts no labels. Transfer it to a task first.")
+
+
+class FromTheEnd(Causal):
+    """A model that reads texts from their last token to their first: −log p of each token given all that follow it.
+
+    The probability of a whole text is as good as any; but there is no next word, and nothing stands before a text.
+    """
+
+    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+        super().__init__(network, tokenizer, name)
+        self.can -= {"next", "generate"}
+
+    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
+        if any(given or ()):
+            raise self._refused("It reads what is given after the text, not before")
+        return super().score_many(texts)
+
+    def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [nats[::-1] for nats in super().token_nats([turned(ids) for ids in texts])]
+
+    def stream_nats(self, ids: np.ndarray, progress: Any = None) -> np.ndarray:
+        return super().stream_nats(turned(ids), progress)[::-1]
+
+    def windowed_nats(self, ids: np.ndarray, context: int, stride: int, progress: Any = None) -> np.ndarray:
+        return super().windowed_nats(turned(ids), context, stride, progress)[::-1]
+
+    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
+        raise self._refused("It knows no next word")
+
+    def generate(self, *args: Any, **options: Any) -> Any:
+        raise self._refused("It writes no text from its beginning on")
+
+    def generate_many(self, *args: Any, **options: Any) -> Any:
+        raise self._refused("It writes no text from its beginning on")
+
+    def _refused(self, what: str) -> Unsupported:
+        return Unsupported(
+            f"{self.name or 'This run'} has [model] backward = true: it reads texts from their end. {what}. Score or "
+            "embed texts with it, or transfer it to a task."
+        )
+
+
+def turned(ids: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.asarray(ids)[::-1])
 
 
 def _windows(starts: Sequence[int], context: int, stride: int, total: int) -> Iterator[tuple[list[int], list[int]]]:

@@ -1,4 +1,7 @@
-"""A run that carries a task's head, on strings: labels with their probabilities, or numbers."""
+"""A run that carries a task's head, on strings: labels with their probabilities, or numbers; and several runs together.
+
+Averaged([load("runs/forward"), load("runs/backward")]).predict(["A fine film."])
+"""
 
 from __future__ import annotations
 
@@ -67,9 +70,8 @@ class Classifier(Embedding):
         self.can = frozenset({"predict", "embed"})
         self.parameters = count_parameters(headed)
         self.two_sided = isinstance(self.network, Infilling) or getattr(self.network, "two_sided", False)
-        self.room = max(
-            1, min(length, getattr(self.network.config, "window", length)) - len(framed(self.network, ()).ids)
-        )
+        most = min(filter(None, (length, getattr(self.network.config, "window", 0))), default=TOGETHER)
+        self.room = max(1, most - len(framed(self.network, ()).ids))
 
     @property
     def device(self) -> torch.device:
@@ -117,7 +119,8 @@ class Classifier(Embedding):
     ) -> np.ndarray:
         """(n, outputs) what the head says, unscaled; texts of like length are read together."""
         network, frame = self.network, self.settings.frame
-        found, cut = examples(network, self.tokenizer, frame, texts, seconds, length=self.length)
+        own = self.length, self.headed.carries
+        found, cut = examples(network, self.tokenizer, frame, texts, seconds, None, *own)
         if cut and notes is not None:
             notes.append(f"{cut:,} of {len(texts):,} examples are longer than {self.length:,} tokens and are cut")
         return self.said_of(found, progress)
@@ -245,6 +248,61 @@ class Chooser(Classifier):
                 f"is {str(one)[:80]!r}. Give (context, [candidates]), or (context, question, [candidates])."
             )
         return texts[0], texts[1] if len(texts) == 2 else "", tuple(some)
+
+
+class Averaged:
+    """Several runs of one task: the mean of their probabilities, or of their numbers (Howard & Ruder 2018, 3.3)."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        self.models = tuple(models)
+        if not self.models:
+            raise NextwordError("There is no run to predict with. Give at least one.")
+        for one in self.models:
+            if not isinstance(one, Classifier):
+                name = getattr(one, "name", "") or "A run"
+                raise NextwordError(f"{name} carries no head of a task of texts, so it cannot be averaged with others.")
+        first, *others = self.models
+        self.settings, self.pairs = first.settings, first.pairs
+        self.name = " + ".join(one.name for one in self.models)
+        self.can = frozenset({"predict"})
+        self.parameters = sum(one.parameters for one in self.models)
+        for one in others:
+            self._check(first, one)
+
+    @staticmethod
+    def _check(first: Classifier, other: Classifier) -> None:
+        a, b = first.settings, other.settings
+        if (a.kind, first.pairs) != (b.kind, other.pairs) or set(a.labels) != set(b.labels):
+            told = [
+                f"{one.name or 'one run'} ({'a number' if s.kind == 'regress' else ', '.join(s.labels[:8])}, of "
+                f"{'two texts' if one.pairs else 'one text'})"
+                for one, s in ((first, a), (other, b))
+            ]
+            raise NextwordError(
+                f"Runs are averaged that learnt the same task with the same labels; these are of "
+                f"{told[0]} and {told[1]}."
+            )
+
+    def predict(
+        self,
+        given: Sequence[Example],
+        progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
+    ) -> list[Prediction]:
+        total, share = len(given) * len(self.models), 1 / len(self.models)
+        found: list[list[Prediction]] = []
+        for i, model in enumerate(self.models):
+            before = i * len(given)
+            told = None if progress is None else lambda done, _, before=before: progress(before + done, total)
+            found.append(model.predict(given, told, None if i else notes))
+        if self.settings.kind == "regress":
+            numbers = [share * sum(one.value or 0.0 for one in several) for several in zip(*found, strict=True)]
+            return [Prediction(f"{value:.4g}", {}, value) for value in numbers]
+        said = []
+        for several in zip(*found, strict=True):
+            odds = {k: share * sum(one.probabilities[k] for one in several) for k in self.settings.labels}
+            said.append(Prediction(max(odds, key=lambda k: odds[k]), odds))
+        return said
 
 
 def _together(found: Examples) -> Iterator[np.ndarray]:

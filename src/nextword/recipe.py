@@ -4,7 +4,8 @@
 
 A recipe with a [task] is for fine-tuning: tokenizer and model are those of the run that is transferred (`transfer/`).
 Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's whole. From the command line a
-number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`).
+number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`), or all of
+them by a star (`phase.*.optimizer.discount`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Phase:
     initial: Mapping[str, Any] = field(default_factory=dict)  # weights; empty: each layer's own
     estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
     init: str = ""  # a run folder whose weights to begin with
+    trains: int = 0  # the last so many groups of layers (models/groups.py) learn; 0, or more than there are: all
     clip: float = 0.0  # norm of the gradient; 0: no clipping
     accumulate: int = 1  # batches per step
     precision: str = "fp32"  # or "tf32", "bf16"
@@ -95,13 +97,16 @@ class Recipe:
         return self.paper["slug"]
 
     def with_data(self, given: Iterable[str]) -> Recipe:
-        """`X` replaces the data of the first phase, `NAME=X` that of the phase named."""
+        """`X` replaces the data of the first phase, and is that of phases that name none; `NAME=X` is the phase's so
+        named."""
         phases = list(self.phases)
         for item in given:
             name, _, rest = item.partition("=")
             at = next((i for i, phase in enumerate(phases) if rest and phase.name == name), None)
             value = rest if at is not None else item
             phases[at or 0] = replace(phases[at or 0], data=value)
+            if at is None:
+                phases[1:] = [phase if phase.data else replace(phase, data=value) for phase in phases[1:]]
         return replace(self, phases=tuple(phases))
 
 
@@ -210,6 +215,10 @@ def _set(tables: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a string
     *path, last = key.strip().split(".")
+    if path[:2] == ["phase", "*"]:
+        for i in range(len(tables.get("phase", ()))):
+            _set(tables, f"{'.'.join(['phase', str(i), *path[2:], last])}={text}")
+        return
     here: Any = tables
     for i, part in enumerate(path):
         if isinstance(here, list):

@@ -87,3 +87,30 @@ def test_cross_view_trainings_root() -> None:
     short = Schedule(0.5, {"kind": "root", "warmup": 0.1})
     assert [short(Progress(0, 0, share, ())) for share in (0.0, 0.05, 0.1, 0.7)] == pytest.approx([0, 0.25, 0.5, 0.5])
     assert Schedule(0.5, {"kind": "root", "warmup": 0})(Progress(0, 0, 0.0, ())) == 0.5
+
+
+def test_the_slanted_triangle_of_ulmfit() -> None:
+    """Eq. 3 of the paper with T = 100, cut_frac = 0.1, ratio = 32: cut = 10, down over 10 · (1/0.1 − 1) = 90 steps."""
+    schedule = Schedule(0.01, {"kind": "slanted"})
+    rates = {step: schedule(Progress(step, 0, step / 100, (), 100)) for step in range(101)}
+    by_hand = {
+        0: 0.01 / 32,  # p = 0
+        5: 0.01 * (1 + 0.5 * 31) / 32,  # p = 5/10
+        9: 0.01 * (1 + 0.9 * 31) / 32,
+        10: 0.01,  # p = 1
+        55: 0.01 * (1 + 0.5 * 31) / 32,  # p = 1 − 45/90
+        91: 0.01 * (1 + 0.1 * 31) / 32,  # p = 1 − 81/90
+        100: 0.01 / 32,
+    }
+    assert {step: rates[step] for step in by_hand} == pytest.approx(by_hand)
+    assert max(rates, key=lambda step: rates[step]) == 10
+    other = Schedule(8.0, {"kind": "slanted", "cut": 0.25, "ratio": 4})
+    assert [other(Progress(t, 0, 0.0, (), 8)) for t in range(8)] == pytest.approx([2, 5, 8, 7, 6, 5, 4, 3])
+
+
+def test_the_slanted_triangle_of_a_few_steps() -> None:
+    """⌊T · cut⌋ is 0 or leaves a rest; the rate then still ends at rate / ratio, and not below zero."""
+    for total in (1, 3, 9, 25, 39):
+        rates = [Schedule(1.0, {"kind": "slanted"})(Progress(t, 0, 0.0, (), total)) for t in range(total + 1)]
+        assert min(rates) == pytest.approx(1 / 32)
+        assert max(rates) == pytest.approx(1)

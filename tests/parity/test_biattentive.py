@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nextword.contract import Inputs
-from nextword.heads import rows
 from nextword.heads.biattentive import CHANNELS, Biattentive, Maxout, biattention, pooled
+from nextword.heads.pooling import rows
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

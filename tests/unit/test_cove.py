@@ -266,7 +266,7 @@ def test_any_network_can_be_under_it(tmp_path: Path) -> None:
     [
         ("task.features=elmo", "features = 'elmo'; CoVe has glove, cove, both, a layer from 0"),
         ("task.features='7'", "features = '7'"),
-        ("task.classifier=bcn", "classifier = 'bcn'; expected linear or biattentive"),
+        ("task.classifier=bcn", "classifier = 'bcn'; expected linear or blocks or biattentive"),
         ("task.width=0", "width = 0 must be a whole number"),
         ("task.frozen=1", "frozen = 1 must be true or false"),
     ],

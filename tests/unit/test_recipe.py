@@ -85,6 +85,7 @@ def test_phases_are_addressed_by_number_or_name() -> None:
     assert changed("phase.1.steps=9").phases[1].steps == 9
     assert changed("phase.fine.steps=9").phases[1].steps == 9
     assert changed("phase.0.epochs=9").phases[0].epochs == 9
+    assert changed("phase.*.epochs=9").phases[0].epochs == 9
     assert changed("phase.train.epochs=9").phases[0].epochs == 9  # a phase without a name is called train
     with pytest.raises(NextwordError, match=r"no phase 'fin'.*fine"):
         changed("phase.fin.steps=9")
@@ -210,3 +211,22 @@ def test_a_recipe_that_extends_itself_says_so(tmp_path: Path) -> None:
     for path in (first, second):
         with pytest.raises(NextwordError, match=r"extends itself.*first\.toml"):
             load_recipe(str(path))
+
+
+def test_a_star_changes_every_phase() -> None:
+    recipe = load_recipe("ulmfit/classify", ["phase.*.optimizer.discount=1", "phase.*.trains=0", "phase.all.steps=7"])
+    assert [phase.optimizer["discount"] for phase in recipe.phases] == [1] * 5
+    assert [phase.trains for phase in recipe.phases] == [0] * 5
+    assert [phase.optimizer["rate"] for phase in recipe.phases] == [0.01] * 5
+    assert [phase.steps for phase in recipe.phases] == [0, 0, 0, 0, 7]
+    with pytest.raises(NextwordError, match="a phase has no key 'trian'"):
+        load_recipe("ulmfit/classify", ["phase.*.trian=1"])
+
+
+def test_data_is_that_of_all_phases_that_name_none() -> None:
+    recipe = load_recipe("ulmfit/lm").with_data(["reviews.csv"])
+    assert [phase.data for phase in recipe.phases] == ["reviews.csv", "reviews.csv"]
+    recipe = load_recipe("ulmfit/lm").with_data(["reviews.csv", "all=others.csv"])
+    assert [phase.data for phase in recipe.phases] == ["reviews.csv", "others.csv"]
+    named = load_recipe("awd-lstm/ptb").with_data(["mine.txt"])
+    assert [phase.data for phase in named.phases] == ["mine.txt", "ptb"]

@@ -17,6 +17,7 @@ OPTIONS = [
     {"kind": "cosine", "warmup": 0.1, "floor": 0.05},
     {"kind": "linear", "warmup": 0.1},
     {"kind": "root", "warmup": 20, "slope": 0.01},
+    {"kind": "slanted", "cut": 0.2, "ratio": 10},
 ]
 
 
@@ -35,7 +36,7 @@ def test_a_rate_is_never_negative_and_never_above_the_recipes(
     options: dict[str, object], epoch: int, fraction: float, validations: list[float], rate: float
 ) -> None:
     schedule = Schedule(rate, options)
-    at = Progress(epoch * 10, epoch, fraction, validations)
+    at = Progress(epoch * 10, epoch, fraction, validations, total=300)  # a budget may be overrun
     assert 0 <= schedule(at) <= rate * (1 + 1e-9)
     assert schedule(at) == Schedule(rate, options)(at)  # nothing is remembered
 
@@ -55,5 +56,7 @@ def test_warming_up_never_overshoots(kind: str, warmup: float) -> None:
 def test_unknown_schedules_and_options_are_refused_with_advice() -> None:
     with pytest.raises(NextwordError, match="Did you mean 'cosine'"):
         Schedule(1.0, {"kind": "cosin"})
+    with pytest.raises(NextwordError, match=r"cut = 1\.5 is a share of the steps"):
+        Schedule(1.0, {"kind": "slanted", "cut": 1.5})
     with pytest.raises(NextwordError, match="was given warm"):
         Schedule(1.0, {"kind": "cosine", "warm": 0.1})

@@ -202,7 +202,7 @@ def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
         ),
         ({"slug": "nowhere"}, "There is no run folder"),
         ({"data": "nothing"}, "neither a file or folder nor a task"),
-        ({"changes": ["task.reads=last"]}, "reads = 'last'; expected speaker or mean"),
+        ({"changes": ["task.reads=first"]}, "reads = 'first'; expected speaker or last"),
         ({"changes": ["task.dropuot=0.2"]}, "Did you mean 'dropout'"),
         ({"changes": ["task.metrics=['bleu']"]}, "metrics names 'bleu'"),
         ({"changes": ["task.changes={RTE='phase.0.epochs=1'}"]}, "has a list for a data set"),

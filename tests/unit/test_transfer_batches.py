@@ -11,7 +11,8 @@ import torch
 
 from nextword.batching.examples import Bucketed, Examples, joined
 from nextword.contract import Framed, NextwordError, Vocabulary
-from nextword.heads import HeadConfig, Headed, mean
+from nextword.heads import HeadConfig, Headed
+from nextword.heads.pooling import mean
 from nextword.models.bert import BERT, BERTConfig
 from nextword.objectives.task import Task
 from nextword.recipe import load_recipe

@@ -49,3 +49,22 @@ def test_a_number(tmp_path: Path) -> None:
     assert many.value is not None
     assert none.value is not None
     assert many.value > 2.5 > 1.5 > none.value  # in the labels' own units
+
+
+@pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm", "elmo"])
+def test_ulmfits_head_rates_and_stages_over_other_networks(slug: str, tmp_path: Path) -> None:
+    """Five phases, of which some have more groups than the network: a class, a class of pairs, and a number."""
+    run_of(tmp_path / "run", slug)
+    files = {
+        "colour": written(tmp_path / "colour.csv", ["text", "label"], coloured(300)),
+        "pair": written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)),
+        "count": written(tmp_path / "count.csv", ["text", "label"], counted(60)),
+    }
+    for name, data in files.items():
+        length = ["phase.all.epochs=6"] if name == "colour" else ["phase.*.steps=1"]
+        changes = ["phase.*.batches.rows=16", *length]
+        out = tmp_path / name
+        found = transfer.run("ulmfit/classify", tmp_path / "run", str(data), out, changes=changes, device="cpu")
+        assert name != "colour" or found.mean > 0.9
+        (one,) = load(out, device="cpu").predict([("a red king", "a blue one")] if name == "pair" else ["a red king"])
+        assert one.label if name != "count" else one.value is not None

@@ -103,7 +103,8 @@ def joined(
 
 @dataclass(frozen=True)
 class Bucketed:
-    """`rows` examples a batch, of at most `length` tokens each; `stretch` batches are sorted by length together.
+    """`rows` examples a batch, of at most `length` tokens each (0: as many as the network can read); `stretch` batches
+    are sorted by length together.
 
     `pack = false` pads also where the network could read texts end to end. With `fill`, one more text, of padding,
     fills such a row up to a multiple of so many tokens: then batches have few shapes.
@@ -116,13 +117,14 @@ class Bucketed:
     fill: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rows", "length", "stretch"):
+        for name, least in (("rows", 1), ("length", 0), ("stretch", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least 1.")
-        if isinstance(self.fill, bool) or not isinstance(self.fill, int) or not 0 <= self.fill <= self.length:
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least {least}.")
+        most = self.length or NEAR
+        if isinstance(self.fill, bool) or not isinstance(self.fill, int) or not 0 <= self.fill <= most:
             raise NextwordError(
-                f"batches: fill = {self.fill!r} must be a whole number, at most length, {self.length}; 0 is for none."
+                f"batches: fill = {self.fill!r} must be a whole number, at most length, {most}; 0 is for none."
             )
         if not isinstance(self.pack, bool):
             raise NextwordError(f"batches: pack = {self.pack!r} must be true or false.")
@@ -175,7 +177,7 @@ class Bucketed:
             there = np.arange(longest) < sizes[:, None]
             begins = np.arange(len(frames)) * longest
             inputs = Inputs(_padded(ids, there), _tensor(there), None if segments is None else _padded(segments, there))
-            inputs.sizes = tuple(sizes.tolist())
+        inputs.sizes = tuple(sizes.tolist())
         if text.unseen is not None:
             inputs = text.unseen.spelled(inputs)
         at = _tensor(begins + text.speaks[frames])

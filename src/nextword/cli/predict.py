@@ -41,6 +41,10 @@ def predict(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Take off what labels are worth without the text.")
     ] = False,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="RUN", help="Another run of the same task; probabilities are averaged."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +71,8 @@ def predict(
     Where the file has the right labels too, how many were found is said, and labels that training never saw are named.
     In plain lines a tab divides two texts. A tagger writes a word and its tag on each line, or JSON with the spans. A
     run that answers questions reads the columns question and context, one that chooses context, question and choice0,
-    choice1 and so on.
+    choice1 and so on. With --with, as often as you like, the probabilities are the mean of those of several runs, for
+    example of one that reads forwards and one backwards.
 
     With --labels no head is needed: a language model scores each label behind the text, and the likeliest is taken.
 
@@ -77,6 +82,7 @@ def predict(
       echo "A fine film." | nextword predict runs/bert-reviews
       nextword predict runs/several pairs.csv --task RTE
       nextword predict runs/glue --submission glue.zip
+      nextword predict runs/forward new.csv --with runs/backward
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
       nextword predict runs/squad dev-v1.1.json --output predictions.json
       nextword predict runs/gpt2 news.csv --labels "sports,politics,weather"
@@ -106,6 +112,11 @@ def predict(
         from nextword.evaluation.zero_shot import TEMPLATE, ZeroShot
 
         lm = ZeroShot(lm, labels.split(","), template or TEMPLATE, calibrate, run)
+    if others:
+        from nextword.predicting import Averaged
+
+        lm = Averaged([lm, *(load(other, device, precision) for other in others)])
+        run = lm.name
     if lm.can >= {"predict"} and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
 
@@ -133,7 +144,7 @@ def predict(
         lm.settings = replace(lm.settings, label=next((n for n in table.header if n.lower() in LABELS), ""))
     columns = _columns(table, lm, text, second)
     rows = table.rows_of(columns)
-    with progress_bar("predicting", len(rows), quiet or json) as update:
+    with progress_bar("predicting", len(rows) * (1 + len(others or ())), quiet or json) as update:
         given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
         notes = empty("", rows)
         found = lm.predict(given, update, notes)

@@ -94,6 +94,8 @@ def train(
         if generates and "next" not in result["can"] and not pairs:
             console.print("· it fills what is missing in a text; pairs or tasks teach it more (docs/text-to-text.md)")
             use = f'generate {folder} "The ___ of the ___ is" --beam 4'
+        if not generates and "next" not in result["can"]:
+            use = f"embed {folder} --nearest WORD"
         if pairs:
             use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
         console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)
@@ -140,6 +142,8 @@ class _Watch(Watching):
                     values["device"],
                 ]
             err.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
+            for note in values.get("notes", ()):
+                err.print(f"  [dim]·[/] {escape(note)}", soft_wrap=True)
         elif "ngrams" in values:
             self._counted(values)
         elif "doing" in values:

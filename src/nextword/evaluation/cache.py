@@ -80,6 +80,8 @@ def check_network(network: Any, what: str) -> None:
             f"{type(network).__name__} has no hidden states, so it cannot be evaluated {what}. Evaluate it plainly, "
             "or use a recurrent network (`nextword papers` lists what is here)."
         )
+    if getattr(network, "from_the_end", False):
+        raise Unsupported(f"[model] backward reads texts from their end, and is not evaluated {what}. Do it plainly.")
 
 
 def read(network: Any, ids: np.ndarray, progress: Progress | None = None, block: int = BLOCK) -> Iterator[Part]:

@@ -149,7 +149,7 @@ def evaluate_task(
 
 def _check(lm: Any, task: Task, shots: int, limit: int | None, drawn: str, long: str) -> None:
     needed = "generate" if task.by_generation else "score"
-    if needed not in lm.can:
+    if needed not in lm.can or getattr(getattr(lm, "network", None), "from_the_end", False):
         raise Unsupported(
             f"The task {task.name} needs a model that can {needed}; this one can "
             f"{', '.join(sorted(lm.can)) or 'nothing of the kind'}. Use one that reads from left to right."

@@ -8,32 +8,38 @@ What is read follows the papers, and is seen from what a network can do, not fro
     sees both sides, has no pooler          the same with new weights: RoBERTa at <s>, XLNet at its last token
     reads from left to right                the last token's vector as it is: GPT, recurrent networks
 
-New weights are drawn from N(0, 0.02²). With `reads = "mean"` it is the mean of all vectors of a frame, and no tanh.
+New weights are drawn from N(0, 0.02²). With `reads = "mean"` it is the mean of all vectors of a frame, and no tanh; so
+are "last", "max" and "concat", which is all three (pooling.py). With `classifier = "blocks"` there are two linear
+layers or more, with batch norm (blocks.py).
 
     frames ──a layer of network.encode──▶ (B, T, D) ──biattentive.py──▶ (n, outputs)
 
 With `classifier = "biattentive"` a network of its own reads all vectors, and none has to speak for the others. `frozen`
-leaves the network under the head as it came: what it gives are features.
+leaves the network under the head as it came: what it gives are features. `chunk` and `kept` are for texts of any length
+over a network that carries its state from left to right (pieces.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from nextword.contract import Batch, Infilling, Inputs, NextwordError
+from nextword.contract import Batch, Infilling, Inputs, NextwordError, State
 from nextword.heads.biattentive import Biattentive
+from nextword.heads.blocks import Blocks
 from nextword.heads.over import FILE as FILE
 from nextword.heads.over import Over
+from nextword.heads.pieces import in_pieces
+from nextword.heads.pooling import TIMES, pooled, rows
 from nextword.models.frames import SPREAD, combine
 
-READS = ("speaker", "mean")
-CLASSIFIERS = ("linear", "biattentive")
+READS = ("speaker", *TIMES)
+CLASSIFIERS = ("linear", "blocks", "biattentive")
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ class HeadConfig:
     frozen: bool = False  # nothing of the network is trained
     width: int = 300  # of a biattentive classifier, in each direction
     reduction: int = 4  # of its first maxout layer
+    inner: Sequence[int] = (50,)  # of blocks: widths between the linear layers
+    drops: Sequence[float] = ()  # of blocks: what is dropped before each linear layer; empty: `dropout`
+    chunk: int = 0  # tokens read at once, the state carried over; 0: all
+    kept: int = 0  # tokens at the end of a text that the head reads and the gradient reaches; 0: all
     weights: tuple[float, ...] = ()  # of the classes in the loss; none: all alike
 
     def __post_init__(self) -> None:
@@ -59,10 +69,31 @@ class HeadConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise NextwordError(f"[task] {name} = {value!r} must be a whole number of at least 1.")
+        for name in ("chunk", "kept"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise NextwordError(f"[task] {name} = {value!r} must be a whole number of tokens, or 0 for all.")
+        if self.kept and not self.kept >= self.chunk > 0:
+            raise NextwordError(
+                f"[task] kept = {self.kept} with chunk = {self.chunk}: what is kept are whole pieces of a text, so it "
+                "has to be as long as one at least, as in chunk = 70, kept = 1400."
+            )
+        self._check_blocks()
         if not isinstance(self.frozen, bool):
             raise NextwordError(f"[task] frozen = {self.frozen!r} must be true or false.")
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise NextwordError(f"[task] dropout = {self.dropout!r} is the share dropped before the head, below 1.")
+
+    def _check_blocks(self) -> None:
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in self.inner)
+        if not whole:
+            raise NextwordError(f"[task] inner = {list(self.inner)} are widths between linear layers, as [50].")
+        shares = all(isinstance(p, (int, float)) and not isinstance(p, bool) and 0 <= p < 1 for p in self.drops)
+        if not shares or len(self.drops) not in (0, len(self.inner) + 1):
+            raise NextwordError(
+                f"[task] drops = {list(self.drops)}: give the share dropped before each of the {len(self.inner) + 1} "
+                "linear layers, below 1, as [0.4, 0.1]; or none, for dropout before each."
+            )
 
 
 class Headed(Over):
@@ -79,11 +110,15 @@ class Headed(Over):
         if config.classifier == "biattentive":
             self.out = Biattentive(width, config.outputs, config.width, config.reduction, config.dropout)
             return
-        speaker = config.reads == "speaker"
+        speaker, inputs = config.reads == "speaker", TIMES.get(config.reads, 1) * width
         self.pools = speaker and self.at == -1 and getattr(network, "pooler", None) is not None
+        if config.classifier == "blocks":
+            drops = tuple(config.drops) or (config.dropout,) * (len(config.inner) + 1)
+            self.out = Blocks(inputs, config.inner, config.outputs, drops)
+            return
         dense = speaker and not self.pools and isinstance(network, Infilling)
         self.dense = nn.Linear(width, width) if dense else None
-        self.out = nn.Linear(width, config.outputs)
+        self.out = nn.Linear(inputs, config.outputs)
         for layer in (self.dense, self.out):
             if layer is not None:
                 nn.init.normal_(layer.weight, std=SPREAD)
@@ -92,14 +127,32 @@ class Headed(Over):
     @property
     def recordable(self) -> bool:
         """Whether forward and backward ask nothing of a GPU on the way."""
-        plain = type(self) is Headed and self.config.classifier == "linear"
-        return plain and bool(getattr(self.under, "recordable", False))
+        plain = type(self) is Headed and self.config.classifier == "linear" and self.config.reads in ("speaker", "mean")
+        return plain and not self.carries and bool(getattr(self.under, "recordable", False))
 
     # -------------------------------------------------------------------------------------------- what it computes
 
     def forward(self, batch: Batch) -> Tensor:
         """(n, outputs) in 32 bits: logits of the classes, or one number."""
+        if self.carries:
+            return self.judge(*self.read_on(batch))
         return self.judge(self.read_layer(batch.inputs), batch)
+
+    @property
+    def carries(self) -> bool:
+        """Are texts read piece by piece?"""
+        return bool(self.config.chunk) and getattr(self.under, "carries", False)
+
+    def read_on(self, batch: Batch) -> tuple[Tensor, Batch]:
+        """What the head reads of texts of any length, and the batch as it lies then."""
+        frames = len(batch.inputs.ids) if batch.inputs.starts is None else len(batch.inputs.starts) - 1
+
+        def read(inputs: Inputs, state: State) -> tuple[Tensor, State]:
+            layers, state = self.under.encode(inputs, state)
+            return layers[self.at], state
+
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+            return in_pieces(read, self.under.start(frames)[1], batch, self.config.chunk, self.config.kept)
 
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""
@@ -109,8 +162,8 @@ class Headed(Over):
             x, there = (t[:frames] for t in rows(h, batch.inputs))
             with torch.autocast(x.device.type, enabled=False):
                 return self.out(x.to(self.out.out.weight.dtype), there, len(x) // len(batch.targets))
-        if self.config.reads == "mean":
-            x = mean(h, batch.inputs)[:frames]
+        if self.config.reads != "speaker":
+            x = pooled(self.config.reads, h, batch.inputs)[:frames]
         else:
             assert batch.at is not None
             x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at)  # (frames, D)
@@ -125,33 +178,7 @@ class Headed(Over):
             x = torch.tanh(self.dense(F.dropout(x, self.config.dropout, self.training)))
         if examples is not None:
             x = combine(self.config.frame, x.view(examples, -1, x.shape[-1]))
-        x = F.dropout(x, self.config.dropout, self.training)
+        if self.config.classifier == "linear":
+            x = F.dropout(x, self.config.dropout, self.training)
         with torch.autocast(x.device.type, enabled=False):
-            return self.out(x.to(self.out.weight.dtype))
-
-
-def rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """(frames, T, D), and where there is something, whichever way the frames lie."""
-    if inputs.starts is not None:
-        sizes = inputs.starts.long().diff()
-        parts = h[0].split(sizes.tolist())
-        padded = pad_sequence(list(parts), batch_first=True)
-        return padded, torch.arange(padded.shape[1], device=h.device) < sizes.unsqueeze(1)
-    there = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if inputs.padding is None else inputs.padding
-    return h, there
-
-
-def mean(h: Tensor, inputs: Inputs) -> Tensor:
-    """(frames, D): the mean of the vectors of each frame, whichever way they lie."""
-    wide = h.to(torch.promote_types(h.dtype, torch.float32))
-    if inputs.starts is not None:
-        starts = inputs.starts.long()
-        sizes = starts.diff()
-        slots = torch.arange(wide.shape[1], device=h.device)
-        whose = torch.searchsorted(starts, slots, right=True) - 1
-        sums = wide.new_zeros(len(sizes), wide.shape[-1]).index_add(0, whose, wide[0])
-        return sums / sizes.clamp(min=1).unsqueeze(1)
-    if inputs.padding is None:
-        return wide.mean(1)
-    there = inputs.padding.unsqueeze(-1).to(wide.dtype)
-    return (wide * there).sum(1) / there.sum(1).clamp(min=1)
+            return self.out(x.to(next(self.out.parameters()).dtype))

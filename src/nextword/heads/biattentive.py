@@ -13,12 +13,11 @@ pools leave it out. Shapes: B examples, T and S words of either text, D = 2 · w
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nextword.heads.blocks import normed
 from nextword.layers.bilstm import BiLSTM
 
 CHANNELS = 4  # that a maxout unit chooses from
@@ -81,10 +80,7 @@ def pooled(h: Tensor, there: Tensor, scores: Tensor) -> Tensor:
 
 
 class Maxout(nn.Module):
-    """Goodfellow et al. (2013) with batch norm: each unit is the greatest of its channels.
-
-    A batch of one has no spread to be divided by: it is normed with what was seen before, as in use.
-    """
+    """Goodfellow et al. (2013) with batch norm: each unit is the greatest of its channels."""
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__()
@@ -92,10 +88,4 @@ class Maxout(nn.Module):
         self.norm = nn.BatchNorm1d(CHANNELS * units)
 
     def forward(self, x: Tensor) -> Tensor:
-        norm: Any = self.norm
-        z = self.linear(x)
-        if self.training and len(z) == 1:
-            z = F.batch_norm(z, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
-        else:
-            z = norm(z)
-        return z.unflatten(-1, (-1, CHANNELS)).amax(-1)
+        return normed(self.norm, self.linear(x)).unflatten(-1, (-1, CHANNELS)).amax(-1)

@@ -22,8 +22,9 @@ from torch import Tensor
 from nextword.batching.choices import Choices
 from nextword.batching.unseen import Unseen
 from nextword.contract import Autoregressive, Batch, Framed, Infilling, NextwordError, Tokenizer
-from nextword.heads import HeadConfig, Headed, mean
+from nextword.heads import HeadConfig, Headed
 from nextword.heads.framing import Mold, blank, check_texts, room_beside
+from nextword.heads.pooling import pooled
 from nextword.models.frames import fit
 
 
@@ -42,8 +43,8 @@ class Choosing(Headed):
         assert batch.at is not None
         h = h[..., : self.under.widths[self.at]]
         there = batch.at >= 0
-        if self.config.reads == "mean":
-            x = mean(h, batch.inputs)  # a row a frame, in their order
+        if self.config.reads != "speaker":
+            x = pooled(self.config.reads, h, batch.inputs)  # a row a frame, in their order
         else:
             x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at[there])  # (frames, D)
         scores = self.score(x).squeeze(-1)

@@ -24,10 +24,12 @@ def examples(
     seconds: Sequence[str] | None,
     labels: np.ndarray | None = None,
     length: int = 0,
+    pieces: bool = False,
 ) -> tuple[Examples, int]:
     """Framed examples, and how many of them were cut to `length` tokens (0: to the network's window).
 
-    `frame` is a task of models/frames.py. Without labels they are all 0.
+    `frame` is a task of models/frames.py. Without labels they are all 0. `pieces`: a network that carries its state
+    reads them piece by piece, so that they lie end to end whatever their lengths (heads/pieces.py).
     """
     check_texts(network)
     unseen = Unseen(network, tokenizer)
@@ -36,6 +38,8 @@ def examples(
         for some in (texts, seconds)
         if some is not None
     ]
+    if getattr(network, "from_the_end", False):
+        columns = [[ids[::-1] for ids in some] for some in columns]
     room = room_for(network, frame, len(columns), length)
     molds: dict[Sizes, list[Mold]] = {}
     frames: list[Framed] = []
@@ -51,7 +55,7 @@ def examples(
         frames += [mold.filled(several, sizes) for mold in molds[sizes]]
     each = len(frames) // len(texts) if texts else 1
     given = np.zeros(len(texts), np.int64) if labels is None else labels
-    packs = not isinstance(network, Autoregressive)
+    packs = not isinstance(network, Autoregressive) or (pieces and getattr(network, "carries", False))
     return joined(frames, given, each, packs, unseen if unseen.words else None), cut
 
 

@@ -28,9 +28,13 @@ SEVERAL = "several"  # tasks on labelled texts, each with a head
 
 @dataclass(frozen=True)
 class Settings:
-    reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or the "mean"
+    reads: str = "speaker"  # the vector that speaks for the whole, as the paper of the network has it; or of pooling.py
     dropout: float = 0.1  # before the head
-    classifier: str = "linear"  # or "biattentive": a network that reads every vector; of tags, or "crf", or "views"
+    classifier: str = "linear"  # or "blocks"; or "biattentive", which reads every vector; of tags, or "crf", or "views"
+    inner: Sequence[int] = (50,)  # of blocks: widths between their linear layers,
+    drops: Sequence[float] = ()  # and what is dropped before each; empty: `dropout`
+    chunk: int = 0  # tokens read at once by networks that carry their state; 0: all
+    kept: int = 0  # tokens at the end of a text that the head reads, and the gradient reaches; 0: all
     features: str = ""  # the layer that is read, by name or number; "": the last
     frozen: bool = False  # the network under the head stays as it came
     width: int = 300  # of a biattentive classifier; of views, between their two layers
@@ -87,7 +91,8 @@ class Settings:
     def head(self, model: Any, config: Any) -> HeadConfig:
         """The head over a network of this class and Config."""
         own = self.classifier, str(self.features), self.frozen, self.width, self.reduction
-        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own, tuple(self.weights))
+        more = tuple(self.inner), tuple(self.drops), self.chunk, self.kept, tuple(self.weights)
+        return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own, *more)
 
     def tag_head(self, model: Any, config: Any) -> TagConfig | ViewsConfig:
         """The head of tags over a network of this class and Config; `labels` are the tags."""
@@ -161,6 +166,11 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(
             f"{where}: [task] fresh = {found.fresh!r}; expected how many of the last layers are drawn anew, as 2."
         )
+    for name in ("inner", "drops"):
+        if not isinstance(getattr(found, name), (list, tuple)):
+            raise NextwordError(
+                f"{where}: [task] {name} = {getattr(found, name)!r} must be a list, as in [50] or [0.4, 0.1]."
+            )
     of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:
         if name not in (*METRICS, *OF_TAGS, *OF_BOTH, *of_several):

@@ -18,7 +18,7 @@ import numpy as np
 
 from nextword.batching.tagged import TaggedExamples
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoding, Framed, Infilling, NextwordError, Tokenizer
+from nextword.contract import Autoregressive, Encoding, Framed, Infilling, NextwordError, Tokenizer, Unsupported
 from nextword.heads.framing import check, room_for
 from nextword.layers.spelling import letters_of
 
@@ -46,6 +46,11 @@ def sentences(
     `length`: tokens of a sentence, at most (0: the network's window). Without tags they are all 0.
     """
     check(network)
+    if getattr(network, "from_the_end", False):
+        raise Unsupported(
+            "[model] backward reads texts from their end, and words are tagged in order: no head of tags goes over it. "
+            "Its vectors can be read beside words instead (`contextual`)."
+        )
     empty = next((i for i, one in enumerate(words) if not one), None)
     if empty is not None:
         raise NextwordError(f"Sentence {empty + 1} has no words. Leave it out.")

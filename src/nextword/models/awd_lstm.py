@@ -50,6 +50,7 @@ class AWDConfig:
     connections: float = 0.5  # DropConnect from state to state,
     input_connections: float = 0.0  # and from input to state
     readout: Mapping[str, Any] = field(default_factory=dict)  # layers/outputs; empty: full softmax
+    backward: bool = False  # texts are read from their last token to their first
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -81,6 +82,7 @@ class AWDConfig:
 
 class AWDLSTM(CausalNetwork):
     Config = AWDConfig
+    carries = True
 
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

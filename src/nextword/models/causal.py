@@ -70,7 +70,13 @@ class CausalNetwork(Saved):
     readout: Readout
     widths: list[int]
     window: int | None = None
+    carries: bool = False  # a text read in pieces, each from the state after the one before, is read as at once
     own_tokens: int = 0  # that its frames need and its vocabulary lacks; models/frames.py makes room for them
+
+    @property
+    def from_the_end(self) -> bool:
+        """Whether texts are turned round for it: what it reads first is their last token (`[model] backward`)."""
+        return bool(getattr(self.config, "backward", False))
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         raise NotImplementedError  # each paper's file
@@ -103,11 +109,14 @@ class CausalNetwork(Saved):
         return (self.vocabulary.begin,), () if end is None else (end,), ()
 
     def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """begin a, or begin a end b; the last token has read all and speaks.
+        """begin a, or begin a end b; the last token has read all and speaks. Texts are turned round where it reads so.
 
         A Config that has a `window` has positions that end there, so the texts are cut to fit.
         """
-        return dress([a] if b is None else [a, b], self.marks(), getattr(self.config, "window", None))
+        texts = [a] if b is None else [a, b]
+        if self.from_the_end:
+            texts = [dataclasses.replace(text, ids=text.ids[::-1]) for text in texts]
+        return dress(texts, self.marks(), getattr(self.config, "window", None))
 
     def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
         """The frames of one example of a task: "classify", "entail", "similar" or "choose" (models/frames.py)."""

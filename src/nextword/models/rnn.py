@@ -40,6 +40,7 @@ class RecurrentConfig:
     characters: Mapping[str, Any] = field(default_factory=dict)  # vectors of words from letters; empty: from a table
     readout: Mapping[str, Any] = field(default_factory=dict)  # layers/outputs; empty: full softmax
     direct: Mapping[str, Any] = field(default_factory=dict)  # n-grams to the output, { size, order }; empty: none
+    backward: bool = False  # texts are read from their last token to their first
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -54,6 +55,7 @@ class ElmanConfig(RecurrentConfig):
 class Recurrent(CausalNetwork):
     Config: ClassVar[type[RecurrentConfig]] = RecurrentConfig
     kind: ClassVar[str]
+    carries = True
 
     def __init__(self, config: RecurrentConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,8 @@ class Causal:
 
     `activation` and `temporal` are penalties on the last layer (Merity, McCann & Socher 2017): on its size after
     dropout, α · mean h², and on its change from step to step before it, β · mean (h_t − h_{t−1})². No nats hold them.
-    `sampled` and `ramp`: some of the tokens that are fed are the model's own (sampled.py).
+    `sampled` and `ramp`: some of the tokens that are fed are the model's own (sampled.py). Of a network that reads from
+    the end (`turned`), the text is turned round as a whole.
     """
 
     def __init__(
@@ -62,21 +64,29 @@ class Causal:
             raise NextwordError(f"Penalties are not negative: activation = {activation}, temporal = {temporal}.")
         self.reduce, self.activation, self.temporal = reduce, activation, temporal
         self.sampled = Sampled(sampled, ramp)
+        self.turned = False
 
     @property
     def length(self) -> int:
         """Tokens in a row of a batch."""
         return int(getattr(self.layout, "length", 0))
 
+    def check(self, network: Any) -> None:
+        """Hear which way the network reads."""
+        self.turned = getattr(network, "from_the_end", False)
+
+    def _ids(self, text: Stream) -> np.ndarray:
+        return text.ids[::-1] if self.turned else text.ids
+
     def per_epoch(self, text: Stream) -> int:
         return self.layout.per_epoch(text.ids)
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text.ids, seed, step)
+        return self.layout.batches(self._ids(text), seed, step)
 
     def held_out(self, text: Stream) -> Iterator[Batch]:
         """One pass over held-out text in few rows, so that nearly every token has its whole past; or in blocks."""
-        ids = text.ids
+        ids = self._ids(text)
         if isinstance(self.layout, Blocks):
             return self.layout.held_out(ids)
         rows = max(1, min(10, len(ids) // 500))

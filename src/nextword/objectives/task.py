@@ -102,6 +102,11 @@ class Task:
                 f"objective: language = {self.language:g} is for networks that read from left to right; "
                 f"{type(under).__name__} sees both sides of a token. Leave it out (--set phase.0.objective.language=0)."
             )
+        if getattr(network, "carries", False):
+            raise NextwordError(
+                f"objective: language = {self.language:g} is for texts that are read at once; [task] chunk = "
+                f"{network.config.chunk} reads them piece by piece. Leave out either."
+            )
         return hidden(batch.inputs, None)[0][-1]
 
     def _beside(self, network: Any, h: Tensor, batch: Batch) -> Tensor:

@@ -23,10 +23,11 @@ from nextword.objectives import of_pairs
 from nextword.recipe import Recipe, check_types, suggestion
 from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
-from nextword.training.events import Event, Job
+from nextword.training.events import BEGIN, Event, Job
 from nextword.training.loop import Descent, descend
 from nextword.training.scale import choose_device
 from nextword.training.sources import with_sources
+from nextword.training.words import DRAWS, of_words, rewritten
 
 PHASES = {"gradient": descend, "count": count}
 
@@ -162,9 +163,10 @@ def _phases(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Iterator[E
     elif (run.path / "log.jsonl").exists():
         run.rewind_log(lambda line: False)
     for job in jobs[first:]:
-        if job.phase.init:
-            _begin_with(job, tokenizer)
+        notes = _begin_with(job, tokenizer) if job.phase.init else ()
         for event in PHASES[job.phase.kind](job):
+            if event.kind == BEGIN and notes:
+                event = dataclasses.replace(event, values={**event.values, "notes": list(notes)})
             run.log({"index": job.index, **event.as_line()})
             yield event
             if event.values.get("reason") == "interrupted":
@@ -250,10 +252,13 @@ def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, A
 NAMED = 4  # tensors that do not fit, in a message
 
 
-def _begin_with(job: Job, tokenizer: Tokenizer) -> None:
+def _begin_with(job: Job, tokenizer: Tokenizer) -> Sequence[str]:
+    """The weights of the run that a phase names; returns what is to be said of them."""
     drawn = _under(job.network).state_dict()
     anew = {name: drawn[name] for name in getattr(job.network, "fresh", ())}
-    _under(job.network).load_state_dict({**_beginning(job, tokenizer), **anew})
+    tensors, notes = _beginning(job, tokenizer)
+    _under(job.network).load_state_dict({**tensors, **anew})
+    return notes
 
 
 def _under(network: Any) -> Any:
@@ -261,10 +266,11 @@ def _under(network: Any) -> Any:
     return getattr(network, "under", network)
 
 
-def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """The weights of the run that a phase begins with, which fit the phase's network.
+def _beginning(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], Sequence[str]]:
+    """The weights of the run that a phase begins with, which fit the phase's network, and what is to be said of them.
 
-    A recipe with `[model] extra` has room for tokens that the run may lack: there the run's network is grown.
+    A recipe with `[model] extra` has room for tokens that the run may lack: there the run's network is grown. A run
+    with other words than the recipe's is taken over word by word (words.py).
     """
     init = job.phase.init
     source = RunFolder.open(init)
@@ -272,7 +278,8 @@ def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
     if not source.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
         raise NextwordError(f"{init} has no model yet. Go on training with `nextword train --resume --out {init}`.")
     theirs = load_tokenizer(source.path / "tokenizer.json")
-    if fingerprint(theirs) != fingerprint(tokenizer):
+    other = fingerprint(theirs) != fingerprint(tokenizer)
+    if other and not (of_words(theirs) and of_words(tokenizer)):
         raise NextwordError(
             f"Phase '{job.phase.name}' begins with {init}, which has another tokenizer ({_told(theirs)}) than this "
             f"recipe ({_told(tokenizer)}): the same id would be another word. Use the run's own, with nothing else "
@@ -291,8 +298,13 @@ def _beginning(job: Job, tokenizer: Tokenizer) -> dict[str, Tensor]:
     if room is not None and has is not None and room > has:
         loaded = grow(loaded, room - has, torch.Generator().manual_seed(job.phase.seed))
     tensors: dict[str, Tensor] = loaded.state_dict()
+    notes: tuple[str, ...] = ()
+    if other:
+        tensors, said = rewritten(loaded, theirs, tokenizer, f"Phase '{job.phase.name}' begins with {init}.")
+        tensors |= {name: t for name, t in network.state_dict().items() if name.startswith(DRAWS)}
+        notes = (f"it begins with {init}; {said}",)
     _fit(tensors, job, recipe.slug)
-    return tensors
+    return tensors, notes
 
 
 def _fit(tensors: dict[str, Tensor], job: Job, slug: str) -> None:

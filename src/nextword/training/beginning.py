@@ -14,7 +14,7 @@ from nextword import nest
 from nextword.contract import NextwordError, Online
 from nextword.layers.initial import INITIALISATIONS, unigram_bias
 from nextword.recipe import suggestion
-from nextword.training.optimizers import make_optimizer
+from nextword.training.graphs import graphs_of
 from nextword.training.saving import load_network, network_tensors
 
 VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
@@ -50,10 +50,10 @@ def check_online(network: Any, phase: Any) -> None:
             f"Phase '{phase.name}': {name} learns online with an optimizer of kind {network.learns_with} and its rate; "
             f"the recipe says {dict(phase.optimizer)}. Leave online out to learn in batches with any optimizer."
         )
-    if phase.clip or phase.accumulate > 1 or phase.graphs:
+    if phase.clip or phase.accumulate > 1 or phase.graphs or phase.trains:
         raise NextwordError(
-            f"Phase '{phase.name}': online = true has no batches of gradients to clip, accumulate or record: leave "
-            "clip, accumulate and graphs out."
+            f"Phase '{phase.name}': online = true has no batches of gradients to clip, accumulate, record or keep from "
+            "some layers: leave clip, accumulate, graphs and trains out."
         )
 
 
@@ -83,8 +83,8 @@ def steps_from_minutes(descent: Any) -> None:
             descent.held_out()
         validations = VALIDATIONS * (descent.now() - began)
     load_network(descent.network, kept)
-    descent.optimizer = make_optimizer(descent.network.parameters(), descent.phase.optimizer)
-    descent.graphs = descent.remade_graphs()  # those recorded hold the old optimizer's rate and averages
+    descent.optimizer = descent.learning.optimizer()
+    descent.graphs = graphs_of(descent)  # those recorded hold the old optimizer's rate and averages
     descent.step, descent.count, descent.since, descent.carried = 0, 0, 0, None
     descent.nats.zero_()
     descent.total = max(VALIDATIONS, int((budget - validations) / each))

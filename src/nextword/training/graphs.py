@@ -14,12 +14,12 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Batch, Inputs, State
+from nextword.contract import Batch, Inputs, NextwordError, State
 from nextword.layers.graph import recorded
-from nextword.training.scale import placed
+from nextword.training.scale import arithmetic, placed
 
 MOST = 160  # graphs; shapes beyond are trained on as usual
 
@@ -124,3 +124,56 @@ def shape_of(batch: Batch) -> Hashable:
     """Batches that have the same are alike but for the values in their tensors."""
     rest = (batch.inputs.longest, batch.inputs.sizes, batch.scale, batch.part, batch.predicted)
     return rest, tuple((name, t.shape, t.dtype) for name, t in tensors_of(batch).items())
+
+
+# ------------------------------------------------------------------------------------------------ of a descent
+
+
+def graphs_of(descent: Any) -> Graphs | None:
+    """Of a phase that asks for them, on a GPU. Its steps have to be of one batch each."""
+    phase = descent.phase
+    if not phase.graphs or getattr(descent.objective, "recordable", False):
+        return None
+    if phase.accumulate > 1:
+        raise NextwordError(
+            f"Phase '{phase.name}': graphs = true goes with accumulate = 1. Leave it out, or change that."
+        )
+    if descent.device.type != "cuda":
+        return None
+    return Graphs(descent.device, lambda batch, state: _step(descent, batch, state), descent.network.initial)
+
+
+def passes_of(descent: Any) -> Passes | None:
+    """Forward and backward, of objectives and networks that ask nothing of a GPU on the way."""
+    phase = descent.phase
+    able = all(getattr(part, "recordable", False) for part in (descent.objective, descent.network))
+    if not phase.graphs or not able or descent.device.type != "cuda" or phase.precision != "bf16":
+        return None
+    descent.objective.even_out()
+    return Passes(descent.device, lambda batch: _both_ways(descent, batch))
+
+
+def _step(descent: Any, batch: Batch, state: State) -> State:
+    """Forward and backward; where it can be recorded, clipping and the optimizer's step."""
+    with arithmetic(descent.phase.precision, descent.device):
+        loss = descent.objective.loss(descent.network, batch, state)
+    descent.backward(loss.value)
+    descent.nats.add_(loss.nats)
+    if not descent.records_steps:
+        return loss.state
+    norm = nn.utils.get_total_norm([p.grad for p in descent.network.parameters() if p.grad is not None])
+    most = descent.phase.clip
+    scale = (most / (norm + 1e-6)).clamp(max=1.0) if most else None  # as clip_grad_norm_
+    descent.optimizer.apply(scale)
+    descent.optimizer.zero_grad()
+    descent.norm.copy_(norm)
+    return loss.state
+
+
+def _both_ways(descent: Any, batch: Batch) -> Mapping[str, Tensor]:
+    """Forward and backward. Gradients are added to what is there, zeros."""
+    with arithmetic(descent.phase.precision, descent.device):
+        loss = descent.objective.loss(descent.network, batch, None)
+    descent.backward(loss.value / descent.phase.accumulate)
+    descent.nats.add_(loss.nats)
+    return loss.parts

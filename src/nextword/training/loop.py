@@ -20,8 +20,9 @@ from nextword.objectives import make_objective
 from nextword.training.averaging import averages, hear
 from nextword.training.beginning import VALIDATIONS, check_initial, check_online, initialise, steps_from_minutes
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
-from nextword.training.graphs import Graphs, Passes
-from nextword.training.optimizers import clip, make_optimizer
+from nextword.training.graphs import graphs_of, passes_of
+from nextword.training.layers import Learning
+from nextword.training.optimizers import clip, set_rate
 from nextword.training.saving import load_network, network_tensors, restore, save
 from nextword.training.scale import arithmetic, fitted_out, placed, synchronize, utilisation
 from nextword.training.schedules import Progress, Schedule
@@ -37,6 +38,11 @@ HELD = (
 def descend(job: Job) -> Iterator[Event]:
     """Phases of kind `gradient`."""
     descent = Descent(job)
+    with descent.learning.alone():
+        yield from _descended(descent, job)
+
+
+def _descended(descent: Descent, job: Job) -> Iterator[Event]:
     if descent.restore():
         reason = descent.reason
     else:
@@ -80,7 +86,8 @@ class Descent:
             check_online(network, phase)
         network.to(device)
         fitted_out(network, phase, device)
-        self.optimizer = make_optimizer(network.parameters(), phase.optimizer)
+        self.learning = Learning(network, phase)
+        self.optimizer = self.learning.optimizer()
         self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
         self.per_epoch = max(1, self.objective.per_epoch(self.train) // phase.accumulate)
         self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
@@ -99,33 +106,16 @@ class Descent:
         self.metrics: Mapping[str, float] = {}  # of the last validation
         self.apart: Mapping[str, float] = {}  # nats a prediction of shares, where the objective has some, likewise
         self.norm: Tensor = torch.zeros((), device=device)
-        self.graphs = self.remade_graphs()
-        self.passes = self.made_passes()
+        self.graphs = graphs_of(self)
+        self.passes = passes_of(self)
         self.reason = ""
         self.before = 0.0  # seconds spent before this process
         self.clock = self.marked = self.saved = time.perf_counter()
-
-    def remade_graphs(self) -> Graphs | None:
-        if not self.phase.graphs or getattr(self.objective, "recordable", False):
-            return None
-        if self.phase.accumulate > 1:
-            raise NextwordError(
-                f"Phase '{self.phase.name}': graphs = true goes with accumulate = 1. Leave it out, or change that."
-            )
-        return Graphs(self.device, self._recorded, self.network.initial) if self.device.type == "cuda" else None
 
     @property
     def records_steps(self) -> bool:
         """Whether the optimizer's step can be recorded too."""
         return hasattr(self.optimizer, "apply")
-
-    def made_passes(self) -> Passes | None:
-        """Forward and backward recorded, of objectives and networks that ask nothing of a GPU on the way."""
-        able = all(getattr(part, "recordable", False) for part in (self.objective, self.network))
-        if not self.phase.graphs or not able or self.device.type != "cuda" or self.phase.precision != "bf16":
-            return None
-        self.objective.even_out()
-        return Passes(self.device, self._passed)
 
     # -------------------------------------------------------------------------------------------- beginning
 
@@ -199,7 +189,7 @@ class Descent:
             batch = placed(batch, self.device)
             with arithmetic(self.phase.precision, self.device):
                 loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
-            self._backward(loss.value * share)
+            self.backward(loss.value * share)
             self.carried = nest.detach(loss.state)
             self.nats += loss.nats
             self.count += loss.count
@@ -220,14 +210,6 @@ class Descent:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=self.graphs is None and self.passes is None)
 
-    def _passed(self, batch: Batch) -> Mapping[str, Tensor]:
-        """What a recorded pass replays: forward and backward. Gradients are added to what is there, zeros."""
-        with arithmetic(self.phase.precision, self.device):
-            loss = self.objective.loss(self.network, batch, None)
-        self._backward(loss.value / self.phase.accumulate)
-        self.nats.add_(loss.nats)
-        return loss.parts
-
     def _online(self, batch: Batch) -> None:
         self._set_rate(batch.scale)
         loss = self.network.learn(batch, self.optimizer)
@@ -236,33 +218,17 @@ class Descent:
         self.step += 1
         self.since += 1
 
-    def _recorded(self, batch: Batch, state: State) -> State:
-        """What a graph replays: forward and backward; where it can be recorded, clipping and the optimizer's step."""
-        with arithmetic(self.phase.precision, self.device):
-            loss = self.objective.loss(self.network, batch, state)
-        self._backward(loss.value)
-        self.nats.add_(loss.nats)
-        if not self.records_steps:
-            return loss.state
-        norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        scale = (self.phase.clip / (norm + 1e-6)).clamp(max=1.0) if self.phase.clip else None  # as clip_grad_norm_
-        self.optimizer.apply(scale)  # type: ignore[attr-defined]
-        self.optimizer.zero_grad()
-        self.norm.copy_(norm)
-        return loss.state
-
-    def _backward(self, value: Tensor) -> None:
+    def backward(self, value: Tensor) -> None:
         """Sixteen bits are chosen in the forward pass; how products of 32 are rounded holds for both."""
         with arithmetic("tf32" if self.phase.precision == "tf32" else "fp32", self.device):
             value.backward()
 
     def _set_rate(self, scale: float) -> None:
-        rate = self.schedule(self.progress()) * scale
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, self.schedule(self.progress()) * scale)
 
     def progress(self) -> Progress:
-        return Progress(self.step, self.step // self.per_epoch, self.step / max(self.total, 1), self.validations)
+        epoch, fraction = self.step // self.per_epoch, self.step / max(self.total, 1)
+        return Progress(self.step, epoch, fraction, self.validations, self.total)
 
     def goes_on(self) -> bool:
         """Were the weights trained before? Then they are validated as they came, and kept if nothing better follows."""
@@ -297,7 +263,7 @@ class Descent:
             "loss": nats,
             "of": self.total,
             **self._bits(nats, self.train, "train"),
-            "rate": self.optimizer.param_groups[0]["lr"],
+            "rate": self.optimizer.param_groups[-1]["lr"],
             "norm": float(self.norm),
             **({name: float(part) for name, part in self.parts.items()} if len(self.parts) > 1 else {}),
             "tokens_per_second": round(speed),
@@ -311,7 +277,7 @@ class Descent:
     def _diverged(self, nats: float) -> None:
         state = self.run.load_state()
         kept = f"the last good state, of step {state[1]['step']}, is kept" if state else "no state had been saved yet"
-        rate = self.optimizer.param_groups[0]["lr"]
+        rate = self.optimizer.param_groups[-1]["lr"]
         raise NextwordError(
             f"Training diverged: the loss is {nats:.4g} nats a token at step {self.step} (rate {rate:g}, gradient norm "
             f"{float(self.norm):.3g}). In {self.run.path} {kept}. Train anew with a lower rate "

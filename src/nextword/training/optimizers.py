@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,10 +32,16 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[s
     "lamb": (LAMB, ("betas", "eps"), {}),
 }
 DECAYED = ("all", "matrices")
+SHARE = "share"  # in a group: of the optimizer's rate, that its weights learn at
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any]) -> torch.optim.Optimizer:
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], options: Mapping[str, Any], layers: Sequence[Sequence[nn.Parameter]] = ()
+) -> torch.optim.Optimizer:
     """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names.
+
+    `discount` = 2.6 has each group of `layers` learn at a rate that is so many times lower than that of the group above
+    it (Howard & Ruder 2018); the last, which is the highest, learns at the full rate. Together they are the parameters.
 
     `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do; in lamb
     their steps are then not scaled either. `average` = 0.998 has weights followed by a moving average (moving.py),
@@ -49,27 +55,25 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
         )
     cls, keys, fixed = OPTIMIZERS[kind]
     rate, decay, average = options.pop("rate", 0.001), options.pop("decay", 0.0), options.pop("average", 0.0)
-    decayed = options.pop("decayed", "all")
+    decayed, discount = options.pop("decayed", "all"), options.pop("discount", 1.0)
     if decayed not in DECAYED or (decayed == "matrices" and cls is AveragedSGD):
         allowed = "all" if cls is AveragedSGD else " or ".join(DECAYED)
         raise NextwordError(f"Optimizer '{kind}': decayed = {decayed!r}; expected {allowed}.")
     for key in options:
         if key not in keys:
-            known = ("rate", "decay", "decayed", "average", *keys)
+            known = ("rate", "decay", "decayed", "average", "discount", *keys)
             raise NextwordError(
                 f"Optimizer '{kind}' has no key '{key}'.{suggestion(key, known)} It has {', '.join(known)}."
             )
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
         raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
-    parameters = list(parameters)
-    groups: Any = parameters
+    groups: Any = [{"params": list(parameters)}]
+    if _number(discount, kind, cls) != 1:
+        top = len(layers) - 1
+        groups = [{"params": list(some), SHARE: discount ** (i - top)} for i, some in enumerate(layers)]
     if decayed == "matrices":
         spared: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1]},
-            {"params": [p for p in parameters if p.dim() < 2], **spared},
-        ]
-        groups = [group for group in groups if group["params"]]
+        groups = [part for group in groups for part in _by_shape(group, spared)]
     if average and cls is AveragedSGD:
         raise NextwordError(f"Optimizer '{kind}' averages weights in its own way: leave average = {average!r} out.")
     try:
@@ -77,6 +81,34 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: Mapping[str, Any
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
         raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
     return follow(made, average) if average else made
+
+
+def _number(discount: Any, kind: str, cls: type) -> float:
+    if isinstance(discount, bool) or not isinstance(discount, (int, float)) or discount <= 0:
+        raise NextwordError(
+            f"Optimizer '{kind}': discount = {discount!r} is what the rate is divided by from a layer to the one below "
+            "it, as 2.6: a number above zero."
+        )
+    if discount != 1 and cls is AveragedSGD:
+        raise NextwordError(
+            f"Optimizer '{kind}' has one rate for all weights: leave discount = {discount} out, or take adam."
+        )
+    return float(discount)
+
+
+def _by_shape(group: Mapping[str, Any], spared: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Matrices, and vectors, which are spared the decay."""
+    found = [
+        {**group, "params": [p for p in group["params"] if p.dim() > 1]},
+        {**group, "params": [p for p in group["params"] if p.dim() < 2], **spared},
+    ]
+    return [part for part in found if part["params"]]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of the highest group; those below have their share of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get(SHARE, 1.0)
 
 
 def clip(optimizer: torch.optim.Optimizer, most: float) -> Tensor:

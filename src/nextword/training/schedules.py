@@ -20,6 +20,7 @@ class Progress:
     epoch: int  # whole epochs done
     fraction: float  # of the whole budget, 0 to 1
     validations: Sequence[float]  # nats per token, oldest first
+    total: int = 0  # steps of the whole budget
 
 
 def constant(rate: float, at: Progress) -> float:
@@ -78,6 +79,22 @@ def root(rate: float, at: Progress, warmup: float = 5000, slope: float = 0.005) 
     return rate * min(1.0, done) / (1 + slope * math.sqrt(at.step))
 
 
+def slanted(rate: float, at: Progress, cut: float = 0.1, ratio: float = 32.0) -> float:
+    """Up in a short line, down in a long one (Howard & Ruder 2018, eq. 3), of T steps:
+
+        up   = ⌊T · cut⌋                                            the step with the full rate, at least the first
+        p    = t / up   before it,   1 − (t − up) / (T − up)   from it on
+        rate · (1 + p · (ratio − 1)) / ratio
+
+    The paper's denominator, up · (1 / cut − 1), is T − up wherever T · cut is whole; elsewhere it would end below zero.
+    """
+    if not 0 < cut < 1 or ratio < 1:
+        raise NextwordError(f"Schedule 'slanted': cut = {cut} is a share of the steps, and ratio = {ratio} 1 or more.")
+    up = max(1, math.floor(at.total * cut + 1e-9))
+    p = at.step / up if at.step < up else 1 - (at.step - up) / max(at.total - up, 1)
+    return rate * (1 + max(p, 0.0) * (ratio - 1)) / ratio
+
+
 SCHEDULES = {
     "constant": constant,
     "halve": halve,
@@ -86,6 +103,7 @@ SCHEDULES = {
     "cosine": cosine,
     "linear": linear,
     "root": root,
+    "slanted": slanted,
 }
 
 

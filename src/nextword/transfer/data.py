@@ -74,12 +74,12 @@ class DataSet:
 
 
 def framed_rows(
-    network: Any, tokenizer: Tokenizer, frame: str, rows: Rows, labels: np.ndarray, length: int
+    network: Any, tokenizer: Tokenizer, frame: str, rows: Rows, labels: np.ndarray, length: int, pieces: bool = False
 ) -> tuple[Examples, int]:
     """Rows framed for a network, and how many of them were cut."""
     if rows.choices is not None:
         return choices(network, tokenizer, rows.texts, rows.seconds, rows.choices, labels, length)
-    return examples(network, tokenizer, frame, rows.texts, rows.seconds, labels, length)
+    return examples(network, tokenizer, frame, rows.texts, rows.seconds, labels, length, pieces)
 
 
 def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:

@@ -10,31 +10,27 @@ A recipe may have a network of its own (tagger/conll2003): then there is no run,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nextword.batching.examples import Bucketed, Examples
-from nextword.batching.tagged import TaggedExamples
+from nextword.batching.examples import Bucketed
 from nextword.checkpoint import RunFolder
-from nextword.contextual import Contextual
 from nextword.contract import NextwordError, Tokenizer
-from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads.framing import check
 from nextword.heads.fresh import last_layers
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
-from nextword.heads.words import joined, sentences
-from nextword.language_model import load
+from nextword.heads.words import joined
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
-from nextword.transfer.data import DataSet, framed_rows
+from nextword.transfer.framing import Progress, context_of, framed_set, framed_texts
 from nextword.transfer.questions import framed_questions, is_questions, open_questions
 from nextword.transfer.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
 from nextword.transfer.tables import Columns
@@ -43,10 +39,10 @@ from nextword.transfer.weighting import class_weights
 from nextword.weights import huggingface
 
 CROSS_VIEW = "cross-view"
+APART = 1000  # seeds of the phases of one run, so that none sees the batches of another in the same order
 OF_TAGS = ("tag", CROSS_VIEW)  # objectives
 OF_ANSWERS = "span"
 SHOWN = 8  # weights in a note
-Progress = Callable[[str, float, float | None], None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,8 @@ class Plan:
     def seeded(self, seed: int | None) -> Recipe:
         if seed is None:
             return self.recipe
-        return replace(self.recipe, phases=tuple(replace(phase, seed=seed) for phase in self.recipe.phases))
+        phases = tuple(replace(phase, seed=seed + APART * i) for i, phase in enumerate(self.recipe.phases))
+        return replace(self.recipe, phases=phases)
 
 
 def make_plan(
@@ -167,38 +164,13 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
     found: dict[str, Any]
     if isinstance(data, DataSets):
         each = [
-            _framed_texts(network, tokenizer, settings.each[one.name], one, length, progress, notes, f"{one.name}: ")
+            framed_texts(network, tokenizer, settings.each[one.name], one, length, progress, notes, f"{one.name}: ")
             for one in data.sets
         ]
         found = {split: some for split, some in in_parts(data.names, each).items() if split in ("train", "dev")}
     else:
-        found = _framed_texts(network, tokenizer, settings, data, length, progress, notes)
+        found = framed_texts(network, tokenizer, settings, data, length, progress, notes)
     return Plan(recipe, tokenizer, data, found, device, tuple(notes))
-
-
-def _framed_texts(
-    network: Any,
-    tokenizer: Tokenizer,
-    settings: Settings,
-    data: DataSet,
-    length: int,
-    progress: Progress,
-    notes: list[str],
-    whose: str = "",
-) -> dict[str, Examples]:
-    """Split that has labels → its examples; how many were cut is added to the notes."""
-    found: dict[str, Examples] = {}
-    for split, rows in data.splits.items():
-        if rows.labels is None:
-            continue
-        progress(f"reading {whose}{split}", 0, None)
-        labels = settings.encoded(rows.labels)
-        made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length)
-        found[split] = replace(made, metrics=tuple(settings.metrics))
-        if cut:
-            cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {length} tokens and are cut"
-            notes.append(f"{whose}{cuts}")
-    return found
 
 
 def _framed_tags(
@@ -214,55 +186,19 @@ def _framed_tags(
     if isinstance(data, TagSets):
         found = in_parts(
             data.names,
-            [_framed_set(recipe, network, tokenizer, one, one.metrics, device, progress, notes) for one in data.sets],
+            [framed_set(recipe, network, tokenizer, one, one.metrics, device, progress, notes) for one in data.sets],
         )
     else:
         metrics = tuple(settings_of(recipe.task or {}, recipe.name).metrics)
-        found = _framed_set(recipe, network, tokenizer, data, metrics, device, progress, notes)
+        found = framed_set(recipe, network, tokenizer, data, metrics, device, progress, notes)
     if recipe.phases[0].objective.get("kind") == CROSS_VIEW:
         found = with_untagged(recipe, network, tokenizer, found, progress)
     return Plan(recipe, tokenizer, data, found, device, tuple(notes))
 
 
-def _framed_set(
-    recipe: Recipe,
-    network: Any,
-    tokenizer: Tokenizer,
-    data: TagSet,
-    metrics: tuple[str, ...],
-    device: torch.device,
-    progress: Progress,
-    notes: list[str],
-) -> dict[str, TaggedExamples]:
-    """Split → its sentences, framed; what is to be known of them is added to the notes."""
-    length = int(recipe.phases[0].batches.get("length", 0))
-    context = _context(recipe, device)
-    found: dict[str, TaggedExamples] = {}
-    for split, text in data.splits.items():
-        progress(f"reading {split}", 0, None)
-        words = [one.words for one in text.sentences]
-        made, cut = sentences(network, tokenizer, words, data.encoded(split), length)
-        found[split] = replace(
-            made,
-            names=(*data.labels, *data.unseen),
-            spans=data.scheme != PLAIN,
-            metrics=metrics,
-            features=context.kept(words, progress) if context else None,
-        )
-        if cut:
-            notes.append(f"{cut:,} of {text.words:,} words of {split} lie beyond the window, and are tagged unread")
-    return found
-
-
-def _context(recipe: Recipe, device: torch.device) -> Contextual | None:
-    """The run whose vectors a network reads beside words, if it reads any."""
-    run = recipe.model.get("contextual", "")
-    return Contextual(load(run, str(device)), run) if run else None
-
-
 def _with_context(recipe: Recipe, device: torch.device) -> Recipe:
     """How many layers there are, and how wide, written down: the network is built of that; and whose they are."""
-    context = _context(recipe, device)
+    context = context_of(recipe, device)
     if context is None:
         return recipe
     found = {
@@ -379,6 +315,7 @@ def _resolved(
                 init="" if settings.scratch or i else str(run.path),
                 batches=_shortened(phase, longest),
                 precision=_precision(phase, device, changes),
+                seed=phase.seed + APART * i,
             )
         )
     return replace(
@@ -414,5 +351,5 @@ def _longest(theirs: Recipe) -> int:
 def _shortened(phase: Phase, longest: int) -> dict[str, Any]:
     batches = dict(phase.batches)
     if longest:
-        batches["length"] = min(int(batches.get("length", Bucketed.length)), longest)
+        batches["length"] = min(int(batches.get("length", Bucketed.length)) or longest, longest)
     return batches

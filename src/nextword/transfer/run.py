@@ -116,7 +116,7 @@ def _finish(
         "seed": recipe.phases[0].seed,
         "scratch": plan.settings.scratch,
         "source": plan.settings.source,
-        "seconds": round(end.seconds, 1),
+        "seconds": round(sum(line["seconds"] for line in run.read_log() if line.get("event") == END), 1),  # all phases
         "stopped": end.values.get("reason"),
         "notes": list(plan.notes),
     }

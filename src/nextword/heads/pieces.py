@@ -1,0 +1,85 @@
+"""Texts of any length, read piece by piece with the state carried over; the gradient reaches back as far as is kept.
+
+    chunk = 3, kept = 7      a b c│d e f│g h i│j k            of 11 tokens
+                             no gradient│ kept: read by the head, and learnt through
+
+Backpropagation through time for text classification (BPT3C: Howard & Ruder 2018, section 3.3). Pieces begin at
+multiples of `chunk`, and those are kept that begin among the last `kept` tokens: so fastai does it. Within what is kept
+the state is carried with its gradient, so that for a text no longer than that all is as if it were read at once. What
+lies before costs time, but no memory. For networks that carry their state from left to right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword import nest
+from nextword.contract import Batch, Inputs, State
+
+Read = Callable[[Inputs, State], tuple[Tensor, State]]  # what the head reads (B, T, D), and the state after it
+
+
+def skipped(sizes: Sequence[int], chunk: int, kept: int) -> np.ndarray:
+    """Tokens at the beginning of each text that are read without a gradient; `kept` = 0: none."""
+    beyond = np.maximum(np.array(sizes, np.int64) - kept, 0) if kept else np.zeros(len(sizes), np.int64)
+    return -(-beyond // chunk) * chunk
+
+
+def in_pieces(read: Read, initial: State, batch: Batch, chunk: int, kept: int) -> tuple[Tensor, Batch]:
+    """The vectors of what is kept (frames, T, D), and the batch as it lies then: rows of that alone, padded.
+
+    `initial` is the state that every frame begins with, a row each.
+    """
+    inputs = batch.inputs
+    begins, sizes = _layout(inputs)
+    ids, device = inputs.ids.reshape(-1), inputs.ids.device
+    skips = skipped(sizes.tolist(), chunk, kept)
+    state = initial
+    with torch.no_grad():
+        for at in range(0, int(skips.max()), chunk):
+            those = np.flatnonzero(skips > at)
+            going = torch.from_numpy(those).to(device)
+            piece = torch.from_numpy(begins[those, None] + at + np.arange(chunk)).to(device)
+            after = read(
+                replace(inputs, ids=ids[piece], padding=None, starts=None, sizes=None), nest.take(state, going)
+            )
+            state = _put(state, going, after[1])
+    rest = sizes - skips
+    there = np.arange(int(rest.max())) < rest[:, None]
+    places = np.where(there, (begins + skips)[:, None] + np.arange(there.shape[1]), begins[:, None])
+    rows = ids[torch.from_numpy(places).to(device)]
+    found = []
+    for at in range(0, rows.shape[1], chunk):
+        h, state = read(_whole(inputs, rows[:, at : at + chunk]), state)
+        found.append(h)
+    assert batch.at is not None
+    moved = torch.from_numpy(np.arange(len(sizes)) * there.shape[1] - begins - skips).to(device)
+    laid = Inputs(rows, torch.from_numpy(there).to(device), sizes=tuple(rest.tolist()))
+    return torch.cat(found, 1), replace(batch, inputs=laid, at=batch.at + moved)
+
+
+def _whole(inputs: Inputs, ids: Tensor) -> Inputs:
+    """Ids of rows without padding, or with some that nobody looks at: from left to right it comes too late."""
+    return replace(inputs, ids=ids, padding=None, starts=None, sizes=None)
+
+
+def _layout(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+    """Where each frame begins among the flat ids, and its tokens."""
+    rows, width = inputs.ids.shape
+    if inputs.starts is not None:
+        sizes = np.array(inputs.sizes or inputs.starts.diff().tolist(), np.int64)
+        return np.cumsum(sizes) - sizes, sizes
+    there = [width] * rows if inputs.padding is None else inputs.padding.sum(1).tolist()
+    return np.arange(rows) * width, np.array(inputs.sizes or there, np.int64)
+
+
+def _put(state: State, rows: Tensor, values: State) -> State:
+    """The state with these rows replaced."""
+    new, _ = nest.flatten(values, "state")
+    old, shape = nest.flatten(state, "state")
+    return nest.unflatten({name: t.index_copy(0, rows, new[name].to(t.dtype)) for name, t in old.items()}, shape)

@@ -1,0 +1,88 @@
+"""Data of a task into examples of a network: each text framed, each sentence with its tags.
+
+What is to be known of them, as how many were cut, is added to the notes of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nextword.batching.examples import Examples
+from nextword.batching.tagged import TaggedExamples
+from nextword.contextual import Contextual
+from nextword.contract import Tokenizer
+from nextword.corpora.tag_schemes import PLAIN
+from nextword.heads.settings import Settings
+from nextword.heads.words import sentences
+from nextword.language_model import load
+from nextword.recipe import Recipe
+from nextword.transfer.data import DataSet, framed_rows
+from nextword.transfer.tagging import TagSet
+
+Progress = Callable[[str, float, float | None], None]
+
+
+def framed_texts(
+    network: Any,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    data: DataSet,
+    length: int,
+    progress: Progress,
+    notes: list[str],
+    whose: str = "",
+) -> dict[str, Examples]:
+    """Split that has labels → its examples; how many were cut is added to the notes."""
+    most = min(filter(None, (length, getattr(network.config, "window", 0))), default=0)
+    found: dict[str, Examples] = {}
+    for split, rows in data.splits.items():
+        if rows.labels is None:
+            continue
+        progress(f"reading {whose}{split}", 0, None)
+        labels = settings.encoded(rows.labels)
+        made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length, settings.chunk > 0)
+        found[split] = replace(made, metrics=tuple(settings.metrics))
+        if cut:
+            cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {most} tokens and are cut"
+            notes.append(f"{whose}{cuts}")
+    return found
+
+
+def framed_set(
+    recipe: Recipe,
+    network: Any,
+    tokenizer: Tokenizer,
+    data: TagSet,
+    metrics: tuple[str, ...],
+    device: torch.device,
+    progress: Progress,
+    notes: list[str],
+) -> dict[str, TaggedExamples]:
+    """Split → its sentences, framed; what is to be known of them is added to the notes."""
+    length = int(recipe.phases[0].batches.get("length", 0))
+    context = context_of(recipe, device)
+    found: dict[str, TaggedExamples] = {}
+    for split, text in data.splits.items():
+        progress(f"reading {split}", 0, None)
+        words = [one.words for one in text.sentences]
+        made, cut = sentences(network, tokenizer, words, data.encoded(split), length)
+        found[split] = replace(
+            made,
+            names=(*data.labels, *data.unseen),
+            spans=data.scheme != PLAIN,
+            metrics=metrics,
+            features=context.kept(words, progress) if context else None,
+        )
+        if cut:
+            notes.append(f"{cut:,} of {text.words:,} words of {split} lie beyond the window, and are tagged unread")
+    return found
+
+
+def context_of(recipe: Recipe, device: torch.device) -> Contextual | None:
+    """The run whose vectors a network reads beside words, if it reads any."""
+    run = recipe.model.get("contextual", "")
+    return Contextual(load(run, str(device)), run) if run else None

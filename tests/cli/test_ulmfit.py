@@ -1,0 +1,129 @@
+"""ULMFiT by commands alone: a language model of plain text, of the task's texts, a classifier, and both directions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextword.checkpoint import RunFolder
+from tests.cli.conftest import Cli
+from tests.tiny_topics import labelled, text
+from tests.tiny_transfer import written
+
+Js = Callable[..., Any]
+DIRECTIONS = {"ahead": "false", "back": "true"}
+
+
+def changes(*given: str) -> list[str]:
+    return [word for change in given for word in ("--set", change)]
+
+
+@pytest.fixture(scope="module")
+def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three stages in each direction, into lm-ahead, own-ahead, ahead, and the same of back."""
+    folder = tmp_path_factory.mktemp("ulmfit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        (folder / "plain.txt").write_text(text(600))
+        rows = [(f"{one} zebra", topic) for one, topic in labelled(300, seed=1)]  # a word that plain text has not
+        written(folder / "topics.csv", ["text", "label"], rows)
+        written(folder / "new.csv", ["text", "label"], labelled(40, seed=2))
+        for name, back in DIRECTIONS.items():
+            pre, own = folder / f"lm-{name}", folder / f"own-{name}"
+            way = changes(f"model.backward={back}")
+            cli(
+                "train", "ulmfit/tiny", "--data", folder / "plain.txt", "--out", pre, *changes("phase.0.steps=60"), *way
+            )
+            said = cli(
+                *("train", "ulmfit/tiny-lm", "--data", folder / "topics.csv", "--out", own, *way),
+                *changes(f"phase.0.init={pre}", "phase.words.steps=10", "phase.all.steps=20"),
+            )
+            (folder / f"{name}.err").write_text(said.stderr)
+            (folder / f"{name}.out").write_text(said.stdout)
+            third = ("transfer", "ulmfit/tiny-classify", "--from", own, "--data", folder / "topics.csv")
+            said = cli(*third, "--out", folder / name)
+            (folder / f"{name}-task.err").write_text(said.stderr)
+    return folder
+
+
+def table(said: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(said)))
+
+
+def test_what_is_said_on_the_way(place: Path) -> None:
+    told = (place / "ahead.err").read_text()
+    assert "words: " in told
+    assert f"it begins with {place / 'lm-ahead'}; 1 of " in told
+    assert "words are new to it: they begin with the mean of its vectors" in told
+    assert "all: " in told
+    assert "nextword generate" in (place / "ahead.out").read_text()
+    assert "nextword generate" not in (place / "back.out").read_text()
+    phases = (place / "ahead-task.err").read_text()
+    for name in ("head: ", "one-layer: ", "two-layers: ", "all: "):
+        assert name in phases
+
+
+def test_every_stage_is_in_the_folder(place: Path) -> None:
+    recipe = RunFolder.open(place / "back").recipe
+    assert recipe.slug == "ulmfit"
+    assert recipe.model["backward"] is True
+    assert [phase.trains for phase in recipe.phases] == [1, 2, 3, 0]
+    assert len({phase.seed for phase in recipe.phases}) == 4
+    assert recipe.task is not None
+    assert (recipe.task["reads"], recipe.task["chunk"], recipe.task["inner"]) == ("concat", 16, [50])
+
+
+def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    said = cli("predict", place / "ahead", place / "new.csv", "--with", place / "back")
+    both = table(said.stdout)
+    each = [table(cli("predict", place / name, place / "new.csv").stdout) for name in DIRECTIONS]
+    for row, a, b in zip(both, *each, strict=True):
+        mean = (float(a["p(sea)"]) + float(b["p(sea)"])) / 2
+        assert float(row["p(sea)"]) == pytest.approx(mean, abs=2e-6)
+        assert row["predicted"] == ("sea" if float(row["p(sea)"]) > float(row["p(wood)"]) else "wood")
+    right = sum(row["predicted"] == row["label"] for row in both)
+    assert right > 30
+    assert f"against the column 'label': accuracy {100 * right / 40:.1f}" in said.stderr
+    whole = js("predict", place / "ahead", place / "new.csv", "--with", place / "back")
+    assert whole["measured"]["accuracy"] == right / 40
+    assert whole["run"] == f"{place / 'ahead'} + {place / 'back'}"
+    done = cli(
+        "predict", place / "ahead", place / "new.csv", "--with", place / "back", "--output", tmp_path / "o.jsonl"
+    )
+    assert "40 predictions" in done.stdout
+    kept = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [one["predicted"] for one in kept] == [row["predicted"] for row in both]
+
+
+def test_runs_that_do_not_go_together(cli: Cli, place: Path) -> None:
+    refused = cli("predict", place / "ahead", place / "new.csv", "--with", place / "lm-back", fails=True)
+    assert "carries no head of a task" in refused.stderr
+
+
+def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place: Path) -> None:
+    assert js("evaluate", place / "own-back", "--data", place / "plain.txt")["nats"] > 0
+    assert "reads texts from their end" in " ".join(cli("generate", place / "own-back", fails=True).stderr.split())
+    assert "reads texts from their end" in " ".join(cli("next", place / "own-back", "the", fails=True).stderr.split())
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        ["phase.*.optimizer.discount=1"],
+        ["phase.*.schedule=constant"],
+        ["phase.*.trains=0"],
+        ["task.reads=last"],
+        ["task.reads=mean", "task.classifier=linear"],
+        ["task.chunk=0", "task.kept=0"],
+    ],
+)
+def test_each_part_can_be_switched_off(cli: Cli, place: Path, tmp_path: Path, off: list[str]) -> None:
+    words = ("transfer", "ulmfit/tiny-classify", "--from", place / "lm-ahead", "--data", place / "topics.csv")
+    cli(*words, "--out", tmp_path / "out", *changes("phase.*.steps=1", *off))
+    assert RunFolder.open(tmp_path / "out").manifest["finished"]

@@ -1,0 +1,38 @@
+"""ULMFiT's claim: with few labels, a language model of plain text is worth many of them (Howard & Ruder 2018, fig. 3).
+
+The language has two topics of thirty words each. Sixty labelled sentences show a part of these; the plain text shows
+which words belong together.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from tests.tiny_topics import labelled, text
+from tests.tiny_transfer import written
+
+from nextword import load, transfer
+from nextword.recipe import load_recipe
+from nextword.training import train
+
+
+def test_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    for seed, (split, n) in enumerate((("train", 1500), ("valid", 50), ("test", 50))):
+        (tmp_path / "plain" / f"{split}.txt").write_text(text(n, seed))
+    recipe = load_recipe("ulmfit/tiny", ["phase.0.steps=300", "phase.0.optimizer.rate=2e-2"])
+    list(train(recipe.with_data([str(tmp_path / "plain")]), tmp_path / "lm", device="cpu"))
+    fresh = labelled(200, seed=99)
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(3):
+        data = written(tmp_path / f"{seed}.csv", ["text", "label"], labelled(60, seed=seed))
+        for scratch, rights in found.items():
+            out = tmp_path / f"{seed}-{scratch}"
+            options = {"seed": seed, "scratch": scratch, "device": "cpu", "changes": ["phase.*.epochs=4"]}
+            transfer.run("ulmfit/tiny-classify", tmp_path / "lm", str(data), out, **options)
+            said = load(out, device="cpu").predict([one for one, _ in fresh])
+            rights.append(sum(p.label == topic for p, (_, topic) in zip(said, fresh, strict=True)) / len(fresh))
+    pretrained, alone = statistics.median(found[False]), statistics.median(found[True])
+    assert pretrained > 0.85
+    assert pretrained - alone > 0.1, found

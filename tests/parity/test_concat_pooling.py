@@ -1,0 +1,112 @@
+"""Concat pooling and the classifier of blocks, against loops over the tokens of each text and torch's own modules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nextword.batching.examples import Bucketed, joined
+from nextword.contract import Batch, Framed
+from nextword.heads.blocks import Blocks, Norm
+from nextword.heads.pooling import TIMES, pooled
+
+LENGTHS = (5, 1, 7, 3)
+WIDTH = 4
+
+
+def laid(packs: bool) -> tuple[Batch, Tensor, list[Tensor]]:
+    """A batch, vectors for all its places, padding included, and those of each text."""
+    frames = [Framed(np.arange(n), n - 1) for n in LENGTHS]
+    batch = Bucketed().batch(joined(frames, np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
+    generator = torch.Generator().manual_seed(3)
+    h = 5 - 10 * torch.rand(*batch.inputs.ids.shape, WIDTH, generator=generator, dtype=torch.float64)
+    if packs:
+        return batch, h, list(h[0].split(LENGTHS))
+    h[~batch.inputs.padding] = 99.0  # would be the greatest, if it were read
+    return batch, h, [h[i, :n] for i, n in enumerate(LENGTHS)]
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("how", list(TIMES))
+def test_pools_by_a_loop(how: str, packs: bool) -> None:
+    batch, h, each = laid(packs)
+    expected = []
+    for text in each:
+        most, total = text[0].clone(), torch.zeros(WIDTH, dtype=torch.float64)
+        for vector in text:
+            most = torch.maximum(most, vector)
+            total += vector
+        by_hand = {"last": text[-1], "max": most, "mean": total / len(text)}
+        expected.append(by_hand[how] if how in by_hand else torch.cat([text[-1], most, total / len(text)]))
+    torch.testing.assert_close(pooled(how, h, batch.inputs), torch.stack(expected))
+
+
+def test_narrow_numbers_are_pooled_in_wide_ones() -> None:
+    batch, h, _ = laid(False)
+    found = pooled("concat", h.bfloat16(), batch.inputs)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, pooled("concat", h.bfloat16().float(), batch.inputs))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_blocks_are_norm_linear_relu_norm_linear(training: bool) -> None:
+    torch.manual_seed(0)
+    ours = Blocks(12, (5,), 3, (0.0, 0.0))
+    theirs = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 5), nn.ReLU(), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    theirs.load_state_dict(
+        {
+            f"{place}.{name}": t
+            for place, part in zip(
+                (0, 1, 3, 4), (ours.norms[0], ours.linear[0], ours.norms[1], ours.linear[1]), strict=True
+            )
+            for name, t in part.state_dict().items()
+        }
+    )
+    ours.train(training), theirs.train(training)
+    x = torch.randn(6, 12)
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(ours(x.view(2, 3, 12)), theirs(x).view(2, 3, 3))
+
+
+def test_each_block_drops_its_own_share() -> None:
+    """Of the second, whose linear layer is all ones: what is kept is scaled up, so the outputs are counts."""
+    torch.manual_seed(0)
+    blocks = Blocks(2000, (1000,), 1, (0.4, 0.1))
+    with torch.no_grad():
+        blocks.linear[0].weight.zero_(), blocks.linear[0].bias.zero_()
+        blocks.linear[1].weight.fill_(0.9), blocks.linear[1].bias.zero_()
+        blocks.norms[1].weight.zero_(), blocks.norms[1].bias.fill_(1.0)
+    kept = blocks(torch.randn(8, 2000))
+    assert (kept / 1000 - 0.9).abs().max() < 0.05
+    assert kept.std() > 1
+    torch.testing.assert_close(blocks.eval()(torch.randn(8, 2000)), torch.full((8, 1), 900.0), rtol=1e-5, atol=0)
+
+
+def test_what_a_norm_keeps_of_the_batches_it_saw() -> None:
+    """Of the first ten their mean, then a tenth of each more; torch's own keeps a share of where it began."""
+    torch.manual_seed(0)
+    norm, usual = Norm(3).double(), nn.BatchNorm1d(3).double()
+    batches = [0.01 * torch.randn(20, 3, dtype=torch.float64) + 5 for _ in range(12)]
+    for batch in batches:
+        torch.testing.assert_close(norm(batch), usual(batch))
+    for kept, values in (
+        (norm.running_mean, [b.mean(0) for b in batches]),
+        (norm.running_var, [b.var(0) for b in batches]),
+    ):
+        expected = torch.stack(values[:10]).mean(0)
+        for value in values[10:]:
+            expected = 0.9 * expected + 0.1 * value
+        torch.testing.assert_close(kept, expected)
+    assert (usual.running_var > 0.2).all()  # of 0.0001
+    assert int(norm.num_batches_tracked) == 12
+
+
+def test_a_batch_of_one_is_normed_as_in_use() -> None:
+    torch.manual_seed(0)
+    blocks = Blocks(4, (3,), 2, (0.0, 0.0))
+    blocks(torch.randn(16, 4))
+    x = torch.randn(1, 4)
+    trained = blocks(x)
+    torch.testing.assert_close(trained, blocks.eval()(x))

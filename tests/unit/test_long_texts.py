@@ -1,0 +1,199 @@
+"""Texts of any length piece by piece: as if read at once where that is possible, and bounded where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny_transfer import coloured, run_of, written
+from torch import Tensor
+
+from nextword import load, transfer
+from nextword.batching.examples import Bucketed, joined
+from nextword.contract import Batch, Framed, Inputs, NextwordError, Vocabulary
+from nextword.heads import HeadConfig, Headed
+from nextword.heads.pieces import skipped
+from nextword.models import model_class
+
+AWD = {"embedding": 6, "width": 8, "layers": 2}
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "awd-lstm": ("awd-lstm", AWD),
+    "qrnn": ("awd-lstm", {**AWD, "core": "qrnn"}),
+    "lstm": ("lstm", {"width": 6, "layers": 2}),
+    "gru": ("gru", {"width": 6}),
+    "rnn": ("rnn", {"width": 6, "leak": 0.2}),
+    "direct": ("lstm", {"width": 6, "direct": {"size": 100, "order": 2}}),
+}
+
+
+def headed(name: str, chunk: int = 0, kept: int = 0, reads: str = "concat") -> Headed:
+    slug, model = NETWORKS[name]
+    cls = model_class(slug)
+    torch.manual_seed(2)
+    network = cls(cls.Config(**model), Vocabulary(30, 1))
+    head = {"reads": reads, "classifier": "blocks", "chunk": chunk, "kept": kept}
+    return Headed(HeadConfig(cls, network.config, 3, **head), network).double().eval()
+
+
+def texts(*lengths: int, packs: bool) -> Batch:
+    rng = np.random.default_rng(5)
+    frames = [Framed(rng.integers(2, 30, n), n - 1) for n in lengths]
+    found = joined(frames, np.zeros(len(frames), np.int64), packs=packs)
+    return Bucketed().batch(found, np.arange(len(frames)), 0)
+
+
+def learnt(network: Headed, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """What is said, and the gradients of it."""
+    network.zero_grad()
+    said = network(batch)
+    said.square().sum().backward()
+    return said.detach(), {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+
+
+# ------------------------------------------------------------------------------------------------ short texts
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: bool) -> None:
+    """Values and gradients, of rows of uneven length."""
+    lengths = (23, 14, 7, 6, 1)
+    said, gradients = learnt(headed(name), texts(*lengths, packs=False))
+    for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
+        found, others = learnt(headed(name, chunk, kept), texts(*lengths, packs=packs))
+        torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+        assert others.keys() == gradients.keys()
+        for key in gradients:
+            torch.testing.assert_close(others[key], gradients[key], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reads", ["speaker", "last", "mean", "max", "concat"])
+def test_every_way_of_reading_sees_its_own_positions(reads: str) -> None:
+    lengths = (9, 5, 8)
+    said, _ = learnt(headed("lstm", reads=reads), texts(*lengths, packs=False))
+    found, _ = learnt(headed("lstm", 4, 20, reads=reads), texts(*lengths, packs=True))
+    torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ long ones
+
+
+def test_which_pieces_are_kept() -> None:
+    """Those that begin among the last 7 tokens: of 11 by 3, the ones at 6 and 9 (fastai: sl − i <= max_len)."""
+    assert skipped([11, 7, 8, 9, 10, 13, 1], 3, 7).tolist() == [6, 0, 3, 3, 3, 6, 0]
+    assert skipped([11, 100], 3, 0).tolist() == [0, 0]
+    for size in range(1, 200):
+        begins = [i for i in range(0, size, 7) if size - i <= 21]
+        assert skipped([size], 7, 21).tolist() == [begins[0]]
+
+
+def by_hand(network: Headed, ids: Tensor, skip: int) -> Tensor:
+    """One text: its beginning without a gradient, then the rest at once, and the three pools of that."""
+    state = None
+    with torch.no_grad():
+        if skip:
+            state = network.under.encode(Inputs(ids[None, :skip]), None)[1]
+    h = network.under.encode(Inputs(ids[None, skip:]), state)[0][-1][0]
+    return network.out(torch.cat([h[-1], h.max(0).values, h.mean(0)])[None])
+
+
+@pytest.mark.parametrize("name", ["awd-lstm", "lstm", "gru", "direct"])
+def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
+    lengths, chunk, kept = (40, 12, 33, 13, 4), 4, 12
+    network = headed(name, chunk, kept)
+    batch = texts(*lengths, packs=True)
+    said, gradients = learnt(network, batch)
+    network.zero_grad()
+    parts = batch.inputs.ids[0].split(lengths)
+    skips = skipped(lengths, chunk, kept).tolist()
+    assert skips == [28, 0, 24, 4, 0]
+    expected = torch.cat([by_hand(network, ids, skip) for ids, skip in zip(parts, skips, strict=True)])
+    torch.testing.assert_close(said, expected.detach(), rtol=1e-10, atol=1e-12)
+    expected.square().sum().backward()
+    for key, p in network.named_parameters():
+        if p.grad is not None:
+            torch.testing.assert_close(gradients[key], p.grad, rtol=1e-9, atol=1e-12)
+    whole, _ = learnt(headed(name), texts(*lengths, packs=False))
+    assert (whole - said).abs().max() > 1e-4  # a long text is not read as before
+
+
+def test_a_very_long_text_needs_no_more_memory_than_what_is_kept() -> None:
+    """No piece but those kept is in the graph, and no row is padded to the longest one."""
+    network = headed("lstm", 50, 100)
+    sizes: list[tuple[int, ...]] = []
+    graphs: list[bool] = []
+    read = network.under.encode
+
+    def watched(inputs: Inputs, state: Any) -> Any:
+        layers, after = read(inputs, state)
+        sizes.append(tuple(inputs.ids.shape))
+        graphs.append(layers[-1].requires_grad)
+        return layers, after
+
+    network.under.encode = watched
+    batch = texts(20_000, 30, 160, 99, packs=True)
+    assert batch.inputs.ids.numel() == 20_289
+    network(batch)
+    skipping, reading = [(2, 50)] * 2 + [(1, 50)] * 396, [(4, 50)] * 2  # of the one of 160 a hundred are skipped
+    assert sizes == skipping + reading
+    assert graphs == [False] * len(skipping) + [True] * len(reading)
+
+
+# ------------------------------------------------------------------------------------------------ through a run
+
+PIECES = ["task.chunk=5", "task.kept=10", "phase.0.batches.length=0", "task.reads=concat", "task.classifier=blocks"]
+
+
+def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
+    """What is at the end of a long text decides; nothing is cut, so nothing is said to be."""
+    rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(coloured(300))]
+    data = written(tmp_path / "long.csv", ["text", "label"], rows)
+    run_of(tmp_path / "run", "lstm")
+    changes = [*PIECES, "phase.0.optimizer.rate=1e-2", "phase.0.epochs=6", "phase.0.batches.rows=16"]
+    plans: list[Any] = []
+    found = transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, told=plans.append, device="cpu"
+    )
+    assert found.mean > 0.85
+    assert not any("cut" in note for note in plans[0].notes)
+    model: Any = load(tmp_path / "out", device="cpu")
+    asked = [f"{'the king saw ' * 2_000} a red house", "a blue river", f"{'far and old ' * 90} blue king"]
+    assert [one.label for one in model.predict(asked)] == ["red", "blue", "blue"]
+    together, alone = model.predict(asked), [model.predict([text])[0] for text in asked]
+    for a, b in zip(together, alone, strict=True):
+        assert a.probabilities == pytest.approx(b.probabilities, abs=1e-5)
+
+
+def test_other_networks_are_cut_as_ever(tmp_path: Path) -> None:
+    data = written(tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in coloured(60)])
+    run_of(tmp_path / "run", "bert")
+    plans: list[Any] = []
+    changes = [*PIECES, "phase.0.steps=2"]
+    transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, told=plans.append, device="cpu"
+    )
+    assert any("longer than 32 tokens and are cut" in note for note in plans[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.kept=3", "as long as one at least"),
+        ("task.chunk=0", "as long as one at least"),
+        ("task.chunk=-1", "whole number of tokens"),
+        ("task.inner=[0]", "widths between linear layers"),
+        ("task.inner=50", "inner = 50 must be a list"),
+        ("task.drops=[0.4]", "each of the 2 linear layers"),
+        ("phase.0.objective.language=0.5", "for texts that are read at once"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, change: str, said: str) -> None:
+    data = written(tmp_path / "few.csv", ["text", "label"], coloured(60))
+    run_of(tmp_path / "run", "lstm")
+    with pytest.raises(NextwordError, match=said):
+        transfer.run(
+            "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=[*PIECES, change], device="cpu"
+        )

@@ -1,0 +1,175 @@
+"""A language model that goes on with another text's words: rows that are known are kept, and new ones are the mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nextword.contract import NextwordError
+from nextword.models.causal import FILE
+from nextword.recipe import from_tables
+from nextword.tokens import load_tokenizer
+from nextword.tokens.lexicon import Lexicon
+from nextword.tokens.words import Words
+from nextword.training import train
+from nextword.training.words import NEW, moved, rows_of
+
+FIRST = "the king saw the old house and the queen went to the river\n" * 40
+SECOND = "The film saw an actor and the old queen in the house of horror\n" * 40
+SHAPE = {"embedding": 8, "width": 12, "layers": 2}
+ROWS = {"kind": "rows", "rows": 2, "length": 5}
+STILL = {"kind": "sgd", "rate": 1e-30}
+
+
+def learnt(folder: Path, name: str, text: str, model: dict[str, Any], tokenizer: dict[str, Any], **phase: Any) -> Path:
+    rest = {
+        "data": written(folder / f"{name}-text", text),
+        "batches": {"kind": "rows", "rows": 2, "length": 5},
+        "steps": 3,
+    }
+    tables = {
+        "paper": {"slug": phase.pop("slug", "awd-lstm")},
+        "tokenizer": tokenizer,
+        "model": model,
+        "phase": [{**rest, "keep": "last", **phase}],
+    }
+    events = list(train(from_tables(tables, name), folder / name, device="cpu"))
+    assert events
+    return folder / name
+
+
+def written(folder: Path, text: str) -> str:
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(text)
+    return str(folder)
+
+
+def tensors(run: Path) -> dict[str, Tensor]:
+    return load_file(str(run / FILE))
+
+
+# ------------------------------------------------------------------------------------------------ which row is whose
+
+
+def test_rows_by_the_spelling_of_words() -> None:
+    theirs, ours = Words(["the", "film", "king"]), Words(["actor", "the", "king", "of"])
+    assert rows_of(theirs, ours).tolist() == [0, 1, NEW, 2, 4, NEW]
+
+
+def test_case_is_looked_past_where_they_did_so() -> None:
+    ours = Words(["The", "the", "King"])
+    assert rows_of(Words(["the", "king"], lower=True), ours).tolist() == [0, 1, 2, 2, 3]
+    assert rows_of(Words(["the", "king"]), ours).tolist() == [0, 1, NEW, 2, NEW]
+    assert rows_of(Lexicon(["the", "king"]), ours).tolist() == [0, 1, 2, 2, 3]
+
+
+def test_new_rows_are_the_mean_of_all_of_theirs() -> None:
+    table = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
+    found = moved(table, np.array([2, NEW, 0, 2]))
+    assert found.tolist() == [[8, 0], [4, 2], [1, 2], [8, 0]]
+    assert moved(table[:, 0], np.array([NEW, 1])).tolist() == [4, 3]
+
+
+# ------------------------------------------------------------------------------------------------ through runs
+
+
+@pytest.mark.parametrize(
+    ("slug", "model"),
+    [
+        ("awd-lstm", SHAPE),
+        ("awd-lstm", {**SHAPE, "tied": False}),
+        ("awd-lstm", {**SHAPE, "readout": {"kind": "sampled", "samples": 4}}),
+        ("lstm", {"width": 8}),
+        ("gpt2", {"width": 8, "layers": 1, "heads": 2, "window": 8}),
+    ],
+)
+def test_a_run_goes_on_with_other_words(tmp_path: Path, slug: str, model: dict[str, Any]) -> None:
+    spec = {"kind": "words"}
+    batches = {"kind": "blocks", "rows": 2, "length": 8} if slug == "gpt2" else ROWS
+    options = {"slug": slug, "batches": batches}
+    first = learnt(tmp_path, "first", FIRST, model, spec, optimizer={"kind": "adam", "rate": 0.01}, **options)
+    second = learnt(tmp_path, "second", SECOND, model, spec, init=str(first), optimizer=STILL, **options)
+    before, after = tensors(first), tensors(second)
+    theirs, ours = (load_tokenizer(run / "tokenizer.json") for run in (first, second))
+    tables = {name for name in before if "proposal" not in name and len(before[name]) == len(theirs)}
+    assert tables >= {"embedding.weight"}
+    assert ("readout.weight" in tables) == (slug == "lstm" or model.get("tied") is False)
+    for name in before:
+        if name in tables:
+            for i, word in enumerate(("<unk>", "<eos>", *ours.words)):
+                known = word in theirs.words or word.startswith("<")
+                at = theirs.special[word] if word.startswith("<") else theirs.words.index(word) + 2 if known else None
+                row = before[name][at] if known else before[name].mean(0)
+                torch.testing.assert_close(after[name][i], row, rtol=1e-5, atol=1e-6)
+        elif "proposal" not in name:
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-20)
+    assert {"the", "saw"} < set(theirs.words) & set(ours.words)
+    assert "film" in ours.words
+
+
+def test_how_many_are_new_is_said_and_logged(tmp_path: Path) -> None:
+    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    tables = {
+        "paper": {"slug": "awd-lstm"},
+        "tokenizer": {"kind": "lexicon", "size": 50},
+        "model": SHAPE,
+        "phase": [{"data": written(tmp_path / "text", SECOND), "init": str(first), "steps": 2}],
+    }
+    events = list(train(from_tables(tables, "second"), tmp_path / "second", device="cpu"))
+    (note,) = events[0].values["notes"]
+    words = set(SECOND.lower().split())
+    new = len(words - set(FIRST.split()))
+    assert f"{new} of {len(words) + 2} words are new to it" in note
+    assert "words are new to it" in (tmp_path / "second" / "log.jsonl").read_text()
+
+
+def test_it_can_be_resumed(tmp_path: Path) -> None:
+    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    options = {"init": str(first), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 6}
+    whole = tensors(learnt(tmp_path, "whole", SECOND, SHAPE, {"kind": "words"}, **options))
+    asked = iter([False, False, True])
+    tables = {
+        "paper": {"slug": "awd-lstm"},
+        "tokenizer": {"kind": "words"},
+        "model": SHAPE,
+        "phase": [
+            {
+                "data": str(tmp_path / "whole-text"),
+                "batches": ROWS,
+                "keep": "last",
+                **options,
+            }
+        ],
+    }
+    list(train(from_tables(tables, "cut"), tmp_path / "cut", device="cpu", stop=lambda: next(asked)))
+    list(train(None, tmp_path / "cut", resume=True, device="cpu"))
+    cut = tensors(tmp_path / "cut")
+    assert all(torch.equal(cut[name], whole[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"width": 8, "readout": {"kind": "classes"}}, "and Classes"),
+        ({"width": 8, "readout": {"kind": "adaptive", "cutoffs": [6]}}, "and Adaptive"),
+        ({"width": 8, "characters": {"filters": [[1, 4]], "characters": 4}}, "Train with the run's own tokenizer"),
+    ],
+)
+def test_where_words_have_no_row_of_their_own_it_is_refused(tmp_path: Path, model: dict[str, Any], said: str) -> None:
+    first = learnt(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
+    with pytest.raises(NextwordError, match=said):
+        learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init=str(first))
+    assert not (tmp_path / "second").exists()
+
+
+def test_other_widths_are_named(tmp_path: Path) -> None:
+    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    with pytest.raises(NextwordError, match="do not fit the recipe's network"):
+        learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init=str(first))
