@@ -12,6 +12,7 @@ from nextword.cli.tasks import data_here
 
 TASKS = "tasks"
 LEARNT, ASKED = "transfer", "evaluate"
+WORDS = ("kind", "metric", "dev split", "by", "")  # columns
 
 
 def list_known(json: bool) -> None:
@@ -28,7 +29,7 @@ def list_known(json: bool) -> None:
         ]
         for row in rows
     ]
-    table(("task", "kind", "metric", "dev split", "by", "here", ""), cells)
+    table(("task", *WORDS[:-1], "here", WORDS[-1]), cells, words=WORDS)
     console.print(
         "[dim]by transfer: nextword transfer RECIPE --from RUN --data TASK · by evaluate: nextword evaluate RUN --task "
         "TASK · GLUE's five with labels at hand: --data glue[/]"

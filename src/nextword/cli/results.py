@@ -124,7 +124,10 @@ def _conventions(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [[name, f"{row['tokens']:,}", number(row["perplexity"], 2)] for name, row in zip(names, rows, strict=True)]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, words: Sequence[str] = ()
+) -> None:
+    """Columns of numbers stand at the right; the first, and those of `words`, at the left."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -132,7 +135,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for i, column in enumerate(columns):
         # the first column is what one copies from: a name
-        shown.add_column(column, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i == 0)
+        shown.add_column(
+            column, justify="left" if i == 0 or column in words else "right", overflow="fold", no_wrap=i == 0
+        )
     for row in rows:
         shown.add_row(*row)
     if console.is_terminal:

@@ -25,6 +25,7 @@ FILE = "report.html"
 LARGE = 30  # classes whose whole matrix is drawn
 MOST = 20  # of more classes, those that are mistaken most
 LEVELS = 5  # of colour: f1 … f5 and g1 … g5 in page.css
+COMMON = 8  # mistakes of a class for another
 CASES = 12
 WEIGHED = """<p>The colour of a word says how much it speaks for what was said, or against it: integrated gradients
 over the embeddings of its tokens, in 16 steps or 64 from a text of blanks to the text itself. They add up to how far
@@ -147,7 +148,7 @@ class _Page:
             if counts:
                 out.append(self._matrix(labels, counts))
             if task.get("worst") and (len(labels) > 2 or not counts):
-                out.append(_worst(task["worst"]))
+                out.append(_worst(task["worst"][:COMMON]))
         return "".join(out)
 
     def _matrix(self, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
@@ -172,7 +173,8 @@ class _Page:
             f"<p>It is off by {e['mean_absolute_error']:.3g} on average (the root of the mean square is "
             f"{e['root_mean_square_error']:.3g}).</p>"
         )
-        return off + charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
+        drawn = charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
+        return f'{off}<div class="alone">{drawn}</div>'
 
     def calibration(self) -> str:
         found = self.errors.get("calibration")
@@ -182,7 +184,8 @@ class _Page:
         error = 100 * found["error"]
         return (
             f"<p>Expected calibration error: <strong>{error:.1f}\u00a0%</strong>, the mean distance between how sure "
-            f"it was and how often it was right.</p>{drawn}{CALIBRATED}"
+            f"it was and how often it was right.</p>"
+            f'<div class="alone">{drawn}</div>{CALIBRATED}'
         )
 
     # ------------------------------------------------------------------------------------------------ examples
