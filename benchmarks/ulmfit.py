@@ -1,0 +1,127 @@
+"""ULMFiT from Wikipedia to a classifier of film reviews, one direction at a time, and the average of both.
+
+    python benchmarks/ulmfit.py --out runs/ulmfit                          # forward: three stages, and the test set
+    python benchmarks/ulmfit.py --out runs/ulmfit --direction backward     # later, or on another machine
+    python benchmarks/ulmfit.py --out runs/ulmfit --join                   # errors of each, and of their average
+    python benchmarks/ulmfit.py --out runs/few --labels 0.004 --scratch    # a hundred labels, beside no pretraining
+    python benchmarks/ulmfit.py --out /tmp/ulmfit --rehearse               # tiny, to see that it runs
+
+    OUT/texts.jsonl                  the texts of all splits, without labels: what the second stage reads
+    OUT/forward/{wiki,lm,task}       runs; what is finished there is taken as it is
+    OUT/forward.npz                  probabilities of the test examples, and their labels: all that --join needs
+
+Errors are told of the whole test set, and without those of its texts that stand in train too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nextword
+from nextword.transfer import open_data, result_of
+from nextword.transfer.run import unseen
+
+RECIPES = {
+    False: ("ulmfit/pretrain", "ulmfit/lm", "ulmfit/classify"),
+    True: ("ulmfit/tiny", "ulmfit/tiny-lm", "ulmfit/tiny-classify"),
+}
+SIDES = ("forward", "backward")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", default="IMDb", help="a task of labelled texts")
+    parser.add_argument("--direction", default="forward", choices=SIDES)
+    parser.add_argument("--minutes", type=float, default=0, help="of the first stage; default: the recipe's")
+    parser.add_argument("--set-lm", action="append", default=[], help="of the second stage's recipe, as A.B=C")
+    parser.add_argument("--set-task", action="append", default=[], help="of the third's")
+    parser.add_argument("--labels", type=float, default=1.0, help="share of the labels")
+    parser.add_argument("--scratch", action="store_true", help="the third stage without the first two, besides")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--join", action="store_true")
+    parser.add_argument("--rehearse", action="store_true")
+    asked = parser.parse_args()
+    if asked.join:
+        joined(asked.out)
+        return
+    if asked.rehearse:
+        asked.data = "TREC-6" if asked.data == "IMDb" else asked.data
+    place, (first, second, third) = asked.out / asked.direction, RECIPES[asked.rehearse]
+    texts = all_texts(asked.out, asked.data)
+    turned = ["--set", "model.backward=true"] if asked.direction == "backward" else []
+    minutes = ["--set", f"phase.0.minutes={asked.minutes}"] if asked.minutes else []
+    stage(place / "wiki", ["train", first, *minutes, *turned])
+    own = [part for one in asked.set_lm for part in ("--set", one)]
+    begins = ["--set", f"phase.0.init={place / 'wiki'}"]
+    stage(place / "lm", ["train", second, "--data", str(texts), *begins, *turned, *own])
+    task = ["transfer", third, "--from", str(place / "lm"), "--data", asked.data, "--seed", str(asked.seed)]
+    task += ["--labels", str(asked.labels)] if asked.labels != 1 else []
+    task += [part for one in asked.set_task for part in ("--set", one)]
+    stage(place / "task", task)
+    kept(asked.out / f"{asked.direction}.npz", place / "task", asked.data)
+    if asked.scratch:
+        stage(place / "scratch", [*task, "--scratch"])
+        kept(asked.out / f"{asked.direction}-scratch.npz", place / "scratch", asked.data)
+    joined(asked.out)
+
+
+def stage(out: Path, command: list[str]) -> None:
+    """One run, unless it is finished; what was begun is gone on with."""
+    if (out / "manifest.json").is_file() and json.loads((out / "manifest.json").read_text()).get("finished"):
+        print(f"{out} is there", flush=True)
+        return
+    began = time.perf_counter()
+    again = ["--resume"] if (out / "state" / "current").is_file() else []
+    given = [command[0], *again] if again else command
+    subprocess.run([sys.executable, "-m", "nextword", *given, "--out", str(out), "--quiet"], check=True)
+    print(f"{out}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def all_texts(out: Path, name: str) -> Path:
+    """The texts of all splits in a file, without their labels."""
+    path = out / "texts.jsonl"
+    if not path.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        splits = open_data(name).splits.values()
+        lines = (json.dumps({"text": text}, ensure_ascii=False) for rows in splits for text in rows.texts)
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def kept(path: Path, run: Path, name: str) -> None:
+    """Probabilities of the test examples."""
+    data = open_data(name)
+    rows = data.splits["test"]
+    model: Any = nextword.load(run)
+    p = model.settings.decoded(model.said(rows.texts, rows.seconds))
+    new = np.zeros(len(rows), bool)
+    new[unseen(data.splits, "test")] = True
+    np.savez_compressed(path, p=p.astype(np.float32), gold=model.settings.encoded(rows.labels), new=new)
+    result = result_of(run) or {}
+    print(f"{run}: { ({key: result.get(key) for key in ('dev', 'test', 'test_unseen', 'seconds')}) }", flush=True)
+
+
+def joined(out: Path) -> None:
+    """The errors of what is there, and of the average of both directions."""
+    found = {path.stem: dict(np.load(path)) for path in sorted(out.glob("*.npz"))}
+    both = [found[side] for side in SIDES if side in found]
+    if len(both) == len(SIDES):
+        mean = sum(one["p"] for one in both) / len(both)
+        found["both, averaged"] = {**both[0], "p": mean}
+    print("\n| | test error, % | without texts that are in train |\n| --- | ---: | ---: |")
+    for name, one in found.items():
+        wrong = one["p"].argmax(1) != one["gold"]
+        print(f"| {name} | {100 * wrong.mean():.2f} | {100 * wrong[one['new']].mean():.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
