@@ -32,6 +32,9 @@ def embed(
         Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy; of words FILE.safetensors.")
     ] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
+    groups: Annotated[
+        int, typer.Option("--groups", help="Put like lines into so many groups, and show those.", min=0)
+    ] = 0,
     nearest: Annotated[str, typer.Option("--nearest", help="Show the words nearest to this word instead.")] = "",
     analogy: Annotated[str, typer.Option("--analogy", help="The words nearest to a sum: king - man + woman.")] = "",
     k: Annotated[int, typer.Option("-k", help="How many lines or words to show.", min=1)] = 10,
@@ -47,6 +50,7 @@ def embed(
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
+      nextword embed runs/bert-tiny lines.txt --groups 8 -k 3
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
       nextword embed runs/elmo-wiki lines.txt --words --layer all --out vectors.safetensors
       nextword embed runs/word2vec-tiny --nearest function -k 5
@@ -77,14 +81,18 @@ def embed(
         raise NextwordError("--layer all puts the layers of each word side by side: it goes with --words.")
     if words and pool:
         raise NextwordError("--pool makes one vector of a line, and --words gives one for each word. Leave one out.")
-    if words and query:
-        raise NextwordError("--query compares lines, and --words gives vectors of words. Leave one of them out.")
+    if words and (query or groups):
+        raise NextwordError(
+            "--query and --groups compare lines, and --words gives vectors of words. Leave one of them out."
+        )
+    if query and groups:
+        raise NextwordError("--query asks for lines near a text, --groups for lines near each other. Leave one out.")
     target = out or file.with_suffix(".safetensors" if words else ".npy")
     if words and target.suffix != ".safetensors":
         raise NextwordError(f"--out {target}: with --words each line has a tensor of its own, in a .safetensors file.")
-    if not query and target.suffix not in (".npy", ".safetensors"):
+    if not query and not groups and target.suffix not in (".npy", ".safetensors"):
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
-    if not query and not target.parent.is_dir():
+    if not query and not groups and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
     lm = load(run, device, precision)
     pool = pool or "mean"
@@ -104,6 +112,9 @@ def embed(
         for similarity, i in found:
             console.print(f"{similarity:6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
         return
+    if groups:
+        _show_groups(vectors, lines, numbers, groups, k, json)
+        return
     if target.suffix == ".npy":
         np.save(target, vectors.numpy())
     else:
@@ -117,6 +128,23 @@ def embed(
         blank = numbers[-1] - len(lines)
         left = f"; {blank:,} blank {'line has' if blank == 1 else 'lines have'} none" if blank else ""
         console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}{left}")
+
+
+def _show_groups(vectors: Any, lines: Sequence[str], numbers: Sequence[int], groups: int, k: int, json: bool) -> None:
+    """Each group with its lines, those nearest to its centre first; k of them, or as JSON all."""
+    from nextword.metrics.groups import grouped
+
+    belongs, cosines = grouped(vectors, groups)
+    for group in range(groups):
+        inside = (belongs == group).nonzero().flatten()
+        order = inside[cosines[inside].argsort(descending=True)].tolist()
+        if json:
+            rows = [{"line": numbers[i], "similarity": cosines[i].item(), "text": lines[i]} for i in order]
+            emit_json({"group": group, "lines": rows})
+            continue
+        console.print(f"[bold]group {group}[/] · {len(order):,} {'line' if len(order) == 1 else 'lines'}")
+        for i in order[:k]:
+            console.print(f"{cosines[i].item():6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
 
 
 def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: bool) -> None:
