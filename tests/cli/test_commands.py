@@ -203,8 +203,7 @@ def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     assert sentences(5)[3] in cli("embed", run, file, "--query", sentences(5)[3]).stdout.replace("\n", " ")
     told = cli("embed", run, file, "--groups", 2, "-k", 1).stdout
     assert told.count("group") == 2
-    lines = [json.loads(line)["lines"] for line in cli("embed", run, file, "--groups", 2, "--json").stdout.splitlines()]
-    assert sum(map(len, lines)) == 5
+    assert sum(map(len, js("embed", run, file, "--groups", 2)["groups"])) == 5
 
 
 def test_papers(js: Js, cli: Cli) -> None:

@@ -135,13 +135,15 @@ def _show_groups(vectors: Any, lines: Sequence[str], numbers: Sequence[int], gro
     from nextword.metrics.groups import grouped
 
     belongs, cosines = grouped(vectors, groups)
+    orders = []
     for group in range(groups):
         inside = (belongs == group).nonzero().flatten()
-        order = inside[cosines[inside].argsort(descending=True)].tolist()
-        if json:
-            rows = [{"line": numbers[i], "similarity": cosines[i].item(), "text": lines[i]} for i in order]
-            emit_json({"group": group, "lines": rows})
-            continue
+        orders.append(inside[cosines[inside].argsort(descending=True)].tolist())
+    if json:
+        row = lambda i: {"line": numbers[i], "similarity": cosines[i].item(), "text": lines[i]}  # noqa: E731
+        emit_json({"groups": [[row(i) for i in order] for order in orders]})
+        return
+    for group, order in enumerate(orders):
         console.print(f"[bold]group {group}[/] · {len(order):,} {'line' if len(order) == 1 else 'lines'}")
         for i in order[:k]:
             console.print(f"{cosines[i].item():6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
