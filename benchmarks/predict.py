@@ -1,0 +1,130 @@
+"""Classifying texts with an AWD-LSTM on a CPU, beside fastai's `get_preds`, in one run: texts a second.
+
+    python benchmarks/predict.py [--fastai FOLDER] [--texts 256] [--rounds 5] [--threads 2]
+    python benchmarks/predict.py --rehearse --fastai FOLDER              # tiny, to see that it runs
+
+Both have ULMFiT's classifier of the same shape (400-wide embeddings of 60,000 words, 3 layers of 1152, the last, the
+greatest and the mean vector, a layer of 50, two classes; texts in pieces of 72 tokens, of which the last 1,440 count),
+random weights in fp32, and the same texts as ids, as long as film reviews are; how they became ids is not timed. fastai
+sorts them by length and pads (SortedDL, pad_input_chunk, batches of 64), as its learners do. The contenders take turns,
+and the median of the rounds' ratios counts. Where fastai is not installed, give a folder that holds it (pip install
+--target FOLDER --no-deps fastai …).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from nextword.batching.examples import Examples
+from nextword.contract import Vocabulary
+from nextword.heads import Headed
+from nextword.heads.settings import Settings
+from nextword.models import model_class
+from nextword.predicting import Classifier
+
+SHARES = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1)
+LENGTHS = (
+    12,
+    88,
+    115,
+    141,
+    158,
+    177,
+    206,
+    249,
+    305,
+    391,
+    550,
+    712,
+    927,
+    1070,
+    2700,
+)  # tokens of so many of the reviews
+CHUNK, KEPT, ROWS = 72, 20 * 72, 64
+
+
+def texts(number: int, words: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(0)
+    sizes = np.interp(draw.random(number), SHARES, LENGTHS).round().astype(int)
+    return [draw.integers(2, words, size) for size in sizes]
+
+
+def ours(given: list[np.ndarray], words: int, embedding: int, width: int) -> Callable[[], Any]:
+    cls = model_class("awd-lstm")
+    config = cls.Config(embedding=embedding, width=width, layers=3)
+    settings = Settings(
+        reads="concat", classifier="blocks", drops=(0.4, 0.1), chunk=CHUNK, kept=KEPT, kind="classify",
+        frame="classify", labels=("against", "for"), metrics=("accuracy",),
+    )  # fmt: skip
+    network = Headed(settings.head(cls, config), cls(config, Vocabulary(words, 0))).eval()
+    model = Classifier(network, None, settings, 0, "")  # type: ignore[arg-type]
+    sizes = np.array([len(one) for one in given])
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    found = Examples(np.concatenate(given), starts, sizes - 1, np.zeros(len(given), np.int64), packs=True)
+    return lambda: model.said_of(found)
+
+
+def theirs(given: list[np.ndarray], words: int, embedding: int, width: int) -> Callable[[], Any]:
+    from fastai.callback.rnn import rnn_cbs  # type: ignore[import-not-found]
+    from fastai.data.core import DataLoaders  # type: ignore[import-not-found]
+    from fastai.learner import Learner  # type: ignore[import-not-found]
+    from fastai.losses import CrossEntropyLossFlat  # type: ignore[import-not-found]
+    from fastai.text.data import SortedDL, pad_input_chunk  # type: ignore[import-not-found]
+    from fastai.text.models.awdlstm import AWD_LSTM, awd_lstm_clas_config  # type: ignore[import-not-found]
+    from fastai.text.models.core import get_text_classifier  # type: ignore[import-not-found]
+
+    config = {**awd_lstm_clas_config, "emb_sz": embedding, "n_hid": width}
+    model = get_text_classifier(AWD_LSTM, words, 2, seq_len=CHUNK, config=config, max_len=KEPT)
+    rows = [(torch.from_numpy(one), torch.tensor(0)) for one in given]
+    loader = SortedDL(rows, bs=ROWS, before_batch=lambda some: pad_input_chunk(some, seq_len=CHUNK), num_workers=0)
+    learner = Learner(DataLoaders(loader, loader), model, loss_func=CrossEntropyLossFlat(), cbs=rnn_cbs())
+
+    return lambda: learner.get_preds(dl=loader)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fastai", default="", help="a folder that holds it")
+    parser.add_argument("--texts", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
+    parser.add_argument("--rehearse", action="store_true")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if asked.fastai:
+        sys.path.append(asked.fastai)
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    torch.manual_seed(0)
+    sizes = (500, 16, 24) if asked.rehearse else (60_000, 400, 1152)
+    given = texts(16 if asked.rehearse else asked.texts, sizes[0])
+    contenders = {"fastai `get_preds`": theirs(given, *sizes), "nextword": ours(given, *sizes)}
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for i in range(asked.rounds + 1):
+        for name, work in contenders.items():
+            began = time.perf_counter()
+            work()
+            if i:  # the first is for warming up
+                took[name].append(time.perf_counter() - began)
+    total = sum(len(one) for one in given)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"\n| classifying {len(given)} texts, {total:,} tokens | texts/s | tokens/s | ratio |")
+    print("| --- | ---: | ---: | ---: |")
+    for name, each in took.items():
+        middle = statistics.median(each)
+        ratios = sorted(a / b for a, b in zip(took["fastai `get_preds`"], each, strict=True))
+        shown = "" if name != "nextword" else f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+        print(f"| {name} | {len(given) / middle:.1f} | {total / middle:,.0f} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
