@@ -17,6 +17,7 @@ from nextword.contract import NextwordError
 from nextword.models.causal import FILE
 from nextword.training.averaging import AveragedSGD
 from nextword.training.events import VALID
+from nextword.training.graphs import recorded_step
 from nextword.training.loop import Descent, descend
 
 SIZE = 12
@@ -127,7 +128,7 @@ def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> No
                 batch = next(batches)
                 descent._set_rate(batch.scale)
                 descent.optimizer.prepare()  # type: ignore[attr-defined]
-                state = tuple(tuple(m.detach() for m in layer) for layer in descent._recorded(batch, state))
+                state = tuple(tuple(m.detach() for m in layer) for layer in recorded_step(descent, batch, state))
                 descent.step += 1
             else:
                 descent.advance(batches)

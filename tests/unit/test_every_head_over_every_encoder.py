@@ -36,6 +36,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "nplm": {"context": 3, "embedding": 8, "width": 8, "direct": True},
     **{slug: {"width": 8, "layers": 1} for slug in ("rnn", "gru", "lstm")},
     "awd-lstm": {"embedding": 8, "width": 8, "layers": 2},
+    "ulmfit": {"embedding": 8, "width": 8, "layers": 2},
     "elmo": {"width": 8, "cells": 8, "characters": {"filters": [[1, 4], [2, 4]], "characters": 4}, "dropout": 0.0},
     **{slug: ATTENDS for slug in ("gpt1", "gpt2", "gpt3", "bert", "roberta", "glm")},
     "albert": {**ATTENDS, "embedding": 8},

@@ -122,7 +122,8 @@ def tensors_of(batch: Batch) -> Mapping[str, Tensor]:
 
 def shape_of(batch: Batch) -> Hashable:
     """Batches that have the same are alike but for the values in their tensors."""
-    rest = (batch.inputs.longest, batch.inputs.sizes, batch.scale, batch.part, batch.predicted)
+    sizes = batch.inputs.sizes if batch.inputs.starts is None else None  # of texts end to end `starts` says them
+    rest = (batch.inputs.longest, sizes, batch.scale, batch.part, batch.predicted)
     return rest, tuple((name, t.shape, t.dtype) for name, t in tensors_of(batch).items())
 
 
@@ -140,7 +141,7 @@ def graphs_of(descent: Any) -> Graphs | None:
         )
     if descent.device.type != "cuda":
         return None
-    return Graphs(descent.device, lambda batch, state: _step(descent, batch, state), descent.network.initial)
+    return Graphs(descent.device, lambda batch, state: recorded_step(descent, batch, state), descent.network.initial)
 
 
 def passes_of(descent: Any) -> Passes | None:
@@ -153,7 +154,7 @@ def passes_of(descent: Any) -> Passes | None:
     return Passes(descent.device, lambda batch: _both_ways(descent, batch))
 
 
-def _step(descent: Any, batch: Batch, state: State) -> State:
+def recorded_step(descent: Any, batch: Batch, state: State) -> State:
     """Forward and backward; where it can be recorded, clipping and the optimizer's step."""
     with arithmetic(descent.phase.precision, descent.device):
         loss = descent.objective.loss(descent.network, batch, state)

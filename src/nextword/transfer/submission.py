@@ -77,7 +77,7 @@ def _shown(task: Task, one: Any) -> str:
 
 
 def _given(rows: Rows) -> list[Any]:
-    return list(rows.texts) if rows.seconds is None else rows.examples
+    return list(rows.texts) if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
 
 
 def _tasks(run: Path) -> list[Task]:
