@@ -29,6 +29,8 @@ from nextword.training.scale import narrowed, placed
 
 Example = str | tuple[str, str] | Sequence[str]
 
+ROWS = 64  # texts at once, where each is read piece by piece
+
 
 @dataclass(frozen=True)
 class Explained:
@@ -130,7 +132,7 @@ class Classifier(Embedding):
         """The same of framed examples."""
         parts: dict[int, np.ndarray] = {}
         layout, done = Candidates(), 0
-        for chosen in _together(found):
+        for chosen in _together(found, getattr(self.headed, "carries", False)):
             batch = placed(layout.batch(found, chosen, 0), self.device)
             parts |= dict(zip(chosen.tolist(), self.headed(batch).double().cpu().numpy(), strict=True))
             done += len(chosen)
@@ -305,10 +307,10 @@ class Averaged:
         return said
 
 
-def _together(found: Examples) -> Iterator[np.ndarray]:
-    """Examples, the longest first, as many as TOGETHER tokens hold."""
+def _together(found: Examples, pieces: bool) -> Iterator[np.ndarray]:
+    """Examples, the longest first, as many as TOGETHER tokens hold; ROWS where they are read piece by piece."""
     order, lengths = Bucketed().in_order(found), found.lengths
     while len(order):
-        rows = max(1, TOGETHER // int(lengths[order[0]]))
+        rows = ROWS if pieces else max(1, TOGETHER // int(lengths[order[0]]))
         yield order[:rows]
         order = order[rows:]

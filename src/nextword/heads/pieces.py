@@ -55,7 +55,13 @@ def in_pieces(read: Read, initial: State, batch: Batch, chunk: int, kept: int) -
     rows = ids[torch.from_numpy(places).to(device)]
     found = []
     for at in range(0, rows.shape[1], chunk):
-        h, state = read(_whole(inputs, rows[:, at : at + chunk]), state)
+        those = np.flatnonzero(rest > at)  # a text that has ended is read no further
+        if len(those) == len(rows):
+            h, state = read(_whole(inputs, rows[:, at : at + chunk]), state)
+        else:
+            going = torch.from_numpy(those).to(device)
+            some, after = read(_whole(inputs, rows[going, at : at + chunk]), nest.take(state, going))
+            h, state = some.new_zeros(len(rows), *some.shape[1:]).index_copy(0, going, some), _put(state, going, after)
         found.append(h)
     assert batch.at is not None
     moved = torch.from_numpy(np.arange(len(sizes)) * there.shape[1] - begins - skips).to(device)
