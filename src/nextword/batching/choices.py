@@ -8,12 +8,12 @@ It rained. [SEP] …               ┘
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from nextword.batching.examples import Bucketed, Examples, frames_of, gathered
+from nextword.batching.examples import Bucketed, Examples
 from nextword.contract import Batch
 
 
@@ -35,17 +35,7 @@ class Choices(Examples):
         return self.take(np.arange(max(1, int(np.searchsorted(ends, tokens, side="right")))))
 
     def take(self, chosen: np.ndarray) -> Choices:
-        frames = frames_of(self, chosen)
-        taken, starts = gathered(self.starts, frames)
-        return replace(
-            self,
-            ids=self.ids[taken],
-            starts=starts,
-            speaks=self.speaks[frames],
-            labels=self.labels[chosen],
-            counts=self.counts[chosen],
-            segments=None if self.segments is None else self.segments[taken],
-        )
+        return cast(Choices, replace(super().take(chosen), counts=self.counts[chosen]))  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Examples:
 
     def take(self, chosen: np.ndarray) -> Examples:
         """These examples, in this order."""
-        frames = (chosen[:, None] * self.each + np.arange(self.each)).reshape(-1)
+        frames = frames_of(self, chosen)
         taken, starts = gathered(self.starts, frames)
         return replace(
             self,
