@@ -14,9 +14,10 @@ and seeds and shares can be added. What all taggers read is made ready before th
     OUT/labels.json                                         the table below, and the learnt mixes of layers
 
 A small share has short epochs, so its training is counted in steps; both sides have as many batches with tags.
-Weights are those of the best validation on the whole dev split, which is more labels than the smallest share has. Seeds
-are paired: both sides learn from the same sentences, and the interval of the difference (95 %, Student's t) is over
-pairs. It says how sure the difference is for this ELMo, or this text, and these test sets, not for others.
+For ELMo weights are those of the best validation on the whole dev split, which is more labels than the smallest share
+has; for CVT dev is learnt from too, and the last weights are kept. Seeds are paired: both sides learn from the same
+sentences, and the interval of the difference (95 %, Student's t) is over pairs. It says how sure the difference is for
+this ELMo, or this text, and these test sets, not for others.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Study:
     tiny: str  # the recipe of a rehearsal
     steps: Mapping[float, int]  # batches with tags, of shares up to here; larger ones have the recipe's own number
     without: tuple[str, ...] = ()  # what the side that goes without changes of the recipe
+    both: tuple[str, ...] = ()  # what both do
     turns: int = 1  # steps of the other side for each batch with tags
 
 
@@ -61,8 +63,9 @@ STUDIES = {
     "cvt": Study(
         "cvt/conll2000",
         "cvt/tiny",
-        {1.0: 10_000, 0.1: 4000, 0.01: 2000},
+        {1.0: 8000, 0.1: 3500, 0.01: 2000},
         ("phase.0.objective.unlabelled=''",),
+        ("task.final=true",),
         turns=2,
     ),
 }
@@ -72,11 +75,11 @@ SMALL_ELMO = ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate=30"))
 def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
     """Of the recipe, for one cell of the table."""
     study = STUDIES[asked.study]
-    counted = asked.steps or next((n for least, n in sorted(study.steps.items()) if share <= least), 0)
+    counted = asked.steps.get(share) or next((n for least, n in sorted(study.steps.items()) if share <= least), 0)
     steps = counted * (study.turns if side == "with" else 1)
     found = [f"phase.0.steps={steps}", f"phase.0.validate={max(1, steps // VALIDATIONS)}"]
     found = found if counted else []
-    found += [f"task.share={share}"] if share != 1 else []
+    found += [*study.both, *([f"task.share={share}"] if share != 1 else [])]
     if side == "without":
         found += study.without
     elif asked.features is not None:
@@ -150,7 +153,7 @@ def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> d
     for share in dict.fromkeys(share for share, _ in cells):
         both = [outcomes[share, side] for side in SIDES]
         row: dict[str, Any] = {"sentences": both[0].results[0]["examples"]["train"]}
-        for split in (split for split in ("dev", "test") if split in both[0].results[0]):
+        for split in splits_of(both[0].results[0]):
             values = {side: outcome.values(split=split) for side, outcome in zip(SIDES, both, strict=True)}
             row[split] = {
                 **{side: {"mean": m, "interval": i} for side, (m, i) in ((s, interval(values[s])) for s in SIDES)},
@@ -163,6 +166,11 @@ def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> d
         rows[f"{share:g}"] = row
     first = next(iter(outcomes.values()))
     return {"recipe": asked.recipe, "data": first.name, "metric": first.metric, "seeds": asked.seeds, "shares": rows}
+
+
+def splits_of(result: Mapping[str, Any]) -> list[str]:
+    """Those that say something: a dev split that is learnt from says nothing."""
+    return [split for split in ("dev", "test") if split in result and not (split == "dev" and result.get("final"))]
 
 
 def differences(values: dict[str, list[float]]) -> list[float]:
@@ -228,7 +236,7 @@ def main() -> None:
     given.add_argument("--recipe", default="", help="default: the study's own")
     given.add_argument("--labels", type=float, nargs="+", default=list(SHARES), help="shares of the sentences")
     given.add_argument("--seeds", type=int, default=3)
-    given.add_argument("--steps", type=int, default=0, help="batches with tags, of every tagger; default: by share")
+    given.add_argument("--steps", type=int, nargs="+", default=[], help="batches with tags: of all, or of each share")
     given.add_argument("--set", dest="changes", action="append", default=[], help="of the recipe, as A.B=C")
     given.add_argument("--jobs", type=int, default=1, help="taggers at a time")
     given.add_argument("--only", choices=SIDES, help="train this side and stop: the other may come later")
@@ -239,7 +247,10 @@ def main() -> None:
     asked.out = asked.out or Path(f"runs/{asked.study}-labels")
     asked.recipe = asked.recipe or (study.tiny if asked.rehearse else study.recipe)
     if asked.rehearse:
-        asked.labels, asked.steps = [1.0, 0.1], asked.steps or 100
+        asked.labels, asked.steps = [1.0, 0.1], asked.steps or [100]
+    if len(asked.steps) not in (0, 1, len(asked.labels)):
+        given.error(f"--steps: one number, or {len(asked.labels)}, one for each share.")
+    asked.steps = dict(zip(asked.labels, asked.steps * (len(asked.labels) // max(1, len(asked.steps))), strict=False))
     reads = asked.study == "elmo" and asked.only != "without"
     if reads and asked.features is None and not asked.rehearse:
         given.error("--features RUN: whose vectors? (nextword train elmo/wiki --out RUN)")

@@ -156,6 +156,25 @@ def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_a
     assert "/somebody" not in text + path.read_text()
 
 
+def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_labels(
+    recipes: Path, tmp_path: Path
+) -> None:
+    (recipes / "tagger").mkdir()
+    path = recipes / "tagger" / "ner.toml"
+    beside = "[[phase]]\nobjective = { unlabelled = 'wikipedia' }\n"
+    path.write_text(f"{TAGGER}[task]\nclassifier = 'crf'\n{beside}")
+    runs = tmp_path / "runs"
+    given = "final = true\ninner = [50]\nweights = []"  # a list of the default, and one of nothing, are no settings
+    tagged(runs, "a", [0.90, 0.91, 0.92], task=f"{given}\n{beside}")
+    tagged(runs, "b", [0.80, 0.80, 0.80], task=f"{given}\n{beside.replace('wikipedia', '')}")
+    _, measured = recorded(runs)
+    assert (measured["test_conll2003_span_f1"], measured["split"]) == (91.0, "test")
+    assert measured["labels_alone_test_conll2003_span_f1"] == 80.0
+    assert "conll2003_span_f1" not in measured
+    assert measured["command"] == "nextword transfer tagger/ner --final --seeds 3"
+    assert '"dev"' not in path.with_name(measured["log"]).read_text()
+
+
 def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -109,7 +109,9 @@ def test_filled_rows_have_few_shapes() -> None:
 def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
     text = some(64)
     text = replace(text, labels=text.labels % 2, metrics=("accuracy",))
-    phase = load_recipe("bert/finetune", ["phase.0.batches.rows=8", "phase.0.epochs=0", "phase.0.steps=40"]).phases[0]
+    phase = load_recipe(
+        "bert/finetune", ["phase.0.batches.rows=8", "phase.0.batches.length=16", "phase.0.epochs=0", "phase.0.steps=40"]
+    ).phases[0]
     found = []
     for graphs in (True, False):
         network = headed("speaker").cuda()

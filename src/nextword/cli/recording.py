@@ -7,6 +7,7 @@ import re
 import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     the same, of the data's own test split      glove_test_sst_2_accuracy
     conll2003 … --labels 0.1                    share_0_1_conll2003_span_f1
     conll2003 … --features runs/elmo            elmo_conll2003_span_f1
+    conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
+
+    A last training, of dev too (--final), has nothing to say of dev.
     """
     from nextword.metrics import interval
 
@@ -98,18 +102,23 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
         )
     (name,) = names
     values: dict[str, dict[str, list[float]]] = {}  # of each kind of transfer, of each task
-    kept = []
+    kept, finals = [], set()
     for where, one in found:
         task = f"{one['name']}_{one['metric']}".lower().replace("-", "_")
         settings = _settings(name, where)
+        final = bool(settings.pop("final", False))
+        finals.add(final)
         kind = ("scratch_" if one["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
-        values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
-        tested = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
-        if tested:
-            values.setdefault(f"{kind}test_", {}).setdefault(task, []).extend(tested)
-        kept += [{**settings, **{k: v for k, v in result.items() if k != "source"}} for result in one["results"]]
+        if not final:
+            values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
+        of_test = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
+        if of_test:
+            values.setdefault(f"{kind}test_", {}).setdefault(task, []).extend(of_test)
+        told = {"source", "notes", *(["dev"] if final else [])}  # what is not kept
+        kept += [{**settings, **{k: v for k, v in result.items() if k not in told}} for result in one["results"]]
     measured: dict[str, Any] = {"data": ", ".join(sorted({one["name"] for _, one in found}))}
-    measured["split"] = "dev, and test where it says so" if any("test_" in kind for kind in values) else "dev"
+    tested = any("test_" in kind for kind in values)
+    measured["split"] = "test" if finals == {True} else "dev, and test where it says so" if tested else "dev"
     for kind, tasks in sorted(values.items()):
         for task, each in tasks.items():
             mean, spread = interval(each)
@@ -120,7 +129,8 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
     measured |= _where([where for where, _ in found])
     what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
-    measured["command"] = f"nextword transfer {name}{what} --seeds {measured['seeds']}"
+    last = " --final" if finals == {True} else ""
+    measured["command"] = f"nextword transfer {name}{what}{last} --seeds {measured['seeds']}"
     return name, _written_down(name, measured, kept)
 
 
@@ -138,12 +148,33 @@ def _settings(name: str, folder: Path) -> dict[str, Any]:
     tables = tomllib.loads((runs[0] / "recipe.toml").read_text(encoding="utf-8"))
     task, found = tables.get("task", {}), {}
     if usual.get("tokenizer"):
-        own, model = usual.get("model", {}), tables.get("model", {})
+        own, model = {**_defaults(usual["paper"]["slug"]), **usual.get("model", {})}, tables.get("model", {})
         found = {key: value for key, value in model.items() if key not in FOUND_OUT and value != own.get(key)}
         found = dict(sorted(found.items(), key=lambda pair: pair[0] != "contextual"))
     asked = {**CHOSEN, **usual.get("task", {})}
-    found |= {key: task[key] for key, value in asked.items() if task.get(key, "") not in ("", value)}
+    said = {key: task.get(key, "") for key in asked}
+    found |= {key: said[key] for key, value in asked.items() if said[key] not in ("", [], _listed(value))}
+    found |= _beside(usual, tables)
     return {key: Path(value).name if isinstance(value, str) else value for key, value in found.items()}
+
+
+def _listed(value: Any) -> Any:
+    """As a file has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _defaults(slug: str) -> dict[str, Any]:
+    """Of the network's settings, those that are plain values."""
+    from nextword.models import model_class
+
+    return {one.name: one.default for one in fields(model_class(slug).Config)}
+
+
+def _beside(usual: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, str]:
+    """The text without labels that was read, where it is not the recipe's own."""
+    phases: list[Mapping[str, Any]] = [next(iter(table.get("phase", ())), {}) for table in (usual, tables)]
+    own, theirs = (phase.get("objective", {}).get("unlabelled", "") for phase in phases)
+    return {} if own == theirs else {"unlabelled": theirs or "labels alone"}
 
 
 def _recipe(name: str) -> dict[str, Any]:

@@ -61,6 +61,9 @@ def transfer(
     labels: Annotated[
         float, typer.Option("--labels", metavar="SHARE", help="Learn from a share of the labels, drawn by the seed.")
     ] = 1.0,
+    final: Annotated[
+        bool, typer.Option("--final", help="Learn from dev too, once all is chosen, and keep the last weights.")
+    ] = False,
     scratch: Annotated[
         bool, typer.Option("--scratch", help="The same network without what it has learnt: the baseline.")
     ] = False,
@@ -116,6 +119,7 @@ def transfer(
         raise NextwordError("--twin sets what --from RUN has learnt beside nothing: give --from, and not --scratch.")
     changes = [*([f"model.contextual={features}"] if features else []), *(changes or ())]
     changes += [f"task.share={labels}"] if labels != 1 else []
+    changes += ["task.final=true"] if final else []
     folder = out or _folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
     with interruptible() as stopped, Watch(quiet or json) as watch:
         options: dict[str, Any] = {

@@ -46,6 +46,7 @@ class Settings:
     weights: Any = ""  # of classes in the loss: "balanced", {class: weight}, or a list in the order of the classes
     fresh: int = 0  # so many of the last layers are drawn anew, and the pooler with them
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
+    final: bool = False  # examples of dev are learnt too, and the last weights kept: once everything is chosen
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
     # what follows is of a run: it comes from the data and the command
     kind: str = ""  # classify: a class of one text; pair: of two; regress: a number; tag; span; choice; several
@@ -166,6 +167,8 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(
             f"{where}: [task] fresh = {found.fresh!r}; expected how many of the last layers are drawn anew, as 2."
         )
+    if not isinstance(found.final, bool):
+        raise NextwordError(f"{where}: [task] final (--final) = {found.final!r}; expected true or false.")
     for name in ("inner", "drops"):
         if not isinstance(getattr(found, name), (list, tuple)):
             raise NextwordError(

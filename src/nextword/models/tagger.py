@@ -57,7 +57,7 @@ class TaggerConfig:
     contextual_of: str = ""  # the fingerprint of its files, found out likewise
     contextual_at: str = "input"  # where they go in: input, output or both, each with a mix of its own
     contextual_norm: bool = False  # layers are brought to one scale first
-    contextual_dropout: float = 0.5
+    contextual_dropout: float = 0.0  # of what was mixed, besides `dropout`, which is of all that an LSTM reads
     contextual_l2: float = 0.0  # λ ‖s‖² on the scores of the mix: large keeps them equal
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ from nextword.transfer.several import DataSets, TagSets, in_parts, open_several,
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
 from nextword.transfer.weighting import class_weights
+from nextword.transfer.whole import whole
 from nextword.weights import huggingface
 
 CROSS_VIEW = "cross-view"
@@ -100,6 +101,9 @@ def make_plan(
     special = settings_of(asked.task or {}, asked.name).changes
     own = next((list(one) for name, one in special.items() if name.lower() == found.name.lower()), [])
     recipe = load_recipe(given, [*own, *changes])
+    if settings_of(recipe.task or {}, recipe.name).final:
+        found = whole(found)
+        recipe = replace(recipe, phases=tuple(replace(phase, keep="last") for phase in recipe.phases))
     settings = _settled(recipe, found, run, scratch)
     if run is None:
         recipe = _with_context(_own(recipe, data, settings, chosen, changes), chosen)

@@ -36,6 +36,7 @@ from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
 from nextword.transfer.questions import open_questions
 from nextword.transfer.several import DataSets, open_several, open_texts
 from nextword.transfer.tables import Columns, Rows
+from nextword.transfer.whole import whole
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
@@ -115,6 +116,7 @@ def _finish(
         "examples": {split: size_of(some) for split, some in plan.examples.items()} | {"train": train},
         "seed": recipe.phases[0].seed,
         "scratch": plan.settings.scratch,
+        "final": plan.settings.final,
         "source": plan.settings.source,
         "seconds": round(sum(line["seconds"] for line in run.read_log() if line.get("event") == END), 1),  # all phases
         "stopped": end.values.get("reason"),
@@ -220,6 +222,7 @@ def resume(
         data = open_questions(recipe.phases[0].data, named)
     else:
         data = open_texts(recipe.phases[0].data, named, settings.kind if settings.text else "")
+    data = whole(data) if settings.final else data
     plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)
     return plan, transfer(plan, folder, run=run, stop=stop)
 

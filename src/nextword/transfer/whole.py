@@ -1,0 +1,37 @@
+"""The last training: of everything that has a label, dev too, once all has been chosen by dev ([task] final, --final).
+
+train  ████████████████ ┐                                dev is scored as ever, but its score says nothing now:
+dev    ███ ─────────────┴─▶ train  ███████████████████   those examples are learnt. What says something is test
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from nextword.contract import NextwordError
+from nextword.transfer.data import DataSet
+from nextword.transfer.several import Sets
+from nextword.transfer.tables import joined_rows
+from nextword.transfer.tagging import TagSet
+
+NOTE = "dev is learnt from too, so its scores say nothing; the weights of the last step are kept"
+
+
+def whole(data: Any) -> Any:
+    """The same data set, or sets, with the examples of dev at the end of those of train."""
+    if isinstance(data, Sets):
+        return replace(data, sets=tuple(map(whole, data.sets)))
+    if not isinstance(data, (DataSet, TagSet)):
+        raise NextwordError("[task] final (--final) is for labelled texts and tagged words, not for spans of passages.")
+    if isinstance(data, TagSet):
+        train, dev = data.splits["train"], data.splits["dev"]
+        late = {tag for one in dev.sentences for tag in one.tags}
+        labels = (*data.labels, *(tag for tag in data.unseen if tag in late))
+        unseen = tuple(tag for tag in data.unseen if tag not in late)
+        joined = replace(train, sentences=[*train.sentences, *dev.sentences])
+        data = replace(data, splits={**data.splits, "train": joined}, labels=labels, unseen=unseen)
+    else:
+        rows = joined_rows([data.splits["train"], data.splits["dev"]])
+        data = replace(data, splits={**data.splits, "train": rows})
+    return replace(data, notes=(*data.notes, NOTE))

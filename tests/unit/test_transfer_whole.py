@@ -1,0 +1,72 @@
+"""The last training: dev is learnt from too, and the last weights are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from nextword import transfer
+from nextword.contract import NextwordError
+from nextword.transfer.data import open_data
+from nextword.transfer.plan import make_plan
+from nextword.transfer.several import open_texts
+from nextword.transfer.tagging import open_tags
+from nextword.transfer.whole import NOTE, whole
+
+SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]
+LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has
+
+
+def tagged(folder: Path) -> Path:
+    folder.mkdir()
+    for name, some in (("train", SENTENCES * 8), ("dev", [*SENTENCES, LATE]), ("test", SENTENCES)):
+        rows = ("\n".join(f"{w} {t}" for w, t in zip(a.split(), b.split(), strict=True)) for a, b in some)
+        (folder / f"{name}.conll").write_text("\n\n".join(rows) + "\n")
+    return folder
+
+
+def test_tags_of_dev_are_learnt_too(tmp_path: Path) -> None:
+    before = open_tags(str(tagged(tmp_path / "names")))
+    after = whole(before)
+    assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
+    assert after.splits["dev"] == before.splits["dev"]
+    assert after.splits["test"] == before.splits["test"]
+    assert "S-ORG" in before.unseen
+    assert "S-ORG" in after.labels
+    assert "S-ORG" not in after.unseen
+    assert NOTE in after.notes
+    assert after.fingerprint != before.fingerprint
+
+
+def test_texts_and_several_sets(tmp_path: Path) -> None:
+    names = []
+    for name in ("one", "two"):
+        file = tmp_path / f"{name}.csv"
+        file.write_text("text,label\n" + "".join(f"a text {i},{'good' if i % 2 else 'bad'}\n" for i in range(40)))
+        names.append(str(file))
+    before = open_data(names[0])
+    after = whole(before)
+    assert len(after.splits["train"]) == 40 == len(before.splits["train"]) + len(before.splits["dev"])
+    assert sorted(after.splits["train"].texts) == sorted(f"a text {i}" for i in range(40))
+    both = whole(open_texts(" + ".join(names)))
+    assert [len(one.splits["train"]) for one in both.sets] == [40, 40]
+
+
+def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
+    data = str(tagged(tmp_path / "names"))
+    changes = ["task.final=true", "phase.0.steps=6", "phase.0.validate=2", "phase.0.keep=best"]
+    plan = make_plan("tagger/tiny", "", data, changes=changes, device="cpu")
+    assert plan.recipe.phases[0].keep == "last"
+    assert len(plan.examples["train"]) == 8 * 3 + 4
+    found = transfer.run("tagger/tiny", "", data, tmp_path / "run", changes=changes, device="cpu")
+    assert found.results[0]["examples"]["train"] == 28
+    assert NOTE in found.results[0]["notes"]
+    again, _ = transfer.resume(tmp_path / "run", "cpu")
+    assert len(again.examples["train"]) == 28
+    assert again.fingerprint == plan.fingerprint
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="expected true or false"):
+        make_plan("tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.final=1"], device="cpu")
+    with pytest.raises(NextwordError, match="not for spans"):
+        whole(object())
