@@ -89,7 +89,7 @@ def test_a_text_too_short_to_split_says_how_much_is_needed(tmp_path: Path) -> No
 
 def test_repeated_lines_cannot_be_split_without_leaking(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("All work and no play makes Jack a dull boy of course, says he.\n" * 600)
-    with pytest.raises(NextwordError, match="too short to split"):
+    with pytest.raises(NextwordError, match="too few passages that differ"):
         open_corpus(tmp_path / "a.txt")
 
 

@@ -187,6 +187,11 @@ def passage_size(text: Text, held_out: Mapping[str, float], name: str) -> int | 
         if all(any(splits.cut(kept, split, held_out, size)) for split in wanted):
             return size
         size //= 2
+    if characters > 150 * SMALLEST:
+        raise NextwordError(
+            f"{name} has too few passages that differ from each other to be split, for equal ones go to one side. Give "
+            "more text, or a folder with train, valid and test files."
+        )
     raise NextwordError(
         f"{name} is too short to split: {characters:,} characters, and about {150 * SMALLEST:,} are needed for "
         f"{', '.join(s for s in SPLITS if s in wanted)}. Give more text, or a folder with train, valid and test files."

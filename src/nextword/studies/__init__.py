@@ -34,6 +34,7 @@ STUDIES = {
     "blanks": "nextword.studies.blanks",
     "word-senses": "nextword.studies.word_senses",
     "elmo-mix": "nextword.studies.elmo_mix",
+    "ulmfit-parts": "nextword.studies.ulmfit_parts",
 }
 
 
