@@ -6,7 +6,6 @@ rows of dev or test that are in train too, as they are or nearly: but for case, 
 
 from __future__ import annotations
 
-import string
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,14 +47,20 @@ def near(key: Key) -> Key:
     return tuple(_plain(text) or text for text in key)
 
 
-_ASCII = str.maketrans("", "", string.punctuation)
+class _Marks(dict[int, int | None]):
+    """For str.translate: punctuation and symbols go, and each character is asked about once."""
+
+    def __missing__(self, character: int) -> int | None:
+        goes = unicodedata.category(chr(character))[0] in "PS"
+        return self.setdefault(character, None if goes else character)
+
+
+_MARKS = _Marks()
 
 
 def _plain(text: str) -> str:
-    if text.isascii():
-        return " ".join(text.lower().translate(_ASCII).split())
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(c for c in folded if unicodedata.category(c)[0] not in "PS").split())
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(folded.translate(_MARKS).split())
 
 
 def _again(split: str, rows: Rows) -> list[str]:
