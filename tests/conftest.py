@@ -4,10 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and threads that wait spin
 
+settings.register_profile("patient", deadline=None)  # how long an example takes on a busy machine proves nothing
+settings.load_profile("patient")
 pytest.register_assert_rewrite("tests.their_folders")  # it asserts what tests are about: failures shall show both sides
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

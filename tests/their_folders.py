@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nextword.contract import Inputs
 from nextword.tokens import train_tokenizer
+from nextword.weights import convert
 from nextword.weights.run import Made, Opened, open_run
 from tests.small_encoders import lively
 
@@ -80,6 +81,20 @@ def saved_by_transformers(slug: str, folder: Path) -> int:
 
 def reopened(folder: Path) -> Opened:
     return open_run(folder, lambda run, cls: None)
+
+
+def same_when_back(before: Any, there: Path) -> None:
+    """A run of the folder that was made of `before` is the same to the bit, and makes the same folder."""
+    convert(there, there.with_name("back"))
+    after = reopened(there.with_name("back"))
+    assert after.network.config == before.network.config
+    state = after.network.state_dict()
+    assert state.keys() == before.network.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in before.network.state_dict().items())
+    assert after.tokenizer.content() == before.tokenizer.content()
+    convert(there.with_name("back"), there.with_name("again"), to="huggingface")
+    for file in there.iterdir():
+        assert (there.with_name("again") / file.name).read_bytes() == file.read_bytes(), file.name
 
 
 def batch(slug: str, size: int, pad: int = 0) -> Inputs:

@@ -10,6 +10,7 @@ from nextword.contract import PSEUDO
 from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.infinity import infinite, number
 from nextword.models import model_class
+from nextword.models.abilities import abilities, silent
 from nextword.models.static import Static
 from nextword.objectives import mends, of_pairs
 
@@ -22,7 +23,7 @@ EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
 
 
 def write_card(run: RunFolder) -> None:
-    recipe, manifest = run.recipe, run.manifest
+    recipe = run.recipe
     if recipe.task is not None:
         _task_card(run, recipe.task)
         return
@@ -41,11 +42,7 @@ def write_card(run: RunFolder) -> None:
         "",
         f"A `{recipe.slug}` language model: {', '.join(named)}." if named else f"A `{recipe.slug}` language model.",
         "",
-        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
-        f"- tokenizer: {_settings(recipe.tokenizer)}",
-        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
-        f"- trained with nextword {manifest.get('nextword')}",
+        *_facts(run),
         "",
         "## Numbers",
         "",
@@ -54,17 +51,30 @@ def write_card(run: RunFolder) -> None:
         "## Use",
         "",
         "```",
-        *_uses(run),
-        *([] if _silent(run) else [f"nextword evaluate {run.path} --data my.txt"]),
+        *uses(run),
+        *([] if silent(recipe.model) else [f"nextword evaluate {run.path} --data my.txt"]),
         "```",
         "",
         "```python",
         "import nextword",
         f'lm = nextword.load("{run.path}")',
-        'lm.embed_words(["some text"], "all")' if _silent(run) else 'lm.score("some text").bits_per_byte()',
+        'lm.embed_words(["some text"], "all")' if _of_words(run) else 'lm.score("some text").bits_per_byte()',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")
+
+
+def _facts(run: RunFolder, *more: str) -> list[str]:
+    """Where a run comes from, a line each, and what more is to be said of its training."""
+    recipe, manifest = run.recipe, run.manifest
+    return [
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_settings(recipe.tokenizer)}",
+        *more,
+        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}",
+    ]
 
 
 def _labels(task: Mapping[str, Any]) -> str:
@@ -138,7 +148,7 @@ def _threshold(result: Mapping[str, Any]) -> list[str]:
 
 def _vectors_card(run: RunFolder) -> None:
     """Of a run that gives words vectors, and no text a probability."""
-    recipe, manifest = run.recipe, run.manifest
+    recipe = run.recipe
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
     lines = [
         f"# {run.path.name}",
@@ -146,16 +156,12 @@ def _vectors_card(run: RunFolder) -> None:
         f"Vectors of words: `{recipe.slug}`, {', '.join(named)}. A word has one vector, wherever it stands; this is no "
         "language model.",
         "",
-        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
-        f"- tokenizer: {_settings(recipe.tokenizer)}",
-        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
-        f"- made with nextword {manifest.get('nextword')}",
+        *_facts(run),
         "",
         "## Use",
         "",
         "```",
-        f"nextword embed {run.path} --nearest WORD",
+        *uses(run),
         f'nextword embed {run.path} --analogy "king - man + woman"',
         f"nextword embed {run.path} lines.txt --out vectors.npy",
         f"nextword convert {run.path} mine.vec",
@@ -171,11 +177,11 @@ def _vectors_card(run: RunFolder) -> None:
 
 def _pairs_card(run: RunFolder) -> None:
     """Of a run that reads a text and writes another."""
-    recipe, manifest, result = run.recipe, run.manifest, last_translated(run)
+    recipe, result = run.recipe, last_translated(run)
     phase = recipe.phases[-1]
     known = prefixes(phase.data) if is_tasks(phase.data) else ()
     example = (result or {}).get("example") or {}
-    source = _quoted(example.get("source") or (f"{known[0]}…" if known else "a source"))
+    source = quoted(example.get("source") or (f"{known[0]}…" if known else "a source"))
     reads = "a text that begins with the prefix of a task" if known else f"the source of a pair of `{phase.data}`"
     lines = [
         f"# {run.path.name}",
@@ -183,11 +189,7 @@ def _pairs_card(run: RunFolder) -> None:
         f"A `{recipe.slug}` model that reads {reads}, and writes {'the answer' if known else 'its target'}.",
         "",
         *(f"- reads: `{one}…`" for one in known),
-        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
-        f"- tokenizer: {_settings(recipe.tokenizer)}; trained on sides of at most {phase.batches.get('length')} tokens",
-        *(f"- data ({name}): {where}" for name, where in manifest.get("data", {}).items()),
-        f"- trained with nextword {manifest.get('nextword')}",
+        *_facts(run, f"- trained on sides of at most {phase.batches.get('length')} tokens"),
         "",
         "## Example",
         "",
@@ -216,7 +218,7 @@ def _pairs_card(run: RunFolder) -> None:
 
 def _mending_card(run: RunFolder) -> None:
     """Of a run that writes what was taken out of texts."""
-    recipe, manifest = run.recipe, run.manifest
+    recipe = run.recipe
     phase = recipe.phases[-1]
     share = 100 * phase.objective.get("share", 0.15)
     ends = [line for line in run.read_log() if line.get("event") == "end" and "valid" in line]
@@ -227,13 +229,11 @@ def _mending_card(run: RunFolder) -> None:
         f"A `{recipe.slug}` model that writes what is missing from a text. It models no text by itself, so it has no "
         "bits per byte; pairs or tasks teach it more (`init`, docs/text-to-text.md).",
         "",
-        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
-        f"- tokenizer: {_settings(recipe.tokenizer)}",
-        f"- trained on sources of {phase.batches.get('length')} tokens, of whose texts {share:g} % were taken out in "
-        f"spans of {phase.objective.get('mean', 3.0):g} on average",
-        *(f"- data ({name}): {where}" for name, where in manifest.get("data", {}).items()),
-        f"- trained with nextword {manifest.get('nextword')}",
+        *_facts(
+            run,
+            f"- trained on sources of {phase.batches.get('length')} tokens, of whose texts {share:g} % were taken out "
+            f"in spans of {phase.objective.get('mean', 3.0):g} on average",
+        ),
         "",
         "## Numbers",
         "",
@@ -254,7 +254,7 @@ def _mending_card(run: RunFolder) -> None:
     run.write("card.md", "\n".join(lines) + "\n")
 
 
-def _quoted(source: str) -> str:
+def quoted(source: str) -> str:
     """The beginning of a source, as it can stand between quotes."""
     return " ".join(source.replace('"', "").replace("$", "").replace("\\", "").split()[:12])
 
@@ -282,22 +282,29 @@ def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
     return infinite(found[-1]) if found else None
 
 
-def _silent(run: RunFolder) -> bool:
-    """Its weights came without an output layer."""
-    return (run.recipe.model.get("readout") or {}).get("kind") == "none"
+def _of_words(run: RunFolder) -> bool:
+    """Whether it was made for the vectors of words in their context, whatever else it can do."""
+    return bool(getattr(model_class(run.recipe.slug), "two_sided", False))
 
 
-def _uses(run: RunFolder) -> list[str]:
-    if _silent(run):
-        return [f"nextword embed {run.path} lines.txt --words --layer all"]
-    if (last_evaluation(run) or {}).get("kind") == PSEUDO:  # sees both sides: fills a blank, writes no text
-        return [f'nextword next {run.path} "the ___ is"']
-    return [f"nextword generate {run.path} --length 60", f'nextword next {run.path} "the"']
+def uses(run: RunFolder) -> list[str]:
+    """Commands for a model of plain text or of words, by what it can do, the first the one to try."""
+    can = abilities(model_class(run.recipe.slug), run.recipe.model)
+    if _of_words(run):
+        use = [f"nextword embed {run.path} lines.txt --words --layer all"]
+        return use + [f'nextword next {run.path} "the"'] * ("next" in can)
+    if "generate" in can:
+        return [f"nextword generate {run.path} --length 60 --temperature 0.8", f'nextword next {run.path} "the"']
+    if "fill" in can:  # it sees both sides, and writes no text
+        return [f'nextword next {run.path} "The ___ is"']
+    if "score" in can:  # it reads texts from their end
+        return [f"nextword embed {run.path} lines.txt --out vectors.npy"]
+    return [f"nextword embed {run.path} --nearest WORD"]
 
 
 def _numbers(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
-    if _silent(run):
+    if silent(run.recipe.model):
         return ["None: it has no output layer, so it predicts nothing. It gives vectors."]
     if result is None:
         return ["Not evaluated yet: `nextword evaluate`."]

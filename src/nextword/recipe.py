@@ -89,7 +89,7 @@ class Recipe:
     reported: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
     compare: Mapping[str, Any] = field(default_factory=dict)  # sizes on offer for `nextword compare`
-    task: Mapping[str, Any] | None = None  # what the head over the network reads and says: transfer/settings.py
+    task: Mapping[str, Any] | None = None  # what the head over the network reads and says: heads/settings.py
     path: Path | None = None
 
     @property

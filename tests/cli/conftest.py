@@ -138,5 +138,20 @@ def words(cli: Cli, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+def sets(*changes: str) -> list[str]:
+    """Changes to a recipe, as words of a command."""
+    return [word for change in changes for word in ("--set", change)]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(cli: Cli, *asked: str | Path) -> str:
+    """What `convert` says, in one line, and that nothing was written or lost."""
+    place = Path(asked[1]).parent
+    before = contents(place)
+    said = cli("convert", *asked, fails=True).stderr
+    assert contents(place) == before
+    assert not list(place.rglob(".new-*"))
+    return " ".join(said.split())

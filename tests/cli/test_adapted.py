@@ -14,7 +14,7 @@ from nextword.card import write_card
 from nextword.checkpoint import RunFolder
 from nextword.models import MODELS
 
-from .conftest import Cli, contents, sentences
+from .conftest import Cli, contents, sentences, sets
 
 Js = Callable[..., Any]
 
@@ -61,7 +61,7 @@ def test_dynamic_evaluation_leaves_the_run_as_it_was(js: Js, run: Path) -> None:
     assert after.pop("gradients.safetensors")
     assert {name for name in before if after[name] != before[name]} == {"log.jsonl"}
     given = [f"dynamic.{key}={table[key]}" for key in ("rate", "lambda", "epsilon")]
-    again = js("evaluate", run, "--dynamic", *QUICKLY, *(word for change in given for word in ("--set", change)))
+    again = js("evaluate", run, "--dynamic", *QUICKLY, *sets(*given))
     assert again["nats"] == pytest.approx(result["nats"], rel=1e-6)
     assert again["found"] == []
 

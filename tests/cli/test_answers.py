@@ -17,13 +17,13 @@ from nextword import load, transfer
 from nextword.contract import NextwordError
 from nextword.heads import FILE
 from nextword.metrics.answers import OF_BOTH, measured
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 from tests.tiny_questions import as_json, as_lines, endings, squad
 from tests.tiny_transfer import run_of, written
 
 Js = Callable[..., Any]
 SET = ("phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
-QUICK = [word for change in SET for word in ("--set", change)]
+QUICK = sets(*SET)
 
 
 @pytest.fixture(scope="module")

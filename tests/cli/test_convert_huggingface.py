@@ -18,7 +18,7 @@ from nextword import load
 from nextword.weights import convert
 from nextword.weights.tensors import Tensors
 
-from .conftest import Cli, contents
+from .conftest import Cli, contents, refused
 
 Js = Callable[..., Any]
 SMALL = ("--set", "tokenizer.size=300", "--set", "model.width=12", "--set", "phase.0.steps=8")
@@ -56,16 +56,6 @@ def rewrite(folder: Path, changed: Callable[[dict[str, torch.Tensor]], Any]) -> 
     tensors = load_file(folder / "model.safetensors")
     changed(tensors)
     save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "model.safetensors")
-
-
-def refused(cli: Cli, *asked: str | Path) -> str:
-    """The error, and that nothing was written or lost."""
-    place = Path(asked[1]).parent
-    before = contents(place)
-    said = cli("convert", *asked, fails=True).stderr
-    assert contents(place) == before
-    assert not list(place.rglob(".new-*"))
-    return " ".join(str(said).split())
 
 
 # ---------------------------------------------------------------------------------------------- what works

@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import BY_HAND, Cli, contents
-
-
-def refused(cli: Cli, *asked: str | Path) -> str:
-    """The error, and that nothing was written or lost."""
-    folder = Path(asked[1]).parent
-    before = contents(folder)
-    said = cli("convert", *asked, fails=True).stderr
-    assert contents(folder) == before
-    assert not list(folder.rglob(".new-*"))
-    return str(said)
+from .conftest import BY_HAND, Cli, refused, sets
 
 
 @pytest.mark.parametrize(
@@ -49,7 +39,7 @@ def test_targets_and_changes(
     for name in ("full", "full.arpa"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "mine.txt").write_text("to be kept")
-    settings = [word for change in changes for word in ("--set", change)]
+    settings = sets(*changes)
     assert said in refused(cli, by_hand, tmp_path / target, *settings)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 from tests.tiny_cove import WIDTH, WRITTEN, furnished, sentences
 from tests.tiny_transfer import written
 
@@ -26,7 +26,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         cli(
             *("train", "cove/tiny", "--data", f"{folder / 'pairs'}:xx-yy", "--out", folder / "run"),
-            *(word for change in own for word in ("--set", change)),
+            *sets(*own),
         )
     written(folder / "group.csv", ["text", "label"], [(source, group) for source, _, group in sentences(100, 3)])
     return folder

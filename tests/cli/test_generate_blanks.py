@@ -10,7 +10,7 @@ import pytest
 
 import nextword
 from nextword.contract import Beam, Stop
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 
 Js = Callable[..., Any]
 TEXT = "The king of the ___ went to see his ___."
@@ -22,7 +22,7 @@ def glm(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = ('tokenizer={kind="wordpiece", size=150}', "model.width=16", "model.layers=1", "model.heads=2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        options = [word for one in (*small, "phase.0.batches.length=24", "phase.0.steps=8") for word in ("--set", one)]
+        options = sets(*small, "phase.0.batches.length=24", "phase.0.steps=8")
         cli("train", "glm/tiny", "--data", text, "--out", folder, *options)
     return folder
 

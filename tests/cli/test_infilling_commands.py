@@ -12,7 +12,7 @@ import pytest
 
 import nextword
 from nextword.checkpoint import RunFolder
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 
 Js = Callable[..., Any]
 
@@ -23,7 +23,7 @@ def bert(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     small = ("tokenizer.size=150", "model.width=16", "model.layers=1", "model.heads=2", "phase.0.batches.length=24")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        options = [word for one in (*small, "phase.0.steps=8") for word in ("--set", one)]
+        options = sets(*small, "phase.0.steps=8")
         said = cli("train", "bert/tiny", "--data", text, "--out", folder, *options).stdout
     assert "pseudo token ppl" in said
     assert "pseudo-likelihood" in said

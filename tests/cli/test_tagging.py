@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of
 
@@ -27,7 +27,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quick(*changes: str) -> list[str]:
-    return [word for change in (*small(), *changes) for word in ("--set", change)]
+    return sets(*small(), *changes)
 
 
 def test_learnt_by_seeds_from_a_share_of_the_labels_in_context(js: Js, place: Path, tmp_path: Path) -> None:

@@ -12,15 +12,11 @@ from typing import Any
 import pytest
 
 from nextword.checkpoint import RunFolder
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 from tests.tiny_transfer import coloured, counted, paired, run_of, written
 
 Js = Callable[..., Any]
-QUICK = [
-    word
-    for change in ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4")
-    for word in ("--set", change)
-]
+QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4")
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 
 from nextword.checkpoint import RunFolder
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, sets
 from tests.tiny_topics import labelled, text
 from tests.tiny_transfer import written
 
 Js = Callable[..., Any]
 DIRECTIONS = {"ahead": "false", "back": "true"}
-
-
-def changes(*given: str) -> list[str]:
-    return [word for change in given for word in ("--set", change)]
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +32,11 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
         written(folder / "new.csv", ["text", "label"], labelled(40, seed=2))
         for name, back in DIRECTIONS.items():
             pre, own = folder / f"lm-{name}", folder / f"own-{name}"
-            way = changes(f"model.backward={back}")
-            cli(
-                "train", "ulmfit/tiny", "--data", folder / "plain.txt", "--out", pre, *changes("phase.0.steps=60"), *way
-            )
+            way = sets(f"model.backward={back}")
+            cli("train", "ulmfit/tiny", "--data", folder / "plain.txt", "--out", pre, *sets("phase.0.steps=60"), *way)
             said = cli(
                 *("train", "ulmfit/tiny-lm", "--data", folder / "topics.csv", "--out", own, *way),
-                *changes(f"phase.0.init={pre}", "phase.words.steps=10", "phase.all.steps=20"),
+                *sets(f"phase.0.init={pre}", "phase.words.steps=10", "phase.all.steps=20"),
             )
             (folder / f"{name}.err").write_text(said.stderr)
             (folder / f"{name}.out").write_text(said.stdout)
@@ -64,6 +58,8 @@ def test_what_is_said_on_the_way(place: Path) -> None:
     assert "all: " in told
     assert "nextword generate" in (place / "ahead.out").read_text()
     assert "nextword generate" not in (place / "back.out").read_text()
+    assert f"nextword embed {place / 'lm-back'} lines.txt" in (place / "lm-back" / "card.md").read_text()
+    assert "nextword generate" not in (place / "lm-back" / "card.md").read_text()
     phases = (place / "ahead-task.err").read_text()
     for name in ("head: ", "one-layer: ", "two-layers: ", "all: "):
         assert name in phases
@@ -125,5 +121,5 @@ def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place
 )
 def test_each_part_can_be_switched_off(cli: Cli, place: Path, tmp_path: Path, off: list[str]) -> None:
     words = ("transfer", "ulmfit/tiny-classify", "--from", place / "lm-ahead", "--data", place / "topics.csv")
-    cli(*words, "--out", tmp_path / "out", *changes("phase.*.steps=1", *off))
+    cli(*words, "--out", tmp_path / "out", *sets("phase.*.steps=1", *off))
     assert RunFolder.open(tmp_path / "out").manifest["finished"]

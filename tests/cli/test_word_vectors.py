@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nextword.corpora.vectors import read_vectors
-from tests.cli.conftest import Cli, sentences
+from tests.cli.conftest import Cli, sentences, sets
 
 Js = Callable[..., Any]
 SLUGS = ("word2vec", "glove")
@@ -125,15 +125,11 @@ def test_gensim_reads_what_is_written(js: Js, place: Path, tmp_path: Path) -> No
 
 def test_input_vectors_of_a_language_model_that_reads_words(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     settings = ('tokenizer={kind="words"}', "model.width=16", "phase.0.steps=10")
-    cli("train", "lstm/tiny", "--data", place / "text.txt", "--out", tmp_path / "lstm", *_set(settings))
+    cli("train", "lstm/tiny", "--data", place / "text.txt", "--out", tmp_path / "lstm", *sets(*settings))
     assert js("embed", tmp_path / "lstm", "--nearest", "king", "-k", "2")["words"][0]["word"] in _words(place)
     cli("train", "lstm/tiny", "--data", place / "text.txt", "--out", tmp_path / "bytes",
-        *_set(('tokenizer={kind="bytes"}', *settings[1:])))  # fmt: skip
+        *sets('tokenizer={kind="bytes"}', *settings[1:]))  # fmt: skip
     assert "reads bytes tokens" in cli("embed", tmp_path / "bytes", "--nearest", "king", fails=True).stderr
-
-
-def _set(changes: tuple[str, ...]) -> list[str]:
-    return [word for change in changes for word in ("--set", change)]
 
 
 def _words(place: Path) -> set[str]:

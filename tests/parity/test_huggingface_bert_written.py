@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.small_encoders import lively
-from tests.their_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, theirs
+from tests.their_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
 from torch import nn
 
 from nextword.contract import Inputs
@@ -79,16 +79,7 @@ def test_a_run_is_opened_there_and_comes_back_bit_for_bit(which: str, tmp_path: 
     pad = before.tokenizer.special.get("<pad>", before.tokenizer.special.get("[PAD]"))
     assert pad is None or network.config.pad_token_id == peer.pad_token_id == pad
     same_numbers(slug, before.network, network, len(before.tokenizer))
-    convert(tmp_path / "there", tmp_path / "back")
-    after = reopened(tmp_path / "back")
-    assert after.network.config == before.network.config
-    state = after.network.state_dict()
-    assert state.keys() == before.network.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in before.network.state_dict().items())
-    assert after.tokenizer.content() == before.tokenizer.content()
-    convert(tmp_path / "back", tmp_path / "again", to="huggingface")
-    for file in (tmp_path / "there").iterdir():
-        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
+    same_when_back(before, tmp_path / "there")
 
 
 @pytest.mark.parametrize("slug", SLUGS)

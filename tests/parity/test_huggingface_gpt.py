@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from tests.their_folders import TALE, same_when_back, transformers
 from torch import Tensor, nn
 
 import nextword
@@ -22,12 +23,7 @@ from nextword.tokens.export import export
 from nextword.weights import convert
 from nextword.weights.run import create_run
 
-transformers = pytest.importorskip("transformers")
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-
 REAL = Path(os.environ.get("NEXTWORD_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tokenizers"
-TALE = "the king of a land went to see his house. It's 1812, naïve Ångström; 東京 👩‍👩‍👧 and all\n\n  said: don't go!\t"
 TRICKY = [
     "",
     " ",
@@ -237,16 +233,7 @@ def same_text(run: Path, target: Path) -> list[str]:
 def test_there_and_back_changes_no_bit(slug: str, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", slug, tokenizer_of(slug), dropout=0.25, epsilon=1e-4, window=48)
     convert(tmp_path / "run", tmp_path / "there", to="huggingface")
-    convert(tmp_path / "there", tmp_path / "back")
-    after = nextword.load(tmp_path / "back", "cpu")
-    assert after.network.config == before.network.config
-    state = after.network.state_dict()
-    assert state.keys() == before.network.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in before.network.state_dict().items())
-    assert after.tokenizer.content() == before.tokenizer.content()
-    convert(tmp_path / "back", tmp_path / "again", to="huggingface")
-    for file in (tmp_path / "there").iterdir():
-        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
+    same_when_back(before, tmp_path / "there")
 
 
 def test_what_transformers_saves_again_is_read_again(tmp_path: Path) -> None:

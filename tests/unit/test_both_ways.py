@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+from nextword.layers.bilstm import BiLSTM
 from nextword.layers.both_ways import backwards, both_ways, packed
 from nextword.layers.dropout import MANY, dropped
 
@@ -46,6 +49,21 @@ def test_backwards_leaves_padding_in_place() -> None:
     assert backwards(ids, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
 
 
+def test_a_projection_warns_of_nothing_and_hides_no_warning_of_others() -> None:
+    layer, before, always = BiLSTM(3, 6, 2), list(warnings.filters), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else torch says it once in a process
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            layer(torch.randn(2, 4, 3), torch.ones(2, 4, dtype=torch.bool))
+            assert said == []
+            layer.lstm(torch.randn(2, 4, 3))
+            assert any("projections" in str(one.message) for one in said)
+    finally:
+        torch.set_warn_always(always)
+    assert warnings.filters == before
+
+
 def test_dropped_keeps_the_share_and_the_expectation() -> None:
     torch.manual_seed(0)
     x = torch.ones(16 * MANY, requires_grad=True)
@@ -54,4 +72,4 @@ def test_dropped_keeps_the_share_and_the_expectation() -> None:
     assert (y == 0).float().mean().item() == pytest.approx(0.3, abs=2e-3)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
-    assert dropped(x, 0.3, False) is x or torch.equal(dropped(x, 0.3, False), x)
+    assert torch.equal(dropped(x, 0.3, False), x)

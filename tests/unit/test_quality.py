@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.hash_seeds import said_by_two
 
 from nextword.contract import NextwordError
 from nextword.corpora import Document
@@ -108,17 +106,8 @@ def test_equal_in_every_process(tmp_path: Path) -> None:
         "q=train([f'good text number {i}' for i in range(40)],[f'raw words {i}' for i in range(40)],5);"
         "print(q.score(['good raw text', 'words']).tolist(), q.bias)"
     )
-    run = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            text=True,
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert run[0] == run[1] != ""
+    one, other = said_by_two(code)
+    assert one == other != ""
 
 
 def test_sampling_is_even_and_bounded() -> None:

@@ -213,13 +213,13 @@ def test_a_model_of_which_little_is_known():
 
 @pytest.mark.parametrize("field", sorted(set(FOUR[0]) - {"slug"}))
 def test_any_field_of_a_model_may_be_null(field):
-    Page(render(comparison(FOUR[0], FOUR[1] | {field: None})))
-    Page(render(comparison({k: v for k, v in FOUR[1].items() if k != field})))
+    for models in ([FOUR[0], FOUR[1] | {field: None}], [{k: v for k, v in FOUR[1].items() if k != field}]):
+        assert not re.search(r"\b(None|nan)\b", Page(render(comparison(*models))).text)
 
 
 @pytest.mark.parametrize("field", sorted(comparison()))
 def test_any_field_of_the_comparison_may_be_null(field):
-    Page(render(comparison(*FOUR, **{field: None})))
+    assert not re.search(r"\b(None|nan)\b", Page(render(comparison(*FOUR, **{field: None}))).text)
 
 
 def test_numbers_without_end_are_shown_as_such():
@@ -292,6 +292,13 @@ def test_pseudo_likelihoods_are_never_ranked():
     assert "nextword generate runs/compare/bert" not in html
     alone = Page(render(comparison(model("bert", 0.61, kind="pseudo")))).text
     assert "No model here has an exact likelihood" in alone
+
+
+def test_what_reads_from_the_end_is_not_asked_to_write():
+    html = render(comparison(*FOUR, model("ulmfit", 2.2, can=["embed", "score"])))
+    assert "nextword evaluate runs/compare/ulmfit --data my.txt" in html
+    assert "nextword generate runs/compare/lstm" in html
+    assert not re.search("nextword (generate|next) runs/compare/ulmfit", html)
 
 
 def test_a_lossy_model_among_lossless_ones_is_not_ranked():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from tests.written_tables import read_tables
 from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
@@ -76,11 +77,7 @@ def test_the_files_are_whole_and_the_verdict_follows_from_the_numbers(finding: F
     study = find_study(finding.name)
     files = write(finding, study, tmp_path / "a")
     assert sorted(file.name for file in (tmp_path / "a").iterdir()) == sorted(file.name for file in files)
-    content = json.loads((tmp_path / "a" / "numbers.json").read_text())
-    tables = {
-        name: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])), t["detailed"])
-        for name, t in content["tables"].items()
-    }
+    tables = read_tables(tmp_path / "a")
     assert tuple(study.judge(tables)) == finding.parts
     assert (tmp_path / "a" / "figure.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "a" / "study.md").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 
 from nextword.recipe import Recipe, load_recipe
 from nextword.studies import apart as pool
@@ -186,6 +186,5 @@ def test_a_small_run_has_all_it_should(finding: Finding, tmp_path: Path) -> None
     (said,) = finding.tables["harm"].column("test, in the paper", without="weight dropping")
     assert said == pytest.approx(1000 * math.log(68.9 / 57.3))
     write(finding, find_study("awd-ablation"), tmp_path)
-    content = json.loads((tmp_path / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path)
     assert tuple(study.judge(tables)) == finding.parts

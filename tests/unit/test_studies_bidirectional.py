@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 
 from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.batching.texts import Sentences
@@ -34,7 +34,7 @@ from nextword.studies.small_transformers import (
     unhidden,
     wider,
 )
-from nextword.studies.study import Finding, Settings, Table, run
+from nextword.studies.study import Finding, Settings, run
 from nextword.studies.writing import write
 
 TINY = Size(width=16, layers=1, heads=2, rows=4, length=16, steps=4)
@@ -321,8 +321,7 @@ def test_a_small_run_has_all_it_should_and_its_verdict_follows(finding: Finding,
         assert all(len(row) == len(table.columns) for row in table.rows)
     files = write(finding, study, tmp_path)
     assert all(file.stat().st_size for file in files)
-    content = json.loads((tmp_path / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path)
     assert tuple(study.judge(tables)) == finding.parts
 
 

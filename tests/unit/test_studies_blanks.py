@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from itertools import islice, product
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.little_pairs import write_pairs
+from tests.written_tables import read_tables
 
 from nextword.contract import IGNORE, Inputs, NextwordError, Tokenizer
 from nextword.corpora import default_name, open_corpus
@@ -339,8 +339,7 @@ def test_a_small_run_has_all_it_should_and_its_verdict_follows(tmp_path: Path, m
     read = finding.tables["learning"].column("tokens read")
     assert read[0][0] == pytest.approx(read[1][0], rel=0.15)  # four steps are few to be equal in
     assert all(file.stat().st_size for file in write(finding, study, tmp_path))
-    content = json.loads((tmp_path / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path)
     assert tuple(judge(tables)) == finding.parts
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 
 from nextword.contract import NextwordError
 from nextword.studies import apart as pool
@@ -131,8 +131,7 @@ def test_a_small_run_has_all_it_should(finding: Finding, tmp_path: Path) -> None
     nats = [cell for row in finding.tables["nats"].rows for cell in row[2:]]
     assert all(1 < low <= middle <= high < 7 for middle, low, high in nats)
     write(finding, find_study("bptt"), tmp_path)
-    content = json.loads((tmp_path / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path)
     assert tuple(bptt.judge(tables)) == finding.parts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 from torch import Tensor
 
 from nextword.contract import Inputs
@@ -174,11 +174,7 @@ def test_a_small_run_from_text_to_files(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert len(finding.tables["norms"].rows) == (len(CURVES) + 1) * 2 * 8
     assert finding.parts[0].verdict == HOLDS  # a theorem, however small the network
     write(finding, study, tmp_path)
-    content = json.loads((tmp_path / "numbers.json").read_text())
-    tables = {
-        name: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])), t["detailed"])
-        for name, t in content["tables"].items()
-    }
+    tables = read_tables(tmp_path)
     assert tuple(study.judge(tables)) == finding.parts
     again, _ = study.measure(settings, lambda done, total: None)
     assert again == finding.tables

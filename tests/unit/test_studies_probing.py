@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zipfile
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 
 from nextword.contract import NextwordError
 from nextword.corpora import open_corpus
@@ -190,8 +190,7 @@ def test_a_small_run_has_all_it_should_and_its_verdict_follows(tmp_path: Path) -
         assert all(len(row) == len(table.columns) for row in table.rows)
     files = write(finding, find_study("probing"), tmp_path / "looks")
     assert all(file.stat().st_size for file in files)
-    content = json.loads((tmp_path / "looks" / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path / "looks")
     assert tuple(probing.judge(tables)) == finding.parts
 
 

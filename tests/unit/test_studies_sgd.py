@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 from torch import nn
 
 from nextword import nest
@@ -164,11 +164,7 @@ def test_a_small_run_from_text_to_files(monkeypatch: pytest.MonkeyPatch, tmp_pat
         chosen = table.cell("rate", optimizer=row[0], dropout=row[1])
         assert (row[3] == best) == (row[2] == chosen)
     write(finding, study, tmp_path)
-    content = json.loads((tmp_path / "numbers.json").read_text())
-    tables = {
-        name: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])), t["detailed"])
-        for name, t in content["tables"].items()
-    }
+    tables = read_tables(tmp_path)
     assert tuple(study.judge(tables)) == finding.parts
 
 

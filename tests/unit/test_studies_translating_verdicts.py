@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.little_pairs import write_pairs
+from tests.written_tables import read_tables
 
 from nextword.contract import NextwordError, Unsupported
 from nextword.corpora import open_corpus
@@ -222,8 +222,7 @@ def test_a_small_run_has_all_it_should(name: str, pairs: str, tmp_path: Path, mo
     for table in finding.tables.values():
         assert all(len(row) == len(table.columns) for row in table.rows)
     write(finding, study, tmp_path)  # the figure, too
-    content = json.loads((tmp_path / "numbers.json").read_text())["tables"]
-    tables = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    tables = read_tables(tmp_path)
     assert [part.verdict for part in study.judge(tables)] == [part.verdict for part in finding.parts]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.written_tables import read_tables
 
 from nextword.contract import NextwordError
 from nextword.language_model import of_network
@@ -202,8 +202,7 @@ def test_a_small_run_has_all_it_should_and_its_verdict_follows(tmp_path: Path) -
     assert "senseval.zip" in finding.conditions["no senses"]
     files = write(finding, find_study("word-senses"), tmp_path / "looks")
     assert all(file.stat().st_size for file in files)
-    content = json.loads((tmp_path / "looks" / "numbers.json").read_text())["tables"]
-    read = {n: Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for n, t in content.items()}
+    read = read_tables(tmp_path / "looks")
     assert tuple(judge(read)) == finding.parts
 
 

@@ -133,7 +133,11 @@ class Bucketed:
         return -(-len(text) // self.rows)
 
     def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch, known, order = self.per_epoch(text), -1, []
+        yield from self.epochs(text, seed, step, self.per_epoch(text))
+
+    def epochs(self, text: Any, seed: int, step: int, per_epoch: int) -> Iterator[Batch]:
+        """Epoch after epoch, from this step on."""
+        known, order = -1, []
         while True:
             epoch, i = divmod(step, per_epoch)
             if epoch != known:
@@ -144,13 +148,17 @@ class Bucketed:
     def epoch(self, text: Any, seed: int, epoch: int) -> list[np.ndarray]:
         """Which examples are in each batch of an epoch."""
         draw, lengths = np.random.default_rng([seed, epoch]), text.lengths
-        drawn = draw.permutation(len(text))
+        drawn = self.drawn(text, draw, seed, epoch)
         found: list[np.ndarray] = []
         for at in range(0, len(drawn), self.rows * self.stretch):
             some = drawn[at : at + self.rows * self.stretch]
             some = some[np.argsort(-lengths[some], kind="stable")]
             found += [some[i : i + self.rows] for i in range(0, len(some), self.rows)]
         return [found[i] for i in draw.permutation(len(found))]
+
+    def drawn(self, text: Any, draw: np.random.Generator, seed: int, epoch: int) -> np.ndarray:
+        """Which examples an epoch has, in the order that chance gives."""
+        return draw.permutation(len(text))
 
     def in_order(self, text: Any) -> np.ndarray:
         """All examples, the longest first: the order in which they are read without training."""

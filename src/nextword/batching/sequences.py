@@ -205,7 +205,7 @@ class Sequences(Bucketed):
     def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
         text = self.fitting(text)
         if not self.pack:
-            yield from self._sorted(text, seed, step)
+            yield from self.epochs(text, seed, step, -(-text.drawn // self.rows))
             return
         epoch = 0
         while step >= (count := self._count(self.boxed(text, seed, epoch)[1])):
@@ -216,15 +216,6 @@ class Sequences(Bucketed):
                 yield self.packed(text, order, cuts[i * self.rows : (i + 1) * self.rows + 1], epoch)
             step, epoch = 0, epoch + 1
 
-    def _sorted(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch, known, order = -(-text.drawn // self.rows), -1, []
-        while True:
-            epoch, i = divmod(step, per_epoch)
-            if epoch != known:
-                known, order = epoch, self.epoch(text, seed, epoch)
-            yield self.batch(text, order[i], epoch)
-            step += 1
-
     def per_epoch(self, text: Any) -> int:
         """Of packed rows about so many: chance makes it one more or less."""
         text = self.fitting(text)
@@ -232,16 +223,8 @@ class Sequences(Bucketed):
             return self._count(self.boxed(text, 0, 0)[1])
         return -(-text.drawn // self.rows)
 
-    def epoch(self, text: Any, seed: int, epoch: int) -> list[np.ndarray]:
-        """Which pairs are in each batch of an epoch."""
-        draw, lengths = np.random.default_rng([seed, epoch]), text.lengths
-        drawn = text.order(draw, seed, epoch)
-        found: list[np.ndarray] = []
-        for at in range(0, len(drawn), self.rows * self.stretch):
-            some = drawn[at : at + self.rows * self.stretch]
-            some = some[np.argsort(-lengths[some], kind="stable")]
-            found += [some[i : i + self.rows] for i in range(0, len(some), self.rows)]
-        return [found[i] for i in draw.permutation(len(found))]
+    def drawn(self, text: Any, draw: np.random.Generator, seed: int, epoch: int) -> np.ndarray:
+        return np.asarray(text.order(draw, seed, epoch))
 
     def _boxed(self, text: Any, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Which pairs an epoch has, row by row in an order that chance gives, and where in it each row begins."""

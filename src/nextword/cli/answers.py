@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err, progress_bar
+from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending
 
 OFFICIAL = ".json"
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -27,7 +24,7 @@ def predict_answers(
     from nextword.transfer.questions import read_questions
     from nextword.transfer.tables import Columns
 
-    _refuse(output, ENDINGS)
+    refuse_ending(output, ENDINGS)
     settings = lm.settings
     named = Columns(text or settings.text, second or settings.second, settings.label)
     questions, _, table = read_questions(file, named, insist=Columns(text, second))
@@ -49,12 +46,12 @@ def predict_answers(
         rows = table.rows if table else [[one.id, one.question] for one in questions.all]
         cells = [_cells(one, settings.unanswered, ending) for one in found]
         written = beside(header, rows, cells, ending)
-    _deliver(written, output, f"{len(found):,} answers", quiet)
+    deliver(written, output, f"{len(found):,} answers")
     if output is not None and ending == OFFICIAL and settings.unanswered:
         place = output.with_name(output.stem + NO_ANSWER)
         place.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
         console.print(f"[green]✓[/] probabilities of no answer → {escape(str(place))}", soft_wrap=True)
-    _compared(numbers, "the answers", file, quiet)
+    compared(numbers, f"the answers in {file}", quiet)
 
 
 def predict_choices(
@@ -64,7 +61,7 @@ def predict_choices(
     from nextword.transfer.choices import read_choices
     from nextword.transfer.tables import Columns
 
-    _refuse(output, TABLES)
+    refuse_ending(output, TABLES)
     settings = lm.settings
     named = Columns(text or settings.text, second or settings.second, settings.label)
     rows, _, table = read_choices(file, named, insist=Columns(text, second))
@@ -88,58 +85,17 @@ def predict_choices(
         else {"predicted": one.label, **{f"p({i})": _share(one.probabilities.get(str(i))) for i in range(most)}}
         for one, each in zip(found, said, strict=True)
     ]
-    _deliver(
-        beside(table.header, table.rows, cells, ending),
-        output,
-        f"{len(found):,} predictions",
-        quiet,
-    )
-    _compared(numbers, "the labels", file, quiet)
+    deliver(beside(table.header, table.rows, cells, ending), output, f"{len(found):,} predictions")
+    compared(numbers, f"the labels in {file}", quiet)
 
 
 # ------------------------------------------------------------------------------------------------ files
-
-
-def _refuse(output: Path | None, endings: Sequence[str]) -> None:
-    from nextword.contract import NextwordError
-
-    if output is not None and output.suffix not in endings:
-        raise NextwordError(f"--output {output}: predictions are written as {', '.join(endings)}.")
 
 
 def _official(found: dict[str, Any]) -> str:
     import json as library
 
     return library.dumps(found, ensure_ascii=False, indent=1) + "\n"
-
-
-def beside(header: Sequence[str], rows: Sequence[Sequence[str]], cells: Sequence[dict[str, Any]], ending: str) -> str:
-    """A table with more columns on the right."""
-    if ending == ".jsonl":
-        import json as library
-
-        each = (dict(zip(header, row, strict=True)) | more for row, more in zip(rows, cells, strict=True))
-        return "".join(library.dumps(one, ensure_ascii=False) + "\n" for one in each)
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t" if ending == ".tsv" else ",", lineterminator="\n")
-    writer.writerow([*header, *(cells[0] if cells else ())])
-    writer.writerows([*row, *more.values()] for row, more in zip(rows, cells, strict=True))
-    return out.getvalue()
-
-
-def _deliver(written: str, output: Path | None, what: str, quiet: bool) -> None:
-    if output is None:
-        sys.stdout.write(written)
-        sys.stdout.flush()
-        return
-    output.write_text(written, encoding="utf-8")
-    console.print(f"[green]✓[/] {what} → {escape(str(output))}", soft_wrap=True)
-
-
-def _compared(numbers: dict[str, float], what: str, file: str, quiet: bool) -> None:
-    if numbers and not quiet:
-        said = " · ".join(f"{name} {100 * value:.1f}" for name, value in numbers.items())
-        err.print(f"against {what} in {escape(file)}: {said}", soft_wrap=True)
 
 
 def _fields(one: Any, unanswered: bool) -> dict[str, Any]:

@@ -114,12 +114,16 @@ def _try_them(done: list[dict[str, Any]], comparison: dict[str, Any]) -> None:
         console.print(told, highlight=False, markup=False, soft_wrap=True)
         return
     prompt = " ".join(((comparison["passage"] or {}).get("text") or "the").split()[:4]).replace('"', "")
-    writes = done[0].get("kind") != "pseudo"  # the others fill gaps
-    use = f'generate {best} "{prompt}" --length 80' if writes else f'next {best} "{prompt} ___"'
+    can = done[0]["can"]
+    uses = {
+        f'generate {best} "{prompt}" --length 80': "generate" in can,
+        f'next {best} "{prompt}"': "generate" in can,
+        f'next {best} "{prompt} ___"': "fill" in can and "generate" not in can,
+        f"embed {best} my.txt --out vectors.npy": "embed" in can and "generate" not in can,
+        f"evaluate {best} --data my.txt": True,
+    }
     console.print(
-        f"\nThe models are yours to use:\n  nextword {use}\n"
-        + (f'  nextword next {best} "{prompt}"\n' if writes else f"  nextword embed {best} my.txt --out vectors.npy\n")
-        + f"  nextword evaluate {best} --data my.txt",
+        "\n".join(["\nThe models are yours to use:", *(f"  nextword {use}" for use, fits in uses.items() if fits)]),
         highlight=False,
         markup=False,
         soft_wrap=True,  # each is to be copied whole

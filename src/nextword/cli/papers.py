@@ -98,7 +98,6 @@ def _in_short(data: str) -> str:
 
 def _canon() -> list[dict[str, Any]]:
     """One row a slug, from the recipes and from what each class can do."""
-    from nextword.contract import Autoregressive, Encoder, Infilling
     from nextword.models import MODELS, model_class
     from nextword.recipe import load_recipe, names
 
@@ -106,15 +105,7 @@ def _canon() -> list[dict[str, Any]]:
     for slug in MODELS:
         recipes = [load_recipe(name) for name in names() if name.startswith(slug + "/")]
         cls = model_class(slug)
-        can = []
-        if all(hasattr(cls, name) for name in ("start", "step", "score")) or _has(cls, Autoregressive):
-            can += ["score", "generate"] if getattr(cls, "conditional", False) else ["score", "next", "generate"]
-        elif _has(cls, Infilling):
-            can += ["score (pseudo)", "next"]
-        if getattr(cls, "tags_words", False):
-            can.append("predict")
-        elif _has(cls, Encoder) and (not getattr(cls, "conditional", False) or getattr(cls, "two_sided", False)):
-            can.append("embed")
+        can = _can(cls)
         first = next((r for r in recipes if r.name.endswith("/tiny")), recipes[0])
         rows.append(
             {
@@ -140,9 +131,15 @@ def _canon() -> list[dict[str, Any]]:
     return rows
 
 
-def _has(cls: Any, protocol: Any) -> bool:
-    methods = [name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name, None))]
-    return all(callable(getattr(cls, name, None)) for name in methods)
+def _can(cls: Any) -> list[str]:
+    """What a model of this class can do; where nothing is written on from left to right, its scores are pseudo."""
+    from nextword.models.abilities import abilities
+
+    if getattr(cls, "tags_words", False):
+        return ["predict"]
+    found = abilities(cls, {})
+    score = "score" if "generate" in found else "score (pseudo)"
+    return [score if name == "score" else name for name in ("score", "next", "generate", "embed") if name in found]
 
 
 def _headline(numbers: Mapping[str, Any]) -> str:

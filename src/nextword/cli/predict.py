@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.answers import OFFICIAL, beside, predict_answers, predict_choices
+from nextword.cli.answers import OFFICIAL, predict_answers, predict_choices
 from nextword.cli.console import console, emit_json, err, progress_bar
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
 from nextword.cli.tags import predict_tags
@@ -128,8 +128,7 @@ def predict(
         own = predict_answers if lm.settings.kind == "span" else predict_choices
         own(lm, run, file, text, second, output, json, quiet)
         return
-    if output is not None and output.suffix not in ENDINGS:
-        raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
+    refuse_ending(output, ENDINGS)
     if "predict" not in lm.can:
         raise NextwordError(
             f"{run} carries no task's head. Transfer it first: nextword transfer bert/finetune --from {run} --data FILE"
@@ -163,17 +162,10 @@ def predict(
         return
     ending = output.suffix if output else ".csv"
     written = _written(table, found, lm.settings.labels, ending)
-    if output is None:
-        sys.stdout.write(written)
-        sys.stdout.flush()
-    else:
-        output.write_text(written, encoding="utf-8")
-        console.print(f"[green]✓[/] {len(found):,} predictions → {escape(str(output))}", soft_wrap=True)
+    deliver(written, output, f"{len(found):,} predictions")
     for note in notes if not quiet else ():
         err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
-    if measured and not quiet:
-        said = " · ".join(f"{name} {100 * value:.1f}" for name, value in measured.items())
-        err.print(f"against the column '{escape(lm.settings.label)}': {said}")
+    compared(measured, f"the column '{lm.settings.label}'", quiet)
 
 
 def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None:

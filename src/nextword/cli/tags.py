@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
+from nextword.cli.console import emit_json, progress_bar
+from nextword.cli.delivery import JSON_LINES, compared, deliver, json_lines, refuse_ending
 
-from nextword.cli.console import console, emit_json, err, progress_bar
-
-JSON_LINES = ".jsonl"
 ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
 def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
-    from nextword.contract import NextwordError
-
-    if output is not None and output.suffix not in ENDINGS:
-        raise NextwordError(f"--output {output}: tags are written as {', '.join(ENDINGS)}.")
-    given = given_sentences(lm, file)
-    with progress_bar("tagging", len(given), quiet or json) as update:
-        found = lm.predict([one.words for one in given], update)
+    given, found = tagged(lm, file, output, quiet or json)
     measured = _measured(lm, given, found)
     if json:
         sentences = [_fields(lm, one) for one in found]
         emit_json({"run": run, "labels": list(lm.settings.labels), "measured": measured, "sentences": sentences})
         return
     text = _written(lm, given, found, output.suffix if output else ".conll")
-    if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        output.write_text(text, encoding="utf-8")
-        words = sum(len(one.words) for one in found)
-        console.print(
-            f"[green]✓[/] {words:,} words of {len(found):,} sentences → {escape(str(output))}", soft_wrap=True
-        )
-    if measured and not quiet:
-        said = " · ".join(f"{name} {100 * value:.1f}" for name, value in measured.items())
-        err.print(f"against the tags in {escape(file)}: {said}", soft_wrap=True)
+    deliver(text, output, f"{sum(len(one.words) for one in given):,} words of {len(given):,} sentences")
+    compared(measured, f"the tags in {file}", quiet)
+
+
+def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[Any], list[Any]]:
+    """The sentences of a file, and what is said of each."""
+    refuse_ending(output, ENDINGS, "tags")
+    given = given_sentences(lm, file)
+    with progress_bar("tagging", len(given), quiet) as update:
+        return given, lm.predict([one.words for one in given], update)
 
 
 def given_sentences(lm: Any, file: str) -> list[Any]:
@@ -94,9 +83,7 @@ def _written(lm: Any, given: Sequence[Any], found: Sequence[Any], ending: str) -
     from nextword.tagging import OUTPUT
 
     if ending == JSON_LINES:
-        import json as library
-
-        return "".join(library.dumps(_fields(lm, one), ensure_ascii=False) + "\n" for one in found)
+        return json_lines(_fields(lm, one) for one in found)
     parts = []
     for before, after in zip(given, found, strict=True):
         right = converted(before.tags, OUTPUT) if lm.spans else before.tags

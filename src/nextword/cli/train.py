@@ -81,29 +81,20 @@ def train(
         emit_json(result)
     else:
         console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
+        from nextword.card import quoted, uses
         from nextword.cli import translations
         from nextword.cli.results import show
 
         pairs = "decoding" in result
         (translations.show if pairs else show)(result)
-        if "score" not in result["can"]:
-            console.print(f"\nTry it:  nextword embed {escape(folder)} --nearest WORD", soft_wrap=True)
-            return
-        generates = "generate" in result["can"]
-        use = f"generate {folder} --length 60 --temperature 0.8" if generates else f'next {folder} "The ___ is"'
-        if generates and "next" not in result["can"] and not pairs:
-            console.print("· it fills what is missing in a text; pairs or tasks teach it more (docs/text-to-text.md)")
-            use = f'generate {folder} "The ___ of the ___ is" --beam 4'
-        if not generates and "next" not in result["can"]:
-            use = f"embed {folder} --nearest WORD"
         if pairs:
-            use = f'generate {folder} "{_short(result["sample"][0]["source"])}" --beam 5'
-        console.print(f"\nTry it:  nextword {escape(use)}", soft_wrap=True)
-
-
-def _short(source: str) -> str:
-    """A source that can be copied between quotes."""
-    return " ".join(source.replace('"', "").replace("$", "").split()[:12])
+            use = f'nextword generate {folder} "{quoted(result["sample"][0]["source"])}" --beam 5'
+        elif "generate" in result["can"] and "next" not in result["can"]:
+            console.print("· it fills what is missing in a text; pairs or tasks teach it more (docs/text-to-text.md)")
+            use = f'nextword generate {folder} "The ___ of the ___ is" --beam 4'
+        else:
+            use = uses(RunFolder.open(folder))[0]
+        console.print(f"\nTry it:  {escape(use)}", soft_wrap=True)
 
 
 @contextmanager

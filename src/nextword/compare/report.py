@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from nextword.compare.curves import learning_curves
 from nextword.compare.translating import TRANSLATOR
 from nextword.compare.translations import SCORE as TRANSLATED
 from nextword.compare.translations import Translations
@@ -36,6 +37,7 @@ from nextword.page.pieces import (
 from nextword.page.shell import document
 
 METRICS = ("bits_per_byte", "word_perplexity", "token_perplexity")
+WRITES = ("generate", "next")  # what is done from left to right
 # Where nothing hovers, title attributes cannot be read: the token last touched is told below its passage.
 SCRIPT = """for (const panel of document.querySelectorAll('.panel')) {
   const said = panel.querySelector('.said'), quiet = said.textContent;
@@ -255,25 +257,14 @@ class _Page:
     def curves(self) -> str:
         if self.translated:
             return self.translated.curves(self.marks)
-        series = []
-        for m in self.ranked:
-            points = [
-                Point(seconds, bits, note=f"{plain_name(m)}: {bits:.3f} after {duration(seconds)}")
-                for event in m.get("curve") or []
-                if (seconds := number(event.get("seconds")))
-                and (bits := number(event.get("valid_bits_per_byte")))
-                and bits < math.inf
-            ]
-            series.append(Series(plain_name(m), points, self.marks[id(m)]))
-        every = [p for s in series for p in s.points]
-        if not every:
-            return ""
-        x = Axis("time of training →", duration, log=charts.far([p.x for p in every], 8), time=True)
-        y = Axis("validation bits per byte (lower is better)", log=charts.far([p.y for p in every], 4))
-        draw = partial(charts.lines, series, x, y, "Bits per byte on the validation text against time of training")
-        without = listed([escape(s.name) for s in series if not s.points])
-        missing = f'<p class="note">No curve: {without}.</p>' if without else ""
-        return charts.twice(draw, (1040, 420), (344, 340)) + missing
+        return learning_curves(
+            self.ranked,
+            self.marks,
+            "valid_bits_per_byte",
+            "{:.3f}".format,
+            "validation bits per byte (lower is better)",
+            "Bits per byte on the validation text against time of training",
+        )
 
     def costs(self) -> str:
         out = []
@@ -327,7 +318,8 @@ class _Page:
         for m in self.finished:
             if m.get("run"):
                 run = shlex.quote(str(m["run"]))
-                lines = [f"nextword generate {run} {prompt}", f"nextword next {run} {prompt}"]
+                can = m.get("can") or WRITES
+                lines = [f"nextword {name} {run} {prompt}" for name in WRITES if name in can]
                 if m.get("kind") == "pseudo":  # sees both sides: fills a blank, writes no text
                     lines = [f"nextword next {run} {blank}"]
                 if m.get("kind") == TRANSLATOR:  # makes a text from a source

@@ -176,6 +176,7 @@ def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: 
     plan.facts["passage"].setdefault("tokens", [text for text, _ in tokens])
     same = [text for text, _ in tokens] == plan.facts["passage"]["tokens"]
     found = {
+        "can": sorted(lm.can),
         "sample": _sample(lm, plan.facts["passage"]["text"]) if "generate" in lm.can else None,
         "surprisal": [bits for _, bits in tokens] if same else None,
     }

@@ -6,11 +6,11 @@ Each example is a source with its reference, and under it what each model wrote,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
+from nextword.compare.curves import learning_curves
 from nextword.page import charts
-from nextword.page.charts import Axis, Point, Series, duration, escape, number, perplexity, size, whole
+from nextword.page.charts import duration, escape, number, perplexity, size, whole
 from nextword.page.heat_map import heat_map
 from nextword.page.pieces import NONE, Column, Model, amount, listed, named, plain_name, table
 
@@ -82,21 +82,14 @@ class Translations:
         return table("Models from best to worst by BLEU", shown, self.models) + BLEU
 
     def curves(self, marks: Mapping[int, int]) -> str:
-        series = []
-        for m in self.models:
-            points = [
-                Point(seconds, value, note=f"{plain_name(m)}: {perplexity(value)} after {duration(seconds)}")
-                for event in m.get("curve") or []
-                if (seconds := number(event.get("seconds"))) and (value := number(event.get("valid_perplexity")))
-            ]
-            series.append(Series(plain_name(m), points, marks[id(m)]))
-        every = [p for s in series for p in s.points]
-        if not every:
-            return ""
-        x = Axis("time of training →", duration, log=charts.far([p.x for p in every], 8), time=True)
-        y = Axis("validation perplexity of the targets (lower is better)", log=charts.far([p.y for p in every], 4))
-        draw = partial(charts.lines, series, x, y, "Perplexity of validation targets against time of training")
-        return charts.twice(draw, (1040, 420), (344, 340))
+        return learning_curves(
+            self.models,
+            marks,
+            "valid_perplexity",
+            perplexity,
+            "validation perplexity of the targets (lower is better)",
+            "Perplexity of validation targets against time of training",
+        )
 
     def texts(self) -> str:
         """The examples, one card each."""

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.layers.both_ways import each_row
-
-# that torch has no faster way for it on a CPU is nothing that a user could mend
-warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+from nextword.layers.recurrent import Memory
 
 
 class BiLSTM(nn.Module):
@@ -29,8 +27,16 @@ class BiLSTM(nn.Module):
     def forward(self, x: Tensor, there: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """`there` (B, T) is True at the beginning of each row, for at least one word; `sizes`, for how many, is known
         to who need not ask a GPU."""
-        return each_row(self.lstm, x, there.sum(1) if sizes is None else torch.tensor(sizes))[0]
+        return self._read(x, there.sum(1) if sizes is None else torch.tensor(sizes))[0]
 
     def ends(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(B, 2 width): what each direction has at its end; lengths of at least 1."""
-        return each_row(self.lstm, x, lengths)[1][0]
+        return self._read(x, lengths)[1][0]
+
+    def _read(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
+        if not self.lstm.proj_size:
+            return each_row(self.lstm, x, lengths)
+        with warnings.catch_warnings():
+            # that torch has no faster way for it on a CPU is nothing that a user could mend
+            warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+            return each_row(self.lstm, x, lengths)

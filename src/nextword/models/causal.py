@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, Readout, State, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, NextwordError, Readout, State, Unsupported, Vocabulary
 from nextword.models.frames import arrange, dress
 
 FILE = "model.safetensors"
@@ -29,6 +29,16 @@ def check_sizes(config: Any) -> None:
             raise NextwordError(f"[model] {field.name} = {value}: it must be at least {least}.")
         if field.name == "dropout" and not 0 <= value < 1:
             raise NextwordError(f"[model] dropout = {value}: it is the share that is dropped, from 0 up to below 1.")
+
+
+def need_source(network: Any, source: Inputs | None) -> Inputs:
+    """What a network begins with that writes from a source."""
+    if source is None:
+        raise Unsupported(
+            f"{type(network).__name__} writes from a source, and none was given. To model plain text, train a model "
+            "that reads it (`nextword papers`)."
+        )
+    return source
 
 
 class Saved(nn.Module):

@@ -39,7 +39,7 @@ from nextword.layers.gates import QUICK
 from nextword.layers.recurrent import Layer, Memory
 from nextword.layers.softmax import Full, Tied
 from nextword.layers.source_attention import Additive, Look, luongs
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.models.causal import CausalNetwork, check_sizes, need_source
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 ATTENTION = ("none", "bahdanau", "luong")
@@ -165,11 +165,7 @@ class Seq2Seq(CausalNetwork):
 
     def begin(self, source: Inputs | None) -> State:
         """The decoder's state after the source was read."""
-        if source is None:
-            raise Unsupported(
-                f"{type(self).__name__} writes from a source, and none was given. To model plain text, train a model "
-                "that reads it (`nextword papers`)."
-            )
+        source = need_source(self, source)
         there = _there(source)
         ids = backwards(source.ids, there.sum(1)) if self.config.reverse else source.ids
         outputs, ends = self._encoded(self.of_source(ids), there)

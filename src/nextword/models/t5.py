@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.contract import Inputs, NextwordError, State, Vocabulary
 from nextword.layers import lt
 from nextword.layers.buckets import DistanceBias
 from nextword.layers.products import Product
 from nextword.layers.softmax import Full, Tied
 from nextword.layers.written import Kept, Writing, reordered, shared
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.models.causal import CausalNetwork, check_sizes, need_source
 from nextword.models.t5_steps import Steps
 
 
@@ -225,11 +225,7 @@ class T5(CausalNetwork):
 
     def begin(self, source: Inputs | None) -> State:
         """The state after the source was read, and nothing written."""
-        if source is None:
-            raise Unsupported(
-                f"{type(self).__name__} writes from a source, and none was given. To model plain text, train a model "
-                "that reads it (`nextword papers`)."
-            )
+        source = need_source(self, source)
         h = self.encode(source)[0][-1]
         looks: list[Any] = [block.look for block in self.decoder.blocks]
         weight = torch.cat([part.weight for look in looks for part in (look.k, look.v)])  # one product for all layers

@@ -23,14 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.prepare import Stream
-from nextword.corpora import Corpus
 from nextword.layers import initial
 from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.objectives.causal import Causal
 from nextword.studies.drawing import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, beside
 from nextword.studies.measures import over_seeds, written
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
+from nextword.studies.text import bytes_of, corpus_for, enough
 from nextword.tokens import train_tokenizer, vocabulary
 
 if TYPE_CHECKING:
@@ -88,7 +87,8 @@ STACKS = ("linear", "tanh")
 def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
     corpus = corpus_for(settings.data)
     steps = QUICK_STEPS if settings.quick else STEPS
-    learnt, held = _bytes(corpus, "train", READ), _bytes(corpus, "valid" if "valid" in corpus.splits else "test", HELD)
+    learnt = bytes_of(corpus, "train", READ)
+    held = bytes_of(corpus, "valid" if "valid" in corpus.splits else "test", HELD)
     enough(len(held), HELD // 4, "bytes held out", corpus)
     total = len(TRAINED) * len(settings.seeds)
     features, layers, ends = [], [], []
@@ -132,16 +132,6 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
         "training": f"{steps} steps of {ROWS} windows, Adam at {RATE}",
         "stack": f"{DEPTH} layers of {WIDTH} units without biases, {SIGNALS} signals from N(0, 1)",
     }
-
-
-def _bytes(corpus: Corpus, split: str, size: int) -> np.ndarray:
-    tokenizer = train_tokenizer({"kind": "bytes"}, ())
-    parts: list[np.ndarray] = []
-    for document in corpus.documents(split):
-        parts.append(tokenizer.encode(document.text).ids)
-        if sum(map(len, parts)) >= size:
-            break
-    return np.concatenate(parts)[:size]
 
 
 @contextmanager

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from nextword.contract import NextwordError
 from nextword.corpora import Corpus, default_name, open_corpus
+from nextword.tokens import train_tokenizer
 
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # words with their apostrophes, and punctuation marks one by one
 
@@ -24,6 +27,17 @@ def word_lists(corpus: Corpus, split: str = "train") -> Iterator[list[str]]:
     """Each document's words in lower case, punctuation marks being words of their own."""
     for document in corpus.documents(split):
         yield WORD.findall(document.text.lower())
+
+
+def bytes_of(corpus: Corpus, split: str, size: int) -> np.ndarray:
+    """The first so many bytes of a split, as ids: few bits each, for they travel to other processes."""
+    tokenizer = train_tokenizer({"kind": "bytes"}, ())
+    parts: list[np.ndarray] = []
+    for document in corpus.documents(split):
+        parts.append(tokenizer.encode(document.text).ids)
+        if sum(map(len, parts)) >= size:
+            break
+    return np.concatenate(parts)[:size].astype(np.uint16)
 
 
 def enough(found: int, needed: int, what: str, corpus: Corpus) -> None:

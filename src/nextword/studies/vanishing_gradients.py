@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.corpora import Corpus
 from nextword.studies.apart import Task, spread
 from nextword.studies.measures import over_seeds
 from nextword.studies.study import Claim, Progress, Settings, Table
-from nextword.studies.text import corpus_for, enough
+from nextword.studies.text import bytes_of, corpus_for, enough
 from nextword.studies.vanishing_gradients_figure import draw
 from nextword.studies.vanishing_gradients_paths import (
     BIASES,
@@ -52,7 +51,6 @@ from nextword.studies.vanishing_gradients_paths import (
     train,
 )
 from nextword.studies.vanishing_gradients_verdict import judge
-from nextword.tokens import train_tokenizer
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 CLAIM = Claim(
@@ -73,8 +71,8 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     corpus = corpus_for(settings.data)
     quick = settings.quick
     span, texts, steps = (QUICK_SPAN, QUICK_TEXTS, QUICK_STEPS) if quick else (SPAN, TEXTS, STEPS)
-    learnt = _bytes(corpus, "train", READ)
-    held = _bytes(corpus, "valid" if "valid" in corpus.splits else "test", HELD)
+    learnt = bytes_of(corpus, "train", READ)
+    held = bytes_of(corpus, "valid" if "valid" in corpus.splits else "test", HELD)
     enough(len(held), texts * (span + WARM), "bytes held out", corpus)
     tasks: dict[tuple[Any, ...], Task] = {}
     for seed in settings.seeds:
@@ -145,16 +143,6 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
         "directions": "Σσ² / max σ² of the singular values σ at the farthest, geometric mean over passages: 1 where "
         "one direction has all that is left",
     }
-
-
-def _bytes(corpus: Corpus, split: str, size: int) -> np.ndarray:
-    tokenizer = train_tokenizer({"kind": "bytes"}, ())
-    parts: list[np.ndarray] = []
-    for document in corpus.documents(split):
-        parts.append(tokenizer.encode(document.text).ids)
-        if sum(map(len, parts)) >= size:
-            break
-    return np.concatenate(parts)[:size].astype(np.uint16)  # it travels to other processes
 
 
 def passages(ids: np.ndarray, count: int, length: int, seed: int) -> torch.Tensor:
