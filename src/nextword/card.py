@@ -113,7 +113,8 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         f"| on | examples | {' | '.join(task['metrics'])} |",
         f"| --- | ---: |{' ---: |' * len(task['metrics'])}",
         *(
-            f"| {split} | {result['examples'][split]:,} | "
+            f"| {split}{', learnt from too' if split == 'dev' and task.get('final') else ''} "
+            f"| {result['examples'][split]:,} | "
             + " | ".join(f"{100 * result[split][name]:.1f}" for name in task["metrics"])
             + " |"
             for split in splits

@@ -96,8 +96,11 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         path = self.path / "manifest.json"
         if not path.is_file():
+            inside = sorted(one.parent.name for one in self.path.glob("*/manifest.json"))
+            some = f" It holds runs, take one of them: {', '.join(inside[:5])}." if inside else ""
             raise NextwordError(
-                f"{self.path} is no run folder: it has no manifest.json. `nextword runs` lists those that are here."
+                f"{self.path} is no run folder: it has no manifest.json.{some} `nextword runs` lists those that are "
+                "here."
             )
         try:
             found = json.loads(path.read_text(encoding="utf-8"))

@@ -86,6 +86,42 @@ def test_other_columns(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None
     assert "has no column 'c'; it has a, b" in said
 
 
+def test_where_texts_are_read_that_nobody_named(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    out = place / "out"
+    other = written(tmp_path / "o.csv", ["n", "body"], [(1, "the red house")])
+    said = cli("predict", out, other).stderr
+    assert "there is no column 'text' as in training, and texts are read from 'body'" in said
+    assert "are read from" not in cli("predict", out, place / "new.csv").stderr
+    assert "are read from" not in cli("predict", out, other, "--text", "body").stderr
+    said = cli("predict", out, stdin="text,label\nthe red house,red\n\n").stderr
+    assert "a header of a csv, 'text,label', is read as a text" in said
+    assert "1 empty line is left out" in said
+    assert "after a tab, is not read" in cli("predict", out, stdin="the red house\tblue\n").stderr
+    cli("predict", out, other, "-o", tmp_path / "p.csv")
+    said = cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "p.csv").stderr  # once more, into the same file
+    assert "what stood in 'predicted', 'p(blue)', 'p(red)' before is replaced" in said
+    assert list(table((tmp_path / "p.csv").read_text())[0]) == ["n", "body", "predicted", "p(blue)", "p(red)"]
+    (tmp_path / "folder.csv").mkdir()
+    assert "that is a folder" in cli("predict", out, other, "-o", tmp_path / "folder.csv", fails=True).stderr
+
+
+def test_the_last_training_says_so(cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = (
+        "transfer",
+        "bert/finetune",
+        "--from",
+        place / "bert",
+        "--data",
+        place / "colour.csv",
+        "--final",
+        "--quiet",
+    )
+    said = cli(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "last").stdout
+    assert "dev (20 examples, learnt from too): accuracy" in said
+    assert "(20 examples, learnt from too)" in (tmp_path / "last/report.html").read_text()
+    assert "| dev, learnt from too | 20 |" in (tmp_path / "last/card.md").read_text()
+
+
 def test_pairs_and_numbers(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
     found = js(*words, "--data", place / "pair.csv", "--out", tmp_path / "pair")
@@ -112,6 +148,8 @@ def test_seeds_scratch_and_what_is_there_already(cli: Cli, js: Js, place: Path, 
     found = js(*words, "--resume")
     assert len(found["values"]) == 2
     assert all(result["scratch"] for result in found["results"])
+    said = cli("predict", tmp_path / "k", place / "new.csv", fails=True).stderr
+    assert "It holds runs, take one of them: seed-0, seed-1." in said
     listed = js("runs", "--in", tmp_path)
     assert [Path(one["run"]).name for one in listed] == ["seed-0", "seed-1"]
     assert all(one["task"]["accuracy"] >= 0 for one in listed)

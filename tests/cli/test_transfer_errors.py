@@ -84,7 +84,7 @@ def test_strange_labels_and_empty_texts_in_what_is_predicted(
     assert len(list(csv.DictReader(io.StringIO(said.stdout)))) == 5  # nothing is dropped
     stderr = " ".join(said.stderr.split())
     assert "1 of 5 texts are empty: they are read as such" in stderr
-    assert "2 labels of the column 'label' are none that training had (green): these rows are not measured" in stderr
+    assert "2 of 5 labels of the column 'label' are none that training had (green): these rows" in stderr
     assert "1 of 5 rows have nothing in the column 'label'" in stderr
     found = js("predict", place / "out", data)
     assert len(found["notes"]) == 3

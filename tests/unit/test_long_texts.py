@@ -120,9 +120,13 @@ def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
     assert (whole - said).abs().max() > 1e-4  # a long text is not read as before
 
 
-def test_a_very_long_text_needs_no_more_memory_than_what_is_kept() -> None:
-    """No piece but those kept is in the graph, and no row is padded to the longest one."""
-    network = headed("lstm", 50, 100)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(training: bool) -> None:
+    """No piece but those kept is in the graph, and no row is padded to the longest one.
+
+    Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
+    """
+    network = headed("lstm", 50, 100).train(training)
     sizes: list[tuple[int, ...]] = []
     graphs: list[bool] = []
     read = network.under.encode
@@ -138,9 +142,21 @@ def test_a_very_long_text_needs_no_more_memory_than_what_is_kept() -> None:
     assert batch.inputs.ids.numel() == 20_289
     network(batch)
     skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # of the one of 160 a hundred are skipped
+    if not training:
+        skipping = [(2, 100), *[(1, 2000)] * 9, (1, 1800)]
     reading = [(4, 50), (3, 50)]  # the one of 30 has ended
     assert sizes == skipping + reading
     assert graphs == [False] * len(skipping) + [True] * len(reading)
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_many_pieces_at_once_say_the_same(name: str) -> None:
+    """As one piece after the other, which is what training does."""
+    batch = texts(5000, 9, 700, packs=True)
+    network = headed(name, 4, 12)
+    said = network(batch)
+    network.training = True  # it alone: what is under it draws nothing
+    torch.testing.assert_close(said, network(batch), rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------ through a run

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from tests.tiny_questions import as_json, as_lines, squad
-from tests.tiny_transfer import written
+from tests.tiny_transfer import run_of, written
 
 from nextword.contract import NextwordError
 from nextword.corpora.questions import NOWHERE, located, read_squad
+from nextword.transfer.plan import make_plan
 from nextword.transfer.questions import Columns, open_questions, read_questions
 
 CONTEXT = "Denver beat Carolina in 2016. Carolina had beaten Denver before."
@@ -98,6 +99,16 @@ def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> No
     assert "have an answer that is nowhere in the passage (q0-5)" in notes
     lost = [one for some in data.splits.values() for one in some.all if one.lost]
     assert [one.id for one in lost] == ["q0-5"]
+
+
+def test_what_is_nowhere_in_the_passage_is_told_once(tmp_path: Path) -> None:
+    content = squad(40)
+    for one in content["data"][0]["paragraphs"][:20]:
+        one["qas"][0]["answers"][0]["text"] = "Seattle"
+    run_of(tmp_path / "bert")
+    file = str(as_json(tmp_path / "mine.json", content))
+    notes = make_plan("bert/span", tmp_path / "bert", file, device="cpu").notes
+    assert sum("of train" in note and "learnt of" in note for note in notes) == 1
 
 
 @pytest.mark.parametrize(

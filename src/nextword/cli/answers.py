@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.delivery import beside, compared, deliver, refuse_ending
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_twice
 
 OFFICIAL = ".json"
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -22,12 +22,14 @@ def predict_answers(
     """SQuAD's official file of predictions, {id: text}; or a table with the answer beside each question."""
     from nextword.metrics.answers import measured
     from nextword.transfer.questions import read_questions
-    from nextword.transfer.tables import Columns
+    from nextword.transfer.tables import Columns, Table
 
     refuse_ending(output, ENDINGS)
     settings = lm.settings
     named = Columns(text or settings.text, second or settings.second, settings.label)
     questions, _, table = read_questions(file, named, insist=Columns(text, second))
+    if table is not None:
+        refuse_twice(table, output)
     with progress_bar("answering", len(questions), quiet or json) as update:
         found = lm.predict(questions.all, lambda done, of: update(done * len(questions) // of, len(questions)))
     numbers = {}
@@ -39,14 +41,14 @@ def predict_answers(
         emit_json({"run": run, "measured": numbers, "predictions": each})
         return
     ending = output.suffix if output else OFFICIAL if table is None else ".csv"
+    notes: list[str] = []
     if ending == OFFICIAL:
         written = _official({one.id: one.text for one in found})
     else:
-        header = table.header if table else ["id", "question"]
-        rows = table.rows if table else [[one.id, one.question] for one in questions.all]
         cells = [_cells(one, settings.unanswered, ending) for one in found]
-        written = beside(header, rows, cells, ending)
-    deliver(written, output, f"{len(found):,} answers")
+        own = Table(file, ["id", "question"], [[one.id, one.question] for one in questions.all])
+        written, notes = beside(table or own, cells, ending)
+    deliver(written, output, f"{len(found):,} answers", notes, quiet)
     if output is not None and ending == OFFICIAL and settings.unanswered:
         place = output.with_name(output.stem + NO_ANSWER)
         place.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
@@ -65,6 +67,7 @@ def predict_choices(
     settings = lm.settings
     named = Columns(text or settings.text, second or settings.second, settings.label)
     rows, _, table = read_choices(file, named, insist=Columns(text, second))
+    refuse_twice(table, output)
     assert rows.choices is not None
     questions = rows.seconds or [""] * len(rows)
     with progress_bar("choosing", len(rows), quiet or json) as update:
@@ -85,7 +88,8 @@ def predict_choices(
         else {"predicted": one.label, **{f"p({i})": _share(one.probabilities.get(str(i))) for i in range(most)}}
         for one, each in zip(found, said, strict=True)
     ]
-    deliver(beside(table.header, table.rows, cells, ending), output, f"{len(found):,} predictions")
+    written, notes = beside(table, cells, ending)
+    deliver(written, output, f"{len(found):,} predictions", notes, quiet)
     compared(numbers, f"the labels in {file}", quiet)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.markup import escape
 from nextword.cli.console import console, err
 
 JSON_LINES = ".jsonl"
+BREAKS = re.compile(r"[\t\r\n]+")  # what a cell of a .tsv cannot have in it
 
 
 def refuse_ending(output: Path | None, endings: Sequence[str], what: str = "predictions") -> None:
@@ -24,14 +26,16 @@ def refuse_ending(output: Path | None, endings: Sequence[str], what: str = "pred
         raise NextwordError(f"--output {output}: {what} are written as {', '.join(endings)}.")
 
 
-def deliver(written: str, output: Path | None, what: str) -> None:
-    """Into the file, or to standard output."""
+def deliver(written: str, output: Path | None, what: str, notes: Sequence[str] = (), quiet: bool = False) -> None:
+    """Into the file, or to standard output; then what is to be known of it."""
     if output is None:
         sys.stdout.write(written)
         sys.stdout.flush()
-        return
-    output.write_text(written, encoding="utf-8")
-    console.print(f"[green]✓[/] {what} → {escape(str(output))}", soft_wrap=True)
+    else:
+        output.write_text(written, encoding="utf-8")
+        console.print(f"[green]✓[/] {what} → {escape(str(output))}", soft_wrap=True)
+    for note in notes if not quiet else ():
+        err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
 
 
 def compared(numbers: Mapping[str, float], what: str, quiet: bool) -> None:
@@ -45,12 +49,39 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def beside(header: Sequence[str], rows: Sequence[Sequence[str]], cells: Sequence[dict[str, Any]], ending: str) -> str:
-    """A table with more columns on the right."""
+def refuse_twice(table: Any, output: Path | None) -> None:
+    """Two columns of one name cannot both be keys of a JSON object."""
+    from nextword.contract import NextwordError
+
+    twice = next((name for name in table.header if table.header.count(name) > 1), None)
+    if twice is not None and output is not None and output.suffix == JSON_LINES:
+        raise NextwordError(
+            f"{table.name} has more than one column {twice!r}, which a line of JSON cannot hold: rename one, or write "
+            f"{output.with_suffix('.csv')}."
+        )
+
+
+def beside(table: Any, cells: Sequence[dict[str, Any]], ending: str) -> tuple[str, list[str]]:
+    """A table with more columns on the right, and what is to be said of that.
+
+    JSON lines stay what they were. In a .tsv tabs and line ends alone divide, as where one is read: nothing is quoted.
+    """
+    new = list(cells[0]) if cells else []
+    old = [name for name in table.header if name in new]
+    notes = [f"what stood in {', '.join(map(repr, old))} before is replaced"] if old else []
+    kept = [i for i, name in enumerate(table.header) if name not in new]
     if ending == JSON_LINES:
-        return json_lines(dict(zip(header, row, strict=True)) | more for row, more in zip(rows, cells, strict=True))
+        given = table.objects or [{table.header[i]: row[i] for i in kept} for row in table.rows]
+        return json_lines({**one, **more} for one, more in zip(given, cells, strict=True)), notes
+    rows: list[list[str]] = [[*(table.header[i] for i in kept), *new]]
+    rows += ([*(row[i] for i in kept), *more.values()] for row, more in zip(table.rows, cells, strict=True))
+    if ending == ".tsv":
+        flat = [[" ".join(BREAKS.split(str(cell))) for cell in row] for row in rows]
+        changed = sum(before != after for before, after in zip(rows, flat, strict=True))
+        if changed:
+            rows_have = "rows have a tab or a line end in them" if changed > 1 else "row has a tab or a line end in it"
+            notes.append(f"{changed:,} {rows_have}: in a .tsv that is a space")
+        return "".join("\t".join(row) + "\n" for row in flat), notes
     out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t" if ending == ".tsv" else ",", lineterminator="\n")
-    writer.writerow([*header, *(cells[0] if cells else ())])
-    writer.writerows([*row, *more.values()] for row, more in zip(rows, cells, strict=True))
-    return out.getvalue()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue(), notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.answers import OFFICIAL, predict_answers, predict_choices
-from nextword.cli.console import console, emit_json, err, progress_bar
-from nextword.cli.delivery import beside, compared, deliver, refuse_ending
+from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_twice
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
 from nextword.cli.tags import predict_tags
@@ -103,6 +104,9 @@ def predict(
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
+        if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
+            why = "that is a folder" if output.is_dir() else "this user may not write there"
+            raise NextwordError(f"--output {output}: {why}. Give another file.")
     lm: Any = load(run, device, precision)
     if (template or calibrate) and not labels:
         raise NextwordError("--template and --calibrate are for choosing among labels: name those with --labels.")
@@ -141,13 +145,14 @@ def predict(
     table = read_table(file)
     if labels:
         lm.settings = replace(lm.settings, label=next((n for n in table.header if n.lower() in LABELS), ""))
+    refuse_twice(table, output)
     columns = _columns(table, lm, text, second)
     rows = table.rows_of(columns)
     with progress_bar("predicting", len(rows) * (1 + len(others or ())), quiet or json) as update:
         given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
-        notes = empty("", rows)
+        notes = [*table.notes, *_read_from(table, lm, columns, text), *empty("", rows)]
         found = lm.predict(given, update, notes)
-    measured, more = _measured(lm, table, found)
+    measured, more = _measured(lm, table, found, bool(labels))
     notes += more
     if json:
         emit_json(
@@ -161,10 +166,8 @@ def predict(
         )
         return
     ending = output.suffix if output else ".csv"
-    written = _written(table, found, lm.settings.labels, ending)
-    deliver(written, output, f"{len(found):,} predictions")
-    for note in notes if not quiet else ():
-        err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
+    written, more = _written(table, found, lm.settings.labels, ending)
+    deliver(written, output, f"{len(found):,} predictions", [*notes, *more], quiet)
     compared(measured, f"the column '{lm.settings.label}'", quiet)
 
 
@@ -202,8 +205,26 @@ def _columns(table: Any, lm: Any, text: str, second: str) -> Any:
     return Columns(found.text, found.second if lm.pairs else "")
 
 
-def _measured(lm: Any, table: Any, found: Sequence[Any]) -> tuple[dict[str, float], list[str]]:
-    """The task's metrics on the rows that have a right label which training knew; and what the others are."""
+def _read_from(table: Any, lm: Any, columns: Any, asked: str) -> list[str]:
+    """Where texts are read that nobody named, and that are called otherwise than in training."""
+    known = lm.settings.text
+    if table.kind == "lines":
+        cells = [cell.strip().lower() for cell in ",".join(table.rows[0]).split(",")]
+        notes = []
+        if len(cells) > 1 and known and known.lower() in cells:
+            notes.append(f"a header of a csv, {table.rows[0][0]!r}, is read as a text: give a csv as a file, NAME.csv")
+        if len(table.header) > 1 and not lm.pairs:
+            notes.append(f"a text is what stands in '{columns.text}', and the rest of a line, after a tab, is not read")
+        return notes
+    if asked or columns.text == known:
+        return []
+    lacking = f"there is no column '{known}' as in training, and " if known else ""
+    doubt = " (the first line is read as a header)" if table.kind != "jsonl" else ""
+    return [f"{lacking}texts are read from '{columns.text}'{doubt}: --text names another"]
+
+
+def _measured(lm: Any, table: Any, found: Sequence[Any], chosen: bool) -> tuple[dict[str, float], list[str]]:
+    """The task's metrics on the rows that have a right label which is known (`chosen`: of --labels); and the others."""
     import numpy as np
 
     from nextword.metrics import METRICS, OF_NUMBERS
@@ -216,7 +237,8 @@ def _measured(lm: Any, table: Any, found: Sequence[Any]) -> tuple[dict[str, floa
     regress = settings.kind == "regress"
     known = [is_number(one) if regress else one in settings.labels for one in gold]
     there = [i for i, fits in enumerate(known) if fits]
-    notes = _left_out(settings.label, gold, known, "are no numbers" if regress else "are none that training had")
+    other = "are not among --labels" if chosen else "are none that training had"
+    notes = _left_out(settings.label, gold, known, "are no numbers" if regress else other)
     if not there:
         return {}, notes
     if regress:
@@ -238,7 +260,8 @@ def _left_out(column: str, gold: Sequence[str], known: Sequence[bool], why: str)
     if odd:
         n = sum(bool(label) and not fits for label, fits in zip(gold, known, strict=True))
         shown = ", ".join(odd[:5]) + (", …" if len(odd) > 5 else "")
-        notes.append(f"{n:,} labels of the column '{column}' {why} ({shown}): these rows are not measured")
+        labels = f"{n:,} of {len(gold):,} labels of the column '{column}'"
+        notes.append(f"{labels} {why} ({shown}): these rows are not measured")
     return notes
 
 
@@ -248,13 +271,13 @@ def _fields(one: Any) -> dict[str, Any]:
     return {"predicted": one.label, "probabilities": dict(one.probabilities)}
 
 
-def _written(table: Any, found: Sequence[Any], labels: Sequence[str], ending: str) -> str:
+def _written(table: Any, found: Sequence[Any], labels: Sequence[str], ending: str) -> tuple[str, list[str]]:
     """The table with `predicted` beside it, and a column p(label) for every label."""
     if ending == ".jsonl":
-        return beside(table.header, table.rows, [_fields(one) for one in found], ending)
+        return beside(table, [_fields(one) for one in found], ending)
     cells = [
         {"predicted": f"{one.value:.6g}" if one.value is not None else one.label}
         | {f"p({label})": f"{one.probabilities[label]:.6f}" for label in labels}
         for one in found
     ]
-    return beside(table.header, table.rows, cells, ending)
+    return beside(table, cells, ending)

@@ -9,6 +9,7 @@ from typing import Any
 from nextword.cli.console import emit_json, progress_bar
 from nextword.cli.delivery import JSON_LINES, compared, deliver, json_lines, refuse_ending
 
+TABLES = (".csv", JSON_LINES)  # which are not read
 ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
@@ -39,6 +40,10 @@ def given_sentences(lm: Any, file: str) -> list[Any]:
     from nextword.corpora.tagged import is_columns, read_tagged
     from nextword.corpora.tagged_text import TaggedSentence
 
+    if Path(plain_name(file)).suffix.lower() in TABLES:
+        raise NextwordError(
+            f"{file} is a table. A tagger reads a sentence a line, or a word a line: give it the texts alone."
+        )
     source = list(lines(file))
     if not any(line.strip() for line in source):
         raise NextwordError(f"{file} has no text in it. Expected a sentence a line, or a word a line.")

@@ -81,6 +81,7 @@ def transfer(
 
     [dim]Examples[/]
       nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
+      nextword transfer ulmfit/classify --from runs/ulmfit-lm --data reviews.csv --text review --label stars
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --twin --out runs/glue
@@ -216,6 +217,7 @@ def _numbers(values: dict[str, float]) -> str:
 def _show(outcome: Any, folder: str) -> None:
     from nextword.cli.errors import show_errors
     from nextword.transfer import errors_in
+    from nextword.transfer.whole import counted
 
     first = outcome.results[0]
     others = [split for split in first["examples"] if split not in ("train", "dev")]
@@ -236,7 +238,7 @@ def _show(outcome: Any, folder: str) -> None:
         table(["run", *(f"{split} {name}" for split, name in places)], rows)
     else:
         for split in ("dev", *others):
-            console.print(f"  {split} ({first['examples'][split]:,} examples): {_numbers(first[split])}")
+            console.print(f"  {split} ({counted(first, split)}): {_numbers(first[split])}")
         for task, splits in first.get("tasks", {}).items():
             for split, numbers in splits.items():
                 console.print(f"  {escape(task)}, {split}: {_numbers(numbers)}")

@@ -21,6 +21,7 @@ from nextword.contract import NextwordError
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 STDIN = "-"
+FROM_STDIN = "standard input"
 BLOCK = 1 << 20  # bytes read at a time
 
 
@@ -65,7 +66,7 @@ def _open_zst(path: Path) -> IO[bytes]:
 
 def chunks(path: str | Path) -> Iterator[str]:
     """The text of a file in pieces of about a megabyte; a piece may end anywhere between two characters."""
-    name = "standard input" if str(path) == STDIN else str(path)
+    name = FROM_STDIN if str(path) == STDIN else str(path)
     pending, base, lines = b"", 0, 1  # undecoded bytes, offset of the first of them, lines begun so far
     held = ""  # a carriage return at the end of a piece, which may be half of \r\n
     with open_bytes(path) as file:
@@ -153,8 +154,7 @@ def _read(file: IO[bytes], name: str) -> bytes:
 def _refuse_utf16(data: bytes, name: str) -> None:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise NextwordError(
-            f"{name} is UTF-16 (its first two bytes say so); expected UTF-8. "
-            f"Convert it: iconv -f utf-16 -t utf-8 {name} > {plain_name(name)}.utf8"
+            f"{name} is UTF-16 (its first two bytes say so); expected UTF-8. Convert it: {_converted(name, 'utf-16')}"
         )
 
 
@@ -162,5 +162,11 @@ def _not_utf8(data: bytes, error: UnicodeDecodeError, base: int, lines: int, nam
     line = lines + data.count(b"\n", 0, error.start)
     return NextwordError(
         f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at offset {base + error.start} (line {line}) is bad. "
-        f"If it is Latin-1, convert it: iconv -f latin-1 -t utf-8 {name} > {plain_name(name)}.utf8"
+        f"If it is Latin-1, convert it: {_converted(name, 'latin-1')}"
     )
+
+
+def _converted(name: str, encoding: str) -> str:
+    """The command that makes UTF-8 of it, into a file with the same ending: readers go by that."""
+    how = f"iconv -f {encoding} -t utf-8"
+    return f"{how} {name} > utf8-{plain_name(name)}" if name != FROM_STDIN else f"… | {how} | nextword …"

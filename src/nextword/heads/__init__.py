@@ -152,7 +152,8 @@ class Headed(Over):
             return layers[self.at], state
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
-            return in_pieces(read, self.under.start(frames)[1], batch, self.config.chunk, self.config.kept)
+            initial = self.under.start(frames)[1]
+            return in_pieces(read, initial, batch, self.config.chunk, self.config.kept, self.training)
 
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""

@@ -21,6 +21,8 @@ from torch import Tensor
 from nextword import nest
 from nextword.contract import Batch, Inputs, State
 
+TOGETHER = 2048  # tokens of all texts that are read at once, where nothing is learnt or drawn
+
 Read = Callable[[Inputs, State], tuple[Tensor, State]]  # what the head reads (B, T, D), and the state after it
 
 
@@ -30,10 +32,13 @@ def skipped(sizes: Sequence[int], chunk: int, kept: int) -> np.ndarray:
     return -(-beyond // chunk) * chunk
 
 
-def in_pieces(read: Read, initial: State, batch: Batch, chunk: int, kept: int) -> tuple[Tensor, Batch]:
+def in_pieces(
+    read: Read, initial: State, batch: Batch, chunk: int, kept: int, drawn: bool = True
+) -> tuple[Tensor, Batch]:
     """The vectors of what is kept (frames, T, D), and the batch as it lies then: rows of that alone, padded.
 
-    `initial` is the state that every frame begins with, a row each.
+    `initial` is the state that every frame begins with, a row each. `drawn`: dropout is drawn for every piece; without
+    it, what is not kept is read many pieces at once, which says the same.
     """
     inputs = batch.inputs
     begins, sizes = _layout(inputs)
@@ -41,10 +46,13 @@ def in_pieces(read: Read, initial: State, batch: Batch, chunk: int, kept: int) -
     skips = skipped(sizes.tolist(), chunk, kept)
     state = initial
     with torch.no_grad():
-        for at in range(0, int(skips.max()), chunk):
-            those = np.flatnonzero(skips > at)
+        at = 0
+        while len(those := np.flatnonzero(skips > at)):
+            many = 1 if drawn else max(1, TOGETHER // (len(those) * chunk))
+            size = min(many * chunk, int(skips[those].min()) - at)
             going = torch.from_numpy(those).to(device)
-            piece = torch.from_numpy(begins[those, None] + at + np.arange(chunk)).to(device)
+            piece = torch.from_numpy(begins[those, None] + at + np.arange(size)).to(device)
+            at += size
             after = read(
                 replace(inputs, ids=ids[piece], padding=None, starts=None, sizes=None), nest.take(state, going)
             )

@@ -1,6 +1,7 @@
 """What to know of labelled rows before anything is learnt of them. Nothing is dropped: it is counted and told.
 
 empty texts · rows that occur more than once in a split · the same text with different labels
+classes that dev lacks, or that are one, written in two ways
 rows of dev or test that are in train too, as they are or nearly: but for case, spaces and punctuation
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from nextword.transfer.tables import BETWEEN, Rows
 
 Key = tuple[str, ...]
+NAMED = 5  # classes in a note
 LETTERS = 60  # of a text that is quoted
 
 
@@ -32,6 +34,35 @@ def empty(split: str, rows: Rows) -> list[str]:
         if n:
             found.append(f"{n:,} of {len(rows):,} {what}{of} are empty: they are read as such")
     return found
+
+
+def of_classes(labels: Sequence[str], splits: Mapping[str, Rows]) -> list[str]:
+    """Classes that nothing is known of on dev, and those that may be one, written in two ways."""
+    notes = []
+    there = set(splits["dev"].labels or ())
+    lacking = [label for label in labels if label not in there]
+    if lacking:
+        n = f"{len(lacking):,} of {len(labels):,} classes"
+        notes.append(f"dev has no row of {n} ({_some(lacking)}): how well those are found is not measured")
+    alike: dict[str | float, list[str]] = {}
+    for label in labels:
+        alike.setdefault(_meant(label), []).append(label)
+    for some in alike.values():
+        if len(some) > 1:
+            both = " and ".join(map(repr, some))
+            notes.append(f"the labels {both} look like one, written in two ways: each is a class")
+    return notes
+
+
+def _meant(label: str) -> str | float:
+    try:
+        return float(label)
+    except ValueError:
+        return " ".join(label.casefold().split())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
 def keys(rows: Rows) -> list[Key]:

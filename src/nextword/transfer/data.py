@@ -21,16 +21,28 @@ from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.settings import KINDS
 from nextword.transfer.catalog import find_task, place_of, unknown
-from nextword.transfer.checks import told
+from nextword.transfer.checks import of_classes, told
 from nextword.transfer.choices import offers, race
 from nextword.transfer.choices import rows_of as choices_of
-from nextword.transfer.tables import SPLIT, Columns, Rows, Table, found_in, guess, held_out, read_table
+from nextword.transfer.tables import (
+    LABELS,
+    SPLIT,
+    Columns,
+    Rows,
+    Table,
+    found_in,
+    guess,
+    held_out,
+    how_found,
+    read_table,
+)
 
 SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "val", "validation", "development"),
     "test": ("test", "testing"),
 }
+DELIMITED = ("csv", "tsv")  # tables with a header
 MANY = 20  # distinct numbers beyond which labels are numbers and not names of classes
 
 
@@ -124,10 +136,9 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
         raise NextwordError(f"--kind pair is about two texts, and {path} has no second one. Name it with --second.")
     if kind == "classify" and columns.second and not asked.second:
         columns = Columns(columns.text, "", columns.label)
-    notes = []
-    said = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not getattr(asked, role)]
-    if said:
-        notes.append(f"columns by their names: {', '.join(said)}")
+    _has_header(first, asked, columns)
+    notes = how_found(first, asked, columns)
+    notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
         splits, more = _split_by_column(first, columns, first.rows_of(columns))
         notes += more
@@ -145,6 +156,19 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     frame = "entail" if columns.second else "classify"
     metrics = ("spearman", "pearson") if kind == "regress" else ("accuracy", "macro_f1")
     return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
+
+
+def _has_header(table: Table, asked: Columns, found: Columns) -> None:
+    """An error where the first line is a row like the others, which would be lost."""
+    name = found.label
+    if asked.label or name.lower() in LABELS or table.kind not in DELIMITED:
+        return
+    below = [one.strip() for one in table.column(name)]
+    if name in below or (is_number(name) and all(map(is_number, below))):
+        raise NextwordError(
+            f"{table.name}: the first line is read as a header, and looks like a row: {name!r} is a label as those "
+            "below it. Write the columns' names into the first line, as text,label (or name them: --text, --label)."
+        )
 
 
 def _of_choices(path: Path, tables: Mapping[str, Table], asked: Columns) -> DataSet:
@@ -235,7 +259,7 @@ def _checked(data: DataSet) -> DataSet:
     if not len(train) or dev is None or not len(dev):
         raise NextwordError(
             f"{data.name}: {len(train)} rows to train on and {len(dev or ())} to check with. Give more rows; a tenth "
-            "is held out where no dev split is named, and a class needs six rows for that."
+            f"is held out where no dev split is named, and a class needs six rows for that{_of_how_many(labels)}."
         )
     if "dev" not in labelled:
         raise NextwordError(f"{data.name}: the dev split has no labels, so nothing can be checked with it.")
@@ -254,8 +278,12 @@ def _checked(data: DataSet) -> DataSet:
         data.metrics,
         data.splits,
         data.columns,
-        (*data.notes, *told(data.splits, data.kind == "regress")),
+        (*data.notes, *(of_classes(labels, data.splits) if labels else ()), *told(data.splits, data.kind == "regress")),
     )
+
+
+def _of_how_many(labels: Sequence[str]) -> str:
+    return f" (there are {len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
 
 
 def _classes(name: str, labelled: Mapping[str, Rows]) -> tuple[str, ...]:

@@ -236,10 +236,11 @@ def framed_questions(
         progress(f"reading {split}", 0, None)
         made, left = asked(network, tokenizer, some.all, layout, learn=split == "train")
         found[split] = made.judged_by(settings.metrics, settings.unanswered, settings.threshold)
-        if left.lost and split == "train":
+        lost = left.lost - sum(one.lost for one in some.all)  # those that are nowhere in the passage are told already
+        if lost > 0 and split == "train":
             notes.append(
-                f"{left.lost:,} of {len(some):,} questions of train have an answer of which the passage has no token: "
-                "nothing is learnt of them"
+                f"{lost:,} of {len(some):,} questions of train have an answer of which "
+                "the passage has no token: nothing is learnt of them"
             )
         if left.windows:
             notes.append(

@@ -20,6 +20,7 @@ from nextword.page.charts import Axis, Point, Series, duration, escape, number, 
 from nextword.page.heat_map import matrix
 from nextword.page.pieces import Column, Model, table
 from nextword.page.shell import document
+from nextword.transfer.whole import counted
 
 FILE = "report.html"
 LARGE = 30  # classes whose whole matrix is drawn
@@ -74,7 +75,8 @@ class _Page:
 
     def headline(self) -> str:
         result, dev = self.result, self.result["dev"]
-        value = f"{100 * dev[self.metric]:.1f}"
+        tested = result["test"] if result.get("final") and "test" in result else dev
+        value = f"{100 * tested[self.metric]:.1f}"
         began = "without what the network had learnt before" if result.get("scratch") else "from what it had learnt"
         source = f" of <em>{escape(result['source'])}</em>" if result.get("source") else ""
         n = result["examples"]
@@ -92,7 +94,7 @@ class _Page:
 
     def _said(self, split: str, values: Mapping[str, float]) -> str:
         named = ", ".join(f"{escape(_named(name))} {100 * value:.1f}" for name, value in values.items())
-        return f"<strong>{escape(split)}</strong> ({self.result['examples'][split]:,} examples): {named}."
+        return f"<strong>{escape(split)}</strong> ({counted(self.result, split)}): {named}."
 
     # ------------------------------------------------------------------------------------------------ curves
 

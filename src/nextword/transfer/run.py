@@ -64,6 +64,7 @@ def transfer(
     recipe = plan.seeded(seed) if run is None else run.recipe
     network = headed(recipe, plan.tokenizer)
     train = shared_out(plan.examples["train"], plan.settings.share, recipe.phases[0].seed)
+    _more_than_one_class(plan, train)
     streams = [{"train": train, "valid": plan.examples["dev"]}] * len(recipe.phases)
     facts = {
         "data": {phase.name: plan.data.name for phase in recipe.phases},
@@ -89,6 +90,16 @@ def shared_out(examples: Any, share: float, seed: int) -> Any:
     size = size_of(examples)
     chosen = np.sort(np.random.default_rng([seed, size]).permutation(size)[: number_of(size, share)])
     return examples.take_units(chosen) if hasattr(examples, "take_units") else examples.take(chosen)
+
+
+def _more_than_one_class(plan: Plan, train: Any) -> None:
+    """Or an error: so small a share of the labels that there is nothing to tell apart."""
+    settings = plan.settings
+    if settings.kind in ("classify", "pair") and not settings.tasks and len(set(train.labels.tolist())) < 2:
+        raise NextwordError(
+            f"--labels {settings.share:g} draws {size_of(train)} of {size_of(plan.examples['train'])} examples, and "
+            f"every one is {settings.labels[int(train.labels[0])]!r}. Draw more, or with another --seed."
+        )
 
 
 def size_of(examples: Any) -> int:

@@ -26,7 +26,7 @@ SECONDS = ("sentence2", "hypothesis", "question2", "text2", "second", "text_b", 
 LABELS = ("label", "labels", "class", "target", "category", "sentiment", "stars", "rating", "score", "gold_label")
 SPLIT = "split"
 BETWEEN = "\x1e"  # texts of an example, written as one
-IGNORED = ("id", "index", "idx", SPLIT)
+IGNORED = ("", "id", "index", "idx", "unnamed: 0", SPLIT)  # "": where pandas writes the number of the row
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 HELD = 0.1  # of the rows, held out where a data set names none
@@ -84,6 +84,8 @@ class Table:
     header: list[str]
     rows: list[list[str]] = field(repr=False)
     kind: str = "csv"  # csv, tsv, jsonl, lines
+    notes: tuple[str, ...] = ()  # what was not read
+    objects: list[dict[str, Any]] | None = field(default=None, repr=False)  # of JSON lines, as they stand there
 
     def column(self, name: str) -> list[str]:
         if name not in self.header:
@@ -92,6 +94,8 @@ class Table:
                 f"{self.name} has no column '{name}'; it has {known}. Name the right ones with --text, --second and "
                 "--label."
             )
+        if self.header.count(name) > 1:
+            raise NextwordError(f"{self.name} has {self.header.count(name)} columns '{name}'. Rename all but one.")
         at = self.header.index(name)
         return [row[at] for row in self.rows]
 
@@ -131,6 +135,10 @@ def read_table(path: str | Path) -> Table:
         first = next(source, "")
         source = chain([first], source) if first else source
         opening = first.lstrip()
+        if opening.startswith("[") and suffix == ".json":
+            raise NextwordError(
+                f"{name} is one JSON list. Expected one object a line: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+            )
         if suffix in JSON_LINES or opening.startswith("{"):
             table = _json_lines(name, source)
         else:
@@ -147,26 +155,58 @@ def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
     dialect: Any = {"quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
     reader = csv.reader(source, delimiter=DELIMITERS[suffix], strict=True, **dialect)
     rows: list[list[str]] = []
+    blank, began = 0, 1  # a row may go over several lines
     try:
         header = [cell.strip() for cell in next(reader, [])]
+        _refuse_other_marks(name, header, suffix)
+        began = reader.line_num + 1
         for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
+            if row and len(row) != len(header):
                 raise NextwordError(
-                    f"{name}, line {reader.line_num}: {len(row)} columns, and the header has {len(header)}. Mend or "
-                    "remove that row."
+                    f"{name}, line {began}: {len(row)} columns, and the header has {len(header)}. Mend or remove that "
+                    "row."
                 )
-            rows.append(row)
+            if row:
+                rows.append(row)
+            else:
+                blank += 1
+            began = reader.line_num + 1
     except csv.Error as problem:
-        raise NextwordError(f"{name}, line {reader.line_num} is not a valid row: {problem}. Mend it.") from None
-    return Table(name, header, rows, suffix[1:])
+        raise NextwordError(f"{name}, line {began} is not a valid row: {_why(str(problem))}. Mend it.") from None
+    return Table(name, header, rows, suffix[1:], _blank(blank))
+
+
+def _why(problem: str) -> str:
+    """What the reader of csv says, in words for who has written the file."""
+    if "unexpected end" in problem:
+        return "a quotation mark is opened there, and never closed"
+    if "new-line character" in problem:
+        return "there is a carriage return in it without a line feed (for files of old Macs: tr '\\r' '\\n')"
+    return problem
+
+
+def _refuse_other_marks(name: str, header: Sequence[str], suffix: str) -> None:
+    """One column whose name is several: the file is divided otherwise than its ending says."""
+    if len(header) != 1:
+        return
+    for mark, what in ((";", "semicolons"), ("\t", "tabs"), (",", "commas"), ("|", "bars")):
+        parts = [part.strip('" ').lower() for part in header[0].split(mark)]
+        if len(parts) > 1 and set(parts) & {*TEXTS, *SECONDS, *LABELS}:
+            fits = {"\t": "Call it .tsv", ",": "Call it .csv"}.get(mark, "Save it with commas")
+            raise NextwordError(
+                f"{name}: its header is one column, {header[0]!r}, divided by {what} it seems; a {suffix} is divided "
+                f"by {'tabs' if suffix == '.tsv' else 'commas'}. {fits}."
+            )
+
+
+def _blank(n: int) -> tuple[str, ...]:
+    return (f"{n:,} empty line{'s are' if n > 1 else ' is'} left out",) if n else ()
 
 
 def _json_lines(name: str, source: Iterator[str]) -> Table:
     found = list(json_objects(name, source, ', as {"text": …}'))
     header = list(dict.fromkeys(key for one in found for key in one))
-    return Table(name, header, [[_cell(one.get(key)) for key in header] for one in found], "jsonl")
+    return Table(name, header, [[_cell(one.get(key)) for key in header] for one in found], "jsonl", (), found)
 
 
 def _cell(value: Any) -> str:
@@ -176,10 +216,12 @@ def _cell(value: Any) -> str:
 
 
 def _plain(name: str, source: Iterator[str]) -> Table:
-    rows = [line.rstrip("\n").split("\t") for line in source if line.strip()]
+    given = [line.rstrip("\n") for line in source]
+    rows = [line.split("\t") for line in given if line.strip()]
     width = max(map(len, rows), default=1)
     header = ["text"] if width == 1 else ["text", "second"] if width == 2 else [f"column{i}" for i in range(width)]
-    return Table(name, header, [row + [""] * (width - len(row)) for row in rows], "lines")
+    filled = [row + [""] * (width - len(row)) for row in rows]
+    return Table(name, header, filled, "lines", _blank(len(given) - len(rows)))
 
 
 # ------------------------------------------------------------------------------------------------ which column is what
@@ -190,9 +232,12 @@ def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
 
     Without a name that is known, the text is the column with most in it, and the label the only one that is left.
     """
-    for name in (asked.text, asked.second, asked.label):
-        if name:
-            table.column(name)
+    there = [name for name in vars(asked).values() if name]
+    for name in there:
+        table.column(name)
+    if len(set(there)) < len(there):
+        said = ", ".join(f"--{role} {name}" for role, name in vars(asked).items() if name)
+        raise NextwordError(f"{table.name}: one column cannot be two things: {said}.")
     named = {name.lower(): name for name in reversed(table.header) if name not in (asked.text, asked.second)}
     label = asked.label
     if labelled and not label:
@@ -219,6 +264,21 @@ def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
     return Columns(text, second, label)
 
 
+def how_found(table: Table, asked: Columns, found: Columns) -> list[str]:
+    """How the columns that nobody named were found, and which others may have been meant."""
+    known = {"text": TEXTS, "second": SECONDS, "label": LABELS}
+    guessed = {role: name for role, name in vars(found).items() if name and not getattr(asked, role)}
+    notes = []
+    for how, by_name in (("their names", True), ("what is in them", False)):
+        said = [f"{role} '{name}'" for role, name in guessed.items() if (name.lower() in known[role]) == by_name]
+        notes += [f"columns by {how}: {', '.join(said)}"] if said else []
+    for role in guessed:
+        others = [n for n in table.header if n.lower() in known[role] and n not in vars(found).values()]
+        if others:
+            notes.append(f"the {role} could also be {' or '.join(map(repr, others))}: --{role} says which")
+    return notes
+
+
 def found_in(table: Table, usual: Columns, insist: Columns) -> Columns:
     """The columns that are insisted on, and of the usual ones those that the table has."""
     there = {role: name if name in table.header else "" for role, name in vars(usual).items()}
@@ -226,5 +286,6 @@ def found_in(table: Table, usual: Columns, insist: Columns) -> Columns:
 
 
 def _longest(table: Table, names: Any) -> str:
-    sizes = {name: sum(map(len, table.column(name))) for name in names if name.lower() not in IGNORED}
+    fit = [name for name in names if name.lower() not in IGNORED and table.header.count(name) == 1]
+    sizes = {name: sum(map(len, table.column(name))) for name in fit}
     return max(sizes, key=lambda name: sizes[name], default="")

@@ -6,6 +6,7 @@ dev    ███ ─────────────┴─▶ train  ██�
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,12 @@ from nextword.transfer.tables import joined_rows
 from nextword.transfer.tagging import TagSet
 
 NOTE = "dev is learnt from too, so its scores say nothing; the weights of the last step are kept"
+
+
+def counted(result: Mapping[str, Any], split: str) -> str:
+    """How many examples a number is of, and whether they were learnt from."""
+    learnt = ", learnt from too" if split == "dev" and result.get("final") else ""
+    return f"{result['examples'][split]:,} examples{learnt}"
 
 
 def whole(data: Any) -> Any:

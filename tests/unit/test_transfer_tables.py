@@ -1,0 +1,148 @@
+"""A user's files that are not what they should be: said with the line, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from tests.tiny_transfer import coloured, run_of, written
+
+from nextword import transfer
+from nextword.cli.answers import beside, refuse_twice
+from nextword.contract import NextwordError
+from nextword.corpora.decoding import lines
+from nextword.transfer import open_data
+from nextword.transfer.checks import of_classes
+from nextword.transfer.tables import Columns, Rows, Table, guess, how_found, read_table
+
+ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", 'text,label\nx,1\n"two\nlines",2\n"open,1\ny,2\n', "line 5 is not a valid row: a quotation mark"),
+        ("a.csv", 'text,label\n"two\nlines",1\nx,1,2\n', "line 4: 3 columns, and the header has 2"),
+        ("a.csv", "text,label\rx,1\r", "line 1 is not a valid row: there is a carriage return"),
+        ("a.csv", "text;label\nx;1\n", "'text;label', divided by semicolons it seems.* Save it with commas"),
+        ("a.csv", "text\tlabel\nx\t1\n", "divided by tabs it seems; a .csv is divided by commas. Call it .tsv"),
+        ("a.tsv", "text,label\nx,1\n", "divided by commas it seems; a .tsv is divided by tabs. Call it .csv"),
+        (
+            "a.json",
+            '[{"text": "x"}]',
+            r"is one JSON list. Expected one object a line: jq -c '.\[\]' .*a.json > a.jsonl",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_begins(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    with pytest.raises(NextwordError, match=said):
+        read_table(tmp_path / name)
+
+
+def test_a_semicolon_in_the_name_of_a_column_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("what;ever\nx\n")
+    assert read_table(tmp_path / "a.csv").header == ["what;ever"]
+
+
+def test_marks_ends_and_quoted_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,label\r\n"one\r\ntwo",a\r\n\r\n\r\nthree,b\r\n')
+    table = read_table(tmp_path / "a.csv")
+    assert table.header == ["text", "label"]
+    assert table.rows == [["one\ntwo", "a"], ["three", "b"]]
+    assert table.notes == ("2 empty lines are left out",)
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    assert read_table(tmp_path / "a.txt").notes == ("1 empty line is left out",)
+
+
+def test_bytes_of_another_encoding_keep_the_ending_of_the_file(tmp_path: Path) -> None:
+    """Readers go by it: a csv that is converted into x.csv.utf8 would be read as plain lines."""
+    (tmp_path / "a.csv").write_bytes("text,label\ncafé,1\n".encode("latin-1"))
+    with pytest.raises(NextwordError, match=r"line 2\) is bad.* iconv -f latin-1 -t utf-8 .*a.csv > utf8-a.csv$"):
+        list(lines(tmp_path / "a.csv"))
+
+
+def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
+    """Its first row would be lost."""
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{text},{label}\n" for text, label in ROWS))
+    with pytest.raises(NextwordError, match="first line is read as a header, and looks like a row: 'down' is a label"):
+        open_data(str(path))
+    path.write_text("".join(f"{text},{i / 4}\n" for i, (text, _) in enumerate(ROWS)))
+    with pytest.raises(NextwordError, match=r"looks like a row: '0\.0' is a label"):
+        open_data(str(path))
+    named = open_data(str(written(path, ["words", "mood"], ROWS)))  # names that nobody knows are names all the same
+    assert "columns by what is in them: text 'words', label 'mood'" in named.notes
+    assert sum(map(len, named.splits.values())) == 40
+
+
+def test_columns_that_could_be_meant_too() -> None:
+    table = Table("t", ["", "text", "review", "label", "stars"], [["0", "a", "b", "c", "1"]])
+    found = guess(table, Columns())
+    assert how_found(table, Columns(), found) == [
+        "columns by their names: text 'text', label 'label'",
+        "the text could also be 'review': --text says which",
+        "the label could also be 'stars': --label says which",
+    ]
+    assert how_found(table, Columns("review", "", "stars"), Columns("review", "", "stars")) == []
+    pandas = Table("t", ["", "words", "mood"], [["0", "a long text", "c"]])  # the number of the row is no label
+    assert guess(pandas, Columns()) == Columns("words", "", "mood")
+
+
+def test_one_column_is_one_thing() -> None:
+    table = Table("t", ["text", "text", "label"], [["a", "b", "c"]])
+    with pytest.raises(NextwordError, match=r"t has 2 columns 'text'. Rename all but one"):
+        table.rows_of(guess(table, Columns()))
+    with pytest.raises(NextwordError, match="cannot be two things: --text label, --label label"):
+        guess(table, Columns("label", "", "label"))
+
+
+def test_classes_that_dev_lacks_and_labels_written_in_two_ways() -> None:
+    splits = {"train": Rows([""]), "dev": Rows(["x", "y"], None, ["1", "b"])}
+    assert of_classes(["1", "b"], splits) == []
+    assert of_classes(["1", "1.0", "b", "B ", "c"], splits) == [
+        "dev has no row of 3 of 5 classes (1.0, B , c): how well those are found is not measured",
+        "the labels '1' and '1.0' look like one, written in two ways: each is a class",
+        "the labels 'b' and 'B ' look like one, written in two ways: each is a class",
+    ]
+
+
+def test_a_share_of_one_class_is_refused(tmp_path: Path) -> None:
+    run_of(tmp_path / "bert")
+    data = str(written(tmp_path / "c.csv", ["text", "label"], coloured(40)))
+    with pytest.raises(NextwordError, match=r"--labels 0.01 draws 1 of 36 examples, and every one is '(red|blue)'"):
+        transfer.run("bert/finetune", tmp_path / "bert", data, tmp_path / "out", changes=["task.share=0.01"])
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+CELLS = [{"predicted": "a", "p(a)": "0.9"}]
+
+
+def test_predictions_beside_what_was_there(tmp_path: Path) -> None:
+    text = 'say "hi"\tand\ngo'
+    table = Table("t", ["text", "predicted"], [[text, "old"]])
+    content, notes = beside(table, CELLS, ".csv")
+    assert list(csv.reader(io.StringIO(content))) == [["text", "predicted", "p(a)"], [text, "a", "0.9"]]
+    assert notes == ["what stood in 'predicted' before is replaced"]
+    content, notes = beside(table, CELLS, ".tsv")
+    (tmp_path / "t.tsv").write_text(content)
+    assert read_table(tmp_path / "t.tsv").rows == [['say "hi" and go', "a", "0.9"]]  # as a .tsv is read here
+    assert notes[1] == "1 row has a tab or a line end in it: in a .tsv that is a space"
+
+
+def test_json_lines_stay_what_they_were(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"text": "x", "n": 3, "k": {"a": [1, null]}}\n{"text": "y"}\n')
+    content, notes = beside(read_table(tmp_path / "t.jsonl"), CELLS * 2, ".jsonl")
+    first, second = map(json.loads, content.splitlines())
+    assert first == {"text": "x", "n": 3, "k": {"a": [1, None]}, **CELLS[0]}
+    assert second == {"text": "y", **CELLS[0]}
+    assert notes == []
+    twice = Table("t", ["text", "n", "n"], [["x", "1", "2"]])
+    with pytest.raises(NextwordError, match=r"more than one column 'n', .* or write o\.csv"):
+        refuse_twice(twice, Path("o.jsonl"))
+    refuse_twice(twice, Path("o.csv"))
