@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextword.contract import NextwordError
-from nextword.corpora import Corpus, Document, leakage, open_corpus
+from nextword.corpora import Corpus, Document, leakage, open_corpus, open_whole
 from nextword.corpora.splits import given, side
 
 
@@ -178,3 +178,20 @@ def test_unknown_split_and_unknown_name(tmp_path: Path) -> None:
 
 def test_documents_are_values() -> None:
     assert Document("a") == Document("a", continues=False)
+
+
+def test_a_column_is_named_after_a_colon(tmp_path: Path) -> None:
+    rows = "".join(f"{i},a longer text that nobody asked for {i},{sentence(i)}\n" for i in range(300))
+    (tmp_path / "a.csv").write_text("id,other,review\n" + rows)
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"review": "{sentence(i)}"}}\n' for i in range(300)))
+    for name in ("a.csv", "a.jsonl"):
+        whole = open_whole(f"{tmp_path / name}:review")
+        assert {one.text for one in whole.documents("test")} == {sentence(i) for i in range(300)}
+        split = open_corpus(f"{tmp_path / name}:review")
+        assert sum(len(held(split, one)) for one in split.splits) == 300
+    with pytest.raises(NextwordError, match=r"no column 'reviews'.*Did you mean 'review'"):
+        list(open_whole(f"{tmp_path / 'a.csv'}:reviews").documents("test"))
+    with pytest.raises(NextwordError, match=r'no text under "text" \(it has review\)\. .*: a\.jsonl:KEY'):
+        list(open_whole(tmp_path / "a.jsonl").documents("test"))
+    (tmp_path / "a:b.txt").write_text("a colon in a name")
+    assert [one.text for one in open_whole(str(tmp_path / "a:b.txt")).documents("test")] == ["a colon in a name"]

@@ -21,7 +21,10 @@ def train(
     ] = "",
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="Text to train on: a path or a name; NAME=X for the phase of that name."),
+        typer.Option(
+            "--data",
+            help="Text to train on: a path (of a table, FILE:COLUMN) or a name; NAME=X for the phase of that name.",
+        ),
     ] = None,
     out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<name>.")] = "",
     changes: Annotated[

@@ -18,10 +18,12 @@ from nextword.corpora.splits import HELD_OUT
 def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     """The corpus at a path, of a built-in or catalog name, or on standard input (`-`); a .toml file is a mixture.
 
-    A name wins over a file of the same name: write `./web` for the file.
+    A name wins over a file of the same name: write `./web` for the file. `reviews.csv:review` names the column that
+    holds the text, or the key of lines of JSON.
     """
     if str(spec) == STDIN:
         return from_stdin(text_column=text_column)
+    spec, text_column = _divided(spec, text_column)
     if isinstance(spec, str):
         if spec in BUILT_IN:
             return open_built_in(spec)
@@ -42,6 +44,7 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
 
     For scoring a text that was not trained on: there is nothing to hold out of it, and it may be short.
     """
+    spec, text_column = _divided(spec, text_column)
     path = Path(spec).expanduser()
     known = (isinstance(spec, str) and (spec in BUILT_IN or find(spec) is not None)) or is_mixture(path)
     if str(spec) != STDIN and not known and path.is_file():
@@ -53,6 +56,14 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     if set(corpus.held_out) == set(HELD_OUT):  # no split was given
         return Corpus(corpus.name, f"{corpus.name}, all of it", {"test": corpus.texts["train"]})
     return corpus
+
+
+def _divided(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None]:
+    """What is to be opened, and the column that stands after a colon, unless all of it is a path."""
+    base, _, column = str(spec).rpartition(":")
+    if text_column is not None or not (base and column) or Path(spec).expanduser().exists():
+        return spec, text_column
+    return (base, column) if Path(base).expanduser().exists() else (spec, None)
 
 
 def open_entry(entry: Entry, folder: Path | None = None) -> Corpus:

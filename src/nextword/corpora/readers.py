@@ -218,7 +218,8 @@ def _json_lines(file: str | Path, source: Iterator[str], text_column: str | None
         if not isinstance(item, dict) or not isinstance(item.get(key), str):
             keys = ", ".join(k for k, v in item.items() if isinstance(v, str)) if isinstance(item, dict) else "no keys"
             raise NextwordError(
-                f'{file}, line {number} has no text under "{key}" (it has {keys}). Name the key that holds the text.'
+                f'{file}, line {number} has no text under "{key}" (it has {keys}). Name the key that holds the text: '
+                f"{plain_name(file)}:KEY."
             )
         if item[key].strip():
             text = item[key].replace("\r\n", "\n")
@@ -264,7 +265,7 @@ def _table(file: str | Path, delimiter: str, text_column: str | None) -> Iterato
 def _text_column(file: str | Path, header: list[str], rows: list[list[str]], wanted: str | None) -> int:
     if wanted is not None and wanted not in header:
         near = get_close_matches(wanted, header, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else "Name one of these."
+        hint = f"Did you mean {near[0]!r}?" if near else f"Name one of these, as in {plain_name(file)}:COLUMN."
         raise NextwordError(f"{file} has no column {wanted!r}; its columns are {', '.join(header)}. {hint}")
     if wanted or "text" in header:
         return header.index(wanted or "text")
