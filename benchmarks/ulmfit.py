@@ -21,13 +21,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-import nextword
 from nextword.transfer import open_data, result_of
-from nextword.transfer.run import unseen
+from nextword.transfer.run import SAID, unseen
 
 RECIPES = {
     False: ("ulmfit/pretrain", "ulmfit/lm", "ulmfit/classify"),
@@ -98,14 +96,15 @@ def all_texts(out: Path, name: str) -> Path:
 
 
 def kept(path: Path, run: Path, name: str) -> None:
-    """Probabilities of the test examples."""
+    """Probabilities of the test examples, as the run has kept them."""
     data = open_data(name)
     rows = data.splits["test"]
-    model: Any = nextword.load(run)
-    p = model.settings.decoded(model.said(rows.texts, rows.seconds))
+    with np.load(run / SAID) as said:
+        p = said["test"]
     new = np.zeros(len(rows), bool)
     new[unseen(data.splits, "test")] = True
-    np.savez_compressed(path, p=p.astype(np.float32), gold=model.settings.encoded(rows.labels), new=new)
+    gold = np.array([data.labels.index(label) for label in rows.labels or ()])
+    np.savez_compressed(path, p=p, gold=gold, new=new)
     result = result_of(run) or {}
     print(f"{run}: { ({key: result.get(key) for key in ('dev', 'test', 'test_unseen', 'seconds')}) }", flush=True)
 

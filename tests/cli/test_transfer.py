@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nextword.checkpoint import RunFolder
@@ -106,20 +107,26 @@ def test_where_texts_are_read_that_nobody_named(cli: Cli, told: Any, place: Path
 
 
 def test_the_last_training_says_so(cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = (
-        "transfer",
-        "bert/finetune",
-        "--from",
-        place / "bert",
-        "--data",
-        place / "colour.csv",
-        "--final",
-        "--quiet",
-    )
-    said = cli(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "last").stdout
+    own = ("--from", place / "bert", "--data", place / "colour.csv", "--final", "--quiet")
+    said = cli("transfer", "bert/finetune", *own, "--set", "phase.0.steps=2", "--out", tmp_path / "last").stdout
     assert "dev (20 examples, learnt from too): accuracy" in said
     assert "(20 examples, learnt from too)" in (tmp_path / "last/report.html").read_text()
     assert "| dev, learnt from too | 20 |" in (tmp_path / "last/card.md").read_text()
+
+
+def test_what_is_said_of_test_is_kept(cli: Cli, place: Path, tmp_path: Path) -> None:
+    rows = (place / "colour.csv").read_text().splitlines()
+    (tmp_path / "set").mkdir()
+    for split, some in (("train", rows[1:61]), ("dev", rows[61:81]), ("test", rows[81:101])):
+        (tmp_path / "set" / f"{split}.csv").write_text("\n".join([rows[0], *some]) + "\n")
+    own = ("--from", place / "bert", "--data", tmp_path / "set", "--quiet", "--set", "phase.0.steps=4")
+    cli("transfer", "bert/finetune", *own, "--out", tmp_path / "run")
+    predicted = table(cli("predict", tmp_path / "run", tmp_path / "set/test.csv").stdout)
+    with np.load(tmp_path / "run" / "said.npz") as found:
+        assert set(found) == {"test"}
+        for row, p in zip(predicted, found["test"], strict=True):
+            assert [float(row["p(blue)"]), float(row["p(red)"])] == pytest.approx(p.tolist(), abs=1e-4)
+    assert "said.npz" in json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
 
 
 def test_pairs_and_numbers(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:

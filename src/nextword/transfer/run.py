@@ -42,6 +42,7 @@ Hear = Callable[[Event], None]
 RESULTS = "results.json"
 LOOKED = ("classify", "pair", "regress", "tag")  # kinds whose mistakes are looked at
 UNSEEN = "_unseen"  # a split without the examples that are in train or dev too
+SAID = "said.npz"  # split → probabilities (n, classes) of its examples in their order, or the numbers (n, 1)
 
 
 def nobody(*_: Any) -> None:
@@ -134,19 +135,22 @@ def _finish(
         "notes": list(plan.notes),
     }
     model: Any = _opened(run, plan)
+    said: dict[str, np.ndarray] = {}
     others = [split for split in plan.examples if split not in ("train", "dev")]
     if isinstance(plan.data, DataSets):
         result["tasks"] = _each_task(model, plan)
     elif others or plan.settings.unanswered:
-        result |= _measured(model, plan, names, others)
+        result |= _measured(model, plan, names, others, said)
     for split in others:
         if f"{split}{UNSEEN}" in result:
             result["examples"][f"{split}{UNSEEN}"] = len(unseen(plan.data.splits, split))
     looked = plan.settings.kind in LOOKED
     if looked:
         _look(run, plan, model, result)
+    if said:
+        np.savez_compressed(run.path / SAID, **said)  # type: ignore[arg-type]
     run.log({"event": "task", **result})
-    run.seal(*([errors.FILE] if looked else []), result=result)
+    run.seal(*([errors.FILE] if looked else []), *([SAID] if said else []), result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
 
@@ -157,14 +161,16 @@ def _opened(run: RunFolder, plan: Plan) -> Any:
     return openers.get(plan.settings.kind, open_classifier)(run, plan.device)
 
 
-def _measured(model: Any, plan: Plan, names: tuple[str, ...], splits: Sequence[str]) -> dict[str, Any]:
-    """The metrics of the weights that were kept, on splits that nobody chose by."""
+def _measured(
+    model: Any, plan: Plan, names: tuple[str, ...], splits: Sequence[str], kept: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """The metrics of the weights that were kept, on splits that nobody chose by; `kept`: to be given what was said."""
     if plan.settings.kind == "tag":
         return {split: model.measured(plan.examples[split]) for split in splits}
     if plan.settings.kind == "span":
         best = {"best": model.chosen_threshold(plan.examples["dev"])} if plan.settings.unanswered else {}
         return best | {split: model.measured(plan.examples[split]) for split in splits}
-    return _of_texts(model, plan.data, names, splits, plan.examples)
+    return _of_texts(model, plan.data, names, splits, plan.examples, kept)
 
 
 def _each_task(model: Any, plan: Plan) -> dict[str, Any]:
@@ -177,7 +183,12 @@ def _each_task(model: Any, plan: Plan) -> dict[str, Any]:
 
 
 def _of_texts(
-    model: Any, data: DataSet, names: tuple[str, ...], splits: Sequence[str], framed: Mapping[str, Any] | None = None
+    model: Any,
+    data: DataSet,
+    names: tuple[str, ...],
+    splits: Sequence[str],
+    framed: Mapping[str, Any] | None = None,
+    kept: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Of examples that are `framed` already, or else of the texts."""
     found = {}
@@ -185,6 +196,8 @@ def _of_texts(
         rows = data.splits[split]
         gold = model.settings.encoded(rows.labels or ())
         said = model.said_of(framed[split]) if framed else model.said(rows.texts, rows.seconds)
+        if kept is not None:
+            kept[split] = model.settings.decoded(said).astype(np.float32)
         found[split] = measured(names, gold, said)
         new = unseen(data.splits, split) if split != "dev" else []
         if 0 < len(new) < len(rows):
