@@ -123,9 +123,12 @@ class Classifier(Embedding):
         network, frame = self.network, self.settings.frame
         own = self.length, self.headed.carries
         found, cut = examples(network, self.tokenizer, frame, texts, seconds, None, *own)
-        if cut and notes is not None:
-            notes.append(f"{cut:,} of {len(texts):,} examples are longer than {self.length:,} tokens and are cut")
+        self.tell_cut(cut, len(texts), notes)
         return self.said_of(found, progress)
+
+    def tell_cut(self, cut: int, number: int, notes: list[str] | None) -> None:
+        if cut and notes is not None:
+            notes.append(f"{cut:,} of {number:,} examples are longer than {self.length:,} tokens and are cut")
 
     @torch.no_grad()
     def said_of(self, found: Examples, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
@@ -231,8 +234,7 @@ class Chooser(Classifier):
         rows = [self.example(one) for one in given]
         columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
         found, cut = choices(self.network, self.tokenizer, *columns, length=self.length)
-        if cut and notes is not None:
-            notes.append(f"{cut:,} of {len(rows):,} examples are longer than {self.length:,} tokens and are cut")
+        self.tell_cut(cut, len(rows), notes)
         made = []
         for row, p in zip(rows, self.settings.decoded(self.said_of(found, progress)), strict=True):
             shares = {str(i): float(share) for i, share in enumerate(p[: len(row[2])])}
