@@ -6,7 +6,8 @@
     python benchmarks/ulmfit.py --out runs/few --labels 0.004 --scratch    # a hundred labels, beside no pretraining
     python benchmarks/ulmfit.py --out /tmp/ulmfit --rehearse               # tiny, to see that it runs
 
-    OUT/texts.jsonl                  the texts of all splits, without labels: what the second stage reads
+    OUT/texts                        the texts of all splits, without labels: what the second stage reads, but for two
+                                     in a hundred, which tell how well it does
     OUT/forward/{wiki,lm,task}       runs; what is finished there is taken as it is
     OUT/forward.npz                  probabilities of the test examples, and their labels: all that --join needs
 
@@ -32,6 +33,7 @@ RECIPES = {
     True: ("ulmfit/tiny", "ulmfit/tiny-lm", "ulmfit/tiny-classify"),
 }
 SIDES = ("forward", "backward")
+EACH = 100
 
 
 def main() -> None:
@@ -39,8 +41,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", default="IMDb", help="a task of labelled texts")
     parser.add_argument("--direction", default="forward", choices=SIDES)
-    parser.add_argument("--minutes", type=float, default=0, help="of the first stage; default: the recipe's")
-    parser.add_argument("--set-lm", action="append", default=[], help="of the second stage's recipe, as A.B=C")
+    parser.add_argument("--set-wiki", action="append", default=[], help="of the first stage's recipe, as A.B=C")
+    parser.add_argument("--set-lm", action="append", default=[], help="of the second's")
     parser.add_argument("--set-task", action="append", default=[], help="of the third's")
     parser.add_argument("--labels", type=float, default=1.0, help="share of the labels")
     parser.add_argument("--scratch", action="store_true", help="the third stage without the first two, besides")
@@ -56,20 +58,22 @@ def main() -> None:
     place, (first, second, third) = asked.out / asked.direction, RECIPES[asked.rehearse]
     texts = all_texts(asked.out, asked.data)
     turned = ["--set", "model.backward=true"] if asked.direction == "backward" else []
-    minutes = ["--set", f"phase.0.minutes={asked.minutes}"] if asked.minutes else []
-    stage(place / "wiki", ["train", first, *minutes, *turned])
-    own = [part for one in asked.set_lm for part in ("--set", one)]
+    stage(place / "wiki", ["train", first, *turned, *given(asked.set_wiki)])
     begins = ["--set", f"phase.0.init={place / 'wiki'}"]
-    stage(place / "lm", ["train", second, "--data", str(texts), *begins, *turned, *own])
+    stage(place / "lm", ["train", second, "--data", str(texts), *begins, *turned, *given(asked.set_lm)])
     task = ["transfer", third, "--from", str(place / "lm"), "--data", asked.data, "--seed", str(asked.seed)]
     task += ["--labels", str(asked.labels)] if asked.labels != 1 else []
-    task += [part for one in asked.set_task for part in ("--set", one)]
+    task += given(asked.set_task)
     stage(place / "task", task)
     kept(asked.out / f"{asked.direction}.npz", place / "task", asked.data)
     if asked.scratch:
         stage(place / "scratch", [*task, "--scratch"])
         kept(asked.out / f"{asked.direction}-scratch.npz", place / "scratch", asked.data)
     joined(asked.out)
+
+
+def given(settings: list[str]) -> list[str]:
+    return [part for one in settings for part in ("--set", one)]
 
 
 def stage(out: Path, command: list[str]) -> None:
@@ -79,20 +83,25 @@ def stage(out: Path, command: list[str]) -> None:
         return
     began = time.perf_counter()
     again = ["--resume"] if (out / "state" / "current").is_file() else []
-    given = [command[0], *again] if again else command
-    subprocess.run([sys.executable, "-m", "nextword", *given, "--out", str(out), "--quiet"], check=True)
+    words = [command[0], *again] if again else command
+    subprocess.run([sys.executable, "-m", "nextword", *words, "--out", str(out), "--quiet"], check=True)
     print(f"{out}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
 def all_texts(out: Path, name: str) -> Path:
-    """The texts of all splits in a file, without their labels."""
-    path = out / "texts.jsonl"
-    if not path.is_file():
-        out.mkdir(parents=True, exist_ok=True)
-        splits = open_data(name).splits.values()
-        lines = (json.dumps({"text": text}, ensure_ascii=False) for rows in splits for text in rows.texts)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    """The texts of all splits in a folder, without their labels: one in a hundred to validate with, and one to test."""
+    folder = out / "texts"
+    if not folder.is_dir():
+        part = out / "texts.part"
+        part.mkdir(parents=True, exist_ok=True)
+        texts = [text for rows in open_data(name).splits.values() for text in rows.texts]
+        held = {"valid": texts[::EACH], "test": texts[EACH // 2 :: EACH]}
+        kept = [text for i, text in enumerate(texts) if i % EACH not in (0, EACH // 2)]
+        for split, some in {"train": kept, **held}.items():
+            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in some)
+            (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        part.rename(folder)
+    return folder
 
 
 def kept(path: Path, run: Path, name: str) -> None:

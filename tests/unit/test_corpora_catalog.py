@@ -40,7 +40,7 @@ def test_entry_is_whole(entry: module.Entry) -> None:
     assert set(entry.layout) <= {"train", "valid", "test", "all"}
     assert set(entry.splits) <= {"train", "valid", "test"}
     assert bool(entry.splits) <= bool(entry.unit)
-    assert entry.reader in ("auto", "lines", "tagged")
+    assert entry.reader in ("auto", "lines", "tagged", "breaks")
     assert not entry.contiguous or sum(entry.contiguous.values()) == pytest.approx(1)
     for known in [*entry.sha256.values(), *(item.sha256 for item in entry.get if item.sha256)]:
         assert re.fullmatch(r"[0-9a-f]{64}", known)

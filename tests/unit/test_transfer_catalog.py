@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nextword.contract import NextwordError
+from nextword.corpora import open_corpus
 from nextword.transfer import TASKS, open_data
 from nextword.transfer.catalog import find_task
 
@@ -116,7 +117,9 @@ def test_imdb_as_folders_and_as_lines(place: Path, tmp_path: Path) -> None:
         put(place / f"aclImdb/{split}/{side}/{i}_{9 if side == 'pos' else 2}.txt", text)
     data = open_data("IMDb")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 36, "dev": 4, "test": 40}
+    reviews = {key: text.replace("<br />", "\n") for key, text in reviews.items()}
     assert triples(data.splits["test"]) == [(t, side) for (split, side, _), t in reviews.items() if split == "test"]
+    assert {document.text for document in open_corpus("imdb").documents("test")} == set(data.splits["test"].texts)
     held = [(text, side) for (split, side, _), text in reviews.items() if split == "train"]
     assert sorted(triples(data.splits["train"]) + triples(data.splits["dev"])) == sorted(held)
     for split in ("train", "test"):

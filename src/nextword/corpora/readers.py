@@ -16,6 +16,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -43,6 +44,7 @@ def read(path: str | Path, *, text_column: str | None = None, reader: str = "aut
 
     A long plain text comes as passages (`Document.continues`) that join up exactly to the text. `reader` overrules what
     the file looks like: "lines" (each line is a document) or "tagged" (Brown's word/tag pairs; the words are kept).
+    "breaks" has HTML's <br /> where a line ends.
     """
     for file in files(path):
         found = False
@@ -94,6 +96,8 @@ def read_file(file: str | Path, text_column: str | None = None, reader: str = "a
         return _each_line(file)
     if reader == "tagged":
         return _tagged(file)
+    if reader == "breaks":
+        return (replace(document, text=broken(document.text)) for document in read_file(file, text_column))
     if suffix in JSON_LINES:
         return _json_lines(file, lines(file), text_column)
     if suffix in TABLES:
@@ -101,6 +105,11 @@ def read_file(file: str | Path, text_column: str | None = None, reader: str = "a
     if SHARD.search(name):
         return _each_line(file)
     return _plain(file, text_column)
+
+
+def broken(text: str) -> str:
+    """With line ends for HTML's: `film.<br />I` would be one long word to those who split at spaces."""
+    return text.replace("<br />", "\n")
 
 
 def _plain(file: str | Path, text_column: str | None) -> Iterator[Document]:
