@@ -9,7 +9,8 @@
     OUT/texts                        the texts of all splits, without labels: what the second stage reads, but for two
                                      in a hundred, which tell how well it does
     OUT/forward/{wiki,lm,task}       runs; what is finished there is taken as it is
-    OUT/forward.npz                  probabilities of the test examples, and their labels: all that --join needs
+    OUT/forward.npz                  probabilities of the test examples: what --join needs of a run; benchmarks/said has
+                                     those of the runs in docs/reproductions.md
 
 Errors are told of the whole test set, and without those of its texts that stand in train too.
 """
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rehearse", action="store_true")
     asked = parser.parse_args()
     if asked.join:
-        joined(asked.out)
+        joined(asked.out, asked.data)
         return
     if asked.rehearse:
         asked.data = "TREC-6" if asked.data == "IMDb" else asked.data
@@ -65,11 +66,11 @@ def main() -> None:
     task += ["--labels", str(asked.labels)] if asked.labels != 1 else []
     task += given(asked.set_task)
     stage(place / "task", task)
-    kept(asked.out / f"{asked.direction}.npz", place / "task", asked.data)
+    kept(asked.out / f"{asked.direction}.npz", place / "task")
     if asked.scratch:
         stage(place / "scratch", [*task, "--scratch"])
-        kept(asked.out / f"{asked.direction}-scratch.npz", place / "scratch", asked.data)
-    joined(asked.out)
+        kept(asked.out / f"{asked.direction}-scratch.npz", place / "scratch")
+    joined(asked.out, asked.data)
 
 
 def given(settings: list[str]) -> list[str]:
@@ -104,31 +105,28 @@ def all_texts(out: Path, name: str) -> Path:
     return folder
 
 
-def kept(path: Path, run: Path, name: str) -> None:
-    """Probabilities of the test examples, as the run has kept them."""
-    data = open_data(name)
-    rows = data.splits["test"]
+def kept(path: Path, run: Path) -> None:
+    """Probabilities of the test examples, as the run has kept them, in 16 bits: all that an average needs."""
     with np.load(run / SAID) as said:
-        p = said["test"]
-    new = np.zeros(len(rows), bool)
-    new[unseen(data.splits, "test")] = True
-    gold = np.array([data.labels.index(label) for label in rows.labels or ()])
-    np.savez_compressed(path, p=p, gold=gold, new=new)
+        np.savez_compressed(path, p=said["test"].astype(np.float16))
     result = result_of(run) or {}
     print(f"{run}: { ({key: result.get(key) for key in ('dev', 'test', 'test_unseen', 'seconds')}) }", flush=True)
 
 
-def joined(out: Path) -> None:
+def joined(out: Path, name: str) -> None:
     """The errors of what is there, and of the average of both directions."""
-    found = {path.stem: dict(np.load(path)) for path in sorted(out.glob("*.npz"))}
+    found = {path.stem: np.load(path)["p"].astype(float) for path in sorted(out.glob("*.npz"))}
     both = [found[side] for side in SIDES if side in found]
     if len(both) == len(SIDES):
-        mean = sum(one["p"] for one in both) / len(both)
-        found["both, averaged"] = {**both[0], "p": mean}
+        found["both, averaged"] = sum(both) / len(both)
+    data = open_data(name)
+    rows = data.splits["test"]
+    gold = np.array([data.labels.index(label) for label in rows.labels or ()])
+    new = unseen(data.splits, "test")
     print("\n| | test error, % | without texts that are in train |\n| --- | ---: | ---: |")
-    for name, one in found.items():
-        wrong = one["p"].argmax(1) != one["gold"]
-        print(f"| {name} | {100 * wrong.mean():.2f} | {100 * wrong[one['new']].mean():.2f} |", flush=True)
+    for side, p in found.items():
+        wrong = p.argmax(1) != gold
+        print(f"| {side} | {100 * wrong.mean():.2f} | {100 * wrong[new].mean():.2f} |", flush=True)
 
 
 if __name__ == "__main__":
