@@ -26,11 +26,17 @@ SPECS: dict[str, dict[str, Any]] = {
     "xlnet": {"kind": "wordpiece", "size": 200},
     "elmo": {"kind": "lexicon", "size": 200},
 }
+WRITE: dict[str, dict[str, Any]] = {  # those that make texts from sources
+    "t5": {"kind": "unigram", "size": 150, "sentinels": 4},
+    "seq2seq": {"kind": "words", "size": 200},
+}
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 4, "window": 32, "dropout": 0.0}
 SHAPES: dict[str, dict[str, Any]] = {
     "albert": {**SHAPE, "embedding": 16},
     "lstm": {"width": 32},
     "xlnet": {"width": 32, "layers": 2, "heads": 4, "inner": 64, "memory": 8, "dropout": 0.0, "spread": 0.1},
+    "t5": {"width": 32, "layers": 2, "heads": 4, "head": 8, "inner": 64, "dropout": 0.0},
+    "seq2seq": {"cell": "gru", "attention": "bahdanau", "width": 32, "embedding": 32, "encoder": 32},
     "elmo": {"width": 16, "cells": 32, "characters": {"filters": [[1, 8], [3, 16]], "characters": 8}, "dropout": 0.0},
 }
 
@@ -79,7 +85,7 @@ def run_of(folder: Path, slug: str = "bert", seed: int = 0, **model: Any) -> Pat
     """A run folder of an untrained network over a tokenizer that knows all words above."""
     draw = random.Random(5)
     texts = [sentence(draw, *COLOURS) for _ in range(200)]
-    spec = SPECS[slug]
+    spec = (SPECS | WRITE)[slug]
     tokenizer = train_tokenizer(spec, texts)
     shape = {**SHAPES.get(slug, SHAPE), **model}
     length = {"kind": "pairs", "rows": 4, "length": 32}

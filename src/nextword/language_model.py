@@ -32,7 +32,9 @@ from nextword.contract import (
 )
 from nextword.embedding import Embedding
 from nextword.generation.words import Spelling, next_words
+from nextword.heads.worded import WORDS
 from nextword.infilling import WINDOW, Blanks, TwoSided
+from nextword.labelling import open_writer
 from nextword.models import count_parameters, model_class
 from nextword.predicting import open_classifier
 from nextword.tagging import open_tagger
@@ -64,6 +66,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
         return cast(Any, open_tagger(run, choose_device(device), precision, load))
     if recipe.task is not None and recipe.task.get("kind") == "span":
         return cast(Any, open_answerer(run, choose_device(device), precision))
+    if recipe.task is not None and recipe.task.get("classifier") == WORDS:
+        return cast(Any, open_writer(run, choose_device(device), precision))
     if recipe.task is not None:
         return cast(Any, open_classifier(run, choose_device(device), precision))
     cls = model_class(recipe.slug)

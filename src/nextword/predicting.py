@@ -203,6 +203,7 @@ class ManyClassifier(Classifier):
         """By the task's name; of a file, its name without the folder is enough."""
         plain = {key: Path(key).name.lower() for key in self.names}
         found = [key for key in self.names if name in (key, plain[key]) or name.lower() == plain[key].split(".")[0]]
+        found = [name] if name in found else found
         if len(found) != 1:
             raise NextwordError(
                 f"{self.name or 'This run'} has learnt {', '.join(self.names)}: name one of them with --task"

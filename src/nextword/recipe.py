@@ -30,6 +30,9 @@ TYPES: dict[str, tuple[Any, str]] = {  # as dataclasses of settings write them �
     "float": ((int, float), "a number, not negative"),
     "Mapping[str, Any]": (Mapping, "a table, as in { kind = … }"),
 }
+ABOUT = ("paper", "reported")  # tables that say where a recipe comes from, and change nothing
+NOTHING = "not set"
+WIDE = 60  # characters of a setting in a message
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 
 
@@ -141,6 +144,29 @@ def to_tables(recipe: Recipe) -> dict[str, Any]:
         **({} if recipe.task is None else {"task": dict(recipe.task)}),
         "phase": [{f.name: _plain(getattr(phase, f.name)) for f in fields(Phase)} for phase in recipe.phases],
     }
+
+
+def differing(there: Recipe, asked: Recipe) -> list[str]:
+    """Settings that two recipes do not share, each as "phase.0.epochs is 3 there and 5 here"."""
+    a, b = (_flat({key: v for key, v in to_tables(one).items() if key not in ABOUT}) for one in (there, asked))
+    keys = [key for key in dict.fromkeys([*a, *b]) if a.get(key, NOTHING) != b.get(key, NOTHING)]
+    return [f"{key} is {_shown(a.get(key, NOTHING))} there and {_shown(b.get(key, NOTHING))} here" for key in keys]
+
+
+def _flat(value: Any, under: str = "") -> dict[str, Any]:
+    """Every value of nested tables, by its path."""
+    if not isinstance(value, Mapping):
+        several = isinstance(value, (list, tuple)) and value and all(isinstance(one, Mapping) for one in value)
+        if not several:
+            return {under: list(value) if isinstance(value, tuple) else value}
+        value = dict(enumerate(value))
+    inside = [_flat(one, f"{under}.{key}" if under else str(key)) for key, one in value.items()]
+    return {path: one for some in inside for path, one in some.items()}
+
+
+def _shown(value: Any) -> str:
+    said = value if value is NOTHING else repr(value)
+    return said if len(said) <= WIDE else f"{said[:WIDE]}…"
 
 
 def dump(recipe: Recipe) -> str:

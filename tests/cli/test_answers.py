@@ -184,11 +184,11 @@ def test_mistakes(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     base = ("transfer", "--from", place / "bert", "--out", tmp_path / "x")
     for recipe, data, said in (
-        ("bert/finetune", "squad", "squad are questions that a passage answers. Take a recipe whose objective is span"),
+        ("bert/finetune", "squad", "squad has questions that a passage answers. Take a recipe that learns those"),
         ("bert/span", "squad", "is not on this machine"),
         ("bert/span", str(tmp_path / "no.json"), "There are no questions at"),
         ("bert/choice", "RACE", "is not on this machine"),
-        ("bert/span", str(place / "ends.jsonl"), "which column is the question"),
+        ("bert/span", str(place / "ends.jsonl"), "candidates in each row. Take a recipe that learns those: nextword"),
     ):
         assert said in " ".join(cli(*base, recipe, "--data", data, fails=True).stderr.split()), recipe
     assert not (tmp_path / "x").exists()

@@ -36,8 +36,8 @@ def test_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the bank by river3\nan old coin4\n")
     for layer, width in (("-1", WIDTH + 64), ("-2", 64), ("0", WIDTH)):
-        cli("embed", place / "run", lines, "--layer", layer, "--out", tmp_path / "v.npy")
-        assert np.load(tmp_path / "v.npy").shape == (2, width)
+        cli("embed", place / "run", lines, "--layer", layer, "--out", tmp_path / f"{layer}.npy")
+        assert np.load(tmp_path / f"{layer}.npy").shape == (2, width)
 
 
 def test_translated(cli: Cli, place: Path) -> None:

@@ -161,3 +161,27 @@ def test_a_task_that_is_not_here_is_told_before_any_is_learnt(cli: Cli, place: P
         (tmp_path / "train.tsv").rename(place / "data/glue/STS-B/train.tsv")
     assert "STS-B" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_task_that_the_recipe_cannot_learn_is_told_before_any_is_learnt(
+    cli: Cli, place: Path, tmp_path: Path
+) -> None:
+    run_of(tmp_path / "t5", "t5")
+    words = ["transfer", "t5/finetune", "--from", tmp_path / "t5", "--data", "glue", "--out", tmp_path / "out"]
+    assert "STS-B is of kind regress" in " ".join(cli(*words, fails=True).stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_file_that_was_to_be_handed_in_is_overwritten(
+    found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "all.zip").write_text("mine")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/RTE.tsv").write_text("mine")
+    for target, name in (("all.zip", "all.zip"), ("files", "files/RTE.tsv")):
+        said = " ".join(cli("predict", place / "glue", "--submission", tmp_path / target, fails=True).stderr.split())
+        assert f"{tmp_path / name} is there already, and nothing is overwritten" in said
+        assert (tmp_path / name).read_text() == "mine"
+    assert len(list((tmp_path / "files").iterdir())) == 1
+    cli("predict", place / "glue/STS-B", "--submission", tmp_path / "files")  # another file beside it
+    assert (tmp_path / "files/RTE.tsv").read_text() == "mine"

@@ -101,7 +101,8 @@ def test_the_readme_does_what_it_says(cli: Cli, tmp_path: Path, monkeypatch: pyt
 def _make_texts(command: str, folder: Path) -> None:
     """my.txt and whatever other text or table a command names: the reader has them, so the test does."""
     for name in re.findall(r"(?<![\w./-])[\w-]+\.csv\b", command):
-        rows = [f'"{line}",{("good", "bad")[i % 2]}' for i, line in enumerate(sentences(100))]
+        lines = [f"{Path(name).stem} {line}" for line in sentences(100)]  # none has a row of another
+        rows = [f'"{line}",{("good", "bad")[i % 2]}' for i, line in enumerate(lines)]
         (folder / name).write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     for name in re.findall(r"(?<![\w./-])[\w-]+\.txt\b", command):
         path = folder / name

@@ -92,6 +92,11 @@ def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
         n for n, r in listed.items() if r["kind"] == "tag"
     }
     assert "conll2005-srl" not in listed
+    assert {"squad", "squad-2"} <= {n for n, r in listed.items() if (r["kind"], r["by"]) == ("span", "transfer")}
+    assert listed["tasks:summarize"] | {"here": True} == {
+        "name": "tasks:summarize", "title": "a summary of an article", "kind": "text", "metric": "rouge1", "dev": "",
+        "by": "train", "here": True, "submission": {},
+    }  # fmt: skip
     said = cli("data", "tasks").stdout
     assert "nextword evaluate RUN --task" in " ".join(said.split())
     assert "nextword data tasks" in cli("data").stdout

@@ -99,9 +99,13 @@ def test_where_texts_are_read_that_nobody_named(cli: Cli, told: Any, place: Path
     assert "1 empty line is left out" in said
     assert "after a tab, is not read" in cli("predict", out, stdin="the red house\tblue\n").stderr
     cli("predict", out, other, "-o", tmp_path / "p.csv")
-    said = cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "p.csv").stderr  # once more, into the same file
+    before = (tmp_path / "p.csv").read_text()
+    said = " ".join(cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "p.csv", fails=True).stderr.split())
+    assert "p.csv is there already, and nothing is overwritten" in said
+    assert (tmp_path / "p.csv").read_text() == before
+    said = cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "again.csv").stderr  # once more
     assert "what stood in 'predicted', 'p(blue)', 'p(red)' before is replaced" in said
-    assert list(table((tmp_path / "p.csv").read_text())[0]) == ["n", "body", "predicted", "p(blue)", "p(red)"]
+    assert list(table((tmp_path / "again.csv").read_text())[0]) == ["n", "body", "predicted", "p(blue)", "p(red)"]
     (tmp_path / "folder.csv").mkdir()
     assert "that is a folder" in cli("predict", out, other, "-o", tmp_path / "folder.csv", fails=True).stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 from pathlib import Path
 
@@ -42,9 +44,6 @@ def test_it_names_the_colour(run: Path, calibrate: bool) -> None:
 
 
 def test_by_the_command(run: Path, tmp_path: Path) -> None:
-    import csv
-    import io
-
     from typer.testing import CliRunner
 
     rows = coloured(20, seed=12)
@@ -63,3 +62,27 @@ def test_by_the_command(run: Path, tmp_path: Path) -> None:
         bad = CliRunner().invoke(app, ["predict", str(run), str(tmp_path / "new.csv"), *more])
         assert bad.exit_code == 1
         assert why in " ".join(bad.stderr.split())
+
+
+def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> None:
+    """The labels are those of the examples; rows that are asked about are never shown."""
+    from typer.testing import CliRunner
+
+    rows = coloured(24, seed=12)
+    for name, some in (("new.csv", rows[:20]), ("shown.csv", [*rows[16:], ("", "red"), *coloured(30, seed=2)])):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *some])
+    words = ["predict", str(run), str(tmp_path / "new.csv"), "--template", TEMPLATE]
+    shown = ["--examples", str(tmp_path / "shown.csv"), "--shots", "4"]
+    said = CliRunner().invoke(app, [*words, *shown])
+    assert said.exit_code == 0, said.output
+    found = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert list(found[0]) == ["text", "label", "predicted", "p(blue)", "p(red)"]
+    assert sum(one["predicted"] == one["label"] for one in found) >= 16
+    told = " ".join(said.stderr.split())
+    assert "stand before every text (2 blue, 2 red)" in told
+    assert f"4 of 39 rows of {tmp_path / 'shown.csv'} are asked about too: they are no examples" in told
+    assert "1 of 39 rows" in told
+    bad = CliRunner().invoke(app, [*words, *shown, "--labels", "green,grey"])
+    assert bad.exit_code == 1
+    assert "none of its 39 rows can be shown" in " ".join(bad.stderr.split())

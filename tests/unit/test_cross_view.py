@@ -281,7 +281,7 @@ def test_what_does_not_go_together_is_said(data: Path) -> None:
 
 
 def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
-    from nextword.transfer.run import shared_out
+    from nextword.transfer.share import shared_out
 
     plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
     train = plan.examples["train"]

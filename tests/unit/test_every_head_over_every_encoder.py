@@ -15,13 +15,16 @@ import pytest
 import torch
 from tests.kinds_of_models import tags
 
+from nextword.batching.choices import Candidates
 from nextword.batching.questions import Passages
+from nextword.conditional import Conditional
 from nextword.contract import Encoder, Unsupported
 from nextword.corpora.questions import answered
 from nextword.heads.asking import asked
 from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.settings import KINDS, Settings
+from nextword.heads.worded import framed_words, spelled
 from nextword.heads.words import sentences
 from nextword.models import MODELS, model_class
 from nextword.models.frames import ready
@@ -147,3 +150,31 @@ def test_it_learns_and_stays_what_it_is(slug: str, kind: str, tmp_path: Path) ->
         with torch.no_grad():
             told = torch.cat([objective.loss(headed, one, None).said for one in objective.held_out(text)])
         assert set(objective.metrics(text, told)) == set(SETTINGS[kind].metrics)
+
+
+@pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "conditional", False)])
+def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Path) -> None:
+    """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
+    network, tokenizer = network_of(slug)
+    labels = ("far", "a river", "old king")
+    ids = [list(one) for one in spelled(tokenizer, labels, {})]
+    settings = Settings(kind="classify", classifier="words", frame="classify", labels=labels, spelled=ids)
+    head, config = settings.over(type(network), network.config)
+    headed = head(config, network).eval()
+    text, cut = framed_words(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
+    objective = make_objective({"kind": "task"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary)
+    batch = next(objective.batches(text, 0, 0))
+    assert cut == 0
+    with torch.no_grad():
+        said = headed(Candidates().batch(text, np.arange(4), 0))
+    lm = Conditional(network, tokenizer)
+    for i, source in enumerate(TEXTS):
+        want = [-one.nats for one in lm.score_many(labels, [source] * 3)]
+        assert said[i].tolist() == pytest.approx(want, abs=1e-4)
+    loss = objective.loss(headed.train(), batch, None)
+    loss.value.backward()
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+    headed.eval().save(tmp_path)
+    with torch.no_grad():
+        again = head.load(tmp_path, config, network.vocabulary)(Candidates().batch(text, np.arange(4), 0))
+    assert torch.equal(said, again)

@@ -263,3 +263,20 @@ def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = data.splits["dev"].all[0]
     assert one.place is not None
     assert one.context[slice(*one.place)] == "Denver Broncos" == json.loads(json.dumps(one.answers))[0]
+
+
+def test_the_balance_of_a_share_is_that_of_the_questions_drawn(tmp_path: Path) -> None:
+    """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
+    from nextword.transfer.share import balance_learnt, drawn, shared_out, size_of
+
+    answers = ["king", "", "emperor", "king"]
+    rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]
+    file = str(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    run_of(tmp_path / "bert")
+    plan = make_plan("bert/span", tmp_path / "bert", file, device="cpu")
+    train = [one for one in plan.data.splits["train"].all if one.answers != ("emperor",)]
+    assert size_of(plan.examples["train"]) == len(train) < len(plan.data.splits["train"])
+    chosen = [train[i] for i in drawn(len(train), 0.25, 7)]
+    assert size_of(shared_out(plan.examples["train"], 0.25, 7)) == len(chosen)
+    without = sum(not one.answers for one in chosen) / len(chosen)
+    assert balance_learnt(plan.data, 0.25, 7) == pytest.approx({"with an answer": 1 - without, "without": without})

@@ -23,7 +23,7 @@ from nextword.heads.framing import examples
 from nextword.heads.words import sentences
 from nextword.tagging import WordTagger
 from nextword.transfer.plan import make_plan
-from nextword.transfer.run import shared_out
+from nextword.transfer.share import shared_out
 from nextword.transfer.tagging import open_tags
 
 

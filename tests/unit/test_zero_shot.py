@@ -14,7 +14,7 @@ from tests.tiny_transfer import FILLER, run_of
 import nextword
 from nextword.conditional import Conditional
 from nextword.contract import NextwordError, Score, Unsupported
-from nextword.evaluation.zero_shot import ZeroShot, shares
+from nextword.evaluation.zero_shot import ZeroShot, drawn, shares
 from nextword.models.t5 import T5, T5Config
 from nextword.tokens import train_tokenizer, vocabulary
 
@@ -162,3 +162,36 @@ def test_a_model_that_scores_nothing() -> None:
     lm.can = frozenset({"embed"})
     with pytest.raises(Unsupported, match="gives no text a probability"):
         ZeroShot(lm, LABELS)
+
+
+def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
+    lm = Fixed(lambda given, text: 1.0)
+    solved = [("It rains.", "dark blue"), ("Fire!", "red")]
+    ZeroShot(lm, LABELS, "{text} It is {label}.", solved=solved, calibrate=True).predict(["A day."])
+    ahead = "It rains. It is dark blue.\n\nFire! It is red.\n\n"
+    assert lm.seen == [
+        *((f"{ahead}A day. It is", f" {label}.") for label in LABELS),
+        *((f"{ahead}It is", f" {label}.") for label in LABELS),  # what labels are worth without the text
+    ]
+
+
+def test_examples_are_drawn_class_after_class() -> None:
+    texts, labels = [f"t{i}" for i in range(40)], ["a"] * 30 + ["b"] * 8 + ["c"] * 2
+    found = drawn(texts, labels, 9, seed=3)
+    assert (
+        sorted(label for _, label in found) == ["a"] * 4 + ["b"] * 3 + ["c"] * 2
+        or sorted(label for _, label in found) == ["a"] * 3 + ["b"] * 4 + ["c"] * 2
+    )
+    assert all(labels[texts.index(text)] == label for text, label in found)
+    assert len(set(found)) == 9
+    assert found == drawn(texts, labels, 9, seed=3)
+    assert found != drawn(texts, labels, 9, seed=4)
+    assert len(drawn(texts, labels, 99, seed=0)) == 40
+
+
+def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
+    lm: Any = nextword.load(run_of(tmp_path / "gpt1", "gpt1"), device="cpu")
+    notes: list[str] = []
+    solved = [("the old king went far to the house", "red")] * 8
+    ZeroShot(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
+    assert any("so that the first examples fall away" in note for note in notes)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_twice
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice
 
 OFFICIAL = ".json"
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -26,6 +26,10 @@ def predict_answers(
 
     refuse_ending(output, ENDINGS)
     settings = lm.settings
+    beside_it = None
+    if output is not None and output.suffix == OFFICIAL and settings.unanswered and not json:
+        beside_it = output.with_name(output.stem + NO_ANSWER)
+        refuse_taken("--output", beside_it)
     named = Columns(text or settings.text, second or settings.second, settings.label)
     questions, _, table = read_questions(file, named, insist=Columns(text, second))
     if table is not None:
@@ -49,10 +53,9 @@ def predict_answers(
         own = Table(file, ["id", "question"], [[one.id, one.question] for one in questions.all])
         written, notes = beside(table or own, cells, ending)
     deliver(written, output, f"{len(found):,} answers", notes, quiet)
-    if output is not None and ending == OFFICIAL and settings.unanswered:
-        place = output.with_name(output.stem + NO_ANSWER)
-        place.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
-        console.print(f"[green]✓[/] probabilities of no answer → {escape(str(place))}", soft_wrap=True)
+    if beside_it is not None:
+        beside_it.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
+        console.print(f"[green]✓[/] probabilities of no answer → {escape(str(beside_it))}", soft_wrap=True)
     compared(numbers, f"the answers in {file}", quiet)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err, keep_stdin
+from nextword.cli.console import console, emit_json, err, keep_stdin, say_columns
 from nextword.cli.options import Device, Json, Quiet
 from nextword.infinity import number
 
@@ -43,7 +43,7 @@ def compare(
     from nextword.compare.report import render
     from nextword.compare.run import compare as run_comparison
     from nextword.compare.run import make_plan
-    from nextword.compare.translating import own_data
+    from nextword.compare.translating import own_data, translates
     from nextword.contract import NextwordError
     from nextword.corpora import default_name
     from nextword.training.scale import choose_device
@@ -53,6 +53,8 @@ def compare(
     text = keep_stdin(data or own_data(what or []) or default_name())
     folder = Path(out or f"runs/compare-{Path(text).stem.replace(':', '-')}")
     plan = Plan.open(folder) if resume else make_plan(folder, what or [], text, minutes, changes or [])
+    if not translates(plan.entries):
+        say_columns([plan.data], quiet or json)
     interrupted = _watch(plan, run_comparison, device, quiet or json)
     comparison = plan.result(str(choose_device(device)))
     done = [m for m in comparison["models"] if m["status"] == "done"]

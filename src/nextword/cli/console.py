@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -52,6 +52,14 @@ def keep_stdin(data: str) -> str:
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(given)
     return f"{name}{equals}{kept}"
+
+
+def say_columns(names: Iterable[str], quiet: bool) -> None:
+    """Which column is read of each text that is a table."""
+    from nextword.corpora import how_read
+
+    for said in filter(None, map(how_read, dict.fromkeys(names) if not quiet else ())):
+        err.print(f"[yellow]·[/] {escape(said)}", soft_wrap=True)
 
 
 @contextmanager

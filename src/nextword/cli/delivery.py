@@ -26,6 +26,16 @@ def refuse_ending(output: Path | None, endings: Sequence[str], what: str = "pred
         raise NextwordError(f"--output {output}: {what} are written as {', '.join(endings)}.")
 
 
+def refuse_taken(option: str, place: Path) -> None:
+    """A file that is there stays as it is, as with every command. (What is no file, as /dev/null, may be written.)"""
+    from nextword.contract import NextwordError
+
+    if place.is_file():
+        raise NextwordError(
+            f"{option} {place} is there already, and nothing is overwritten. Choose another name, or remove it."
+        )
+
+
 def deliver(written: str, output: Path | None, what: str, notes: Sequence[str] = (), quiet: bool = False) -> None:
     """Into the file, or to standard output; then what is to be known of it."""
     if output is None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from nextword.cli.console import console, emit_json, err, read_lines
+from nextword.cli.delivery import refuse_taken
 from nextword.cli.options import Device, Json, Precision
 
 
@@ -17,7 +19,10 @@ def embed(
         str,
         typer.Argument(metavar="RUN", help="A run folder, or a file of word vectors with --nearest and --analogy."),
     ],
-    file: Annotated[Path | None, typer.Argument(help="One text a line.", show_default=False)] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="One text a line; or a csv, tsv or jsonl, FILE:COLUMN to say which.", show_default=False),
+    ] = None,
     layer: Annotated[
         str, typer.Option("--layer", help="0: the embedding; -1: the last; mean; -4: (the last four); 1=0.3,5=0.7.")
     ] = "-1",
@@ -50,6 +55,7 @@ def embed(
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
+      nextword embed runs/bert-tiny reviews.csv:review --query "a waste of time"
       nextword embed runs/bert-tiny lines.txt --groups 8 -k 3
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
       nextword embed runs/elmo-wiki lines.txt --words --layer all --out vectors.safetensors
@@ -71,9 +77,13 @@ def embed(
         raise NextwordError(
             "Embed what? Give a file with one text a line: embed RUN FILE. Or ask for words: embed RUN --nearest WORD."
         )
+    column = ""
     if not file.is_file():
-        raise NextwordError(f"There is no file {file}.")
-    numbered = [(i, line) for i, line in enumerate(read_lines(file, blank=True), 1) if words or line.strip()]
+        name, _, column = str(file).rpartition(":")
+        if not name or not Path(name).is_file():
+            raise NextwordError(f"There is no file {file}.")
+        file = Path(name)
+    numbered = [(i, line) for i, line in enumerate(_texts(file, column), 1) if words or line.strip()]
     numbers, lines = [i for i, _ in numbered], [line for _, line in numbered]  # of words blank ones have a tensor, too
     if not any(line.strip() for line in lines):
         raise NextwordError(f"{file} has no line to embed.")
@@ -94,6 +104,8 @@ def embed(
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
     if not query and not groups and not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
+    if not query and not groups:
+        refuse_taken("--out", target)
     lm = load(run, device, precision)
     pool = pool or "mean"
     if words:
@@ -128,6 +140,25 @@ def embed(
         blank = numbers[-1] - len(lines)
         left = f"; {blank:,} blank {'line has' if blank == 1 else 'lines have'} none" if blank else ""
         console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}{left}")
+
+
+def _texts(file: Path, column: str) -> list[str]:
+    """The lines of a file; of a table its texts, row by row."""
+    from nextword.contract import NextwordError
+    from nextword.corpora.decoding import plain_name
+    from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, guess, read_table
+
+    if Path(plain_name(file)).suffix.lower() not in (*DELIMITERS, *JSON_LINES):
+        if column:
+            raise NextwordError(f"{file} has one text a line, and no column {column!r}. Leave :{column} out.")
+        return read_lines(file, blank=True)
+    table = read_table(file)
+    found = guess(table, Columns(column), labelled=False).text
+    if not column:
+        err.print(f"[yellow]·[/] texts are read from '{escape(found)}': {file}:COLUMN names another", soft_wrap=True)
+    for note in table.notes:
+        err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
+    return table.column(found)
 
 
 def _show_groups(vectors: Any, lines: Sequence[str], numbers: Sequence[int], groups: int, k: int, json: bool) -> None:

@@ -21,12 +21,8 @@ def show_errors(errors: Mapping[str, Any]) -> None:
     for task in errors.get("tasks") or [errors]:
         if task.get("task"):
             console.print(f"\n[bold]{escape(task['task'])}[/]")
-        if errors["kind"] == "tag":
-            _tags(task)
-        elif errors["kind"] == "regress":
-            _numbers(task)
-        else:
-            _classes(task)
+        kind = task.get("kind", errors["kind"])
+        {"tag": _tags, "regress": _numbers, "span": _answers, "choice": _answers}.get(kind, _classes)(task)
 
 
 def _classes(found: Mapping[str, Any]) -> None:
@@ -44,6 +40,15 @@ def _classes(found: Mapping[str, Any]) -> None:
         rows = [[escape(_short(one["label"], 24)), f"{one['examples']:,}", *_shares(one)] for one in least]
         table(heads, rows, f"the {len(least)} of {len(labels)} classes that are found least")
         _worst(found["worst"])
+    _surest(found)
+
+
+def _answers(found: Mapping[str, Any]) -> None:
+    console.print(f"of {found['examples']:,} examples of dev {found['wrong']:,} are not right")
+    _surest(found)
+
+
+def _surest(found: Mapping[str, Any]) -> None:
     error = found["calibration"]["error"]
     console.print(f"[dim]· calibration: probabilities are off by {100 * error:.1f} points on average[/]")
     if found["mistakes"]:

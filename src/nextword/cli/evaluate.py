@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nextword.cli.beams import beam_of
-from nextword.cli.console import console, emit_json, progress_bar, read_lines
+from nextword.cli.console import console, emit_json, progress_bar, read_lines, say_columns
 from nextword.cli.options import Device, Json, Quiet
 from nextword.infinity import number
 
@@ -124,6 +124,7 @@ def evaluate(
     own = folder.recipe.phases[-1].data
     if not data and not own:
         raise NextwordError(f"{run} names no text of its own, for it was not trained here. Give one with --data.")
+    say_columns([data or own], quiet or json)
     corpus = open_corpus(own) if not data or data == own else open_whole(data)
     if not split:
         split = next(name for name in ("test", "valid", "train") if name in corpus.splits)

@@ -11,12 +11,12 @@ from nextword.cli.results import table
 from nextword.cli.tasks import data_here
 
 TASKS = "tasks"
-LEARNT, ASKED = "transfer", "evaluate"
+LEARNT, ASKED, WRITTEN = "transfer", "evaluate", "train"
 WORDS = ("kind", "metric", "dev split", "by", "")  # columns
 
 
 def list_known(json: bool) -> None:
-    rows = [*_of_texts(), *_of_tags(), *_in_words()]
+    rows = [*_of_texts(), *_of_questions(), *_of_tags(), *_as_texts(), *_in_words()]
     if json:
         emit_json(rows)
         return
@@ -31,8 +31,8 @@ def list_known(json: bool) -> None:
     ]
     table(("task", *WORDS[:-1], "here", WORDS[-1]), cells, words=WORDS)
     console.print(
-        "[dim]by transfer: nextword transfer RECIPE --from RUN --data TASK · by evaluate: nextword evaluate RUN --task "
-        "TASK · GLUE's five with labels at hand: --data glue[/]"
+        "[dim]by transfer: nextword transfer RECIPE --from RUN --data TASK · by train: nextword train t5/tasks --data "
+        "TASK · by evaluate: nextword evaluate RUN --task TASK · GLUE's five with labels at hand: --data glue[/]"
     )
 
 
@@ -51,6 +51,42 @@ def _of_texts() -> list[dict[str, Any]]:
             "submission": dict(task.submission),
         }
         for task in TASKS.values()
+    ]
+
+
+def _of_questions() -> list[dict[str, Any]]:
+    """Questions that a span of a passage answers."""
+    from nextword.corpora.catalog import catalog
+    from nextword.metrics.answers import OF_ANSWERS
+    from nextword.transfer.questions import KIND
+    from nextword.transfer.task import OWN
+
+    row = {"kind": "span", "metric": OF_ANSWERS[0], "dev": OWN, "by": LEARNT, "submission": {}}
+    return [
+        {"name": entry.name, "title": entry.title, "here": entry.place() is not None, **row}
+        for entry in catalog().values()
+        if entry.kind == KIND
+    ]
+
+
+def _as_texts() -> list[dict[str, Any]]:
+    """Text in, text out: answers, translations and summaries are written (docs/text-to-text.md)."""
+    from nextword.contract import NextwordError
+    from nextword.corpora import open_parallel
+    from nextword.corpora.text_to_text import tasks
+
+    def here(name: str) -> bool:
+        try:
+            open_parallel(name)
+        except NextwordError:
+            return False
+        return True
+
+    row = {"kind": "text", "dev": "", "by": WRITTEN, "submission": {}}
+    return [
+        {"name": f"tasks:{name}", "title": task.title, "metric": task.metrics[0], "here": here(f"tasks:{name}"), **row}
+        for name, task in tasks().items()
+        if task.metrics
     ]
 
 

@@ -12,8 +12,9 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.answers import OFFICIAL, predict_answers, predict_choices
+from nextword.cli.asking import SHOTS, chooser
 from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_twice
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
 from nextword.cli.tags import predict_tags
@@ -39,6 +40,11 @@ def predict(
     template: Annotated[
         str, typer.Option("--template", help="What follows the text, with {label} in it. Default: This text is about …")
     ] = "",
+    examples: Annotated[
+        str, typer.Option("--examples", metavar="FILE", help="Labelled texts, of which some stand before every text.")
+    ] = "",
+    shots: Annotated[int, typer.Option("--shots", metavar="K", help="How many of --examples.", min=1)] = SHOTS,
+    seed: Annotated[int, typer.Option("--seed", help="Of which --examples are drawn.", min=0)] = 0,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Take off what labels are worth without the text.")
     ] = False,
@@ -52,7 +58,7 @@ def predict(
             "--output",
             "-o",
             help=".csv, .tsv, .jsonl; of tags .conll, .tsv, .jsonl; of answers also .json, as SQuAD's script reads it. "
-            "Default: standard output.",
+            "A file that is there is not overwritten. Default: standard output.",
         ),
     ] = None,
     task: Annotated[str, typer.Option("--task", help="Which, of a run that has learnt several.")] = "",
@@ -76,6 +82,7 @@ def predict(
     example of one that reads forwards and one backwards.
 
     With --labels no head is needed: a language model scores each label behind the text, and the likeliest is taken.
+    With --examples it is shown some solved ones first, and their labels are those it chooses among.
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --output labelled.csv
@@ -88,6 +95,7 @@ def predict(
       nextword predict runs/squad dev-v1.1.json --output predictions.json
       nextword predict runs/gpt2 news.csv --labels "sports,politics,weather"
       nextword predict runs/gpt2 news.csv --labels "good,bad" --template "The film was {label}." --calibrate
+      nextword predict runs/gpt2 news.csv --examples labelled.csv --shots 16
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
@@ -107,15 +115,21 @@ def predict(
         if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
             why = "that is a folder" if output.is_dir() else "this user may not write there"
             raise NextwordError(f"--output {output}: {why}. Give another file.")
+        if not json:
+            refuse_taken("--output", output)
     lm: Any = load(run, device, precision)
-    if (template or calibrate) and not labels:
-        raise NextwordError("--template and --calibrate are for choosing among labels: name those with --labels.")
-    if labels and "predict" in lm.can:
-        raise NextwordError(f"{run} carries a task's head, which has labels of its own: leave --labels out.")
-    if labels:
-        from nextword.evaluation.zero_shot import TEMPLATE, ZeroShot
-
-        lm = ZeroShot(lm, labels.split(","), template or TEMPLATE, calibrate, run)
+    chosen = bool(labels or examples)
+    if (template or calibrate) and not chosen:
+        raise NextwordError(
+            "--template and --calibrate are for choosing among labels: name those with --labels, or give --examples."
+        )
+    if chosen and "predict" in lm.can:
+        option = "--labels" if labels else "--examples"
+        raise NextwordError(f"{run} carries a task's head, which has labels of its own: leave {option} out.")
+    told: list[str] = []
+    table = read_table(file) if chosen else None
+    if chosen:
+        lm, told = chooser(lm, run, labels, template, calibrate, examples, shots, seed, table, text)
     if others:
         from nextword.predicting import Averaged
 
@@ -136,23 +150,23 @@ def predict(
     if "predict" not in lm.can:
         raise NextwordError(
             f"{run} carries no task's head. Transfer it first: nextword transfer bert/finetune --from {run} --data FILE"
-            " (or choose among labels of your own: --labels A,B,C)"
+            " (or choose among labels of your own: --labels A,B,C, after some --examples FILE)"
         )
     if hasattr(lm, "of"):
         lm = lm.of(task)
     elif task:
         raise NextwordError(f"--task {task}: {run} has learnt one task alone. Leave --task out.")
-    table = read_table(file)
-    if labels:
+    table = table or read_table(file)
+    if chosen:
         lm.settings = replace(lm.settings, label=next((n for n in table.header if n.lower() in LABELS), ""))
     refuse_twice(table, output)
     columns = _columns(table, lm, text, second)
     rows = table.rows_of(columns)
     with progress_bar("predicting", len(rows) * (1 + len(others or ())), quiet or json) as update:
         given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
-        notes = [*table.notes, *_read_from(table, lm, columns, text), *empty("", rows)]
+        notes = [*table.notes, *told, *_read_from(table, lm, columns, text), *empty("", rows)]
         found = lm.predict(given, update, notes)
-    measured, more = _measured(lm, table, found, bool(labels))
+    measured, more = _measured(lm, table, found, chosen)
     notes += more
     if json:
         emit_json(
@@ -173,8 +187,9 @@ def predict(
 
 def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None:
     """Of a run, or of the folder of a suite: into a folder, or a zip."""
-    from nextword.transfer.submission import lacking, predictions, save
+    from nextword.transfer.submission import lacking, predictions, refuse_taken, save
 
+    refuse_taken(run, place)
     with progress_bar("predicting", quiet=quiet or json) as update:
         files = predictions(run, device, lambda name, done, total: update(done, total))
     save(files, place)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Watching, console, emit_json, err, keep_stdin
+from nextword.cli.console import Watching, console, emit_json, err, keep_stdin, say_columns
 from nextword.cli.options import Device, Json, Quiet
 
 
@@ -47,6 +47,7 @@ def train(
     from nextword import training
     from nextword.checkpoint import RunFolder
     from nextword.contract import NextwordError
+    from nextword.objectives import of_pairs
     from nextword.recipe import load_recipe
 
     wanted = list(changes or [])
@@ -54,12 +55,17 @@ def train(
         raise NextwordError(
             "Say which recipe to train, for example `nextword train lstm/tiny`; `nextword papers` lists them."
         )
+    if not recipe:
+        own = {"--set": bool(wanted), "--data": bool(data), "--seed": seed is not None}
+        refuse_changes([name for name, given in own.items() if given])
     chosen = load_recipe(recipe, wanted) if recipe else None
     if chosen and seed is not None:
         wanted += [f"phase.{i}.seed={seed}" for i in range(len(chosen.phases))]
         chosen = load_recipe(recipe, wanted)
     if chosen:
         chosen = chosen.with_data([keep_stdin(item) for item in data or []])
+        texts = [phase.data for phase in chosen.phases if phase.data and not of_pairs(phase.objective)]
+        say_columns(texts, quiet or json)
     folder = out or (f"runs/{chosen.slug}-{chosen.name.rsplit('/', 1)[-1].removesuffix('.toml')}" if chosen else "")
     if not folder:
         raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
@@ -98,6 +104,17 @@ def train(
         else:
             use = uses(RunFolder.open(folder))[0]
         console.print(f"\nTry it:  {escape(use)}", soft_wrap=True)
+
+
+def refuse_changes(given: Sequence[str]) -> None:
+    """A run that is gone on with stays what it is: what would change it is no use beside --resume alone."""
+    from nextword.contract import NextwordError
+
+    if given:
+        raise NextwordError(
+            f"--resume goes on with a run as it was begun: leave {', '.join(given)} out. (With the recipe before them "
+            "they are compared with the run's own.)"
+        )
 
 
 @contextmanager

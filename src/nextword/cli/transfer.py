@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from nextword.cli.console import Watching, console, emit_json, err
 from nextword.cli.options import Device, Json, Quiet
-from nextword.cli.train import interruptible
+from nextword.cli.train import interruptible, refuse_changes
 
 CLASSES = 8  # shown of the balance
 
@@ -21,8 +21,7 @@ def transfer(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="How to learn, as bert/finetune, bert/span or bert/choice for a run of any network, or "
-            "tagger/conll2003; or a TOML file.",
+            help="How to learn, as bert/finetune; see above. Or a TOML file.",
             show_default=False,
         ),
     ] = "",
@@ -53,7 +52,8 @@ def transfer(
     seed: Annotated[int | None, typer.Option("--seed", help="Of the head, the order and the dropout.", min=0)] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="K", help="K runs, with mean and 95 % interval.", min=0)] = 0,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe.")
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe: docs/transfer.md has them."),
     ] = None,
     features: Annotated[
         str, typer.Option("--features", metavar="RUN", help="A tagger reads this run's vectors of words besides.")
@@ -70,7 +70,12 @@ def transfer(
     twin: Annotated[
         bool, typer.Option("--twin", help="Also from scratch, into OUT-scratch: both, and the difference by seeds.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun in --out.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with what was begun in --out; what is finished is taken, if it is the same."
+        ),
+    ] = False,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -79,6 +84,17 @@ def transfer(
 
     The result is a run folder that `nextword predict` applies. Without a dev split a tenth of the rows is held out.
 
+    [dim]Recipes[/]
+      bert/finetune     labels of texts, or a number; for a run of any network
+      gpt1/finetune     the same with the language model's loss beside it
+      ulmfit/classify   for few labels and long texts; layer after layer
+      t5/finetune       labels in words, by a run that makes texts from sources
+      cove/classify     over vectors that stay as they are
+      bert/span         answers out of passages
+      bert/choice       one of several candidates; also gpt1/choice
+      bert/tag          tags of words. With networks of their own:
+                        tagger/conll2003, tagger/ud-pos, cvt/conll2000 …
+
     [dim]Examples[/]
       nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
       nextword transfer ulmfit/classify --from runs/ulmfit-lm --data reviews.csv --text review --label stars
@@ -86,6 +102,7 @@ def transfer(
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --twin --out runs/glue
       nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
+      nextword transfer t5/finetune --from runs/t5 --data reviews.csv
       nextword transfer bert/span --from runs/bert --data squad
       nextword transfer bert/choice --from runs/bert --data endings.csv
       nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
@@ -95,6 +112,17 @@ def transfer(
     from nextword.contract import NextwordError
 
     if resume and not recipe:
+        given: dict[str, Any] = {
+            "--from": source,
+            "--data": data,
+            "--text": text,
+            "--second": second,
+            "--label": label,
+            "--kind": kind,
+        }
+        given |= {"--seed": seed is not None, "--seeds": seeds, "--set": changes, "--features": features}
+        given |= {"--labels": labels != 1, "--final": final, "--scratch": scratch, "--twin": twin}
+        refuse_changes([name for name, value in given.items() if value])
         _resume(out, device, json, quiet)
         return
     if not recipe:
@@ -302,7 +330,7 @@ class Watch(Watching):
         self.metrics, self.keeps, self.patience = plan.settings.metrics, phase.keep, phase.patience
         if self.quiet:
             return
-        from nextword.transfer.run import number_of, size_of
+        from nextword.transfer.share import balance_learnt, number_of, size_of
 
         data, settings = plan.data, plan.settings
         what = _asked(settings)
@@ -311,11 +339,13 @@ class Watch(Watching):
             sizes["train"] = f"{number_of(size_of(plan.examples['train']), settings.share):,} of {sizes['train']}"
         counts = " · ".join(f"{size} {split}" for split, size in sizes.items())
         err.print(f"[bold]{escape(data.name)}[/]: {what} · {counts}", soft_wrap=True)
-        shares = list(data.balance.items())
+        seed = plan.recipe.phases[0].seed
+        shares = list(balance_learnt(data, settings.share, seed).items())
         if shares:
             shown = [f"{escape(label)} {100 * share:.1f} %" for label, share in shares[:CLASSES]]
             more = [f"{len(shares) - CLASSES} more"] if len(shares) > CLASSES else []
-            err.print(f"  {' · '.join([*shown, *more])}", soft_wrap=True)
+            whose = f" (of those that are learnt from, as seed {seed} draws them)" if settings.share < 1 else ""
+            err.print(f"  {' · '.join([*shown, *more])}{whose}", soft_wrap=True)
         for note in plan.notes:
             err.print(f"  [yellow]·[/] {escape(note)}", soft_wrap=True)
 

@@ -7,7 +7,7 @@ from nextword.corpora.builtin import default_name
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document
 from nextword.corpora.leakage import leakage
-from nextword.corpora.opening import open_corpus, open_whole
+from nextword.corpora.opening import how_read, open_corpus, open_whole
 from nextword.corpora.parallel import Parallel, is_parallel, open_parallel
 from nextword.corpora.readers import read
 
@@ -16,6 +16,7 @@ __all__ = [
     "Document",
     "Parallel",
     "default_name",
+    "how_read",
     "is_parallel",
     "leakage",
     "open_corpus",

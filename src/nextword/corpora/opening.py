@@ -12,6 +12,7 @@ from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
 from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, keep_stdin, with_given
 from nextword.corpora.decoding import STDIN
 from nextword.corpora.mixture import is_mixture, open_mixture
+from nextword.corpora.readers import column_read, files
 from nextword.corpora.splits import HELD_OUT
 
 
@@ -56,6 +57,21 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     if set(corpus.held_out) == set(HELD_OUT):  # no split was given
         return Corpus(corpus.name, f"{corpus.name}, all of it", {"test": corpus.texts["train"]})
     return corpus
+
+
+def how_read(spec: str) -> str:
+    """Which column of a table is its text, in words; "" of what is no table, and of data known by name."""
+    base, column = _divided(spec, None)
+    path = Path(base).expanduser()
+    if str(base) in BUILT_IN or find(str(base)) or not path.exists() or is_mixture(path):
+        return ""
+    for file in files(path):
+        found = column_read(file, column)
+        if found is not None:
+            others = [name for name in found[1] if name != found[0]]
+            another = f" (others: {', '.join(others)}; {path}:COLUMN names one)" if others else ""
+            return f"{path}: the text is the column '{found[0]}'{another}"
+    return ""
 
 
 def _divided(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None]:

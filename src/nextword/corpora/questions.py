@@ -62,6 +62,14 @@ class Questions:
         kept = (tuple(id for id in those if id in ids) for those in (self.moved, self.absent))
         return Questions(self.name, some, *kept)
 
+    def take(self, chosen: Sequence[int]) -> Questions:
+        return self.only([self.all[i] for i in chosen])
+
+    @property
+    def learnt(self) -> Questions:
+        """Those that something can be learnt of: their answer is in the passage, or they have none."""
+        return self.only([one for one in self.all if not one.lost])
+
     @property
     def labelled(self) -> bool:
         return all(one.answers is not None for one in self.all)

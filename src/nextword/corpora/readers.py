@@ -35,6 +35,7 @@ READABLE = PLAIN | JSON_LINES | set(TABLES)
 ENDOFTEXT = "<|endoftext|>"
 SHARD = re.compile(r"news\.en(\.heldout)?-\d{5}-of-\d{5}")
 _WIKI_DOC = re.compile(r'<doc id="([^"]*)"(?: [a-z]+="[^"]*")*? title="(.*)">\s*$')
+LOOKED_AT = 100  # rows of a table, to find its text
 LONG = 1 << 20  # characters of one article held in memory at once
 _HEADING = re.compile(r" = (?!=)(.*\S) = \n$")
 
@@ -248,14 +249,11 @@ def _encodable(text: str) -> bool:
 
 
 def _table(file: str | Path, delimiter: str, text_column: str | None) -> Iterator[Document]:
-    # Tab-separated corpora (GLUE) do not quote; a stray quotation mark there is text.
-    dialect: Any = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
-    csv.field_size_limit(1 << 30)
-    rows = csv.reader(lines(file), delimiter=delimiter, strict=True, **dialect)
+    rows = _rows(file, delimiter)
     name = plain_name(file)
     try:
-        header = next(rows, [])
-        first = list(islice(rows, 100))
+        header: list[str] = next(rows, [])
+        first = list(islice(rows, LOOKED_AT))
         if not header or not first:
             return
         column = _text_column(file, header, first, text_column)
@@ -269,6 +267,27 @@ def _table(file: str | Path, delimiter: str, text_column: str | None) -> Iterato
                 yield Document(row[column], f"{name}:{number}")
     except csv.Error as error:
         raise NextwordError(f"{file}, line {rows.line_num} is not a valid row: {error}. Mend or remove it.") from None
+
+
+def _rows(file: str | Path, delimiter: str) -> Any:
+    # Tab-separated corpora (GLUE) do not quote; a stray quotation mark there is text.
+    dialect: Any = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    csv.field_size_limit(1 << 30)
+    return csv.reader(lines(file), delimiter=delimiter, strict=True, **dialect)
+
+
+def column_read(file: str | Path, text_column: str | None = None) -> tuple[str, list[str]] | None:
+    """The column of a table that is read as its text, and all that there are; None of a file that is no table."""
+    suffix = _suffix(file)
+    if suffix not in TABLES:
+        return None
+    rows = _rows(file, TABLES[suffix])
+    header: list[str]
+    try:
+        header, first = next(rows, []), list(islice(rows, LOOKED_AT))
+    except csv.Error:  # whoever reads it says where
+        return None
+    return (header[_text_column(file, header, first, text_column)], header) if header and first else None
 
 
 def _text_column(file: str | Path, header: list[str], rows: list[list[str]], wanted: str | None) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from nextword.contract import NextwordError
@@ -23,6 +24,9 @@ class TaggedText:
 
     def __len__(self) -> int:
         return len(self.sentences)
+
+    def take(self, chosen: Sequence[int]) -> TaggedText:
+        return replace(self, sentences=[self.sentences[i] for i in chosen])
 
     @property
     def words(self) -> int:

@@ -11,11 +11,17 @@ so labels that are likely anyway win nothing. Probabilities are the softmax of t
     sees both sides                the same as a pseudo-likelihood: each token hidden in turn
     writes what is missing (T5)    log p(label) where a sentinel stands in the template
     makes a text from a source     log p(label) as the target of the text and the template's beginning
+
+With solved examples ahead of the text, each in the same template, a model may learn from its prompt what is asked
+(in-context, Brown et al. 2020): nothing of it is trained.
+
+    The vote was close. This text is about politics.⏎⏎The match ended two to one. This text is about ▁▁▁.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,18 +33,27 @@ from nextword.heads.settings import Settings
 
 TEMPLATE = "This text is about {label}."
 LABEL, TEXT = "{label}", "{text}"
+APART = "\n\n"  # between examples
+Solved = Sequence[tuple[str, str]]  # texts with their labels
 AT_ONCE = 128  # texts
 Costs = tuple[np.ndarray, np.ndarray]  # nats and tokens (texts, labels)
 
 
 class ZeroShot:
-    """A language model as a classifier: `predict` texts, as of a run that carries a head."""
+    """A language model as a classifier: `predict` texts, as of a run that carries a head. `solved`: examples that stand
+    before every text."""
 
     can = frozenset({"predict"})
     pairs = False
 
     def __init__(
-        self, lm: Any, labels: Sequence[str], template: str = TEMPLATE, calibrate: bool = False, name: str = ""
+        self,
+        lm: Any,
+        labels: Sequence[str],
+        template: str = TEMPLATE,
+        calibrate: bool = False,
+        name: str = "",
+        solved: Solved = (),
     ) -> None:
         names = [label.strip() for label in labels]
         if len(names) < 2 or not all(names) or len(set(names)) < len(names):
@@ -61,6 +76,8 @@ class ZeroShot:
             raise NextwordError(f"--template {template!r}: {TEXT} has to come before {LABEL}.")
         self.lm, self.name, self.calibrate = lm, name, calibrate
         self.before, self.after = before if TEXT in before else f"{TEXT} {before}", after
+        self.solved = tuple(solved)
+        self.ahead = "".join(f"{self._asked(text)} {label}{self.after}{APART}" for text, label in self.solved)
         metrics = ("accuracy", "macro_f1")
         self.settings = Settings(kind="classify", frame="classify", labels=tuple(names), metrics=metrics)
         self._alone: Costs | None = None
@@ -91,8 +108,12 @@ class ZeroShot:
             self._alone = self._costs([""])
         return self._alone[0] - nats
 
+    def _asked(self, text: str) -> str:
+        """A text in the template, up to where the label stands."""
+        return self.before.replace(TEXT, text).strip()
+
     def _costs(self, texts: Sequence[str]) -> Costs:
-        prompts = [self.before.replace(TEXT, text).strip() for text in texts for _ in self.settings.labels]
+        prompts = [self.ahead + self._asked(text) for text in texts for _ in self.settings.labels]
         labels = [label for _ in texts for label in self.settings.labels]
         found = _paid(self.lm, prompts, labels, self.after)
         nats, tokens = (np.array(column, np.float64).reshape(len(texts), -1) for column in zip(*found, strict=True))
@@ -103,10 +124,13 @@ class ZeroShot:
         exact = getattr(lm, "kind", EXACT) == EXACT
         window = window_of(lm) if exact else lm.room
         if window is not None and getattr(lm, "goes_on", True):
-            long = sum(len(one) > window for one in lm.tokenizer.encode_batch(list(texts)))
+            given = [self.ahead + self._asked(text) for text in texts] if self.solved else list(texts)
+            long = sum(len(one) > window for one in lm.tokenizer.encode_batch(given))
             if long:
-                what = f"{long:,} of {len(texts):,} texts are longer than the window of {window:,} tokens"
-                notes.append(f"{what}: of those the end is read")
+                what = "texts, with the examples ahead of them," if self.solved else "texts"
+                lost = ", so that the first examples fall away" if self.solved else ""
+                said = f"{long:,} of {len(texts):,} {what} are longer than the window of {window:,} tokens"
+                notes.append(f"{said}: of those the end is read{lost}")
         unknown = {id for name, id in lm.tokenizer.special.items() if "unk" in name.lower()}
         put = [f"{label}{self.after}" if getattr(lm, "goes_on", True) else label for label in self.settings.labels]
         odd = [repr(one) for one in put if unknown.intersection(lm.tokenizer.encode(one).ids.tolist())]
@@ -116,6 +140,15 @@ class ZeroShot:
                 "what follows {label} in the template needs a space before it)"
             )
         return notes
+
+
+def drawn(texts: Sequence[str], labels: Sequence[str], shots: int, seed: int) -> list[tuple[str, str]]:
+    """So many examples, by lot, class after class so that each has its share, in an order by lot."""
+    draw = np.random.default_rng([seed, len(texts)])
+    order = draw.permutation(len(texts)).tolist()
+    classes = [[i for i in order if labels[i] == label] for label in dict.fromkeys(labels[i] for i in order)]
+    turns = [i for some in zip_longest(*classes) for i in some if i is not None][:shots]
+    return [(texts[i], labels[i]) for i in draw.permutation(turns).tolist()]
 
 
 def _paid(lm: Any, prompts: Sequence[str], labels: Sequence[str], after: str) -> list[tuple[float, int]]:

@@ -17,6 +17,7 @@ from nextword.heads.over import Over
 from nextword.heads.spans import SpanConfig, Spanning
 from nextword.heads.tags import TagConfig, Tagging
 from nextword.heads.views import TagTask, Views, ViewsConfig
+from nextword.heads.worded import WORDS, Worded, WordedConfig
 from nextword.metrics import MEAN, METRICS
 from nextword.metrics.answers import OF_BOTH
 from nextword.metrics.spans import OF_TAGS
@@ -43,6 +44,8 @@ class Settings:
     strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
     longest: int = 30  # tokens of an answer that is a span
     threshold: float = 0.0  # how much better than a span "no answer" has to be, where questions may have none
+    asks: str = ""  # of labels in words: what is read, with {text} in it, and of two texts {second}; "": worded.py
+    words: Mapping[str, str] = field(default_factory=dict)  # and what is written for a label; others as they are
     weights: Any = ""  # of classes in the loss: "balanced", {class: weight}, or a list in the order of the classes
     fresh: int = 0  # so many of the last layers are drawn anew, and the pooler with them
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
@@ -53,6 +56,7 @@ class Settings:
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
     tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name of each, and what of the rest is its own
+    spelled: Sequence[Sequence[int]] = ()  # of labels in words: the tokens of each
     unanswered: bool = False  # some questions have no answer
     center: float = 0.0  # numbers are learnt as (number − center) / spread
     spread: float = 1.0
@@ -79,7 +83,15 @@ class Settings:
         if self.kind == "span":
             own = self.longest, self.dropout, str(self.features), self.frozen
             return Spanning, SpanConfig(model, config, *own)
+        if self.worded:
+            labels = tuple(tuple(one) for one in self.spelled)
+            return Worded, WordedConfig(model, config, labels, self.frozen, tuple(self.weights))
         return Choosing if self.kind == "choice" else Headed, self.head(model, config)
+
+    @property
+    def worded(self) -> bool:
+        """Whether labels are written, and not read off a head."""
+        return self.classifier == WORDS
 
     @property
     def says(self) -> str:
@@ -169,6 +181,12 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         )
     if not isinstance(found.final, bool):
         raise NextwordError(f"{where}: [task] final (--final) = {found.final!r}; expected true or false.")
+    words = found.words
+    if not isinstance(words, Mapping) or not all(isinstance(one, str) and one.strip() for one in words.values()):
+        like = "{ 0 = 'bad', 1 = 'good' }"
+        raise NextwordError(f"{where}: [task] words = {words!r}; expected what is written for labels, as {like}.")
+    if not isinstance(found.asks, str):
+        raise NextwordError(f"{where}: [task] asks = {found.asks!r}; expected a text with {{text}} in it.")
     for name in ("inner", "drops"):
         if not isinstance(getattr(found, name), (list, tuple)):
             raise NextwordError(

@@ -3,6 +3,7 @@ language beside it.
 
     J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
     J = Σ w_label · −log p(label | example) / Σ w_label                     where classes have weights
+    J = 1/n Σ −log p(tokens of the label | example)                         where labels are written (heads/worded.py)
 
 The second term is the auxiliary objective of Radford et al. (2018, section 3.2), for networks that read from left to
 right. The network is one with a head (nextword.heads), or with a head for each of several tasks (heads/many.py): then a
@@ -75,6 +76,8 @@ class Task:
         return held_out(self.layout, text)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        if hasattr(network, "written"):
+            return self._written(network, batch)
         parts: dict[str, Tensor] = {}
         if self.language and network.training:
             h = self._last(network, batch)
@@ -94,6 +97,18 @@ class Task:
         if not network.training and hasattr(network, "evened"):
             said = network.evened(said)
         return Loss(value, nats.detach(), count, None, parts, said.detach())
+
+    def _written(self, network: Any, batch: Batch) -> Loss:
+        """A label in words costs what its tokens cost, whatever other labels would; all are compared in use alone."""
+        if self.language:
+            raise Unsupported(
+                f"objective: language = {self.language:g} is for networks that read from left to right. Leave it out."
+            )
+        said = None if network.training else network(batch)
+        log_p = network.written(batch) if said is None else said.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
+        weights = None if network.weights is None else network.weights[batch.targets]
+        value = -log_p.mean() if weights is None else -(weights * log_p).sum() / weights.sum()
+        return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, None if said is None else said.detach())
 
     def _last(self, network: Any, batch: Batch) -> Tensor:
         under, hidden = network.under, network.under.hidden

@@ -20,7 +20,7 @@ from nextword.corpora.without import Without
 from nextword.models import count_parameters, model_class
 from nextword.models.frames import grow
 from nextword.objectives import of_pairs
-from nextword.recipe import Recipe, check_types, suggestion
+from nextword.recipe import Recipe, check_types, differing, suggestion
 from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
 from nextword.training.counting import count
 from nextword.training.events import BEGIN, Event, Job
@@ -30,6 +30,7 @@ from nextword.training.sources import with_sources
 from nextword.training.words import DRAWS, of_words, rewritten
 
 PHASES = {"gradient": descend, "count": count}
+NAMED = 4  # tensors that do not fit, or settings that differ, in a message
 
 
 def train(
@@ -83,12 +84,19 @@ def reopened(folder: str | Path, recipe: Recipe | None = None) -> RunFolder:
     if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
         run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
     ):
-        command = "train" if recipe.task is None else "transfer"
-        raise NextwordError(
-            f"{folder} holds a run of another recipe, or of this one with other settings. Resume it as it is "
-            f"(`nextword {command} --resume --out {folder}`), or choose another --out."
-        )
+        raise other_settings(folder, recipe, differing(run.recipe, recipe))
     return run
+
+
+def other_settings(folder: str | Path, recipe: Recipe, found: Sequence[str]) -> NextwordError:
+    """Of a run that is to be gone on with, or whose result is asked for, by another recipe than its own."""
+    command = "train" if recipe.task is None else "transfer"
+    more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    which = f": {'; '.join(found[:NAMED])}{more}" if found else ""
+    return NextwordError(
+        f"{folder} holds a run of another recipe, or of this one with other settings{which}. Take it as it is "
+        f"(`nextword {command} --resume --out {folder}`), or choose another --out."
+    )
 
 
 def conduct(
@@ -248,8 +256,6 @@ def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, A
 
 
 # ------------------------------------------------------------------------------------------------ init = RUN
-
-NAMED = 4  # tensors that do not fit, in a message
 
 
 def _begin_with(job: Job, tokenizer: Tokenizer) -> Sequence[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import data_home, find, shared_folders
+from nextword.corpora.text_to_text import is_tasks
 from nextword.transfer import choices, glue, inference, reviews, sentences
 from nextword.transfer.sentences import place_in_catalog
 from nextword.transfer.task import Task
@@ -79,6 +80,11 @@ def unknown(name: str) -> NextwordError:
         return NextwordError(
             f"{entry.name} ({entry.title}) is no set of labelled texts. What can be asked of a language model is "
             "listed by `nextword evaluate --tasks`."
+        )
+    if is_tasks(name) or (entry is not None and entry.kind == "translation"):
+        return NextwordError(
+            f"{name} are texts that are made of texts: nextword train t5/tasks --data {name} (from a run: --set "
+            "phase.0.init=RUN). Labels of texts are written by t5/finetune too."
         )
     near = get_close_matches(name.lower(), [one.lower() for one in TASKS], 1)
     hint = f" Did you mean {next(one for one in TASKS if one.lower() == near[0])}?" if near else ""

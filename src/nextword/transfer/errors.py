@@ -3,23 +3,28 @@
     classes    confusion matrix, precision, recall and F1 of each, calibration, the most confident mistakes
     numbers    how far off on average, and the largest errors
     tags       the same of every type of span (or tag), and the sentences with most wrong
+    answers    calibration, and the most confident that are not exactly right; of candidates the same
 
 Test stays unread: who mends a run by the mistakes that it makes there has no test any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from nextword.batching.questions import Asked
 from nextword.batching.tagged import TaggedExamples
 from nextword.contract import Unsupported
+from nextword.corpora.questions import Question
 from nextword.corpora.tag_schemes import converted
-from nextword.heads.settings import Settings
+from nextword.heads.answers import Answer, answers
+from nextword.heads.settings import SEVERAL, Settings
+from nextword.metrics.answers import EXACT, F1, judged
 from nextword.metrics.confusion import calibration, confusion, of_each, worst
 from nextword.metrics.spans import by_type
 from nextword.objectives.tag import spans_of
@@ -29,6 +34,7 @@ from nextword.transfer.tables import Rows
 
 FILE = "errors.json"
 SPLIT = "dev"
+NONE = "(no answer)"
 KEPT = 20  # mistakes, and as many sentences
 RIGHT = 6  # right examples beside them
 LETTERS = 2_000  # of a text
@@ -51,6 +57,19 @@ def errors_of(model: Any, settings: Settings, data: Any, examples: Any) -> dict[
         }
     elif settings.kind == "tag":
         found = of_tags(examples, model.best(examples), _words(data))
+    elif settings.kind == SEVERAL:
+        own = settings.each
+        found = {
+            "tasks": [
+                {"task": one.name, "kind": one.kind} | _of_texts(model.of(one.name), own[one.name], one.splits[SPLIT])
+                for one in data.sets
+            ]
+        }
+    elif settings.kind == "span":
+        asked = replace(examples, threshold=model.threshold)
+        found = of_answers(asked, answers(asked, model.spans(asked)))
+    elif settings.kind == "choice":
+        found = of_candidates(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
     else:
         found = _of_texts(model, settings, data.splits[SPLIT])
     return {"split": SPLIT, "kind": settings.kind, **found}
@@ -79,11 +98,6 @@ def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarra
     """`probabilities` (n, classes) of what is right (n,)."""
     said, sure = probabilities.argmax(1), probabilities.max(1)
     counts = confusion(gold, said, len(labels))
-    error, bins = calibration(sure, said == gold)
-    wrong = np.flatnonzero(said != gold)
-    wrong = wrong[np.argsort(-sure[wrong], kind="stable")]
-    right = np.flatnonzero(said == gold)
-    right = right[np.argsort(-sure[right], kind="stable")]
 
     def told(i: int) -> dict[str, Any]:
         own = {"label": labels[gold[i]], "predicted": labels[said[i]], "probability": float(sure[i])}
@@ -91,14 +105,24 @@ def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarra
 
     return {
         "labels": list(labels),
-        "examples": len(gold),
-        "wrong": len(wrong),
         "confusion": counts.tolist() if len(labels) <= WHOLE else None,
         "worst": worst(counts, labels, KEPT),
         "classes": of_each(counts, labels),
+        **_judged(said == gold, sure, told),
+    }
+
+
+def _judged(right: np.ndarray, sure: np.ndarray, told: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """How sure it was and how often right, the surest mistakes, and some that are right."""
+    error, bins = calibration(sure, right)
+    order = np.argsort(-sure, kind="stable")
+    wrong, good = order[~right[order]], order[right[order]]
+    return {
+        "examples": len(right),
+        "wrong": len(wrong),
         "calibration": {"error": error, "bins": [asdict(one) for one in bins]},
         "mistakes": [told(i) for i in wrong[:KEPT].tolist()],
-        "right_ones": [told(i) for i in _spread(right, RIGHT).tolist()],
+        "right_ones": [told(i) for i in _spread(good, RIGHT).tolist()],
     }
 
 
@@ -157,6 +181,42 @@ def _weighed(model: Classifier, lists: Sequence[list[dict[str, Any]]]) -> dict[s
         done += 1
         one |= {"words": list(why.words), "weights": list(why.weights), "blank": why.blank, "gap": why.gap}
     return {"method": "integrated gradients", "examples": done, "of": len(chosen), "too_long": long}
+
+
+# ------------------------------------------------------------------------------------------------ answers, candidates
+
+
+def of_answers(text: Asked, found: Sequence[Answer]) -> dict[str, Any]:
+    """Right is what SQuAD's script calls exact; F1 says how near the others come."""
+    golds = [one.answers or () for one in text.questions]
+    each = judged([one.text for one in found], golds, text.some_without)
+    right = each[EXACT] == 1
+
+    def told(i: int) -> dict[str, Any]:
+        asked, said = text.questions[i], found[i].text or NONE
+        label = said if right[i] else next(iter(golds[i]), NONE)
+        own = {"label": label, "predicted": said, "probability": float(found[i].probability)}
+        return {"text": _around(asked), "second": _short(asked.question)} | own | {"answer_f1": float(each[F1][i])}
+
+    return _judged(right, np.array([one.probability for one in found]), told)
+
+
+def of_candidates(rows: Rows, probabilities: np.ndarray) -> dict[str, Any]:
+    """`probabilities` (n, candidates), 0 beyond those that a row has."""
+    gold, said = np.array(rows.labels, np.int64), probabilities.argmax(1)
+    sure, choices = probabilities.max(1), rows.choices or []
+
+    def told(i: int) -> dict[str, Any]:
+        own = {"label": choices[i][gold[i]], "predicted": choices[i][said[i]], "probability": float(sure[i])}
+        return _text(rows, i) | own | {"probability_of_label": float(probabilities[i, gold[i]])}
+
+    return _judged(said == gold, sure, told)
+
+
+def _around(asked: Question) -> str:
+    """The passage, of a long one the part where the answer is."""
+    begin = max(0, (asked.place or (0, 0))[0] - LETTERS // 2)
+    return ("…" if begin else "") + _short(asked.context[begin:])
 
 
 # ------------------------------------------------------------------------------------------------ tags

@@ -17,6 +17,7 @@ from nextword.contextual import Contextual
 from nextword.contract import Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads.settings import Settings
+from nextword.heads.worded import framed_words, sources
 from nextword.heads.words import sentences
 from nextword.language_model import load
 from nextword.recipe import Recipe
@@ -44,7 +45,10 @@ def framed_texts(
             continue
         progress(f"reading {whose}{split}", 0, None)
         labels = settings.encoded(rows.labels)
-        made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length, settings.chunk > 0)
+        if settings.worded:
+            made, cut = framed_words(tokenizer, sources(settings.asks, rows.texts, rows.seconds), labels, length)
+        else:
+            made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length, settings.chunk > 0)
         found[split] = replace(made, metrics=tuple(settings.metrics))
         if cut:
             cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {most} tokens and are cut"

@@ -24,25 +24,24 @@ from nextword.heads.framing import check
 from nextword.heads.fresh import last_layers
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
+from nextword.heads.worded import WORDS, spelled
 from nextword.heads.words import joined
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
+from nextword.transfer.fitting import CROSS_VIEW, OF_ANSWERS, opened
 from nextword.transfer.framing import Progress, context_of, framed_set, framed_texts
-from nextword.transfer.questions import framed_questions, is_questions, open_questions
-from nextword.transfer.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
+from nextword.transfer.questions import framed_questions
+from nextword.transfer.several import DataSets, TagSets, in_parts, with_untagged
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
 from nextword.transfer.weighting import class_weights
 from nextword.transfer.whole import whole
 from nextword.weights import huggingface
 
-CROSS_VIEW = "cross-view"
 APART = 1000  # seeds of the phases of one run, so that none sees the batches of another in the same order
-OF_TAGS = ("tag", CROSS_VIEW)  # objectives
-OF_ANSWERS = "span"
 SHOWN = 8  # weights in a note
 
 
@@ -66,10 +65,24 @@ class Plan:
         return f"{self.data.fingerprint}{'-' if beside else ''}{beside}"
 
     def seeded(self, seed: int | None) -> Recipe:
-        if seed is None:
-            return self.recipe
-        phases = tuple(replace(phase, seed=seed + APART * i) for i, phase in enumerate(self.recipe.phases))
-        return replace(self.recipe, phases=phases)
+        return seeded(self.recipe, seed)
+
+
+def seeded(recipe: Recipe, seed: int | None) -> Recipe:
+    if seed is None:
+        return recipe
+    phases = tuple(replace(phase, seed=seed + APART * i) for i, phase in enumerate(recipe.phases))
+    return replace(recipe, phases=phases)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What is asked for, all of it, before a text is tokenized."""
+
+    recipe: Recipe  # resolved
+    data: Any
+    source: RunFolder | None
+    device: torch.device
 
 
 def make_plan(
@@ -84,6 +97,20 @@ def make_plan(
     progress: Progress = lambda label, done, total: None,
 ) -> Plan:
     """Everything that can be wrong is wrong here, before there is a folder."""
+    return planned(intended(given, source, data, columns, kind, scratch, changes, device), progress)
+
+
+def intended(
+    given: str,
+    source: str | Path,
+    data: str,
+    columns: Columns = Columns(),
+    kind: str = "",
+    scratch: bool = False,
+    changes: Sequence[str] = (),
+    device: str = "auto",
+) -> Intent:
+    """The recipe that says all of it, and the data that it was resolved with."""
     chosen = choose_device(device)
     run = open_source(source) if source else None
     asked = fine_tuning(given, changes)
@@ -97,7 +124,7 @@ def make_plan(
     data = data or asked.phases[0].data
     if not data:
         raise NextwordError("Say what to learn, with --data: a file, or the name of a task (`nextword data`).")
-    found = _opened(asked, data, columns, kind)
+    found = opened(asked, data, columns, kind)
     special = settings_of(asked.task or {}, asked.name).changes
     own = next((list(one) for name, one in special.items() if name.lower() == found.name.lower()), [])
     recipe = load_recipe(given, [*own, *changes])
@@ -107,13 +134,21 @@ def make_plan(
     settings = _settled(recipe, found, run, scratch)
     if run is None:
         recipe = _with_context(_own(recipe, data, settings, chosen, changes), chosen)
-        progress("learning the vocabulary", 0, None)
-        texts = (joined(one.words) for one in found.splits["train"].sentences)
-        tokenizer = train_tokenizer(recipe.tokenizer, texts, known_words(recipe))
     else:
         recipe = _resolved(recipe, run, data, settings, chosen, load_recipe(given), changes)
-        tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    return framed(recipe, tokenizer, found, chosen, progress)
+    return Intent(recipe, found, run, chosen)
+
+
+def planned(asked: Intent, progress: Progress) -> Plan:
+    """The texts tokenized, with the run's tokenizer or with one that is learnt of them."""
+    recipe = asked.recipe
+    if asked.source is None:
+        progress("learning the vocabulary", 0, None)
+        texts = (joined(one.words) for one in asked.data.splits["train"].sentences)
+        tokenizer = train_tokenizer(recipe.tokenizer, texts, known_words(recipe))
+    else:
+        tokenizer = load_tokenizer(asked.source.path / "tokenizer.json")
+    return framed(recipe, tokenizer, asked.data, asked.device, progress)
 
 
 def _weighted(settings: Settings) -> list[str]:
@@ -122,34 +157,6 @@ def _weighted(settings: Settings) -> list[str]:
     some = [f"{label} {weight:.3g}" for label, weight in zip(settings.labels, settings.weights, strict=True)][:SHOWN]
     more = f" and {len(settings.labels) - SHOWN} more" if len(settings.labels) > SHOWN else ""
     return [f"classes have weights in the loss: {', '.join(some)}{more}"]
-
-
-def tags_words(recipe: Recipe) -> bool:
-    return recipe.phases[0].objective.get("kind") in OF_TAGS
-
-
-def _opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
-    """The data, as the recipe's objective has to have it."""
-    if recipe.phases[0].objective.get("kind") == OF_ANSWERS:
-        if kind not in ("", "span"):
-            raise NextwordError(f"{recipe.name} learns answers to questions: leave --kind {kind} out.")
-        return open_questions(data, columns)
-    if not tags_words(recipe):
-        if kind == "tag":
-            raise NextwordError(f"{recipe.name} learns labels of texts. For tags take a recipe whose objective is tag.")
-        if kind == "span" or is_questions(data):
-            raise NextwordError(
-                f"{recipe.name} learns labels of texts, and {data} are questions that a passage answers. Take a recipe "
-                "whose objective is span, as bert/span."
-            )
-        return open_texts(data, columns, kind)
-    if kind not in ("", "tag") or columns.text or columns.second:
-        raise NextwordError(f"{recipe.name} learns tags of words: leave --kind, --text and --second out.")
-    asked = settings_of(recipe.task or {}, recipe.name).scheme
-    found = open_several(data, columns.label, asked or Settings.scheme)
-    if isinstance(found, TagSets) and recipe.phases[0].objective.get("kind") != CROSS_VIEW:
-        raise NextwordError(f"{data} are several tasks, and {recipe.name} learns one. Take a recipe as cvt/multi.")
-    return found
 
 
 def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
@@ -271,6 +278,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         spread=spread,
         metrics=tuple(asked.metrics) or data.metrics,
         weights=class_weights(asked.weights, data),
+        spelled=_spelled(asked, data, run),
         text=data.columns.text,
         second=data.columns.second,
         label=data.columns.label,
@@ -280,6 +288,17 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         unanswered=getattr(data, "unanswered", False),
         **({"scheme": data.scheme} if data.kind == "tag" else {}),
     )
+
+
+def _spelled(asked: Settings, data: Any, run: RunFolder | None) -> list[list[int]]:
+    """The tokens of each label, where those are to be written."""
+    if not asked.worded:
+        return []
+    if data.kind not in ("classify", "pair") or run is None:
+        what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
+        raise NextwordError(f"[task] classifier = '{WORDS}' writes classes of texts, and {what}. Take another recipe.")
+    found = spelled(load_tokenizer(run.path / "tokenizer.json"), data.labels, asked.words)
+    return [list(one) for one in found]  # as TOML has them
 
 
 def _resolved(
@@ -343,8 +362,11 @@ def _own(recipe: Recipe, data: str, settings: Settings, device: torch.device, ch
 
 def _precision(phase: Phase, device: torch.device, changes: Sequence[str]) -> str:
     """Sixteen bits are a GPU's: few CPUs compute in them, and the others do so at a crawl."""
-    asked = any(".precision" in change.partition("=")[0] for change in changes)
-    return phase.precision if asked or device.type != "cpu" else "fp32"
+    return phase.precision if names_precision(changes) or device.type != "cpu" else "fp32"
+
+
+def names_precision(changes: Sequence[str]) -> bool:
+    return any(".precision" in change.partition("=")[0] for change in changes)
 
 
 def _longest(theirs: Recipe) -> int:

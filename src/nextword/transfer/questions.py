@@ -37,6 +37,7 @@ ASKED = ("question", "query", "text")
 ANSWERS = ("answers", "answer", "label", "target")
 STARTS = ("answer_start", "start")
 IDS = ("id", "qid", "question_id")
+PARTS = ("passage", "question", "answer")  # that the columns text, second and label have
 NAMED = 3  # ids in a note
 Progress = Callable[[str, float, float | None], None]
 
@@ -110,13 +111,9 @@ def open_questions(name: str, named: Columns = Columns()) -> QuestionSet:
     for split, file in sorted(files.items(), key=lambda one: one[0] != "train"):
         splits[split], found, _ = read_questions(file, insist=named if split == "train" else Columns(), usual=named)
         columns = found if split == "train" else columns
+    said = [f"{what} '{name}'" for what, name in zip(PARTS, vars(columns).values(), strict=True) if name]
+    notes += [f"columns: {', '.join(said)}"] if said else []
     return _checked(QuestionSet(title, splits, columns, tuple(notes)))
-
-
-def is_questions(name: str) -> bool:
-    """Whether a name is of questions in the catalog."""
-    entry = find(name)
-    return entry is not None and entry.kind == KIND and not Path(name).expanduser().exists()
 
 
 # ------------------------------------------------------------------------------------------------ one file

@@ -15,6 +15,7 @@ from typing import Any
 
 from nextword import __version__
 from nextword.corpora.tag_schemes import spans
+from nextword.heads.settings import SEVERAL
 from nextword.page import charts, diagrams
 from nextword.page.charts import Axis, Point, Series, duration, escape, number, whole
 from nextword.page.heat_map import matrix
@@ -102,7 +103,9 @@ class _Page:
         out = []
         lines = _of_task(self.looked.log, self.metric)
         step, valid = ([line for line in lines if line["event"] == kind] for kind in ("step", "valid"))
-        unit = {"regress": "squared error", "tag": "nats a word"}.get(self.kind, "nats an example")
+        unit = {"regress": "squared error", "tag": "nats a word", "span": "nats a passage"}.get(
+            self.kind, "nats an example"
+        )
         losses = [Series("training", _points(step, "loss"), 0), Series("dev", _points(valid, "valid"), 1)]
         metrics = [Series(_named(name), _points(valid, name, 100), i + 1) for i, name in enumerate(self.result["dev"])]
         for series, label, title in (
@@ -125,16 +128,15 @@ class _Page:
         for task in self.tasks:
             rows = task.get("classes") or task.get("types")
             if rows:
-                name = str(task.get("task") or "")
-                heading = f"<h3>{escape(name)}</h3>" if name else ""
-                out.append(heading + table(f"How well each is found {escape(name)}", self._columns(rows), rows))
+                name = escape(str(task.get("task") or ""))
+                out.append(_heading(task) + table(f"How well each is found {name}", self._columns(rows), rows))
         return "".join(out)
 
     def _columns(self, rows: Sequence[Model]) -> list[Column]:
         spans = "span_f1" in rows[0]
         prefix = "span_" if spans else ""
         columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: escape(row["label"]))]
-        if self.looked.balance and self.kind != "tag":
+        if self.looked.balance and self.kind not in ("tag", SEVERAL):
             columns.append(("Share of training", "", lambda row: _bar(self.looked.balance.get(row["label"], 0.0))))
         columns.append(("In dev", "n", lambda row: whole(row["spans" if spans else "examples"])))
         if not spans:
@@ -148,7 +150,7 @@ class _Page:
         for task in self.tasks:
             counts, labels = task.get("confusion"), task.get("labels") or []
             if counts:
-                out.append(self._matrix(labels, counts))
+                out.append(_heading(task) + self._matrix(labels, counts))
             if task.get("worst") and (len(labels) > 2 or not counts):
                 out.append(_worst(task["worst"][:COMMON]))
         return "".join(out)
@@ -168,27 +170,28 @@ class _Page:
         return f'<p>{said}</p><div class="maps">{drawn}</div>'
 
     def numbers(self) -> str:
-        if self.kind != "regress":
-            return ""
-        e = self.errors
-        off = (
-            f"<p>It is off by {e['mean_absolute_error']:.3g} on average (the root of the mean square is "
-            f"{e['root_mean_square_error']:.3g}).</p>"
-        )
-        drawn = charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
-        return f'{off}<div class="alone">{drawn}</div>'
+        out = []
+        for e in self.tasks:
+            if "mean_absolute_error" in e:
+                off = (
+                    f"<p>It is off by {e['mean_absolute_error']:.3g} on average (the root of the mean square is "
+                    f"{e['root_mean_square_error']:.3g}).</p>"
+                )
+                drawn = charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
+                out.append(f'{_heading(e)}{off}<div class="alone">{drawn}</div>')
+        return "".join(out)
 
     def calibration(self) -> str:
-        found = self.errors.get("calibration")
-        if not found:
-            return ""
-        drawn = charts.twice(partial(diagrams.reliability, found["bins"]), (560, 400), (344, 320))
-        error = 100 * found["error"]
-        return (
-            f"<p>Expected calibration error: <strong>{error:.1f}\u00a0%</strong>, the mean distance between how sure "
-            f"it was and how often it was right.</p>"
-            f'<div class="alone">{drawn}</div>{CALIBRATED}'
-        )
+        out = []
+        for task in self.tasks:
+            if found := task.get("calibration"):
+                drawn = charts.twice(partial(diagrams.reliability, found["bins"]), (560, 400), (344, 320))
+                error = f"<strong>{100 * found['error']:.1f}\u00a0%</strong>"
+                out.append(
+                    f"{_heading(task)}<p>Expected calibration error: {error}, the mean distance between how sure it "
+                    f'was and how often it was right.</p><div class="alone">{drawn}</div>'
+                )
+        return "".join([*out, CALIBRATED]) if out else ""
 
     # ------------------------------------------------------------------------------------------------ examples
 
@@ -201,15 +204,11 @@ class _Page:
     def mistakes(self) -> str:
         if self.kind == "tag":
             return "".join(_sentences(task) for task in self.tasks)
-        shown = self.errors["mistakes"]
-        if not shown:
-            return f"<p>None: all {self.errors['examples']:,} examples are right.</p>"
-        how = self.errors.get("attribution") or {}
-        said = WEIGHED + _legend() if how.get("method") else f"<p class='note'>{escape(how.get('why') or '')}</p>"
-        return said + "".join(_case(one) for one in shown[:CASES])
+        return "".join(_heading(task) + _cases(task) for task in self.tasks)
 
     def right_ones(self) -> str:
-        return "".join(_case(one) for one in self.errors.get("right_ones") or ())
+        some = [(task, task.get("right_ones") or ()) for task in self.tasks]
+        return "".join(_heading(task) + "".join(map(_case, cases)) for task, cases in some if cases)
 
     # ------------------------------------------------------------------------------------------------ the rest
 
@@ -218,7 +217,9 @@ class _Page:
         return f"<ul>{notes}</ul>" if notes else ""
 
     def use(self) -> str:
-        file = "my.txt --output my.conll" if self.kind == "tag" else "my.csv --output labelled.csv"
+        usual = f"my.csv --output labelled.csv{' --task NAME' if self.kind == SEVERAL else ''}"
+        files = {"tag": "my.txt --output my.conll", "span": "my.json --output predictions.json"}
+        file = files.get(self.kind, usual)
         return f"<pre><code>{escape(f'nextword predict {self.looked.run} {file}')}</code></pre>"
 
 
@@ -271,6 +272,19 @@ def _worst(rows: Sequence[Model]) -> str:
     return table("The commonest mistakes", columns, rows)
 
 
+def _heading(task: Mapping[str, Any]) -> str:
+    """Of one of several tasks its name."""
+    return f"<h3>{escape(task['task'])}</h3>" if task.get("task") else ""
+
+
+def _cases(task: Mapping[str, Any]) -> str:
+    shown, how = task["mistakes"], task.get("attribution") or {}
+    if not shown:
+        return f"<p>None: all {task['examples']:,} examples are right.</p>"
+    why = f"<p class='note'>{escape(how['why'])}</p>" if how.get("why") else ""
+    return (WEIGHED + _legend() if how.get("method") else why) + "".join(map(_case, shown[:CASES]))
+
+
 def _case(one: Mapping[str, Any]) -> str:
     """One example: what was said and what is right, and its text, word by word."""
     if "error" in one:
@@ -280,7 +294,8 @@ def _case(one: Mapping[str, Any]) -> str:
     else:
         verdict = (
             f"said <strong>{escape(one['predicted'])}</strong> with {one['probability']:.1%}, right is "
-            f"<strong>{escape(one['label'])}</strong> ({one['probability_of_label']:.1%})"
+            f"<strong>{escape(one['label'])}</strong>"
+            + (f" ({one['probability_of_label']:.1%})" if "probability_of_label" in one else "")
         )
     texts = [one[key] for key in ("text", "second") if key in one]
     body = "".join(f'<p class="text" dir="auto">{part}</p>' for part in _coloured(one, texts))
@@ -313,7 +328,7 @@ def _legend() -> str:
 
 
 def _sentences(task: Mapping[str, Any]) -> str:
-    heading = f"<h3>{escape(task['task'])}</h3>" if task.get("task") else ""
+    heading = _heading(task)
     if not task["mistakes"]:
         return f"{heading}<p>None: all {task['examples']:,} sentences are right.</p>"
     of_spans = "types" in task

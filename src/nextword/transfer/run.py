@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
 from nextword.heads.settings import Settings, settings_of
 from nextword.infinity import finite
+from nextword.labelling import open_writer
 from nextword.metrics import interval
 from nextword.objectives.task import measured
 from nextword.predicting import open_classifier
@@ -31,16 +32,17 @@ from nextword.training import conduct, reopened
 from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
 from nextword.transfer import errors, report
+from nextword.transfer.again import refuse_if_other
 from nextword.transfer.data import DataSet
-from nextword.transfer.plan import Plan, Progress, framed, headed, make_plan
+from nextword.transfer.plan import Plan, Progress, framed, headed, intended, planned, seeded
 from nextword.transfer.questions import open_questions
 from nextword.transfer.several import DataSets, open_several, open_texts
+from nextword.transfer.share import balance_learnt, shared_out, size_of
 from nextword.transfer.tables import Columns, Rows
 from nextword.transfer.whole import whole
 
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
-LOOKED = ("classify", "pair", "regress", "tag")  # kinds whose mistakes are looked at
 UNSEEN = "_unseen"  # a split without the examples that are in train or dev too
 SAID = "said.npz"  # split → probabilities (n, classes) of its examples in their order, or the numbers (n, 1)
 
@@ -82,17 +84,6 @@ def transfer(
         _finish(RunFolder.open(folder), plan, recipe, last, checked, size_of(train))
 
 
-def shared_out(examples: Any, share: float, seed: int) -> Any:
-    """A share of the examples, drawn by the seed: a smaller share of the same seed is a part of a larger one."""
-    if share == 1:
-        return examples
-    if hasattr(examples, "each_part"):
-        return examples.each_part(lambda part: shared_out(part, share, seed))
-    size = size_of(examples)
-    chosen = np.sort(np.random.default_rng([seed, size]).permutation(size)[: number_of(size, share)])
-    return examples.take_units(chosen) if hasattr(examples, "take_units") else examples.take(chosen)
-
-
 def _more_than_one_class(plan: Plan, train: Any) -> None:
     """Or an error: so small a share of the labels that there is nothing to tell apart."""
     settings = plan.settings
@@ -101,16 +92,6 @@ def _more_than_one_class(plan: Plan, train: Any) -> None:
             f"--labels {settings.share:g} draws {size_of(train)} of {size_of(plan.examples['train'])} examples, and "
             f"every one is {settings.labels[int(train.labels[0])]!r}. Draw more, or with another --seed."
         )
-
-
-def size_of(examples: Any) -> int:
-    """How many there are: of questions it is those, not their windows."""
-    return getattr(examples, "units", len(examples))
-
-
-def number_of(examples: int, share: float) -> int:
-    """How many a share of them is: one at least."""
-    return max(1, round(share * examples))
 
 
 def _finish(
@@ -144,13 +125,11 @@ def _finish(
     for split in others:
         if f"{split}{UNSEEN}" in result:
             result["examples"][f"{split}{UNSEEN}"] = len(unseen(plan.data.splits, split))
-    looked = plan.settings.kind in LOOKED
-    if looked:
-        _look(run, plan, model, result)
+    _look(run, plan, model, result)
     if said:
         np.savez_compressed(run.path / SAID, **said)  # type: ignore[arg-type]
     run.log({"event": "task", **result})
-    run.seal(*([errors.FILE] if looked else []), *([SAID] if said else []), result=result)
+    run.seal(errors.FILE, *([SAID] if said else []), result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
 
@@ -158,7 +137,8 @@ def _finish(
 def _opened(run: RunFolder, plan: Plan) -> Any:
     """The weights that were kept, as they are used."""
     openers: dict[str, Any] = {"tag": open_tagger, "span": open_answerer}
-    return openers.get(plan.settings.kind, open_classifier)(run, plan.device)
+    usual = open_writer if plan.settings.worded else open_classifier
+    return openers.get(plan.settings.kind, usual)(run, plan.device)
 
 
 def _measured(
@@ -209,7 +189,7 @@ def _look(run: RunFolder, plan: Plan, model: Any, result: Mapping[str, Any]) -> 
     """What it gets wrong on dev, for programs and for people."""
     found = finite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
     run.write(errors.FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    balance = plan.data.balance
+    balance = balance_learnt(plan.data, plan.settings.share, run.recipe.phases[0].seed)
     looked = report.Looked(str(run.path), result, found, run.read_log(), balance, plan.notes)
     run.write(report.FILE, report.render(looked))
 
@@ -317,8 +297,8 @@ def run(
 ) -> Outcome:
     """Transfer a run to a task; with `seeds` = K, K times, into `out`/seed-0 and so on.
 
-    `again`: what is finished in `out` is taken as it is, and what was begun is gone on with. `told` hears of the plan
-    before the first step, `hear` of every event.
+    `again`: what is finished in `out` is taken as it is, and what was begun is gone on with, if the same is asked for.
+    `told` hears of the plan before the first step, `hear` of every event.
     """
     first = seed or 0
     folders = [Path(out) / f"seed-{first + k}" for k in range(seeds)] if seeds else [Path(out)]
@@ -328,13 +308,17 @@ def run(
         if not there:
             RunFolder.refuse_if_taken(folder)
     results: list[Mapping[str, Any]] = []
+    asked = intended(recipe, source, data, columns, kind, scratch, changes, device)
+    finished = [result_of(folder) if there else None for folder, there in zip(folders, begun, strict=True)]
+    for folder, number, found in zip(folders, numbers, finished, strict=True):
+        if found is not None:
+            refuse_if_other(folder, seeded(asked.recipe, number), asked.data, changes)
     plan: Plan | None = None
-    for folder, number, there in zip(folders, numbers, begun, strict=True):
-        found = result_of(folder) if there else None
+    for folder, number, there, found in zip(folders, numbers, begun, finished, strict=True):
         if found is None:
             if plan is None:
-                plan = make_plan(recipe, source, data, columns, kind, scratch, changes, device, progress)
-                told(plan)
+                plan = planned(asked, progress)
+                told(replace(plan, recipe=plan.seeded(number)))
             opened = reopened(folder, plan.seeded(number)) if there else None
             for event in transfer(plan, folder, number, opened, stop):
                 hear(event)

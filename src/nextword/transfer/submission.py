@@ -120,6 +120,17 @@ def _dev(run: Path) -> float:
     return result["dev"][result["metric"]]
 
 
+def refuse_taken(folder: str | Path, place: Path) -> None:
+    """Before anything is predicted: a zip, or a file in the folder, that is there already is not overwritten."""
+    names = {name for run in speaking(Path(folder)) for task in _tasks(run) for name in task.submission.values()}
+    wanted = [place] if place.suffix.lower() == ZIP else [place, *(place / name for name in sorted(names))]
+    there = next((one for one in wanted if one.is_file()), None)
+    if there is not None:
+        raise NextwordError(
+            f"--submission: {there} is there already, and nothing is overwritten. Choose another place, or remove it."
+        )
+
+
 def save(files: Mapping[str, str], place: Path) -> None:
     """Into a folder, or a zip; what is there under other names stays."""
     if place.suffix.lower() == ZIP:

@@ -14,6 +14,7 @@ from typing import Any
 
 from nextword.metrics import interval
 from nextword.transfer.catalog import find_task, place_of
+from nextword.transfer.plan import intended
 from nextword.transfer.run import Outcome, averages, replaced, run, write
 
 TABLE = "results.md"
@@ -31,7 +32,7 @@ def suite(
     Where there is more than one processor or GPU, run tasks as processes of their own first (`out`/RTE …), and then
     this, with `again`, which finds them finished.
     """
-    _all_here(names)
+    _all_fit(recipe, source, names, options)
     outcomes: list[Outcome] = []
     for name in names:
         outcomes.append(run(recipe, source, name, Path(out) / Path(name).name, **options))
@@ -42,17 +43,20 @@ def suite(
     return outcomes, found
 
 
-def _all_here(names: Sequence[str]) -> None:
-    """A task whose files are not on this machine is told before the first is learnt."""
+def _all_fit(recipe: str, source: str | Path, names: Sequence[str], options: Mapping[str, Any]) -> None:
+    """A task whose files are not on this machine, or that the recipe cannot learn, is told before any is learnt."""
     for task in filter(None, map(find_task, names)):
         place_of(task)
+    asked = {key: options[key] for key in ("columns", "kind", "scratch", "changes", "device") if key in options}
+    for name in names if len(names) > 1 else ():
+        intended(recipe, source, name, **asked)
 
 
 def twins(
     recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
 ) -> tuple[list[Outcome], list[Outcome], dict[str, Any]]:
     """Each task pretrained and from scratch; nothing in the last place where it was interrupted."""
-    _all_here(names)
+    _all_fit(recipe, source, names, options)
     both: tuple[list[Outcome], list[Outcome]] = [], []
     for name in names:
         for outcomes, folder, scratch in ((both[0], Path(out), False), (both[1], twin_folder(out), True)):

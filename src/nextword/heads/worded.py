@@ -1,0 +1,152 @@
+"""A label in words: no head at all, but what a network that makes texts from sources pays for writing each label.
+
+    classify: a fine film end ──encoder──▶ memory        log p(positive end)  −0.2      one number for every label,
+                                 begin ──decoder──▶      log p(negative end)  −1.9      and the greatest is said
+
+Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a
+text with a prefix, its answer another text, and what is learnt is to write that. So the loss is −log p(label, end) over
+the whole vocabulary (objectives/task.py), and nothing is drawn anew. Where the paper lets the network write, and counts
+what is no label as wrong, here the labels alone are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword import nest
+from nextword.batching.examples import Examples, joined
+from nextword.contract import Batch, Framed, Inputs, NextwordError, Tokenizer, Unsupported
+from nextword.heads.over import Over
+
+WORDS = "words"  # the classifier's name
+TEXT, SECOND = "{text}", "{second}"
+ASKED = ("classify: {text}", "classify sentence1: {text} sentence2: {second}")  # of one text, and of two
+Spelled = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class WordedConfig:
+    model: Any  # the network's class
+    settings: Any  # its Config
+    spelled: Spelled  # tokens of each label, its end included
+    frozen: bool = False
+    weights: tuple[float, ...] = ()  # of the classes in the loss; none: all alike
+    features: str = ""
+    chunk: int = 0
+
+
+class Worded(Over):
+    """What it says is log p of every label (n, labels)."""
+
+    carries = False
+    recordable = False
+    ids: Tensor  # (labels, tokens of the longest)
+    sizes: Tensor
+
+    def __init__(self, config: WordedConfig, network: Any) -> None:
+        if not getattr(network, "conditional", False):
+            raise Unsupported(
+                f"[task] classifier = '{WORDS}' has a label written from a text, and {type(network).__name__} makes no "
+                "text from a source. Transfer a run of t5 or seq2seq, or take another recipe, as bert/finetune."
+            )
+        super().__init__(config, network)
+        longest = max(map(len, config.spelled))
+        ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in config.spelled])
+        self.register_buffer("ids", ids, persistent=False)
+        self.register_buffer("sizes", torch.tensor([len(one) for one in config.spelled]), persistent=False)
+        self.weights: Tensor | None
+        self.register_buffer("weights", torch.tensor(config.weights) if config.weights else None, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.under.device
+
+    def forward(self, batch: Batch) -> Tensor:
+        n, labels = len(batch.targets), len(self.config.spelled)
+        every = torch.arange(labels, device=self.ids.device)
+        return self._paid(batch.inputs, every.repeat(n), labels).view(n, labels)
+
+    def written(self, batch: Batch) -> Tensor:
+        """log p of the right label of each example (n,)."""
+        return self._paid(batch.inputs, batch.targets, 1)
+
+    def _paid(self, source: Inputs, chosen: Tensor, each: int) -> Tensor:
+        """log p of the chosen labels, `each` of them for a source; a source is read once."""
+        n = len(source.ids)
+        first, state = self.under.start(n, source)
+        rows = torch.arange(n, device=chosen.device).repeat_interleave(each)
+        state = state if each == 1 else nest.take(state, rows)
+        ids = torch.cat([first[rows].unsqueeze(1), self.ids[chosen]], 1)
+        log_p, _ = self.under.score(ids, self.sizes[chosen] + 1, state)
+        return log_p.float().sum(1)
+
+    # -------------------------------------------------------------------------------------------- for attribution
+
+    def layer(self, inputs: Inputs) -> Tensor:
+        """There is no one layer that is read: `judge` begins with the texts."""
+        return inputs.ids
+
+    def judge(self, h: Tensor, batch: Batch) -> Tensor:
+        return self(batch)
+
+
+# ------------------------------------------------------------------------------------------------ texts
+
+
+def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any) -> Spelled:
+    """The tokens of each label, or of the words that stand for it, and the end of a text."""
+    strange = [name for name in words if name not in labels]
+    if strange:
+        raise NextwordError(f"[task] words names {strange[0]!r}; the labels are {', '.join(labels[:8])}.")
+    texts = [str(words.get(label, label)) for label in labels]
+    found = tuple((*one.ids.tolist(), end_of(tokenizer)) for one in tokenizer.encode_batch(texts))
+    for i, one in enumerate(found):
+        same = next((labels[k] for k in range(i) if found[k] == one), None)
+        if same is not None:
+            raise NextwordError(
+                f"The labels {same!r} and {labels[i]!r} are written with the same tokens, so that none can be told "
+                'from the other. Give words that the tokenizer knows: --set \'task.words={ A = "bad", B = "good" }\'.'
+            )
+    return found
+
+
+def end_of(tokenizer: Tokenizer) -> int:
+    """What ends a source, and what is written: of vocabularies of words the line end."""
+    return tokenizer.end if tokenizer.end is not None else int(tokenizer.encode("\n").ids[0])
+
+
+def sources(asks: str, texts: Sequence[str], seconds: Sequence[str] | None) -> list[str]:
+    """What is read of each example: the texts, put into the template."""
+    asks = asks or ASKED[seconds is not None]
+    for mark, wanted in ((TEXT, True), (SECOND, seconds is not None)):
+        if asks.count(mark) != wanted:
+            raise NextwordError(
+                f"[task] asks = {asks!r}: expected {TEXT} in it once"
+                + f" and {SECOND} once" * (seconds is not None)
+                + f", as in {ASKED[seconds is not None]!r}."
+            )
+    if seconds is None:
+        return [asks.replace(TEXT, text) for text in texts]
+    parts = re.split(f"({re.escape(TEXT)}|{re.escape(SECOND)})", asks)
+    rows = ({TEXT: a, SECOND: b} for a, b in zip(texts, seconds, strict=True))
+    return ["".join(row.get(part, part) for part in parts) for row in rows]
+
+
+def framed_words(
+    tokenizer: Tokenizer, given: Sequence[str], labels: np.ndarray | None = None, length: int = 0
+) -> tuple[Examples, int]:
+    """Sources as such a network reads them, with the end behind each, and how many were cut to `length` tokens."""
+    end, cut, frames = end_of(tokenizer), 0, []
+    for one in tokenizer.encode_batch(list(given)):
+        room = length - 1 if length else len(one.ids)
+        cut += len(one.ids) > room
+        ids = np.append(one.ids[:room], end).astype(np.int64)
+        frames.append(Framed(ids, len(ids) - 1))
+    return joined(frames, np.zeros(len(given), np.int64) if labels is None else labels), cut

@@ -1,0 +1,183 @@
+"""What is there already: `--resume` takes a finished run only if the same is asked for, and no file is overwritten."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli, contents, sets
+from tests.tiny_transfer import coloured, run_of, written
+
+Js = Callable[..., Any]
+SHORT = sets("phase.0.steps=2", "phase.0.batches.rows=8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("again")
+    run_of(folder / "bert")
+    run_of(folder / "other", seed=5)
+    written(folder / "colour.csv", ["text", "label"], coloured(80))
+    return folder
+
+
+def asked(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
+    data = ("--from", place / "bert", "--data", place / "colour.csv")
+    return "transfer", "bert/finetune", *data, "--seeds", "2", "--out", out, *SHORT, *more
+
+
+@pytest.fixture(scope="module")
+def finished(js: Js, place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = js(*asked(place, place / "k"))
+    return found
+
+
+def test_the_same_is_taken_as_it_is(js: Js, place: Path, finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(place / "k/seed-0")
+    assert js(*asked(place, place / "k", "--resume"))["values"] == finished["values"]
+    monkeypatch.chdir(place)  # a path is the same, written in full or not
+    near = ("transfer", "bert/finetune", "--from", "bert", "--data", "colour.csv", "--seeds", "2", "--out", "k", *SHORT)
+    assert js(*near, "--resume")["values"] == finished["values"]
+    assert contents(place / "k/seed-0") == before
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (sets("phase.0.steps=3"), "phase.0.steps is 2 there and 3 here"),
+        (sets("phase.0.optimizer.rate=1e-4", "task.dropout=0.3"), "phase.0.optimizer.rate is 3e-05 there and 0.0001"),
+        (["--labels", "0.5"], "task.share is 1.0 there and 0.5 here"),
+        (["--scratch"], "task.scratch is False there and True here"),
+        (["--final"], "task.final is False there and True here"),
+        (sets("phase.0.precision=bf16"), "phase.0.precision is 'fp32' there and 'bf16' here"),
+    ],
+)
+def test_other_settings_are_refused_and_named(more: list[str], said: str, cli: Cli, place: Path, finished: Any) -> None:
+    before = contents(place / "k")
+    told = " ".join(cli(*asked(place, place / "k", "--resume", *more), fails=True).stderr.split())
+    assert said in told
+    assert contents(place / "k") == before
+
+
+def test_another_source_and_other_rows(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
+    words = asked(place, place / "k", "--resume")
+    told = cli(*[place / "other" if word == place / "bert" else word for word in words], fails=True).stderr
+    assert "task.source is" in told.partition("other settings: ")[2][:20]  # what the rest follows from comes first
+    shutil.copytree(place / "k/seed-0", tmp_path / "one")
+    shutil.copy(place / "colour.csv", tmp_path / "kept.csv")
+    try:
+        written(place / "colour.csv", ["text", "label"], coloured(80, seed=3))
+        told = " ".join(cli(*words, fails=True).stderr.split())
+        assert "was trained on other rows than" in told
+    finally:
+        shutil.copy(tmp_path / "kept.csv", place / "colour.csv")
+
+
+def test_nothing_is_learnt_where_one_of_several_differs(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
+    """The second seed is of other settings: that is seen before the first is trained."""
+    shutil.copytree(place / "k/seed-1", tmp_path / "k/seed-1")
+    cli(*asked(place, tmp_path / "k", "--resume", *sets("phase.0.steps=3")), fails=True)
+    assert not (tmp_path / "k/seed-0").exists()
+
+
+def test_a_seed_that_is_missing_is_learnt(js: Js, place: Path, finished: Any, tmp_path: Path) -> None:
+    shutil.copytree(place / "k", tmp_path / "k")
+    shutil.rmtree(tmp_path / "k/seed-0")
+    assert js(*asked(place, tmp_path / "k", "--resume"))["values"] == finished["values"]
+
+
+def test_resume_alone_changes_nothing(cli: Cli, place: Path, finished: Any) -> None:
+    for command in ("transfer", "train"):
+        told = cli(command, "--resume", "--out", place / "k/seed-0", *sets("phase.0.steps=9"), fails=True).stderr
+        assert "leave --set out" in " ".join(told.split())
+    told = cli("transfer", "--resume", "--out", place / "k/seed-0", "--labels", "0.5", "--seed", "3", fails=True).stderr
+    assert "leave --seed, --labels out" in " ".join(told.split())
+
+
+def test_files_that_are_there_stay(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
+    run, lines = place / "k/seed-0", tmp_path / "lines.txt"
+    lines.write_text("a red house\n")
+    for name in ("p.csv", "lines.npy", "lines.safetensors", "v.npy"):
+        (tmp_path / name).write_text("mine")
+    for words in (
+        ("predict", run, lines, "--output", tmp_path / "p.csv"),
+        ("embed", place / "bert", lines),
+        ("embed", place / "bert", lines, "--out", tmp_path / "v.npy"),
+    ):
+        before = contents(tmp_path)
+        said = " ".join(cli(*words, fails=True).stderr.split())
+        assert "is there already, and nothing is overwritten. Choose another name, or remove it." in said, words
+        assert contents(tmp_path) == before
+    cli("embed", place / "bert", lines, "--query", "a house")  # nothing is written
+    (tmp_path / "p.csv").unlink()
+    cli("predict", run, lines, "--output", tmp_path / "p.csv")
+
+
+# ------------------------------------------------------------------------------------------------ what is said
+
+
+def test_the_balance_is_that_of_the_rows_that_are_learnt(cli: Cli, place: Path, tmp_path: Path) -> None:
+    """Of ten rows that seed 4 draws: counted by hand from the plan's own draw."""
+    from nextword.transfer import open_data
+    from nextword.transfer.share import balance_learnt, drawn
+
+    data = open_data(str(place / "colour.csv"))
+    labels = data.splits["train"].labels or []
+    chosen = [labels[i] for i in drawn(len(labels), 0.14, 4)]
+    share = 100 * chosen.count("blue") / len(chosen)
+    assert share != pytest.approx(100 * data.balance["blue"], abs=0.1)
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *SHORT)
+    said = " ".join(cli(*words, "--labels", "0.14", "--seed", "4", "--out", tmp_path / "x").stderr.split())
+    assert f"blue {share:.1f} % · red {100 - share:.1f} % (of those that are learnt from, as seed 4 draws them)" in said
+    assert f"{len(chosen)} of {len(labels)} train" in said
+    assert f"{share:.1f}" in (tmp_path / "x/report.html").read_text()
+    assert balance_learnt(data, 1.0, 4) == data.balance
+
+
+def test_which_column_is_read_as_plain_text(cli: Cli, tmp_path: Path) -> None:
+    rows = [(i, f"{text} and so on and so forth in row {i}", label) for i, (text, label) in enumerate(coloured(300))]
+    file = written(tmp_path / "reviews.csv", ["number", "review", "label"], rows)
+    words = ("train", "lstm/tiny", *sets("phase.0.steps=2"))
+    said = " ".join(cli(*words, "--data", file, "--out", tmp_path / "a").stderr.split())
+    assert f"{file}: the text is the column 'review' (others: number, label; {file}:COLUMN names one)" in said
+    said = " ".join(cli(*words, "--data", f"{file}:label", "--out", tmp_path / "b", fails=True).stderr.split())
+    assert "the text is the column 'label'" in said  # which is too short a text, by the way
+    assert "the column" not in cli(*words, "--data", file, "--out", tmp_path / "c", "--quiet").stderr
+    assert "the text is the column 'review'" in " ".join(cli("evaluate", tmp_path / "a").stderr.split())
+
+
+def test_texts_of_a_table_are_embedded_row_by_row(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    rows = [(i, text, label) for i, (text, label) in enumerate(coloured(12))]
+    file = written(tmp_path / "reviews.csv", ["n", "review", "label"], rows)
+    said = cli("embed", place / "bert", file, "--out", tmp_path / "a.npy")
+    assert "texts are read from 'review'" in " ".join(said.stderr.split())
+    (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for _, text, _ in rows))
+    cli("embed", place / "bert", tmp_path / "lines.txt", "--out", tmp_path / "b.npy")
+    assert np.array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+    (tmp_path / "lines.jsonl").write_text("".join(f'{{"id": {i}, "body": "{text}"}}\n' for i, text, _ in rows))
+    found = js("embed", place / "bert", f"{tmp_path}/lines.jsonl:body", "--query", rows[3][1], "-k", "1")
+    assert found["lines"][0]["line"] == 4
+    for given, why in (
+        (f"{file}:nope", "has no column 'nope'; it has n, review, label"),
+        (f"{tmp_path}/lines.txt:body", "has one text a line, and no column 'body'"),
+        (f"{tmp_path}/none.csv:body", "There is no file"),
+    ):
+        assert why in " ".join(cli("embed", place / "bert", given, fails=True).stderr.split())
+
+
+def test_a_task_by_its_exact_name(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another's name begins with it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    written(tmp_path / "mine/train.csv", ["text", "label"], coloured(60))
+    written(tmp_path / "mine.csv", ["text", "label"], [(text, label.upper()) for text, label in coloured(60, 1)])
+    both = ("transfer", "bert/finetune", "--from", place / "bert", "--data", "mine + mine.csv", *SHORT)
+    cli(*both, "--out", "run")
+    assert "p(blue),p(red)" in cli("predict", "run", "mine.csv", "--task", "mine").stdout
+    assert "p(BLUE),p(RED)" in cli("predict", "run", "mine.csv", "--task", "mine.csv").stdout

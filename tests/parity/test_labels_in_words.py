@@ -1,0 +1,109 @@
+"""Labels that are written (t5/finetune) beside transformers: what each costs, the loss of learning, its gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.parity.test_huggingface_t5 import FORMS, folder_of
+from tests.tiny_transfer import COLOURS, FILLER, coloured, paired, written
+
+from nextword import transfer
+from nextword.batching.choices import Candidates
+from nextword.heads.over import Over
+from nextword.objectives import make_objective
+from nextword.tokens import train_tokenizer
+from nextword.transfer.plan import Plan, headed, make_plan
+from nextword.weights import convert
+
+transformers = pytest.importorskip("transformers")
+IGNORED = -100  # what their loss leaves out
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    text = " ".join([*FILLER, *COLOURS, "classify : sentence1 : sentence2 : the red one is a blue one . "] * 30)
+    train_tokenizer({"kind": "unigram", "size": 80, "sentinels": 5}, [text]).save(path)
+    return path
+
+
+def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> tuple[Any, Plan, Over]:
+    """Their network, the plan of a transfer of the same weights, and the network of that plan."""
+    peer = folder_of(form, place / "theirs", tokenizer, decoder_start_token_id=1)  # ours begins with the end
+    convert(place / "theirs", place / "run", [f"tokenizer.load={tokenizer}"])
+    plan = make_plan("t5/finetune", place / "run", data, device="cpu", changes=["model.dropout=0.0", *changes])
+    ours = headed(plan.recipe, plan.tokenizer)
+    from nextword.language_model import load
+
+    ours.under.load_state_dict(load(place / "run", device="cpu").network.state_dict())
+    return peer, plan, ours
+
+
+def tokens(plan: Plan, text: str) -> torch.Tensor:
+    end = plan.tokenizer.end
+    assert end is not None
+    return torch.tensor([[*plan.tokenizer.encode(text).ids.tolist(), end]])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
+def test_what_each_label_costs(form: str, tokenizer: Path, tmp_path: Path) -> None:
+    data = str(written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)))
+    peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.words={red='the red one',blue='blue'}")
+    rows = plan.data.splits["dev"]
+    said = ours.eval()(Candidates().batch(plan.examples["dev"], np.arange(len(rows)), 0))
+    for i, (a, b) in enumerate(zip(rows.texts, rows.seconds, strict=True)):
+        source = tokens(plan, f"classify sentence1: {a} sentence2: {b}")
+        for k, words in enumerate(("blue", "the red one")):  # as the labels are in order
+            target = tokens(plan, words)
+            want = -peer(source, labels=target).loss * target.shape[1]  # theirs is a mean over tokens
+            torch.testing.assert_close(said[i, k], want, rtol=1e-4, atol=1e-4)
+
+
+def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path, tmp_path: Path) -> None:
+    data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
+    peer, plan, ours = both("1.1", tokenizer, tmp_path, data)
+    phase = plan.recipe.phases[0]
+    objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
+    chosen = np.arange(6)
+    rows = plan.data.splits["train"]
+    loss = objective.loss(ours.train(), Candidates().batch(plan.examples["train"], chosen, 0), None)
+    loss.value.backward()
+
+    total: Any = 0.0
+    for text, label in zip(rows.texts[:6], rows.labels[:6], strict=True):
+        target = tokens(plan, label)
+        total = total + peer(tokens(plan, f"classify: {text}"), labels=target).loss * target.shape[1]
+    (total / 6).backward()
+    torch.testing.assert_close(loss.value, total / 6, rtol=1e-4, atol=1e-4)
+    assert float(loss.nats) == pytest.approx(float(total.detach()), rel=1e-4)
+    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=1e-4)
+    weighted = ours.train()
+    weighted.weights = torch.tensor([1.0, 3.0])
+    batch = Candidates().batch(plan.examples["train"], chosen, 0)
+    costs = -weighted.written(batch).detach()
+    share = weighted.weights[batch.targets]
+    want = (share * costs).sum() / share.sum()
+    torch.testing.assert_close(objective.loss(weighted, batch, None).value.detach(), want)
+
+
+def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:
+    """So a run that writes labels can be used as any text-to-text run, or transferred again."""
+    data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
+    _, plan, _ = both("1.0", tokenizer, tmp_path, data, "phase.0.steps=2")
+    for _ in transfer.transfer(plan, tmp_path / "out"):
+        pass
+    kept = transformers.T5ForConditionalGeneration
+    convert(tmp_path / "run", tmp_path / "before", to="huggingface")
+    before = kept.from_pretrained(tmp_path / "before").state_dict()
+    from safetensors.torch import load_file
+
+    assert load_file(tmp_path / "out/head.safetensors") == {}
+    found = load_file(tmp_path / "out/model.safetensors")
+    assert len(found) >= 10
+    assert before["shared.weight"].shape == found["embedding.weight"].shape
+    assert not torch.equal(before["shared.weight"], found["embedding.weight"])  # it has learnt
