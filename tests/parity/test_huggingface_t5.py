@@ -76,12 +76,15 @@ def test_there_and_back(form: str, tokenizer: Path, tmp_path: Path) -> None:
     text = "the king saw the light"
     ids = opened(text, return_tensors="pt").input_ids
     assert ids[0].tolist() == [*lm.tokenizer.encode(text).ids.tolist(), lm.end]
-    written = again.generate(ids, max_new_tokens=8, do_sample=False, num_beams=1)[0, 1:].tolist()
+    assert said["decoder_start_token_id"] == lm.tokenizer.begin == 0  # which is that for padding, as in every T5
+    never = sorted({*lm.tokenizer.special.values()} - {lm.end})  # ours writes none of the sentinels
+    written = peer.generate(ids, max_new_tokens=8, do_sample=False, num_beams=1, suppress_tokens=never)[0, 1:].tolist()
     mine = [id for piece in lm.generate(text, Greedy(), Stop(8)) for id in piece.ids]
     assert mine == written[: len(mine)]
 
     convert(tmp_path / "again", tmp_path / "third")
     third: Any = nextword.load(tmp_path / "third", device="cpu")
+    assert third.tokenizer.begin == 0
     for a, b in zip(lm.network.state_dict().values(), third.network.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -101,6 +104,7 @@ def test_another_depth_of_the_decoder(tokenizer: Path, tmp_path: Path) -> None:
         ({"num_heads": "three"}, "num_heads = 'three'"),
         ({"d_ff": 41}, "of another shape"),
         ({"num_layers": 3}, "lacks"),
+        ({"decoder_start_token_id": 999}, "decoder_start_token_id = 999"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], said: str, tokenizer: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> tuple[Any, Plan, Over]:
     """Their network, the plan of a transfer of the same weights, and the network of that plan."""
-    peer = folder_of(form, place / "theirs", tokenizer, decoder_start_token_id=1)  # ours begins with the end
+    peer = folder_of(form, place / "theirs", tokenizer)
     convert(place / "theirs", place / "run", [f"tokenizer.load={tokenizer}"])
     plan = make_plan("t5/finetune", place / "run", data, device="cpu", changes=["model.dropout=0.0", *changes])
     ours = headed(plan.recipe, plan.tokenizer)
@@ -81,7 +81,7 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     (total / 6).backward()
     torch.testing.assert_close(loss.value, total / 6, rtol=1e-4, atol=1e-4)
     assert float(loss.nats) == pytest.approx(float(total.detach()), rel=1e-4)
-    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
     weighted = ours.train()
     weighted.weights = torch.tensor([1.0, 3.0])
     batch = Candidates().batch(plan.examples["train"], chosen, 0)

@@ -74,6 +74,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
         unused = rows - len(tokenizer)
         notes.append(f"{unused:,} of {rows:,} rows belong to no token. They are kept, and text never has their ids.")
         tokenizer = widened(tokenizer, rows)
+    tokenizer = _started(tokenizer, config, source)
     recipe = _recipe(family, settings, tokenizer, source.name)
     network = _shapes(family.slugs[0], model_settings(recipe), tokenizer)
     progress(f"reading {source.name}", 0, None)
@@ -163,6 +164,19 @@ def _named(content: Mapping[str, Any], config: Mapping[str, Any]) -> Tokenizer |
 def _id(value: Any) -> int | None:
     value = value[0] if isinstance(value, list) and value else value
     return value if type(value) is int else None
+
+
+def _started(tokenizer: Tokenizer, config: Mapping[str, Any], source: Path) -> Tokenizer:
+    """A network that makes texts from sources may begin them with a token of its own: T5 with that for padding."""
+    start = _id(config.get("decoder_start_token_id"))
+    if start is None or start == tokenizer.begin or not isinstance(tokenizer, Subwords):
+        return tokenizer
+    if not 0 <= start < len(tokenizer):
+        raise NextwordError(
+            f"{source / 'config.json'} says decoder_start_token_id = {start}, and there are {len(tokenizer):,} tokens. "
+            "Mend it, or give the tokenizer that the network was made with, as --set tokenizer.load=PATH."
+        )
+    return Subwords(tokenizer.library, tokenizer.special, start, tokenizer.end)
 
 
 def _recipe(family: Family, settings: Mapping[str, Any], tokenizer: Tokenizer, name: str) -> Recipe:
