@@ -146,11 +146,17 @@ def to_tables(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings that two recipes do not share, by their paths, as phase.0.epochs; NOTHING where one has none."""
+    a, b = (_flat({key: v for key, v in to_tables(one).items() if key not in ABOUT}) for one in (first, second))
+    pairs = {key: (a.get(key, NOTHING), b.get(key, NOTHING)) for key in [*a, *b]}
+    return {key: (one, other) for key, (one, other) in pairs.items() if one != other}
+
+
 def differing(there: Recipe, asked: Recipe) -> list[str]:
-    """Settings that two recipes do not share, each as "phase.0.epochs is 3 there and 5 here"."""
-    a, b = (_flat({key: v for key, v in to_tables(one).items() if key not in ABOUT}) for one in (there, asked))
-    keys = [key for key in dict.fromkeys([*a, *b]) if a.get(key, NOTHING) != b.get(key, NOTHING)]
-    return [f"{key} is {_shown(a.get(key, NOTHING))} there and {_shown(b.get(key, NOTHING))} here" for key in keys]
+    """The same in words: "phase.0.epochs is 3 there and 5 here"."""
+    found = differences(there, asked).items()
+    return [f"{key} is {_shown(one)} there and {_shown(other)} here" for key, (one, other) in found]
 
 
 def _flat(value: Any, under: str = "") -> dict[str, Any]:

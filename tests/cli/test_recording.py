@@ -222,3 +222,18 @@ def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, 
     (run / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
     with pytest.raises(NextwordError, match="has not been evaluated"):
         recorded(run)
+
+
+def test_the_command_says_what_was_set_otherwise(recipes: Path, tmp_path: Path) -> None:
+    (recipes / "bert" / "full.toml").write_text(RAN)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text(json.dumps({"format": 1, "recipe": "bert/full", "finished": True}))
+    (run / "log.jsonl").write_text('{"event": "end", "index": 0, "seconds": 9.0, "parameters": 7, "valid": 2.5}\n')
+    ran = RAN.replace("[model]", "[model]\nlayers = 3").replace(
+        "steps = 2", 'steps = 5\ndata = "/mine/x.txt"\nseed = 7'
+    )
+    (run / "recipe.toml").write_text(ran)
+    assert recorded(run)[1]["command"] == "nextword train bert/full --set phase.0.steps=5 --set model.layers=3"
+    (run / "recipe.toml").write_text(RAN)
+    assert recorded(run)[1]["command"] == "nextword train bert/full"

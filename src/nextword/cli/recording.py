@@ -21,6 +21,7 @@ FOUND_OUT = (
     "contextual_width",
     "contextual_of",
 )  # of [model]: the run named there says them
+NOT_CHANGES = (".data", ".init", ".seed", ".keep")  # of a phase: given otherwise, or by --final
 AFTER = ("evaluation", "adapted", "translated")  # whose seconds are not training
 
 
@@ -74,7 +75,7 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
         "stopped": None if folder.manifest.get("finished") else _stopped(log),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
         "commit": _commit(folder.manifest),  # of the code that trained it
-        "command": f"nextword train {name}",
+        "command": f"nextword train {name}{_changes(name, run, ('tokenizer', 'model', 'phase'))}",
     }
     kept = [{k: v for k, v in line.items() if k != "example"} for line in log if line.get("event") in KEPT]
     return name, _written_down(name, measured, kept)
@@ -130,8 +131,23 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     measured |= _where([where for where, _ in found])
     what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
     last = " --final" if finals == {True} else ""
-    measured["command"] = f"nextword transfer {name}{what}{last} --seeds {measured['seeds']}"
+    every = {_changes(name, run, ("phase",)) for where, _ in found for run in _runs_of(where)}
+    also = every.pop() if len(every) == 1 else ""  # said where all were trained alike
+    measured["command"] = f"nextword transfer {name}{what}{last} --seeds {measured['seeds']}{also}"
     return name, _written_down(name, measured, kept)
+
+
+def _changes(name: str, run: Path, tables: Sequence[str]) -> str:
+    """What a run has set otherwise than the recipe that it names, as options; texts and runs are the reader's own."""
+    from nextword.recipe import NOTHING, differences, load_recipe
+
+    try:
+        found = differences(load_recipe(name), load_recipe(run / "recipe.toml"))
+    except NextwordError:  # not whole, as of the means of runs that lie elsewhere
+        return ""
+    said = {key: value for key, (_, value) in found.items() if key.partition(".")[0] in tables and value is not NOTHING}
+    shown = {key: Path(value).name if isinstance(value, str) else json.dumps(value) for key, value in said.items()}
+    return "".join(f" --set {key}={value}" for key, value in shown.items() if not key.endswith(NOT_CHANGES))
 
 
 def _settings(name: str, folder: Path) -> dict[str, Any]:
