@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SHOTS = 8
-LEFT = ("have no text or no label", "are asked about too", "have a label that is not among --labels")
+BLANK, ASKED, OTHER = "have no text or no label", "are asked about too", "have a label that is not among --labels"
 
 
 def chooser(
@@ -45,17 +45,14 @@ def _examples(file: str, names: list[str], asked: Any, text: str) -> tuple[list[
     columns = guess(table, Columns(text if text in table.header else ""))
     rows = table.rows_of(Columns(columns.text, "", columns.label))
     there = {cell.strip() for row in asked.rows for cell in row}
-    fits, left = (
-        [],
-        {"are asked about too": 0, "have no text or no label": 0, "have a label that is not among --labels": 0},
-    )
+    fits, left = [], {ASKED: 0, BLANK: 0, OTHER: 0}
     for one, label in zip(rows.texts, rows.labels or (), strict=True):
         if not one.strip() or not label:
-            left["have no text or no label"] += 1
+            left[BLANK] += 1
         elif one.strip() in there:
-            left["are asked about too"] += 1
+            left[ASKED] += 1
         elif names and label not in names:
-            left["have a label that is not among --labels"] += 1
+            left[OTHER] += 1
         else:
             fits.append((one.strip(), label))
     notes = [f"{n:,} of {len(rows):,} rows of {file} {why}: they are no examples" for why, n in left.items() if n]
