@@ -81,6 +81,30 @@ def _labels(task: Mapping[str, Any]) -> str:
     return ", ".join(task["labels"]) or "a number"
 
 
+def _converted(manifest: Mapping[str, Any]) -> list[str]:
+    """Of a task's run in fewer bits, which was not measured itself."""
+    if "converted" not in manifest:
+        return []
+    return [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
+
+
+def _task_numbers(task: Mapping[str, Any], result: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
+    return [
+        f"| on | examples | {' | '.join(task['metrics'])} |",
+        f"| --- | ---: |{' ---: |' * len(task['metrics'])}",
+        *(
+            f"| {split}{', learnt from too' if split == 'dev' and task.get('final') else ''} "
+            f"| {result['examples'][split]:,} | "
+            + " | ".join(f"{100 * result[split][name]:.1f}" for name in task["metrics"])
+            + " |"
+            for split in splits
+        ),
+        *_threshold(result),
+        "",
+        "What it gets wrong on dev: `report.html`, to be looked at, and `errors.json`.",
+    ]
+
+
 def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
     """Of a run that was transferred to a task."""
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
@@ -110,18 +134,7 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         "",
         "## Numbers",
         "",
-        f"| on | examples | {' | '.join(task['metrics'])} |",
-        f"| --- | ---: |{' ---: |' * len(task['metrics'])}",
-        *(
-            f"| {split}{', learnt from too' if split == 'dev' and task.get('final') else ''} "
-            f"| {result['examples'][split]:,} | "
-            + " | ".join(f"{100 * result[split][name]:.1f}" for name in task["metrics"])
-            + " |"
-            for split in splits
-        ),
-        *_threshold(result),
-        "",
-        "What it gets wrong on dev: `report.html`, to be looked at, and `errors.json`.",
+        *(_converted(manifest) or _task_numbers(task, result, splits)),
         "",
         "## Use",
         "",

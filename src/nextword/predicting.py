@@ -48,11 +48,10 @@ def open_headed(run: RunFolder, device: torch.device, precision: str) -> tuple[A
     """The network with its head, the tokenizer and the settings of a run whose files have been checked."""
     recipe = run.recipe
     settings = settings_of(recipe.task or {}, str(run.path))
-    model = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    head, config = settings.over(model, model.Config(**recipe.model))
-    network = narrowed(head.load(run.path, config, vocabulary(tokenizer, spellings=True)), precision)
-    return network.to(device), tokenizer, settings
+    known = vocabulary(tokenizer, spellings=True)
+    headed = settings.load(run.path, model_class(recipe.slug), recipe.model, known)
+    return narrowed(headed, precision).to(device), tokenizer, settings
 
 
 def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:

@@ -74,6 +74,12 @@ def test_a_network_is_no_table_of_ngrams(cli: Cli, run: Path, tmp_path: Path) ->
         assert "model.safetensors" in said
 
 
+def test_a_network_that_has_no_eight_bits(cli: Cli, run: Path, tmp_path: Path) -> None:
+    said = refused(cli, run, tmp_path / "again", *sets("model.bits=8"))
+    assert "is a run of LSTM: neither another layout nor fewer bits are there" in said
+    assert "GPTs and AWD-LSTMs are read in eight bits" in said
+
+
 def test_a_mixture_cannot_be_written(cli: Cli, data: Path, tmp_path: Path) -> None:
     asked = ("--set", "model.order=2", "--set", "model.cache=10")
     cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", *asked)

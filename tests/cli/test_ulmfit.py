@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nextword import load
 from nextword.checkpoint import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.tiny_topics import labelled, text
@@ -95,6 +96,34 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
     assert "40 predictions" in done.stdout
     kept = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert [one["predicted"] for one in kept] == [row["predicted"] for row in both]
+
+
+def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    """A classifier's run is laid out anew with its head, predicts nearly the same, and cannot be trained any more."""
+    small = tmp_path / "small"
+    said = cli("convert", place / "ahead", small, *sets("model.bits=8"))
+    assert f"nextword predict {small} FILE" in said.stdout
+    assert "Converted from `ahead`" in (small / "card.md").read_text()
+    before, after = (table(cli("predict", run, place / "new.csv").stdout) for run in (place / "ahead", small))
+    assert [row["predicted"] for row in after] == [row["predicted"] for row in before]
+    apart = [abs(float(a["p(sea)"]) - float(b["p(sea)"])) for a, b in zip(after, before, strict=True)]
+    assert 0 < max(apart) < 0.02
+    files = [path / "model.safetensors" for path in (place / "ahead", small)]
+    assert files[1].stat().st_size < 0.4 * files[0].stat().st_size
+    assert [run["parameters"] for run in js("runs", "--in", tmp_path)] == [
+        RunFolder.open(place / "ahead").manifest["parameters"]
+    ]
+    cli("predict", small, place / "new.csv", "--with", place / "back")
+    models: list[Any] = [load(small), load(place / "ahead")]
+    why, full = (model.explain([before[0]["text"]])[0] for model in models)
+    assert why.label == full.label
+    assert why.weights[0] == pytest.approx(full.weights[0], abs=0.05 * max(map(abs, full.weights[0])))
+    again = cli("convert", small, tmp_path / "smaller", *sets("model.bits=8"), fails=True)
+    assert "there is nothing to change" in " ".join(again.stderr.split())
+    third = ("transfer", "ulmfit/tiny-classify", "--from", small, "--data", place / "topics.csv")
+    assert "cannot be trained" in " ".join(cli(*third, "--out", tmp_path / "out", fails=True).stderr.split())
+    refused = cli("predict", small, place / "new.csv", "--precision", "bf16", fails=True)
+    assert "in eight bits already" in " ".join(refused.stderr.split())
 
 
 def test_runs_that_do_not_go_together(cli: Cli, place: Path) -> None:

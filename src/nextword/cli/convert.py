@@ -52,6 +52,9 @@ def convert(
     with arpa.convention=kenlm they are as lmplz's. ELMo is read and written as allenai published it (options.json,
     weights.hdf5).
 
+    With model.bits=8 a run of a GPT or an AWD-LSTM, by itself or under the head of a task, becomes one in eight bits,
+    which is smaller and reads faster on a CPU. It cannot be trained any more.
+
     In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
     unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
 
@@ -61,6 +64,7 @@ def convert(
       nextword convert kn5.arpa.gz runs/kn5
       nextword convert runs/ngram-kn5 kn5.arpa
       nextword convert runs/ngram-kn5 runs/kn5-small --set model.layout=compact --set model.bits=8
+      nextword convert runs/stars runs/stars-small --set model.bits=8
       nextword convert lower.arpa runs/lower --set tokenizer.lower=true
       nextword convert downloads/gpt2 runs/gpt2
       nextword convert runs/gpt2-small my-gpt2 --to huggingface

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from nextword import nest
 from nextword.checkpoint import RunFolder, full_disk_is_no_loss, replace_file
-from nextword.contract import Inputs, NextwordError, State
+from nextword.contract import Inputs, NextwordError, State, Unsupported
 from nextword.evaluation.cache import BLOCK, Part, Progress
 from nextword.layers.graph import recorded
 from nextword.layers.softmax import Linear
@@ -263,6 +263,11 @@ def _gradients(
 
 def _learner(network: Any) -> Any:
     """A copy to differentiate, without dropout."""
+    if getattr(network.config, "bits", 0):
+        raise Unsupported(
+            "Weights in eight bits are for reading and cannot learn. Evaluate the run that they came of, or leave "
+            "--dynamic out."
+        )
     return copy.deepcopy(network).eval().requires_grad_(True)
 
 

@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 
 from nextword.batching.examples import Bucketed, Examples
 from nextword.contract import Batch, Unsupported
+from nextword.layers.eight_bits import EightBitsEmbedding
 from nextword.tokens.marks import MARKS
 
 STEPS = 16
@@ -156,7 +157,8 @@ def _fading(network: Any, ids: Tensor, text: Tensor, share: Tensor) -> Iterator[
     module = getattr(network, "embedding", None)
     hook = None
     if isinstance(module, nn.Module) and not isinstance(module, nn.Embedding):
-        hook = module.register_forward_hook(lambda _, args, out: fade.faded(args[0], out))
+        table = module.table() if isinstance(module, EightBitsEmbedding) else None
+        hook = module.register_forward_hook(lambda _, args, out: fade.faded(args[0], out, table))
     try:
         # the recurrent kernels of a GPU go backward in training alone
         with fade, torch.backends.cudnn.flags(enabled=False):

@@ -99,13 +99,16 @@ def blank(text: int, size: int) -> Encoding:
 
 
 def check(network: Any) -> None:
-    config = network.config
     if not isinstance(network, Encoder) or not hasattr(network, "frames"):
         raise Unsupported(
             f"{type(network).__name__} has no vectors inside, so no head can be put over it. Transfer a network "
             "instead (`nextword papers` says which can embed)."
         )
-    if getattr(config, "bits", 0):
+
+
+def check_learning(network: Any) -> None:
+    """That it can be trained, whatever the head."""
+    if getattr(network.config, "bits", 0):
         raise Unsupported("Weights in eight bits are for reading and cannot be trained. Transfer the run they came of.")
 
 

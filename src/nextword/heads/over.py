@@ -61,6 +61,13 @@ class Over(nn.Module):
         return next(self.out.parameters()).device
 
     @property
+    def stored(self) -> int | None:
+        """How many numbers it has, where those of the network are in another form than parameters."""
+        below = getattr(self.under, "stored", None)
+        own = sum(p.numel() for name, p in self.named_parameters() if not name.startswith("under."))
+        return None if below is None else int(below) + own
+
+    @property
     def checkpointing(self) -> bool:
         return self.under.checkpointing
 
@@ -73,6 +80,10 @@ class Over(nn.Module):
         return self.under.compile_training
 
     # -------------------------------------------------------------------------------------------- files
+
+    def narrowed(self) -> None:
+        """The network's weights in fewer bits; the head keeps its own."""
+        self.under.narrowed()
 
     def save(self, folder: Path) -> list[str]:
         save_file({name: t.contiguous() for name, t in self._own().items()}, str(folder / FILE))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, Vocabulary
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.choosing import Choosing
 from nextword.heads.many import ManyConfig, ManyHeaded
@@ -87,6 +88,11 @@ class Settings:
             labels = tuple(tuple(one) for one in self.spelled)
             return Worded, WordedConfig(model, config, labels, self.frozen, tuple(self.weights))
         return Choosing if self.kind == "choice" else Headed, self.head(model, config)
+
+    def load(self, folder: Path, model: Any, settings: Mapping[str, Any], vocabulary: Vocabulary) -> Over:
+        """The network of this class with its head, out of a run's folder."""
+        head, config = self.over(model, model.Config(**settings))
+        return head.load(folder, config, vocabulary)
 
     @property
     def worded(self) -> bool:

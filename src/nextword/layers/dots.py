@@ -32,12 +32,12 @@ def has_byte_products() -> bool:
     return bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 
-def _declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+def declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     module = builder.module
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, arguments), name)
 
 
-def _load(builder: Any, start: Any, at: Any, kind: Any) -> Any:
+def loaded(builder: Any, start: Any, at: Any, kind: Any) -> Any:
     value = builder.load(builder.bitcast(builder.gep(start, [at]), kind.as_pointer()))
     value.align = 1
     return value
@@ -63,11 +63,11 @@ def four_floats(typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x
             builder.store(ir.Constant(FLOATS, [0.0] * LANES), place)
         with cgutils.for_range(builder, builder.udiv(wide, I64(LANES))) as loop:
             here = builder.mul(loop.index, I64(LANES))
-            v = _load(builder, xs, here, FLOATS)
+            v = loaded(builder, xs, here, FLOATS)
             for start, place in zip(rows, sums, strict=True):
-                more = builder.fmul(_load(builder, start, here, FLOATS), v, flags=("fast",))
+                more = builder.fmul(loaded(builder, start, here, FLOATS), v, flags=("fast",))
                 builder.store(builder.fadd(builder.load(place), more, flags=("fast",)), place)
-        total = _declared(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, [F32, FLOATS])
+        total = declared(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, [F32, FLOATS])
         to = _data(context, builder, signature.args[6], out)
         for k, place in enumerate(sums):
             whole = builder.call(total, [F32(0.0), builder.load(place)], fastmath=("fast",))
@@ -80,19 +80,19 @@ def four_floats(typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x
 
 def _products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
     """64 bytes of each row with those of each half, four products to a sum."""
-    multiply = _declared(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS, WORDS, WORDS])
-    values = [_load(builder, half, here, WORDS) for half in halves]
+    multiply = declared(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS, WORDS, WORDS])
+    values = [loaded(builder, half, here, WORDS) for half in halves]
     for k, start in enumerate(rows):
-        weights = _load(builder, start, here, WORDS)
+        weights = loaded(builder, start, here, WORDS)
         for value, places in zip(values, sums, strict=True):
             builder.store(builder.call(multiply, [builder.load(places[k]), value, weights]), places[k])
 
 
 def _wide_products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
     """16 bytes of each, made wider: any machine can."""
-    values = [builder.zext(_load(builder, half, here, BYTES), WORDS) for half in halves]
+    values = [builder.zext(loaded(builder, half, here, BYTES), WORDS) for half in halves]
     for k, start in enumerate(rows):
-        weights = builder.sext(_load(builder, start, here, BYTES), WORDS)
+        weights = builder.sext(loaded(builder, start, here, BYTES), WORDS)
         for value, places in zip(values, sums, strict=True):
             builder.store(builder.add(builder.load(places[k]), builder.mul(value, weights)), places[k])
 
@@ -120,7 +120,7 @@ def four_bytes(
         add = _products if has_byte_products() else _wide_products
         with cgutils.for_range(builder, builder.udiv(wide, I64(at_once))) as loop:
             add(builder, rows, halves, builder.mul(loop.index, I64(at_once)), sums)
-        total = _declared(builder, f"llvm.vector.reduce.add.v{LANES}i32", I32, [WORDS])
+        total = declared(builder, f"llvm.vector.reduce.add.v{LANES}i32", I32, [WORDS])
         to = _data(context, builder, signature.args[7], out)
         for k, place in enumerate((*sums[0], *sums[1])):
             builder.store(builder.call(total, [builder.load(place)]), builder.gep(to, [I64(k)]))

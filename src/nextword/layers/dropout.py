@@ -9,9 +9,11 @@ What is kept is scaled up, so that the expectation is what it was. Nothing is dr
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 MANY = 1 << 16  # entries: on the CPU, from here on masks are drawn from bits
 
@@ -24,9 +26,9 @@ def locked(x: Tensor, share: float, training: bool) -> Tensor:
     return x * kept.mul_(scale) if kept.element_size() > 2 else x * kept * scale
 
 
-def words(embedding: nn.Embedding, ids: Tensor, share: float, training: bool) -> Tensor:
-    """Vectors of the ids, from a matrix some of whose rows are zero for this batch."""
-    vectors = F.embedding(ids, embedding.weight)
+def words(embedding: Any, ids: Tensor, share: float, training: bool) -> Tensor:
+    """Vectors of the ids, from a matrix some of whose rows are zero for this batch; an embedding of any kind."""
+    vectors = embedding(ids)
     if not training or not share:
         return vectors
     kept = _mask(embedding.weight.new_empty(embedding.num_embeddings, 1), share)

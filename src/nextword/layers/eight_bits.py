@@ -105,19 +105,23 @@ class EightBitsEmbedding(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight).float() * self.scale[ids].unsqueeze(-1)
+        return self.weight[ids] * self.scale[ids].unsqueeze(-1)
+
+    def table(self) -> Tensor:
+        """All rows, widened."""
+        return self.weight * self.scale.unsqueeze(-1)
 
 
 class EightBitsTied(nn.Module):
     """The readout over such an embedding."""
 
-    def __init__(self, embedding: EightBitsEmbedding) -> None:
+    def __init__(self, embedding: EightBitsEmbedding, bias: Tensor | None = None) -> None:
         super().__init__()
         self.tied = (embedding,)  # the network's own
-        self.bias = None
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     def logits(self, h: Tensor) -> Tensor:
-        return product(h, self.tied[0].weight, self.tied[0].scale, self.tied[0].sums).float()
+        return product(h, self.tied[0].weight, self.tied[0].scale, self.tied[0].sums, self.bias).float()
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.log_softmax(self.logits(h), -1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nextword.contract import Vocabulary
+from nextword.contract import Inputs, Vocabulary
 from nextword.models import model_class
 from nextword.ngrams.counting import Counted, count_ngrams
 from nextword.ngrams.estimate import Estimator, estimate
@@ -32,6 +32,7 @@ def compile_all() -> None:
             opened.read(ids.astype(np.uint32))
             opened.distributions(ids[None, :2].astype(np.uint32))
     write()
+    read()
 
 
 @torch.no_grad()
@@ -41,6 +42,14 @@ def write() -> None:
     network = cls(cls.Config(width=64, layers=1, heads=1, window=8), Vocabulary(8, 0)).eval()
     network.whole_steps.least = 0
     network.step(torch.tensor([1]), network.prompt(torch.tensor([[1]]), torch.tensor([1])))
+
+
+@torch.no_grad()
+def read() -> None:
+    """A text through a small recurrent network in eight bits."""
+    cls = model_class("awd-lstm")
+    network = cls(cls.Config(embedding=8, width=8, layers=1, bits=8), Vocabulary(8, 0)).eval()
+    network.hidden(Inputs(torch.tensor([[1]])), None)
 
 
 if __name__ == "__main__":

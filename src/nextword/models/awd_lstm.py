@@ -11,7 +11,9 @@ the dropout, TAR on what enters it), the optimizer (NT-ASGD) and the varying len
 `input_connections` drops connections from input to state too. `core = "gru"` replaces the LSTM, and so does "qrnn"
 (Bradbury et al. 2016; its first layer sees two inputs at a time), which has no connections from state to state: there
 `connections` drops from the one matrix that each layer has. `last` is the last layer's width where a readout leads from
-it to the embedding's, as a mixture of softmaxes does (Yang et al. 2018).
+it to the embedding's, as a mixture of softmaxes does (Yang et al. 2018). `bits = 8` is for reading: the layers have
+their matrices in eight bits (layers/byte_lstm.py), and so has the embedding, unless another softmax than the full one
+is tied to it.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.layers.byte_lstm import EightBitsLayer
 from nextword.layers.dropout import locked, words
+from nextword.layers.eight_bits import EightBitsEmbedding, EightBitsTied
 from nextword.layers.outputs import make_readout
 from nextword.layers.outputs.mixture import Mixture
 from nextword.layers.qrnn import QRNN
 from nextword.layers.recurrent import Layer
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.layers.softmax import Tied
+from nextword.models.causal import CausalNetwork, check_bits, check_sizes
 
 CORES = ("lstm", "gru", "qrnn")
 LEADING = ("mixture",)  # readouts that lead from any width to the embedding's, to which they are tied
@@ -51,9 +56,16 @@ class AWDConfig:
     input_connections: float = 0.0  # and from input to state
     readout: Mapping[str, Any] = field(default_factory=dict)  # layers/outputs; empty: full softmax
     backward: bool = False  # texts are read from their last token to their first
+    bits: int = 0  # 8: weights in eight bits, to be read with and not trained; 0: in 32
 
     def __post_init__(self) -> None:
         check_sizes(self)
+        check_bits(self)
+        if self.bits and self.core != "lstm":
+            raise NextwordError(
+                f"[model] bits = {self.bits} with core = {self.core!r}: a layer in eight bits is of core = 'lstm'. "
+                "Leave bits out."
+            )
         if self.core not in CORES:
             raise NextwordError(f"[model] core = {self.core!r}; expected one of {', '.join(CORES)}.")
         for name in ("words", "input", "between", "output", "connections", "input_connections"):
@@ -87,12 +99,25 @@ class AWDLSTM(CausalNetwork):
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         widths = [config.embedding, *[config.width] * (config.layers - 1), config.ends]
-        self.embedding = nn.Embedding(vocabulary.size, config.embedding)
+        self.embedding: nn.Embedding | EightBitsEmbedding = nn.Embedding(vocabulary.size, config.embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.layers = nn.ModuleList(self.layer(i, *sizes) for i, sizes in enumerate(pairwise(widths)))
         tied = self.embedding if config.tied else None
         self.readout: Any = make_readout(config.ends, vocabulary, config.readout, tied)
         self.widths = [*widths, config.ends]
+        if config.bits:
+            self.narrowed()
+
+    def narrowed(self) -> None:
+        """From now on with weights in eight bits."""
+        self.stored = sum(p.numel() for p in self.parameters())  # how many numbers it has, in whatever form
+        self.layers = nn.ModuleList(EightBitsLayer(cast(Layer, layer)) for layer in self.layers)
+        if self.config.tied and not isinstance(self.readout, Tied):
+            return  # such a readout computes with the embedding's matrix as it is
+        embedding = EightBitsEmbedding(cast(nn.Embedding, self.embedding))
+        if self.config.tied:
+            self.readout = EightBitsTied(embedding, self.readout.bias)
+        self.embedding = embedding
 
     def layer(self, place: int, inputs: int, width: int) -> Layer | QRNN:
         c = self.config

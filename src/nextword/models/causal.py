@@ -31,6 +31,11 @@ def check_sizes(config: Any) -> None:
             raise NextwordError(f"[model] dropout = {value}: it is the share that is dropped, from 0 up to below 1.")
 
 
+def check_bits(config: Any) -> None:
+    if config.bits not in (0, 8):
+        raise NextwordError(f"[model] bits = {config.bits}: expected 8, or 0 for weights in 32 bits.")
+
+
 def need_source(network: Any, source: Inputs | None) -> Inputs:
     """What a network begins with that writes from a source."""
     if source is None:

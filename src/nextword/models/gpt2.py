@@ -23,8 +23,8 @@ from nextword.layers.lt import fed
 from nextword.layers.past import Reading
 from nextword.layers.products import Product
 from nextword.layers.softmax import Tied
-from nextword.models.causal import check_sizes
-from nextword.models.windowed import Windowed, check_bits, check_heads, draw
+from nextword.models.causal import check_bits, check_sizes
+from nextword.models.windowed import Windowed, check_heads, draw
 
 
 @dataclass(frozen=True)

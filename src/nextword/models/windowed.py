@@ -188,8 +188,3 @@ def check_heads(config: Any) -> None:
             f"[model] width = {config.width} cannot be cut into heads = {config.heads} of equal width: choose a "
             "multiple."
         )
-
-
-def check_bits(config: Any) -> None:
-    if config.bits not in (0, 8):
-        raise NextwordError(f"[model] bits = {config.bits}: expected 8, or 0 for weights in 32 bits.")

@@ -44,7 +44,7 @@ def narrowed(network: Any, precision: str) -> Any:
         return network
     if not isinstance(network, torch.nn.Module) or not any(True for _ in network.parameters()):
         raise NextwordError(f"{type(network).__name__} has no weights to round to bf16. Leave the precision out.")
-    if getattr(network.config, "bits", 0):
+    if getattr(getattr(network, "under", network).config, "bits", 0):
         raise NextwordError("The weights of this run are in eight bits already. Leave the precision out.")
     return network.to(torch.bfloat16)
 
@@ -92,7 +92,7 @@ def _moved(part: Any, device: torch.device) -> Any:
 
 def fitted_out(network: Any, phase: Phase, device: torch.device) -> None:
     """A network made ready for a phase that asks for compiling or for computing activations again."""
-    if getattr(network.config, "bits", 0):
+    if getattr(getattr(network, "under", network).config, "bits", 0):
         raise NextwordError(
             "[model] bits = 8 is for reading: eight bits cannot be trained. Leave it out of the recipe."
         )

@@ -20,7 +20,7 @@ import torch
 from nextword.batching.examples import Bucketed
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
-from nextword.heads.framing import check
+from nextword.heads.framing import check, check_learning
 from nextword.heads.fresh import last_layers
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
@@ -163,6 +163,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
     """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
     settings = settings_of(recipe.task or {}, recipe.name)
     network = build(recipe, tokenizer)
+    check_learning(network)
     last_layers(network, settings.fresh)  # or an error
     if settings.kind == "tag":
         return _framed_tags(recipe, network, tokenizer, data, device, progress)

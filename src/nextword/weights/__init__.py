@@ -6,6 +6,7 @@ from one, so a new format is one module and one line of the table.
     convert("kn5.arpa.gz", "runs/kn5")
     convert("runs/kn5", "kn5.arpa")
     convert("runs/kn5", "runs/kn5-small", ["model.layout=compact", "model.bits=8"])
+    convert("runs/stars", "runs/stars-small", ["model.bits=8"])
     convert("downloads/gpt2", "runs/gpt2")
     convert("runs/gpt2-small", "my-gpt2", to="huggingface")
     convert("downloads/elmo", "runs/elmo")

@@ -13,6 +13,7 @@ from typing import Any
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer, Unsupported
+from nextword.heads.settings import settings_of
 from nextword.models import count_parameters, model_class
 from nextword.ngrams.trie import Trie
 from nextword.recipe import Recipe, check_types, from_tables, to_tables
@@ -50,8 +51,9 @@ class Opened:
     network: Any
 
 
-def open_run(path: Path, suits: Callable[[RunFolder, Any], None]) -> Opened:
-    """`suits` is asked first, with the model's class, and raises where the conversion is not for such a model."""
+def open_run(path: Path, suits: Callable[[RunFolder, Any], None], headed: bool = False) -> Opened:
+    """`suits` is asked first, with the model's class, and raises where the conversion is not for such a model. Of a run
+    of a task it is the network alone or, `headed`, with its head."""
     run = RunFolder.open(path)
     recipe = run.recipe
     cls = model_class(recipe.slug)
@@ -60,7 +62,11 @@ def open_run(path: Path, suits: Callable[[RunFolder, Any], None]) -> Opened:
         raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
     run.verify()
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    known = vocabulary(tokenizer, spellings=True)
+    if headed and recipe.task:
+        network = settings_of(recipe.task, str(path)).load(run.path, cls, recipe.model, known)
+    else:
+        network = cls.load(run.path, cls.Config(**recipe.model), known)
     return Opened(run, recipe, tokenizer, network)
 
 
@@ -144,12 +150,19 @@ def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progres
     """The same model in another layout. Its evaluations stay behind: with fewer bits it is another model."""
     refuse_changes(changes, LAYOUT)
     before = RunFolder.open(source)
+    cls = model_class(before.recipe.slug)
+    narrows = hasattr(cls, "narrowed")
+    if changes and not narrows and not hasattr(cls, "trie"):
+        raise Unsupported(
+            f"{source} is a run of {cls.__name__}: neither another layout nor fewer bits are there for such a network. "
+            "Tables of n-grams have layouts, and GPTs and AWD-LSTMs are read in eight bits."
+        )
     manifest = before.manifest
     recipe = from_tables(to_tables(before.recipe), str(manifest.get("recipe")), changes)
     model_settings(recipe)
     facts: dict[str, Any] = {key: manifest[key] for key in ("data", "texts") if key in manifest}
     facts["converted"] = {"from": source.name, "format": NAME, "files": manifest["files"]}
-    if hasattr(model_class(recipe.slug), "narrowed"):
+    if narrows:
         return _narrowed(source, target, recipe, progress, facts)
     found = open_backoff(source)
     progress(f"writing {target.name}", 0, None)
@@ -157,8 +170,8 @@ def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progres
 
 
 def _narrowed(source: Path, target: Path, recipe: Recipe, progress: Progress, facts: Mapping[str, Any]) -> Made:
-    """A network with its weights in fewer bits."""
-    found = open_run(source, lambda run, cls: None)
+    """A network with its weights in fewer bits, and with the head over it as it is."""
+    found = open_run(source, lambda run, cls: None, headed=True)
     before, after = (int(r.model.get("bits", 0)) for r in (found.recipe, recipe))
     if before or not after:
         raise NextwordError(
@@ -168,7 +181,7 @@ def _narrowed(source: Path, target: Path, recipe: Recipe, progress: Progress, fa
     progress(f"writing {target.name}", 0, None)
     found.network.narrowed()
     parameters = create_run(target, recipe, found.tokenizer, lambda place: found.network, **facts)
-    use = f'nextword generate {target} "The" --length 60'
+    use = f"nextword predict {target} FILE" if recipe.task else f'nextword generate {target} "The" --length 60'
     return Made(target, NAME, size_of(target), shapes(parameters, recipe, found.tokenizer), use)
 
 
