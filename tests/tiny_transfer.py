@@ -81,10 +81,10 @@ def written(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) ->
     return path
 
 
-def run_of(folder: Path, slug: str = "bert", seed: int = 0, **model: Any) -> Path:
-    """A run folder of an untrained network over a tokenizer that knows all words above."""
+def run_of(folder: Path, slug: str = "bert", seed: int = 0, more: Sequence[str] = (), **model: Any) -> Path:
+    """A run folder of an untrained network over a tokenizer that knows all words above, and those of `more` texts."""
     draw = random.Random(5)
-    texts = [sentence(draw, *COLOURS) for _ in range(200)]
+    texts = [*(sentence(draw, *COLOURS) for _ in range(200)), *more]
     spec = (SPECS | WRITE)[slug]
     tokenizer = train_tokenizer(spec, texts)
     shape = {**SHAPES.get(slug, SHAPE), **model}

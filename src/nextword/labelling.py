@@ -38,7 +38,10 @@ class Writer(Classifier):
         return self.said_of(found, progress)
 
     def _explained(self, texts: tuple[str, ...], label: str) -> Explained:
-        """Words of the task around the texts stay as they are; those of the texts fade in."""
+        """Words of the task around the texts stay as they are; those of the texts fade in.
+
+        Of numbers it is the mean by the strings' shares that is explained (heads/numbered.py), in the labels' units.
+        """
         second = [texts[1]] if len(texts) > 1 else None
         source = sources(self.settings.asks, [texts[0]], second)[0]
         example, _ = framed_words(self.tokenizer, [source], None, self.length)
@@ -52,11 +55,14 @@ class Writer(Classifier):
             at += size
         owner = whose[np.minimum(encoding.words[: len(example.ids) - 1], len(whose) - 1)]
         own = np.append(owner >= 0, False)
-        place = partial(placed, device=self.device)
-        found = attributed(self.headed, example, own, list(self.settings.labels).index(label), place)
+        numbers = bool(self.settings.numbers)
+        scale, base = (self.settings.spread, self.settings.center) if numbers else (1.0, 0.0)
+        output = 0 if numbers else list(self.settings.labels).index(label)
+        found = attributed(self.headed, example, own, output, partial(placed, device=self.device))
         weights = []
         for i, some in enumerate(words):
             mine = np.flatnonzero(owner == i)
             inside = encoding.words[mine] - np.flatnonzero(whose == i)[:1] if len(mine) else mine
-            weights.append(of_words(found.tokens[mine], inside, len(some)))
-        return Explained(label, words, tuple(weights), found.said, found.blank, found.gap)
+            weights.append(of_words(scale * found.tokens[mine], inside, len(some)))
+        said, blank = (scale * one + base for one in (found.said, found.blank))
+        return Explained(label, words, tuple(weights), said, blank, scale * found.gap)

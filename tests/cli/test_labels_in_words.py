@@ -29,6 +29,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written(folder / "new.csv", ["text", "label"], coloured(30, 9))
     written(folder / "pair.csv", ["text", "second", "label"], paired(60))
     written(folder / "count.csv", ["text", "label"], counted(60))
+    written(
+        folder / "choice.csv", ["context", "choice0", "choice1", "label"], [(f"a{i}", "b", "c", 0) for i in range(20)]
+    )
     return folder
 
 
@@ -85,7 +88,14 @@ def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> No
     ("run", "data", "changes", "said"),
     [
         ("bert", "colour.csv", (), "BERT makes no text from a source. Transfer a run of t5 or seq2seq"),
-        ("t5", "count.csv", (), "count.csv is of kind regress"),
+        (
+            "t5",
+            "count.csv",
+            (),
+            "count.csv take a run whose tokenizer knows digits, or a recipe with a head",
+        ),
+        ("t5", "choice.csv", (), "writes classes of texts, or numbers, and"),
+        ("t5", "colour.csv", ("task.step=0.2",), "step = 0.2 is of numbers that are written"),
         ("t5", "colour.csv", ("task.words={red='one',blue='one'}",), "are written with the same tokens"),
         ("t5", "colour.csv", ("task.words={green='one'}",), "names 'green'; the labels are blue, red"),
         ("t5", "colour.csv", ("task.words=3",), "expected what is written for labels"),
@@ -118,7 +128,12 @@ def test_glue_is_asked_in_the_words_of_the_paper() -> None:
 
     recipe = load_recipe("t5/finetune")
     fields = {"cola": ("sentence",), "sst2": ("sentence",), "mrpc": ("one", "other"), "qqp": ("one", "other")}
-    fields |= {"mnli": ("premise", "hypothesis"), "qnli": ("question", "sentence"), "rte": ("one", "other")}
+    fields |= {
+        "stsb": ("one", "other"),
+        "mnli": ("premise", "hypothesis"),
+        "qnli": ("question", "sentence"),
+        "rte": ("one", "other"),
+    }
     changes = settings_of(recipe.task or {}, "").changes
     assert {name.lower().replace("-", "") for name in changes} == set(fields)
     for name, given in changes.items():
@@ -128,6 +143,7 @@ def test_glue_is_asked_in_the_words_of_the_paper() -> None:
         seconds = ["C d."] if len(fields[task.name]) == 2 else None
         assert sources(settings.asks, ["A b."], seconds) == [task.source.format(**values)]
         assert {label: settings.words.get(label, label) for label in task.labels} == dict(task.labels)
+        assert settings.step == task.step
 
 
 def test_labels_end_with_the_end(place: Path) -> None:

@@ -1,4 +1,5 @@
-"""Labels that are written (t5/finetune) beside transformers: what each costs, the loss of learning, its gradients."""
+"""Labels that are written (t5/finetune), and numbers, beside transformers: what each costs, the loss of learning, its
+gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.parity.test_huggingface_t5 import FORMS, folder_of
-from tests.tiny_transfer import COLOURS, FILLER, coloured, paired, written
+from tests.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
 
 from nextword import transfer
 from nextword.batching.choices import Candidates
@@ -89,6 +90,49 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     share = weighted.weights[batch.targets]
     want = (share * costs).sum() / share.sum()
     torch.testing.assert_close(objective.loss(weighted, batch, None).value.detach(), want)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer that knows digits, too."""
+    path = tmp_path_factory.mktemp("digits") / "tokenizer.json"
+    text = " ".join([*FILLER, *COLOURS, "classify :", *(f"{i / 10}" for i in range(50))] * 30)
+    train_tokenizer({"kind": "unigram", "size": 80, "sentinels": 5}, [text]).save(path)
+    return path
+
+
+def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = str(written(tmp_path / "count.csv", ["text", "label"], counted(60)))
+    peer, plan, ours = both("1.0", digits, tmp_path, data, "task.step=0.5")
+    numbers = [f"{i / 2:.1f}" for i in range(9)]
+    assert plan.settings.numbers == numbers
+    rows, phase = plan.data.splits["train"], plan.recipe.phases[0]
+    objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
+    nearest = [min(numbers, key=lambda one, label=label: abs(float(one) - float(label))) for label in rows.labels]
+    batch = Candidates().batch(plan.examples["train"], np.arange(8), 0)
+    total: Any = 0.0
+    for text, number in zip(rows.texts[:8], nearest[:8], strict=True):
+        target = tokens(plan, number)
+        total = total + peer(tokens(plan, f"classify: {text}"), labels=target).loss * target.shape[1]
+    (total / 8).backward()
+    loss = objective.loss(ours.train(), batch, None)
+    loss.value.backward()
+    torch.testing.assert_close(loss.value, total / 8, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
+
+    with torch.no_grad():
+        found = objective.loss(ours.eval(), batch, None)
+        torch.testing.assert_close(found.value, (total / 8).detach(), rtol=1e-4, atol=1e-4)
+        whole = ours(batch), ours.every(batch)
+        monkeypatch.setattr("nextword.heads.worded.WRITTEN", 11)  # two strings at once
+        torch.testing.assert_close((ours(batch), ours.every(batch)), whole)
+        likeliest = []
+        for text in rows.texts[:8]:
+            targets = [tokens(plan, number) for number in numbers]
+            costs = [float(peer(tokens(plan, f"classify: {text}"), labels=one).loss) * one.shape[1] for one in targets]
+            likeliest.append(float(numbers[int(np.argmin(costs))]))
+        assert found.said is not None
+        assert plan.settings.decoded(found.said.numpy())[:, 0].tolist() == likeliest
 
 
 def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:

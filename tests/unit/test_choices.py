@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,11 @@ def test_story_cloze_is_learnt_from_its_validation_stories(home: Path) -> None:
     assert rows.seconds is None
     assert rows.choices == [("She got wet.", "She flew.")] * 5
     assert rows.labels == ["0"] * 5
+    assert rows.ids == [f"id{i}" for i in range(5)]
+    blind = [row[:-1] for row in stories(5)]
+    written(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY[:-1], blind)
+    kept_back = open_data("story-cloze").splits["test"]  # as in 2018
+    assert kept_back == replace(rows, labels=None)
     bad = written(home / "bad.csv", STORY, [[*stories(1)[0][:-1], "3"]])
     with pytest.raises(NextwordError, match="row 1: AnswerRightEnding is '3'; expected 1 or 2"):
         read_choices(bad)

@@ -91,7 +91,19 @@ def test_splits_are_those_that_have_labels(here: Path) -> None:
     assert [(d.source, d.text) for d, _ in member.examples("valid")] == valid
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.09, "0.0"), (0.1, "0.0"), (2.57, "2.6"), (3.8, "3.8"), (5.0, "5.0")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.09, "0.0"),
+        (0.1, "0.0"),
+        (0.3, "0.4"),
+        (0.5, "0.4"),
+        (2.57, "2.6"),
+        (3.8, "3.8"),
+        (5.0, "5.0"),
+        (-0.05, "0.0"),
+    ],
+)
 def test_numbers_are_one_of_few_texts(value: float, text: str) -> None:
     assert rounded(value, 0.2) == text
 

@@ -36,6 +36,7 @@ class Examples:
     packs: bool = False  # the network that they are framed for reads texts end to end
     metrics: tuple[str, ...] = ()  # of nextword.metrics: what is to be said of predictions; the first decides
     unseen: Unseen | None = field(default=None, repr=False)  # words without an id, where the network reads letters
+    gold: np.ndarray | None = field(default=None, repr=False)  # (examples,) what is right, if labels only come near it
     bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
 
     def __len__(self) -> int:
@@ -62,6 +63,7 @@ class Examples:
             starts=starts,
             speaks=self.speaks[frames],
             labels=self.labels[chosen],
+            gold=None if self.gold is None else self.gold[chosen],
             segments=None if self.segments is None else self.segments[taken],
         )
 

@@ -65,7 +65,9 @@ def predict(
     submission: Annotated[
         Path | None,
         typer.Option(
-            "--submission", metavar="PLACE", help="GLUE's test sets instead of a file, as its server wants them."
+            "--submission",
+            metavar="PLACE",
+            help="Official test sets instead of a file, as GLUE's server (or another) wants them.",
         ),
     ] = None,
     device: Device = "auto",
@@ -187,13 +189,13 @@ def predict(
 
 def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None:
     """Of a run, or of the folder of a suite: into a folder, or a zip."""
-    from nextword.transfer.submission import lacking, predictions, refuse_taken, save
+    from nextword.transfer.submission import lacking, predictions, refuse_taken, save, sizes
 
     refuse_taken(run, place)
     with progress_bar("predicting", quiet=quiet or json) as update:
         files = predictions(run, device, lambda name, done, total: update(done, total))
     save(files, place)
-    rows = {name: text.count("\n") - 1 for name, text in files.items()}
+    rows = sizes(files)
     if json:
         emit_json({"run": run, "place": str(place), "files": rows, "lacking": lacking(files)})
         return

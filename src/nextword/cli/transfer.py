@@ -88,7 +88,7 @@ def transfer(
       bert/finetune     labels of texts, or a number; for a run of any network
       gpt1/finetune     the same with the language model's loss beside it
       ulmfit/classify   for few labels and long texts; layer after layer
-      t5/finetune       labels in words, by a run that makes texts from sources
+      t5/finetune       labels or a number in words, by a run that makes texts from sources
       cove/classify     over vectors that stay as they are
       bert/span         answers out of passages
       bert/choice       one of several candidates; also gpt1/choice

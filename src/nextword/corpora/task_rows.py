@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,15 @@ class Task:
         return self.labels[given]
 
 
-def rounded(value: float, step: float) -> str:
+def multiple(value: float | str | Decimal, step: float | str | Decimal) -> int:
+    """Which multiple of the step is nearest, by decimals; of two that are as near, the even one, as in T5's own code:
+    0.1 is nearest to 0 · 0.2, and 0.3 to 2 · 0.2."""
+    return int((Decimal(str(value)) / Decimal(str(step))).to_integral_value(ROUND_HALF_EVEN))
+
+
+def rounded(value: float | str | Decimal, step: float | str | Decimal) -> str:
     """2.57 → "2.6" for a step of 0.2: a number as one of few texts, which a model can learn to write."""
-    return f"{round(value / step) * step:.1f}"
+    return f"{multiple(value, step) * Decimal(str(step)):f}"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from nextword.contract import NextwordError, Vocabulary
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.choosing import Choosing
 from nextword.heads.many import ManyConfig, ManyHeaded
+from nextword.heads.numbered import Numbered
 from nextword.heads.over import Over
 from nextword.heads.spans import SpanConfig, Spanning
 from nextword.heads.tags import TagConfig, Tagging
@@ -47,6 +49,7 @@ class Settings:
     threshold: float = 0.0  # how much better than a span "no answer" has to be, where questions may have none
     asks: str = ""  # of labels in words: what is read, with {text} in it, and of two texts {second}; "": worded.py
     words: Mapping[str, str] = field(default_factory=dict)  # and what is written for a label; others as they are
+    step: float = 0.0  # of numbers in words: from one that is written to the next; 0: numbered.py
     weights: Any = ""  # of classes in the loss: "balanced", {class: weight}, or a list in the order of the classes
     fresh: int = 0  # so many of the last layers are drawn anew, and the pooler with them
     share: float = 1.0  # of the training examples, drawn by the seed: the first of a tenth are those of a hundredth
@@ -57,7 +60,8 @@ class Settings:
     frame: str = ""  # how examples are framed: models/frames.py
     labels: Sequence[str] = ()  # the classes
     tasks: Sequence[Mapping[str, Any]] = ()  # of several tasks at once: name of each, and what of the rest is its own
-    spelled: Sequence[Sequence[int]] = ()  # of labels in words: the tokens of each
+    numbers: Sequence[str] = ()  # of numbers in words: those that are written, the least first
+    spelled: Sequence[Sequence[int]] = ()  # of labels in words, or of numbers: the tokens of each
     unanswered: bool = False  # some questions have no answer
     center: float = 0.0  # numbers are learnt as (number − center) / spread
     spread: float = 1.0
@@ -86,7 +90,8 @@ class Settings:
             return Spanning, SpanConfig(model, config, *own)
         if self.worded:
             labels = tuple(tuple(one) for one in self.spelled)
-            return Worded, WordedConfig(model, config, labels, self.frozen, tuple(self.weights))
+            written = WordedConfig(model, config, labels, self.frozen, tuple(self.weights))
+            return Numbered if self.numbers else Worded, written
         return Choosing if self.kind == "choice" else Headed, self.head(model, config)
 
     def load(self, folder: Path, model: Any, settings: Mapping[str, Any], vocabulary: Vocabulary) -> Over:
@@ -155,6 +160,8 @@ class Settings:
 
     def decoded(self, said: np.ndarray) -> np.ndarray:
         """What a head says (n, outputs), as probabilities of the classes (n, classes), or as numbers (n, 1)."""
+        if self.numbers:  # as they are written, to the last digit
+            return np.array(self.numbers, np.float64)[said.astype(np.int64)]
         if self.kind == "regress":
             return said * self.spread + self.center
         odds = np.exp(said - said.max(-1, keepdims=True))
@@ -191,6 +198,9 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     if not isinstance(words, Mapping) or not all(isinstance(one, str) and one.strip() for one in words.values()):
         like = "{ 0 = 'bad', 1 = 'good' }"
         raise NextwordError(f"{where}: [task] words = {words!r}; expected what is written for labels, as {like}.")
+    step = found.step
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 <= step < math.inf:
+        raise NextwordError(f"{where}: [task] step = {step!r}; expected how far apart numbers are written, as 0.2.")
     if not isinstance(found.asks, str):
         raise NextwordError(f"{where}: [task] asks = {found.asks!r}; expected a text with {{text}} in it.")
     for name in ("inner", "drops"):

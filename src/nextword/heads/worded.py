@@ -6,7 +6,7 @@
 Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a
 text with a prefix, its answer another text, and what is learnt is to write that. So the loss is −log p(label, end) over
 the whole vocabulary (objectives/task.py), and nothing is drawn anew. Where the paper lets the network write, and counts
-what is no label as wrong, here the labels alone are compared.
+what is no label as wrong, here the labels alone are compared. Numbers are written too (numbered.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from nextword.heads.over import Over
 WORDS = "words"  # the classifier's name
 TEXT, SECOND = "{text}", "{second}"
 ASKED = ("classify: {text}", "classify sentence1: {text} sentence2: {second}")  # of one text, and of two
+WRITTEN = 4096  # tokens of labels that are compared at once: each needs a number for every word of the vocabulary
+READ = 1 << 14  # and of their sources, which every label of a text has in its memory
+KNOWN = 'Give words that the tokenizer knows: --set \'task.words={ A = "bad", B = "good" }\'.'
 Spelled = tuple[tuple[int, ...], ...]
 
 
@@ -69,9 +72,17 @@ class Worded(Over):
         return self.under.device
 
     def forward(self, batch: Batch) -> Tensor:
+        return self.said(self.every(batch))
+
+    def said(self, every: Tensor) -> Tensor:
+        """What is said, of log p of every label."""
+        return every
+
+    def every(self, batch: Batch) -> Tensor:
+        """log p of every label (n, labels)."""
         n, labels = len(batch.targets), len(self.config.spelled)
-        every = torch.arange(labels, device=self.ids.device)
-        return self._paid(batch.inputs, every.repeat(n), labels).view(n, labels)
+        places = torch.arange(labels, device=self.ids.device)
+        return self._paid(batch.inputs, places.repeat(n), labels).view(n, labels)
 
     def written(self, batch: Batch) -> Tensor:
         """log p of the right label of each example (n,)."""
@@ -82,8 +93,14 @@ class Worded(Over):
         n = len(source.ids)
         first, state = self.under.start(n, source)
         rows = torch.arange(n, device=chosen.device).repeat_interleave(each)
-        state = state if each == 1 else nest.take(state, rows)
         ids = torch.cat([first[rows].unsqueeze(1), self.ids[chosen]], 1)
+        if each == 1:
+            return self._scored(ids, chosen, state)
+        size = max(1, min(WRITTEN // ids.shape[1], READ // source.ids.shape[1]))
+        parts = zip(ids.split(size), chosen.split(size), rows.split(size), strict=True)
+        return torch.cat([self._scored(some, own, nest.take(state, whose)) for some, own, whose in parts])
+
+    def _scored(self, ids: Tensor, chosen: Tensor, state: Any) -> Tensor:
         log_p, _ = self.under.score(ids, self.sizes[chosen] + 1, state)
         return log_p.float().sum(1)
 
@@ -100,8 +117,11 @@ class Worded(Over):
 # ------------------------------------------------------------------------------------------------ texts
 
 
-def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any) -> Spelled:
-    """The tokens of each label, or of the words that stand for it, and the end of a text."""
+def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any, advice: str = KNOWN) -> Spelled:
+    """The tokens of each label, or of the words that stand for it, and the end of a text.
+
+    `advice`: what to do where the tokenizer cannot tell two of them apart.
+    """
     strange = [name for name in words if name not in labels]
     if strange:
         raise NextwordError(f"[task] words names {strange[0]!r}; the labels are {', '.join(labels[:8])}.")
@@ -112,7 +132,7 @@ def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any) -> Spelled:
         if same is not None:
             raise NextwordError(
                 f"The labels {same!r} and {labels[i]!r} are written with the same tokens, so that none can be told "
-                'from the other. Give words that the tokenizer knows: --set \'task.words={ A = "bad", B = "good" }\'.'
+                f"from the other. {advice}"
             )
     return found
 

@@ -104,11 +104,12 @@ class Task:
             raise Unsupported(
                 f"objective: language = {self.language:g} is for networks that read from left to right. Leave it out."
             )
-        said = None if network.training else network(batch)
-        log_p = network.written(batch) if said is None else said.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
+        every = None if network.training else network.every(batch)
+        log_p = network.written(batch) if every is None else every.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
+        said = None if every is None else network.said(every).detach()
         weights = None if network.weights is None else network.weights[batch.targets]
         value = -log_p.mean() if weights is None else -(weights * log_p).sum() / weights.sum()
-        return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, None if said is None else said.detach())
+        return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, said)
 
     def _last(self, network: Any, batch: Batch) -> Tensor:
         under, hidden = network.under, network.under.hidden
@@ -137,7 +138,7 @@ class Task:
         if isinstance(text, Several):
             sizes = [len(part) for part in text.parts]
             return together(text.names, [self.metrics(*one) for one in zip(text.parts, said.split(sizes), strict=True)])
-        gold = text.labels[self.layout.in_order(text)]
+        gold = (text.labels if text.gold is None else text.gold)[self.layout.in_order(text)]
         return measured(text.metrics, gold, said.float().cpu().numpy())
 
 

@@ -34,6 +34,7 @@ ASKED = ("question", "query")
 STORY = tuple(f"InputSentence{i}" for i in range(1, 5))
 QUIZ = ("RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2")
 ENDING = "AnswerRightEnding"
+STORY_ID = "InputStoryid"
 PARTS = ("middle", "high")  # of RACE
 
 
@@ -170,7 +171,8 @@ def _stories(table: Table) -> Rows:
             if cell.strip() not in ("1", "2"):
                 raise NextwordError(f"{table.name}, row {i + 1}: {ENDING} is {cell!r}; expected 1 or 2.")
             labels.append(str(int(cell) - 1))
-    return Rows([" ".join(one.strip() for one in some) for some in lines], None, labels, choices=endings)
+    ids = table.column(STORY_ID) if STORY_ID in table.header else None
+    return Rows([" ".join(one.strip() for one in some) for some in lines], None, labels, ids, endings)
 
 
 # ------------------------------------------------------------------------------------------------ RACE
@@ -252,7 +254,8 @@ def swag(folder: Path) -> Read:
 
 
 def story_cloze(folder: Path) -> Read:
-    """Learnt from the validation stories, of which a tenth is held out; the test stories are measured."""
+    """Learnt from the validation stories, of which a tenth is held out; the test stories are measured, or, where their
+    right endings are kept back, predictions of them handed in."""
     found = {split: _stories(read_table(file)) for split, file in _located("story-cloze", folder).items()}
     if "dev" not in found:
         raise NextwordError(f"{folder} has no validation stories of Story Cloze, which are what is learnt from.")
@@ -278,8 +281,20 @@ def _needed(name: str, folder: Path, found: dict[str, Rows]) -> dict[str, Rows]:
     return found
 
 
+# How predictions of test sets without labels are handed in (submission.py). Of stories: their ids, and 1 or 2, in the
+# answer.txt of a zip, as participants of the shared task wrote it. Of SWAG: 0 to 3 on a line each, in the order of the
+# test file, as AI2's other leaderboards take answers; for SWAG's own that could not be confirmed.
+HANDED_IN: dict[str, dict[str, Any]] = {
+    "Story-Cloze": {
+        "submission": {"test": "answer.txt"},
+        "heading": f"{STORY_ID},{ENDING}\n",
+        "line": lambda id, said: f"{id},{int(said) + 1}\n",
+        "key": STORY_ID,
+    },
+    "SWAG": {"submission": {"test": "SWAG.csv"}, "heading": "", "line": lambda id, said: f"{said}\n"},
+}
 TASKS = tuple(
-    Task(name, title, "choice", "choose", ("accuracy",), (), reader, catalog, aliases)
+    Task(name, title, "choice", "choose", ("accuracy",), (), reader, catalog, aliases, **HANDED_IN.get(name, {}))
     for name, title, reader, catalog, aliases in (
         ("RACE", "which of four answers is right?", race(), "race", ()),
         ("RACE-middle", "the same, of middle schools", race("middle"), "race", ("race-m",)),

@@ -86,6 +86,7 @@ def _of_texts(model: Classifier, settings: Settings, rows: Rows) -> dict[str, An
     said = settings.decoded(model.said(rows.texts, rows.seconds))
     if settings.kind == "regress":
         found = of_numbers(np.array(rows.labels, np.float64), said[:, 0], rows)
+        found |= {"numbers": list(settings.numbers)} if settings.numbers else {}
         shown = [found["mistakes"]]
     else:
         found = of_classes(settings.labels, settings.encoded(rows.labels or []), said, rows)

@@ -16,6 +16,7 @@ from nextword.batching.tagged import TaggedExamples
 from nextword.contextual import Contextual
 from nextword.contract import Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
+from nextword.heads.numbered import places
 from nextword.heads.settings import Settings
 from nextword.heads.worded import framed_words, sources
 from nextword.heads.words import sentences
@@ -47,6 +48,8 @@ def framed_texts(
         labels = settings.encoded(rows.labels)
         if settings.worded:
             made, cut = framed_words(tokenizer, sources(settings.asks, rows.texts, rows.seconds), labels, length)
+            if settings.numbers:  # the nearest that is written is learnt, the number itself is measured with
+                made = replace(made, labels=places(rows.labels, settings.numbers), gold=labels)
         else:
             made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length, settings.chunk > 0)
         found[split] = replace(made, metrics=tuple(settings.metrics))

@@ -22,9 +22,10 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
 from nextword.heads.framing import check, check_learning
 from nextword.heads.fresh import last_layers
+from nextword.heads.numbered import DIGITS, in_words, numbers_of, scale_of
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
-from nextword.heads.worded import WORDS, spelled
+from nextword.heads.worded import KNOWN, WORDS, spelled
 from nextword.heads.words import joined
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
@@ -172,7 +173,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         return Plan(recipe, tokenizer, data, asked, device, tuple(told))
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
-    notes = [*data.notes, *_weighted(settings)]
+    notes = [*data.notes, *_weighted(settings), *in_words(settings.numbers)]
     found: dict[str, Any]
     if isinstance(data, DataSets):
         each = [
@@ -268,7 +269,8 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
             f"{recipe.name}: the objective {CROSS_VIEW} and [task] classifier = '{VIEWS}' go together: set both, or "
             "neither."
         )
-    center, spread = data.scale
+    numbers = numbers_of(asked.step, asked.worded, data)
+    center, spread = scale_of(numbers) if numbers else data.scale
     return replace(
         asked,
         changes={},
@@ -279,7 +281,8 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         spread=spread,
         metrics=tuple(asked.metrics) or data.metrics,
         weights=class_weights(asked.weights, data),
-        spelled=_spelled(asked, data, run),
+        numbers=numbers,
+        spelled=_spelled(asked, numbers, data, run),
         text=data.columns.text,
         second=data.columns.second,
         label=data.columns.label,
@@ -291,14 +294,17 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
     )
 
 
-def _spelled(asked: Settings, data: Any, run: RunFolder | None) -> list[list[int]]:
-    """The tokens of each label, where those are to be written."""
+def _spelled(asked: Settings, numbers: Sequence[str], data: Any, run: RunFolder | None) -> list[list[int]]:
+    """The tokens of each label, or of each number, where those are to be written."""
     if not asked.worded:
         return []
-    if data.kind not in ("classify", "pair") or run is None:
+    if data.kind not in ("classify", "pair", "regress") or run is None:
         what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
-        raise NextwordError(f"[task] classifier = '{WORDS}' writes classes of texts, and {what}. Take another recipe.")
-    found = spelled(load_tokenizer(run.path / "tokenizer.json"), data.labels, asked.words)
+        raise NextwordError(
+            f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
+        )
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
     return [list(one) for one in found]  # as TOML has them
 
 

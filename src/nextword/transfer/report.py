@@ -103,9 +103,9 @@ class _Page:
         out = []
         lines = _of_task(self.looked.log, self.metric)
         step, valid = ([line for line in lines if line["event"] == kind] for kind in ("step", "valid"))
-        unit = {"regress": "squared error", "tag": "nats a word", "span": "nats a passage"}.get(
-            self.kind, "nats an example"
-        )
+        units = {"regress": "squared error", "tag": "nats a word", "span": "nats a passage"}
+        written = "numbers" in self.looked.errors  # heads/numbered.py
+        unit = "nats an example" if written else units.get(self.kind, "nats an example")
         losses = [Series("training", _points(step, "loss"), 0), Series("dev", _points(valid, "valid"), 1)]
         metrics = [Series(_named(name), _points(valid, name, 100), i + 1) for i, name in enumerate(self.result["dev"])]
         for series, label, title in (

@@ -1,8 +1,11 @@
-"""Predictions for test sets whose labels are kept back, in the files that GLUE's server takes.
+"""Predictions for test sets whose labels are kept back, in the files that GLUE's server takes, and other leaderboards.
 
     RTE.tsv     index   prediction         one file a task, CoLA.tsv … WNLI.tsv, of MNLI three: MNLI-m.tsv, MNLI-mm.tsv
                 0       not_entailment     and AX.tsv, of the diagnostic sentences. Labels are as in the training file,
                 1       entailment         and of STS-B numbers from 0 to 5
+
+    answer.txt  InputStoryid,AnswerRightEnding      of Story Cloze: the ending is 1 or 2
+    SWAG.csv    2                                   of SWAG: 0 to 3 on a line each, in the order of the test file
 
 Of several seeds the run that was best on dev speaks. The files lie side by side, without a folder around them in a zip.
 """
@@ -24,7 +27,6 @@ from nextword.transfer.several import AND
 from nextword.transfer.tables import Rows
 from nextword.transfer.task import Task
 
-HEADER = "index\tprediction\n"
 MANIFEST = "manifest.json"
 ZIP = ".zip"
 Progress = Callable[[str, int, int], None]
@@ -56,8 +58,13 @@ def _asked(task: Task) -> dict[str, Rows]:
     found = {name: splits[split] for split, name in task.submission.items() if split in splits}
     if not found:
         raise NextwordError(
-            f"{place} has no test file of {task.name}, so there is nothing to predict. Put the official one there, as "
-            "test.tsv."
+            f"{place} has no test file of {task.name}, so there is nothing to predict. Put the official one there"
+            + (", as test.tsv." if not task.catalog else ".")
+        )
+    if task.key and any(rows.ids is None for rows in found.values()):
+        raise NextwordError(
+            f"{place}: the test file of {task.name} has no column '{task.key}', by which predictions are handed in. "
+            "Put the official one there."
         )
     return found
 
@@ -65,8 +72,7 @@ def _asked(task: Task) -> dict[str, Rows]:
 def written(task: Task, rows: Rows, said: Any) -> str:
     """The file of one split: the index that the benchmark gave, or else the row's number, and what was said."""
     ids = rows.ids or [str(i) for i in range(len(rows))]
-    lines = [f"{id}\t{_shown(task, one)}\n" for id, one in zip(ids, said, strict=True)]
-    return HEADER + "".join(lines)
+    return task.heading + "".join(task.line(id, _shown(task, one)) for id, one in zip(ids, said, strict=True))
 
 
 def _shown(task: Task, one: Any) -> str:
@@ -77,7 +83,8 @@ def _shown(task: Task, one: Any) -> str:
 
 
 def _given(rows: Rows) -> list[Any]:
-    return list(rows.texts) if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
+    columns = [one for one in (rows.texts, rows.seconds, rows.choices) if one is not None]
+    return list(rows.texts) if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _tasks(run: Path) -> list[Task]:
@@ -144,6 +151,13 @@ def save(files: Mapping[str, str], place: Path) -> None:
         (place / name).write_text(text, encoding="utf-8")
 
 
+def sizes(files: Mapping[str, str]) -> dict[str, int]:
+    """File name → how many predictions are in it."""
+    headed = {name: bool(task.heading) for task in TASKS.values() for name in task.submission.values()}
+    return {name: text.count("\n") - headed[name] for name, text in files.items()}
+
+
 def lacking(files: Mapping[str, str]) -> list[str]:
-    """Files that GLUE's server expects besides these."""
-    return [name for task in glue.TASKS for name in task.submission.values() if name not in files]
+    """Files that GLUE's server expects besides these, where some of these are for it."""
+    wanted = [name for task in glue.TASKS for name in task.submission.values()]
+    return [name for name in wanted if name not in files] if any(name in files for name in wanted) else []

@@ -30,6 +30,9 @@ class Task:
     dev: str = OWN  # where the dev split comes from
     submission: Mapping[str, str] = field(default_factory=dict)  # split without labels → file of its predictions
     bounds: tuple[float, float] | None = None  # numbers in such a file lie between these
+    heading: str = "index\tprediction\n"  # its first line
+    line: Callable[[str, str], str] = "{}\t{}\n".format  # each other, of the example's id and what is said of it
+    key: str = ""  # the column that has the ids; "": without one they are the rows' numbers
 
     def read(self, folder: Path) -> Read:
         return self.reader(folder)

@@ -1,0 +1,136 @@
+"""`nextword transfer t5/finetune` on numbers, end to end: a csv, STS-B with its submission, and all five of GLUE."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nextword
+from nextword.metrics import METRICS
+from tests.cli.conftest import Cli, sets
+from tests.cli.test_glue_suite import FIVE, TESTS
+from tests.tiny_transfer import counted, run_of, written
+from tests.unit.test_transfer_data import SAMPLES
+
+Js = Callable[..., Any]
+QUICK = sets("phase.0.optimizer.rate=3e-3", "model.dropout=0.0", "phase.0.epochs=10")
+DIGITS = [f"{i / 10:.1f} not_equivalent equivalent un acceptable negative positive entailment" for i in range(51)] * 3
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("numbers")
+    run_of(folder / "t5", "t5", more=DIGITS)
+    written(folder / "count.csv", ["text", "label"], counted(300))
+    written(folder / "new.csv", ["text", "label"], counted(30, 9))
+    written(folder / "stars.csv", ["text", "second", "stars"], [(f"a {i}", "red", i % 5 + 1) for i in range(60)])
+    for task in FIVE:
+        (folder / "data/glue" / task).mkdir(parents=True)
+        for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
+            (folder / "data/glue" / task / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(cli: Cli, place: Path) -> str:
+    asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "count.csv", "--out", place / "out")
+    return " ".join(cli(*asked, *QUICK).stdout.split())
+
+
+def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, told: str, place: Path) -> None:
+    assert "dev (30 examples): spearman" in told
+    errors = json.loads((place / "out/errors.json").read_text())
+    numbers = errors["numbers"]
+    assert numbers == [f"{i / 5:.1f}" for i in range(21)]
+    assert errors["kind"] == "regress"
+    assert all(f"{number:.1f}" in numbers for _, number in errors["pairs"])
+    assert errors["mistakes"][0]["weights"]
+    dev = json.loads((place / "out/manifest.json").read_text())["result"]["dev"]
+    gold, given = np.array(errors["pairs"]).T  # all 30, with labels as they stand
+    assert (gold != gold.round(1)).any()
+    assert dev == pytest.approx({name: METRICS[name](gold, given) for name in ("spearman", "pearson")}, abs=1e-6)
+    report = (place / "out/report.html").read_text()
+    assert "nats an example" in report
+    assert "squared error" not in report
+    said = cli("predict", place / "out", place / "new.csv")
+    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert list(rows[0]) == ["text", "label", "predicted"]
+    assert all(f"{float(row['predicted']):.1f}" in numbers for row in rows)
+    right = sum(abs(float(row["predicted"]) - float(row["label"])) < 0.5 for row in rows)
+    assert right >= 20
+    found = js("predict", place / "out", place / "new.csv")
+    assert found["measured"]["spearman"] > 0.8
+    assert [f"{one['predicted']:g}" for one in found["predictions"]] == [row["predicted"] for row in rows]
+
+
+def test_red_speaks_for_more(told: str, place: Path) -> None:
+    model: Any = nextword.load(place / "out", device="cpu")
+    found = model.explain(["the old red king went red"])[0]
+    weights = found.weights[0]
+    assert {i for i in range(6) if weights[i] > 0.3} == {2, 5}
+    assert sum(weights) == pytest.approx(found.said - found.blank + found.gap, abs=1e-5)
+    assert abs(found.said - 2) < 0.6  # in the labels' own units
+
+
+def test_two_texts_whole_numbers_and_seeds(js: Js, place: Path, tmp_path: Path) -> None:
+    base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "stars.csv", "--kind", "regress")
+    found = js(*base, "--seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
+    assert found["metric"] == "spearman"
+    assert len(found["values"]) == 2
+    assert any("the nearest of 5: 1, 2 … 5, in steps of 1" in note for note in found["results"][0]["notes"])
+    again = js(*base, "--seeds", "2", "--out", tmp_path / "k", "--resume", *sets("phase.0.steps=3"))
+    assert again["values"] == found["values"]
+    model: Any = nextword.load(tmp_path / "k/seed-0", device="cpu")
+    one = model.predict([("a 3", "red")])[0]
+    assert one.value in (1, 2, 3, 4, 5)
+    assert one.probabilities == {}
+    js(*base, "--out", tmp_path / "wide", *sets("phase.0.steps=1", "task.step=2"))
+    assert nextword.load(tmp_path / "wide", device="cpu").settings.numbers == ["0", "2", "4"]  # 5 lies between 4 and 6
+
+
+def test_glue_with_sts_b_among_its_tasks(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
+    command = ("transfer", "t5/finetune", "--from", place / "t5", "--data", "glue", "--out", place / "glue")
+    cli(*command, *sets("phase.0.steps=1"))
+    results = json.loads((place / "glue/results.json").read_text())
+    assert tuple(task["name"] for task in results["tasks"]) == FIVE
+    settings = nextword.load(place / "glue/STS-B", device="cpu").settings
+    assert settings.asks == "stsb sentence1: {text} sentence2: {second}"
+    labels = [float(one) for one in settings.numbers]
+    assert [round(b - a, 6) for a, b in pairwise(labels)] == [0.2] * (len(labels) - 1)
+    cli("predict", place / "glue", "--submission", place / "submission")
+    lines = (place / "submission/STS-B.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    index, said = lines[1].split("\t")
+    assert index == "0"
+    assert float(said) in labels
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.step=-1", "expected how far apart numbers are written, as 0.2"),
+        ("task.step=50", "all of them would be the same. Choose a smaller one"),
+        ("task.step=0.001", "of them. Choose a larger one"),
+        ("task.weights=balanced", "weights are of classes"),
+    ],
+)
+def test_mistakes(change: str, said: str, cli: Cli, place: Path, tmp_path: Path) -> None:
+    asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "count.csv", "--out", tmp_path / "x")
+    assert said in " ".join(cli(*asked, *sets(change), fails=True).stderr.split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_step_is_of_numbers_that_are_written(cli: Cli, place: Path, tmp_path: Path) -> None:
+    run_of(tmp_path / "bert")
+    asked = ("transfer", "bert/finetune", "--from", tmp_path / "bert", "--data", place / "count.csv")
+    told = cli(*asked, "--out", tmp_path / "x", *sets("task.step=0.2"), fails=True).stderr
+    assert "numbers are read off a head. Leave it out" in " ".join(told.split())

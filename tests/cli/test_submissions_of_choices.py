@@ -1,0 +1,109 @@
+"""Predictions of Story Cloze and SWAG, whose test sets come without labels, as they are handed in."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nextword
+from nextword.transfer import open_data
+from tests.cli.conftest import Cli, sets
+from tests.tiny_questions import endings
+from tests.tiny_transfer import run_of, written
+from tests.unit.test_choices import STORY, SWAG
+
+Js = Callable[..., Any]
+VALID = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
+BLIND = "cloze_test_test__winter2018-cloze_test_ALL_test - 1.csv"
+IDS = [f"{i:02x}8d5bfb-05cc-41e3-bf2c-fa85ebad14e2" for i in (9, 3, 7, 1, 5, 2, 8)]  # in no order
+
+
+def story(id: str, row: dict[str, Any]) -> list[str]:
+    return [id, row["context"], "She ate.", "She ran.", "It rained.", *row["choices"], str(row["label"] + 1)]
+
+
+def scene(i: int, row: dict[str, Any]) -> list[Any]:
+    return [i, f"v{i}", 1, f"{row['context']} He", row["context"], "He", "gold", *row["choices"], row["label"]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("choices")
+    run_of(folder / "bert")
+    stories, swag = folder / "data/story-cloze", folder / "data/swag"
+    stories.mkdir(parents=True)
+    swag.mkdir()
+    written(stories / VALID, STORY, [story(f"v{i}", row) for i, row in enumerate(endings(60, 2))])
+    written(stories / BLIND, STORY[:-1], [story(*one)[:-1] for one in zip(IDS, endings(7, 2, seed=1), strict=True)])
+    for name, n, seed in (("train", 40, 0), ("val", 10, 1), ("test", 9, 2)):
+        rows = [scene(i, row) for i, row in enumerate(endings(n, 4, seed))]
+        blind = name == "test"
+        written(swag / f"{name}.csv", SWAG[:-1] if blind else SWAG, [row[:-1] for row in rows] if blind else rows)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
+
+
+def learnt(cli: Cli, place: Path, name: str) -> Path:
+    """The folder of a transfer, made once."""
+    out = place / f"out-{name}"
+    if not out.exists():
+        cli("transfer", "bert/choice", "--from", place / "bert", "--data", name, "--out", out, *sets("phase.0.steps=2"))
+    return out
+
+
+def said_of(run: Path, name: str) -> list[str]:
+    """What the run says of the test rows, one after the other."""
+    rows = open_data(name).splits["test"]
+    model: Any = nextword.load(run, device="cpu")
+    assert rows.labels is None
+    assert rows.choices is not None
+    each = zip(rows.texts, rows.choices, strict=True)
+    return [model.predict([(text, choices)])[0].label for text, choices in each]
+
+
+def test_story_cloze(cli: Cli, place: Path) -> None:
+    run = learnt(cli, place, "Story-Cloze")
+    told = cli("predict", run, "--submission", place / "stories.zip").stdout
+    assert "7 predictions" in told
+    assert "GLUE" not in told
+    with zipfile.ZipFile(place / "stories.zip") as archive:
+        assert archive.namelist() == ["answer.txt"]
+        lines = archive.read("answer.txt").decode().splitlines()
+    assert lines[0] == "InputStoryid,AnswerRightEnding"
+    wanted = [str(int(one) + 1) for one in said_of(run, "Story-Cloze")]
+    assert set(wanted) <= {"1", "2"}
+    assert lines[1:] == [f"{id},{one}" for id, one in zip(IDS, wanted, strict=True)]  # in the order of the file
+
+
+def test_swag(cli: Cli, js: Js, place: Path) -> None:
+    run = learnt(cli, place, "SWAG")
+    found = js("predict", run, "--submission", place / "swag")
+    assert found["files"] == {"SWAG.csv": 9}
+    assert found["lacking"] == []
+    lines = (place / "swag/SWAG.csv").read_text().splitlines()
+    assert lines == said_of(run, "SWAG")
+    assert set(lines) <= {"0", "1", "2", "3"}
+
+
+def test_what_is_not_there(cli: Cli, place: Path, tmp_path: Path) -> None:
+    run = learnt(cli, place, "Story-Cloze")
+    blind = place / "data/story-cloze" / BLIND
+    text = blind.read_text()
+    try:
+        blind.write_text(text.replace("InputStoryid", "number"))
+        said = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
+        assert "has no column 'InputStoryid', by which predictions are handed in" in " ".join(said.split())
+        blind.unlink()
+        said = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
+        assert "no test file of Story-Cloze" in said
+    finally:
+        blind.write_text(text)
+    assert not (tmp_path / "x").exists()
