@@ -74,7 +74,7 @@ def usual_step(labels: Sequence[str]) -> Decimal:
     power = (span / STEPS).adjusted()
     some = (Decimal(m).scaleb(power + more) for more in (0, 1) for m in (1, 2, 5))
     by = next(one for one in some if span <= STEPS * one)
-    finest = min(int(one.normalize().as_tuple().exponent) for one in numbers if one)
+    finest = min((int(one.normalize().as_tuple().exponent) for one in numbers if one), default=0)
     return max(by, Decimal(1).scaleb(finest))
 
 
