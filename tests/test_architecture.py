@@ -15,7 +15,7 @@ from nextword.recipe import RECIPES, load_recipe, names
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
 LEVELS = [
-    {"contract", "nest", "compiled", "infinity"},
+    {"contract", "nest", "compiled", "infinity", "files"},
     {"corpora", "tokens", "layers", "metrics", "ngrams", "page"},
     {"batching", "models"},
     {"heads"},
@@ -23,8 +23,8 @@ LEVELS = [
     {"recipe"},
     {"checkpoint"},
     {"training", "weights", "card", "writing", "mending", "embedding", "contextual"},
-    {"infilling", "predicting", "conditional", "tagging", "vectored"},
-    {"answering", "labelling"},
+    {"infilling", "predicting", "conditional", "tagging", "vectored", "completions"},
+    {"answering", "labelling", "prompting"},
     {"language_model"},
     {"evaluation", "transfer", "lens"},
     {"compare", "studies"},

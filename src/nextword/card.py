@@ -115,6 +115,8 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
     about = "each word" if tags else "texts" if several else "two texts" if task["frame"] != "classify" else "a text"
     about = ASKED.get(task["kind"], (about, ""))[0]
     began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
+    if "shots" in result:
+        began = f"as it is; {sum(result['shots'].values())} solved examples stand before every text: `prompt.txt`"
     splits = [split for split in result.get("examples", {}) if split in result]
     name, frame = ("", task["frame"]) if tags or not several else (several[0]["name"], several[0]["frame"])
     example = '("one text", "another")' if frame not in ("classify", "tag") else '"some text"'
@@ -130,7 +132,8 @@ def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
-        f"- trained with nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
+        f"- {'made' if 'shots' in result else 'trained'} with nextword {manifest.get('nextword')}, "
+        f"seed {recipe.phases[0].seed}",
         "",
         "## Numbers",
         "",

@@ -32,11 +32,13 @@ from nextword.contract import (
 )
 from nextword.embedding import Embedding
 from nextword.generation.words import Spelling, next_words
+from nextword.heads.settings import PROMPT
 from nextword.heads.worded import WORDS
 from nextword.infilling import WINDOW, Blanks, TwoSided
 from nextword.labelling import open_writer
 from nextword.models import count_parameters, model_class
 from nextword.predicting import open_classifier
+from nextword.prompting import open_prompted
 from nextword.tagging import open_tagger
 from nextword.tokens import load_tokenizer, vocabulary
 from nextword.training.scale import choose_device, narrowed
@@ -52,8 +54,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
 
     Of a run that was transferred to a task it is a `Classifier`, for tags a `WordTagger`, for answers out of passages
-    an `Answerer`: they predict, and model no text. Of one that gives words vectors and no probabilities it is a
-    `Vectored`.
+    an `Answerer`, of labels in context an `InContext`: they predict, and model no text. Of one that gives words vectors
+    and no probabilities it is a `Vectored`.
     """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
@@ -62,6 +64,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
         )
     run.verify()
     recipe = run.recipe
+    if recipe.task is not None and recipe.task.get("classifier") == PROMPT:
+        return cast(Any, open_prompted(run, _of_text(run, device, precision)))
     if recipe.task is not None and recipe.task.get("kind") == "tag":
         return cast(Any, open_tagger(run, choose_device(device), precision, load))
     if recipe.task is not None and recipe.task.get("kind") == "span":
@@ -70,12 +74,18 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
         return cast(Any, open_writer(run, choose_device(device), precision))
     if recipe.task is not None:
         return cast(Any, open_classifier(run, choose_device(device), precision))
+    return _of_text(run, device, precision)
+
+
+def _of_text(run: RunFolder, device: str, precision: str) -> Causal | TwoSided | Conditional:
+    """The language model of a run whose files have been checked."""
+    recipe = run.recipe
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
     network = narrowed(network, precision).to(choose_device(device))
-    return of_network(network, tokenizer, name=str(folder), longest=longest)
+    return of_network(network, tokenizer, name=str(run.path), longest=longest)
 
 
 def of_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> Causal | TwoSided | Conditional:

@@ -262,7 +262,7 @@ class Averaged:
         if not self.models:
             raise NextwordError("There is no run to predict with. Give at least one.")
         for one in self.models:
-            if not isinstance(one, Classifier):
+            if not hasattr(one, "pairs"):
                 name = getattr(one, "name", "") or "A run"
                 raise NextwordError(f"{name} carries no head of a task of texts, so it cannot be averaged with others.")
         first, *others = self.models

@@ -39,7 +39,7 @@ RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 @dataclass(frozen=True)
 class Phase:
     name: str = "train"
-    kind: str = "gradient"  # or "count"
+    kind: str = "gradient"  # or "count"; or "show", where nothing is learnt
     data: str = ""  # a path or a name; empty: --data must say
     without: Sequence[str] = field(default_factory=list)  # evaluation sets to be cut out of the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})

@@ -48,7 +48,7 @@ def small(command: str) -> str:
         command = command.replace("nextword compare", f"nextword compare --minutes {MINUTES}", 1)
     if name == "train" and "minutes=" not in command and "--resume" not in command:
         command = command.replace("nextword train", "nextword train --set phase.0.minutes=0.03", 1)
-    if name == "transfer" and "--resume" not in command:
+    if name == "transfer" and "--resume" not in command and "in-context" not in command:  # there nothing is trained
         command = command.replace("nextword transfer", "nextword transfer --set phase.0.epochs=1", 1)
     if name == "look" and len(words) > 2 and "--quick" not in command:
         command = command.replace("nextword look", "nextword look --quick", 1)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tiny_transfer import COLOURS, coloured
+from tests.tiny_transfer import COLOURS, coloured, written
 
 import nextword
 from nextword.cli import app
-from nextword.evaluation.zero_shot import ZeroShot
+from nextword.prompting import ZeroShot
 from nextword.recipe import load_recipe
 
 TEMPLATE = "so it is {label} ."
@@ -86,3 +86,14 @@ def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> Non
     bad = CliRunner().invoke(app, [*words, *shown, "--labels", "green,grey"])
     assert bad.exit_code == 1
     assert "none of its 39 rows can be shown" in " ".join(bad.stderr.split())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_as_a_run_that_was_shown_examples(run: Path, seed: int, tmp_path: Path) -> None:
+    from nextword.transfer import run as transferred
+
+    written(tmp_path / "colour.csv", ["text", "label"], coloured(200, seed=13))
+    changes = [f"task.template='{TEMPLATE}'", "task.shots=4"]
+    options = {"seed": seed, "changes": changes, "device": "cpu"}
+    found = transferred("gpt3/in-context", run, str(tmp_path / "colour.csv"), tmp_path / "out", **options)
+    assert found.mean >= 0.85  # by chance a half

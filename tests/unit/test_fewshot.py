@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from nextword.completions import _steps, likelihoods, window_of
 from nextword.contract import NextwordError, Piece, Score, Unsupported, Vocabulary
 from nextword.evaluation.fewshot import evaluate_task
-from nextword.evaluation.prompts import draw, fill, fitted, pool_for, question, window_of, write
+from nextword.evaluation.prompts import draw, fill, fitted, pool_for, question, write
 from nextword.evaluation.tasks import load_task, task_names
-from nextword.evaluation.tasks.completions import _steps, likelihoods
 from nextword.evaluation.tasks.measures import accuracy, bleu, resampled, wilson
 from nextword.evaluation.tasks.reading import examples
 from nextword.language_model import of_network

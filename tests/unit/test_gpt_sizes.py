@@ -10,7 +10,7 @@ from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, load_recipe, names
 
 RELEASED = [n for n in names() if n.startswith(("gpt1/", "gpt2/")) and load_recipe(n).reported.get("parameters")]
-TABLE = [n for n in names() if n.startswith("gpt3/") and n != "gpt3/tiny"]
+TABLE = [n for n in names() if n.startswith("gpt3/") and load_recipe(n).reported.get("parameters")]
 
 
 def counted(recipe: Recipe) -> int:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.two_sided import TOKENIZERS, lively
 
+from nextword.completions import likelihoods
 from nextword.contract import EXACT, Beam, Contrastive, Greedy, NextwordError, Sample, Stop, Unsupported
-from nextword.evaluation.tasks.completions import likelihoods
 from nextword.generation.pieces import Filler, Gapped, divided, filled, filling_nats, likeliest
 from nextword.language_model import Causal, of_network
 from nextword.models.bert import BERT

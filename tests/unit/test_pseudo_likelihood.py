@@ -7,9 +7,9 @@ import pytest
 from tests.two_sided import PAIRS, TEXTS, alone, model
 
 from nextword.batching.prepare import Stream
+from nextword.completions import likelihoods
 from nextword.contract import PSEUDO, NextwordError, Unsupported
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.evaluation.tasks.completions import likelihoods
 from nextword.generation.blanks import HIDDEN
 from nextword.infilling import TwoSided
 

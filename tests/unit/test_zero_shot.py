@@ -14,8 +14,8 @@ from tests.tiny_transfer import FILLER, run_of
 import nextword
 from nextword.conditional import Conditional
 from nextword.contract import NextwordError, Score, Unsupported
-from nextword.evaluation.zero_shot import ZeroShot, drawn, shares
 from nextword.models.t5 import T5, T5Config
+from nextword.prompting import ZeroShot, drawn, shares
 from nextword.tokens import train_tokenizer, vocabulary
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
@@ -60,6 +60,17 @@ def test_the_text_may_stand_inside_the_template() -> None:
     lm = Fixed(lambda given, text: 1.0)
     ZeroShot(lm, LABELS, "News: {text}\nTopic: {label}").predict(["It {label} rains."])
     assert lm.seen[0] == ("News: It {label} rains.\nTopic:", " red")
+
+
+def test_two_texts_where_the_template_has_both() -> None:
+    lm = Fixed(lambda given, text: 1.0)
+    asked = ZeroShot(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
+    assert asked.pairs
+    asked.predict([("has {second}", "b {text}")])
+    assert lm.seen[0] == ("d / c = red\n\nb {text} / has {second} =", " red")
+    assert lm.seen[2] == ("d / c = red\n\n/  =", " red")
+    with pytest.raises(NextwordError, match="asks about two texts, and an example has 1: alone"):
+        asked.predict(["alone"])
 
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])

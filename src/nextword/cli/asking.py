@@ -21,11 +21,17 @@ def chooser(
     text: str,
 ) -> tuple[Any, list[str]]:
     """The model as a classifier, and what is to be said of the examples in its prompt. `asked`: the table of texts."""
-    from nextword.evaluation.zero_shot import TEMPLATE, ZeroShot, drawn
+    from nextword.contract import NextwordError
+    from nextword.prompting import SECOND, TEMPLATE, ZeroShot, drawn
 
     names = [one.strip() for one in labels.split(",")] if labels else []
     solved: list[tuple[str, str]] = []
     notes: list[str] = []
+    if examples and SECOND in template:
+        raise NextwordError(
+            f"--template {template!r}: --examples are of one text each. For two texts: nextword transfer "
+            f"gpt3/in-context --from {run} --data {examples}"
+        )
     if examples:
         texts, right, notes = _examples(examples, names, asked, text)
         names = names or sorted(set(right))

@@ -49,7 +49,10 @@ def transfer(
         ),
     ] = "",
     out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<data>.")] = "",
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the head, the order and the dropout.", min=0)] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Of the head, the order and the dropout, or of the examples shown.", min=0),
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="K", help="K runs, with mean and 95 % interval.", min=0)] = 0,
     changes: Annotated[
         list[str] | None,
@@ -89,6 +92,7 @@ def transfer(
       gpt1/finetune     the same with the language model's loss beside it
       ulmfit/classify   for few labels and long texts; layer after layer
       t5/finetune       labels or a number in words, by a run that makes texts from sources
+      gpt3/in-context   nothing is trained: some examples stand before every text
       cove/classify     over vectors that stay as they are
       bert/span         answers out of passages
       bert/choice       one of several candidates; also gpt1/choice
@@ -103,6 +107,7 @@ def transfer(
       nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --twin --out runs/glue
       nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
       nextword transfer t5/finetune --from runs/t5 --data reviews.csv
+      nextword transfer gpt3/in-context --from runs/gpt2 --data reviews.csv --set task.shots=16 --seeds 3
       nextword transfer bert/span --from runs/bert --data squad
       nextword transfer bert/choice --from runs/bert --data endings.csv
       nextword transfer tagger/conll2003 --features runs/elmo --labels 0.1 --seeds 3 --out runs/ner
@@ -322,12 +327,13 @@ class Watch(Watching):
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)
         self.metrics: Sequence[str] = ()
-        self.keeps, self.patience = "last", 0
+        self.keeps, self.patience, self.learns = "last", 0, True
 
     def told(self, plan: Any) -> None:
         """What was read, before anything is learnt of it."""
         phase = plan.recipe.phases[-1]
         self.metrics, self.keeps, self.patience = plan.settings.metrics, phase.keep, phase.patience
+        self.learns = not plan.settings.prompted
         if self.quiet:
             return
         from nextword.transfer.share import balance_learnt, number_of, size_of
@@ -355,16 +361,23 @@ class Watch(Watching):
         values = event.values
         if event.kind == "begin":
             self.total = values.get("steps") or None
-            steps = f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)"
+            steps = "nothing is trained"
+            if self.learns:
+                steps = f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)"
             facts = f"{values['parameters']:,} parameters · {steps} · seed {values['seed']} · {values['device']}"
             err.print(f"[bold]{event.phase}[/]: {facts}")
+            for note in values.get("notes", ()):
+                err.print(f"  [yellow]·[/] {escape(note)}", soft_wrap=True)
         elif event.kind == "step":
-            note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
+            note = "labelling"
+            if self.learns:
+                note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
             self.update(event.phase, event.step, values.get("of") or self.total, note)
         elif event.kind == "valid":
             numbers = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
             mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
-            err.print(f"  epoch {event.epoch:.1f} · dev {numbers} · {event.seconds:,.0f} s{mark}")
+            epoch = f"epoch {event.epoch:.1f} · " if self.learns else ""
+            err.print(f"  {epoch}dev {numbers} · {event.seconds:,.0f} s{mark}")
         elif event.kind == "end" and values.get("reason") == "patience":
             kept = "its weights are kept" if self.keeps == "best" else "the last weights are kept"
             best = f"the best was at step {values['best_step']:,}, and {kept}"

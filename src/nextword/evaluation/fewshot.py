@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from nextword.completions import Likelihood, Progress, likelihoods, window_of, written
 from nextword.contract import Greedy, NextwordError, Stop, Unsupported
-from nextword.evaluation.prompts import DRAWN, LONG, Prompt, Question, draw, fitted, pool_for, question, window_of
+from nextword.evaluation.prompts import DRAWN, LONG, Prompt, Question, draw, fitted, pool_for, question
 from nextword.evaluation.tasks import Task
-from nextword.evaluation.tasks.completions import Likelihood, Progress, likelihoods, written
 from nextword.evaluation.tasks.measures import Measured, accuracy, bleu, commonest, resampled
 from nextword.evaluation.tasks.reading import Example, examples
 from nextword.metrics import f1, mcc

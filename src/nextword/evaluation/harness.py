@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nextword.completions import likelihoods, written
 from nextword.contract import Decoding, Greedy, NextwordError, Sample, Stop
-from nextword.evaluation.tasks.completions import likelihoods, written
 
 try:
     from lm_eval.api.model import LM

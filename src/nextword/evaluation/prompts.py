@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nextword.completions import window_of
 from nextword.contract import NextwordError
 from nextword.evaluation.tasks import PLACE, Task
 from nextword.evaluation.tasks.reading import Example
@@ -85,12 +86,6 @@ def pool_for(task: Task, candidates: Sequence[Question], asked: Sequence[Questio
 
 def write(task: Task, shots: Sequence[Question], asked: Question) -> str:
     return task.instruction + task.separator.join([*(shot.solved for shot in shots), asked.context])
-
-
-def window_of(lm: Any) -> int | None:
-    """How many tokens fit; None where a model reads on without end, be it by a state or one token at a time."""
-    stride = getattr(lm, "stride", None)
-    return getattr(lm, "context", None) if stride is not None and stride > 1 else None
 
 
 def fitted(

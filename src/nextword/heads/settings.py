@@ -25,6 +25,7 @@ from nextword.metrics import MEAN, METRICS
 from nextword.metrics.answers import OF_BOTH
 from nextword.metrics.spans import OF_TAGS
 
+PROMPT = "prompt"  # no head: labels are asked of a language model, after solved examples (prompting.py)
 VIEWS = "views"  # the classifier that sees words from several sides
 KINDS = ("classify", "pair", "regress", "tag", "span", "choice")
 SEVERAL = "several"  # tasks on labelled texts, each with a head
@@ -47,8 +48,11 @@ class Settings:
     strict: bool = False  # a CRF learns under the constraints of the scheme, and not only decodes under them
     longest: int = 30  # tokens of an answer that is a span
     threshold: float = 0.0  # how much better than a span "no answer" has to be, where questions may have none
+    template: str = ""  # of a prompt: what is read, with {label} in it, and {text} and {second}; "": prompting.py
+    shots: int = 0  # solved examples in it, drawn by the seed
+    calibrate: bool = False  # take off what labels are worth without the text
     asks: str = ""  # of labels in words: what is read, with {text} in it, and of two texts {second}; "": worded.py
-    words: Mapping[str, str] = field(default_factory=dict)  # and what is written for a label; others as they are
+    words: Mapping[str, str] = field(default_factory=dict)  # and what is written for a label, there and in a prompt
     step: float = 0.0  # of numbers in words: from one that is written to the next; 0: numbered.py
     weights: Any = ""  # of classes in the loss: "balanced", {class: weight}, or a list in the order of the classes
     fresh: int = 0  # so many of the last layers are drawn anew, and the pooler with them
@@ -103,6 +107,11 @@ class Settings:
     def worded(self) -> bool:
         """Whether labels are written, and not read off a head."""
         return self.classifier == WORDS
+
+    @property
+    def prompted(self) -> bool:
+        """Whether there is no head, and nothing is trained."""
+        return self.classifier == PROMPT
 
     @property
     def says(self) -> str:
@@ -192,8 +201,11 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(
             f"{where}: [task] fresh = {found.fresh!r}; expected how many of the last layers are drawn anew, as 2."
         )
-    if not isinstance(found.final, bool):
-        raise NextwordError(f"{where}: [task] final (--final) = {found.final!r}; expected true or false.")
+    if isinstance(found.shots, bool) or not isinstance(found.shots, int) or found.shots < 0:
+        raise NextwordError(f"{where}: [task] shots = {found.shots!r}; expected how many examples are shown, as 16.")
+    for key, chosen in (("final (--final)", found.final), ("calibrate", found.calibrate)):
+        if not isinstance(chosen, bool):
+            raise NextwordError(f"{where}: [task] {key} = {chosen!r}; expected true or false.")
     words = found.words
     if not isinstance(words, Mapping) or not all(isinstance(one, str) and one.strip() for one in words.values()):
         like = "{ 0 = 'bad', 1 = 'good' }"
@@ -201,8 +213,11 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     step = found.step
     if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 <= step < math.inf:
         raise NextwordError(f"{where}: [task] step = {step!r}; expected how far apart numbers are written, as 0.2.")
-    if not isinstance(found.asks, str):
-        raise NextwordError(f"{where}: [task] asks = {found.asks!r}; expected a text with {{text}} in it.")
+    for name, mark in (("asks", "{text}"), ("template", "{label}")):
+        if not isinstance(getattr(found, name), str):
+            raise NextwordError(
+                f"{where}: [task] {name} = {getattr(found, name)!r}; expected a text with {mark} in it."
+            )
     for name in ("inner", "drops"):
         if not isinstance(getattr(found, name), (list, tuple)):
             raise NextwordError(

@@ -14,8 +14,6 @@ maximisation: other n-gram runs (`mix`), and a cache, which favours the words of
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.files import linked
 from nextword.ngrams.counting import Counted, check_order, count_ngrams
 from nextword.ngrams.estimate import Estimator, estimate, estimator, memory_cap
 from nextword.ngrams.layouts import LAYOUTS, build, open_layout
@@ -240,10 +239,7 @@ class NGram(nn.Module):
     def save(self, folder: Path) -> list[str]:
         names = [FILE if i == 0 else f"model.{i}.ngram" for i in range(len(self._files))]
         for name, path in zip(names, self._files, strict=True):
-            try:
-                os.link(path, folder / name)
-            except OSError:
-                shutil.copyfile(path, folder / name)
+            linked(path, folder / name)
         (folder / WEIGHTS).write_text(json.dumps({"files": names, "weights": self.weights.tolist()}) + "\n")
         return [*names, WEIGHTS]
 

@@ -26,10 +26,11 @@ from nextword.training.counting import count
 from nextword.training.events import BEGIN, Event, Job
 from nextword.training.loop import Descent, descend
 from nextword.training.scale import choose_device
+from nextword.training.showing import show
 from nextword.training.sources import with_sources
 from nextword.training.words import DRAWS, of_words, rewritten
 
-PHASES = {"gradient": descend, "count": count}
+PHASES = {"gradient": descend, "count": count, "show": show}
 NAMED = 4  # tensors that do not fit, or settings that differ, in a message
 
 

@@ -35,6 +35,7 @@ from nextword.transfer.tables import Rows
 FILE = "errors.json"
 SPLIT = "dev"
 NONE = "(no answer)"
+UNCOLOURED = "Words are not coloured: labels are asked of a language model, and no head reads the text."
 KEPT = 20  # mistakes, and as many sentences
 RIGHT = 6  # right examples beside them
 LETTERS = 2_000  # of a text
@@ -70,6 +71,9 @@ def errors_of(model: Any, settings: Settings, data: Any, examples: Any) -> dict[
         found = of_answers(asked, answers(asked, model.spans(asked)))
     elif settings.kind == "choice":
         found = of_candidates(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
+    elif settings.prompted:
+        found = of_classes(settings.labels, examples.labels, settings.decoded(model.said_of(examples)), examples.rows)
+        found["attribution"] = {"method": "", "why": UNCOLOURED}
     else:
         found = _of_texts(model, settings, data.splits[SPLIT])
     return {"split": SPLIT, "kind": settings.kind, **found}

@@ -27,11 +27,13 @@ from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
 from nextword.heads.worded import KNOWN, WORDS, spelled
 from nextword.heads.words import joined
+from nextword.language_model import load
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer
 from nextword.training import build, furnish, known_words
 from nextword.training.scale import choose_device
+from nextword.transfer import in_context
 from nextword.transfer.fitting import CROSS_VIEW, OF_ANSWERS, opened
 from nextword.transfer.framing import Progress, context_of, framed_set, framed_texts
 from nextword.transfer.questions import framed_questions
@@ -54,6 +56,7 @@ class Plan:
     examples: dict[str, Any]  # Examples, TaggedExamples, or Asked: train, dev, and what else has labels
     device: torch.device
     notes: tuple[str, ...] = ()
+    lm: Any = None  # that labels are asked of, where nothing is trained
 
     @property
     def settings(self) -> Settings:
@@ -133,7 +136,9 @@ def intended(
         found = whole(found)
         recipe = replace(recipe, phases=tuple(replace(phase, keep="last") for phase in recipe.phases))
     settings = _settled(recipe, found, run, scratch)
-    if run is None:
+    if settings.prompted and run is not None:
+        recipe = in_context.resolved(recipe, run, data, settings)
+    elif run is None:
         recipe = _with_context(_own(recipe, data, settings, chosen, changes), chosen)
     else:
         recipe = _resolved(recipe, run, data, settings, chosen, load_recipe(given), changes)
@@ -163,6 +168,9 @@ def _weighted(settings: Settings) -> list[str]:
 def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
     """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
     settings = settings_of(recipe.task or {}, recipe.name)
+    if settings.prompted:
+        rows, told = in_context.labelled(settings, data)
+        return Plan(recipe, tokenizer, data, rows, device, tuple(told), load(settings.source, str(device)))
     network = build(recipe, tokenizer)
     check_learning(network)
     last_layers(network, settings.fresh)  # or an error
@@ -269,6 +277,8 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
             f"{recipe.name}: the objective {CROSS_VIEW} and [task] classifier = '{VIEWS}' go together: set both, or "
             "neither."
         )
+    if asked.prompted:
+        in_context.check(recipe, asked, data, run, scratch)
     numbers = numbers_of(asked.step, asked.worded, data)
     center, spread = scale_of(numbers) if numbers else data.scale
     return replace(

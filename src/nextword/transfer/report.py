@@ -48,12 +48,14 @@ class Looked:
     log: Sequence[Mapping[str, Any]]
     balance: Mapping[str, float] = field(default_factory=dict)  # share of the training examples
     notes: Sequence[str] = ()
+    prompt: tuple[str, str, Sequence[str]] | None = None  # examples, the question after them, and what may follow it
 
 
 def render(looked: Looked) -> str:
     page = _Page(looked)
     sections = [
         ("curves", "How it learnt", page.curves()),
+        ("prompt", "What it reads", page.prompt()),
         ("classes", page.classes_title, page.classes()),
         ("confusion", "What is taken for what", page.confusion()),
         ("numbers", "Said against right", page.numbers()),
@@ -85,12 +87,17 @@ class _Page:
         numbers = [self._said("dev", dev), *(self._said(split, result[split]) for split in others)]
         seconds = f", {duration(result['seconds'])}" if number(result.get("seconds")) else ""
         stopped = " It was stopped early." if result.get("stopped") == "patience" else ""
+        how = f"Trained on {n['train']:,} examples, {began}{source}; seed {result['seed']}{seconds}."
+        if "shots" in result:
+            shots = f"{sum(result['shots'].values())} of {n['train']:,} examples, drawn by seed {result['seed']}"
+            how = (
+                f"Nothing was trained: {shots}, stand before every text that <em>{escape(result['source'])}</em> reads."
+            )
         return (
             '<p class="over">nextword transfer</p>'
             f"<h1>On <em>{escape(result['data'])}</em>: <strong>{value}</strong> {escape(_named(self.metric))}.</h1>"
             f'<p class="lede">{" ".join(numbers)}</p>'
-            f'<p class="setting">Trained on {n["train"]:,} examples, {began}{source}; seed {result["seed"]}{seconds}.'
-            f"{stopped}</p>"
+            f'<p class="setting">{how}{stopped}</p>'
         )
 
     def _said(self, split: str, values: Mapping[str, float]) -> str:
@@ -100,6 +107,8 @@ class _Page:
     # ------------------------------------------------------------------------------------------------ curves
 
     def curves(self) -> str:
+        if self.looked.prompt is not None:  # nothing was learnt
+            return ""
         out = []
         lines = _of_task(self.looked.log, self.metric)
         step, valid = ([line for line in lines if line["event"] == kind] for kind in ("step", "valid"))
@@ -116,6 +125,16 @@ class _Page:
                 draw = partial(charts.lines, series, Axis("epoch →"), Axis(label), title)
                 out.append(charts.twice(draw, (500, 340), (344, 300)))
         return f'<div class="pair">{"".join(out)}</div>' if out else ""
+
+    def prompt(self) -> str:
+        if self.looked.prompt is None:
+            return ""
+        ahead, question, labels = self.looked.prompt
+        said = (
+            f"The text takes the place of {{text}}, and what is likeliest there that of {{label}}: {', '.join(labels)}."
+        )
+        shown = escape(ahead + question)
+        return f'<p>{escape(said)}</p><pre style="white-space:pre-wrap"><code>{shown}</code></pre>'
 
     # ------------------------------------------------------------------------------------------------ classes
 

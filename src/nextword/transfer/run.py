@@ -31,7 +31,7 @@ from nextword.tokens import load_tokenizer
 from nextword.training import conduct, reopened
 from nextword.training.events import END, VALID, Event
 from nextword.training.scale import choose_device
-from nextword.transfer import errors, report
+from nextword.transfer import errors, in_context, report
 from nextword.transfer.again import refuse_if_other
 from nextword.transfer.data import DataSet
 from nextword.transfer.plan import Plan, Progress, framed, headed, intended, planned, seeded
@@ -65,10 +65,18 @@ def transfer(
     if run is None:
         RunFolder.refuse_if_taken(folder)
     recipe = plan.seeded(seed) if run is None else run.recipe
-    network = headed(recipe, plan.tokenizer)
-    train = shared_out(plan.examples["train"], plan.settings.share, recipe.phases[0].seed)
+    seed, prompted = recipe.phases[0].seed, plan.settings.prompted
+    train = shared_out(plan.examples["train"], plan.settings.share, seed)
     _more_than_one_class(plan, train)
-    streams = [{"train": train, "valid": plan.examples["dev"]}] * len(recipe.phases)
+    network: Any
+    held: Any = plan.examples["dev"]
+    if prompted:
+        held = {split: some for split, some in plan.examples.items() if split != "train"}
+        network = in_context.shown(plan.lm, plan.settings, train, list(held.values()), seed)
+        plan = replace(plan, notes=(*plan.notes, *network.notes))
+    else:
+        network = headed(recipe, plan.tokenizer)
+    streams = [{"train": train, "valid": held}] * len(recipe.phases)
     facts = {
         "data": {phase.name: plan.data.name for phase in recipe.phases},
         "texts": {phase.name: plan.fingerprint for phase in recipe.phases},
@@ -81,7 +89,9 @@ def transfer(
         last = event
         yield event
     if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
-        _finish(RunFolder.open(folder), plan, recipe, last, checked, size_of(train))
+        finished = RunFolder.open(folder)
+        model = network if prompted else _opened(finished, plan)
+        _finish(finished, plan, recipe, last, checked, size_of(train), model)
 
 
 def _more_than_one_class(plan: Plan, train: Any) -> None:
@@ -95,9 +105,9 @@ def _more_than_one_class(plan: Plan, train: Any) -> None:
 
 
 def _finish(
-    run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Sequence[Mapping[str, Any]], train: int
+    run: RunFolder, plan: Plan, recipe: Recipe, end: Event, checked: Sequence[Mapping[str, Any]], train: int, model: Any
 ) -> None:
-    """The numbers of the weights that were kept, into the manifest, the log and the card."""
+    """The numbers of the weights that were kept, or of the prompt, into the manifest, the log and the card."""
     names = tuple(plan.settings.metrics)
     best = recipe.phases[-1].keep == "best"
     values = end.values if best else checked[-1]
@@ -115,7 +125,8 @@ def _finish(
         "stopped": end.values.get("reason"),
         "notes": list(plan.notes),
     }
-    model: Any = _opened(run, plan)
+    if plan.settings.prompted:
+        result["shots"] = model.solved
     said: dict[str, np.ndarray] = {}
     others = [split for split in plan.examples if split not in ("train", "dev")]
     if isinstance(plan.data, DataSets):
@@ -190,7 +201,8 @@ def _look(run: RunFolder, plan: Plan, model: Any, result: Mapping[str, Any]) -> 
     found = finite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
     run.write(errors.FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     balance = balance_learnt(plan.data, plan.settings.share, run.recipe.phases[0].seed)
-    looked = report.Looked(str(run.path), result, found, run.read_log(), balance, plan.notes)
+    prompt = (model.ahead, model.question, model.put) if plan.settings.prompted else None
+    looked = report.Looked(str(run.path), result, found, run.read_log(), balance, plan.notes, prompt)
     run.write(report.FILE, report.render(looked))
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from nextword.metrics import interval
 from nextword.transfer.catalog import find_task, place_of
-from nextword.transfer.plan import intended
+from nextword.transfer.in_context import refuse_twin
+from nextword.transfer.plan import fine_tuning, intended
 from nextword.transfer.run import Outcome, averages, replaced, run, write
 
 TABLE = "results.md"
@@ -56,6 +57,7 @@ def twins(
     recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
 ) -> tuple[list[Outcome], list[Outcome], dict[str, Any]]:
     """Each task pretrained and from scratch; nothing in the last place where it was interrupted."""
+    refuse_twin(fine_tuning(recipe, options.get("changes", ())))
     _all_fit(recipe, source, names, options)
     both: tuple[list[Outcome], list[Outcome]] = [], []
     for name in names:

@@ -13,7 +13,7 @@ from typing import Any
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer, Unsupported
-from nextword.heads.settings import settings_of
+from nextword.heads.settings import PROMPT, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.ngrams.trie import Trie
 from nextword.recipe import Recipe, check_types, from_tables, to_tables
@@ -156,6 +156,11 @@ def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progres
         raise Unsupported(
             f"{source} is a run of {cls.__name__}: neither another layout nor fewer bits are there for such a network. "
             "Tables of n-grams have layouts, and GPTs and AWD-LSTMs are read in eight bits."
+        )
+    if (before.recipe.task or {}).get("classifier") == PROMPT:
+        raise Unsupported(
+            f"{source} is a language model with a prompt before it. Convert the model that it was made of, and show "
+            f"that the examples: nextword transfer {before.manifest.get('recipe')} --from CONVERTED --data X"
         )
     manifest = before.manifest
     recipe = from_tables(to_tables(before.recipe), str(manifest.get("recipe")), changes)

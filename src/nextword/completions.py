@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from nextword.contract import EXACT, Decoding, Encoding, Inputs, Stop, Unsupported
-from nextword.language_model import CHUNK, TOGETHER
+from nextword.embedding import CHUNK, TOGETHER
 
 ROWS = 256  # distributions over the vocabulary held at once
 
@@ -75,6 +75,12 @@ def written(lm: Any, prompts: Sequence[str], how: Decoding, stop: Stop) -> list[
     else:
         found = [lm.generate(prompt, how, stop) for prompt in prompts]
     return ["".join(piece.text for piece in pieces) for pieces in found]
+
+
+def window_of(lm: Any) -> int | None:
+    """How many tokens fit; None where a model reads on without end, be it by a state or one token at a time."""
+    stride = getattr(lm, "stride", None)
+    return getattr(lm, "context", None) if stride is not None and stride > 1 else None
 
 
 def _places(encoding: Encoding, start: int) -> np.ndarray:

@@ -1,0 +1,301 @@
+"""`nextword transfer gpt3/in-context` and `predict`, end to end: labels from a language model as it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import nextword
+from nextword.contract import Unsupported
+from nextword.transfer.run import resume
+from tests.cli.conftest import BY_HAND, Cli, sets
+from tests.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
+
+Js = Callable[..., Any]
+SPACED = "task.template='{text} so it is {label}'"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asked")
+    for slug in ("gpt1", "lstm", "bert", "t5"):
+        run_of(folder / slug, slug, **({"window": 512} if slug == "gpt1" else {}))
+    run_of(folder / "narrow", "gpt1")
+    where = ["train"] * 60 + ["dev"] * 20 + ["test"] * 20
+    rows = [(*row, split) for row, split in zip(coloured(100), where, strict=True)]
+    written(folder / "colour.csv", ["text", "label", "split"], rows)
+    written(folder / "test.csv", ["text", "label"], [row[:2] for row in rows[80:]])
+    written(folder / "pair.csv", ["text", "second", "label"], paired(40))
+    written(folder / "count.csv", ["text", "label"], counted(60))
+    written(folder / "one.csv", ["text", "label"], [(text, "red") for text, _ in coloured(20)])
+    return folder
+
+
+def asked(place: Path, run: str, data: str, out: Path, *changes: str) -> tuple[Any, ...]:
+    base = ("transfer", "gpt3/in-context", "--from", place / run, "--data", place / data, "--out", out)
+    return (*base, *sets(*changes))
+
+
+@pytest.fixture(scope="module")
+def told(cli: Cli, place: Path) -> Any:
+    return cli(*asked(place, "gpt1", "colour.csv", place / "out", SPACED, "task.shots=4"))
+
+
+def test_the_folder_has_all_that_a_transfer_leaves(told: Any, place: Path) -> None:
+    out = place / "out"
+    assert "4 solved examples stand before every text (2 blue, 2 red)" in told.stderr
+    assert "nothing is trained" in told.stderr
+    assert "dev (20 examples): accuracy" in told.stdout
+    assert "test (20 examples): accuracy" in told.stdout
+    result = json.loads((out / "manifest.json").read_text())["result"]
+    assert result["shots"] == {"blue": 2, "red": 2}
+    assert result["examples"] == {"train": 60, "dev": 20, "test": 20}
+    errors = json.loads((out / "errors.json").read_text())
+    assert sum(map(sum, errors["confusion"])) == errors["examples"] == 20
+    assert errors["wrong"] == round(20 * (1 - result["dev"]["accuracy"]))
+    prompt = (out / "prompt.txt").read_text()
+    shots = re.findall(r"(.+) so it is (red|blue)\n\n", prompt)
+    assert len(shots) == 4 == prompt.count("so it is")
+    known = [row.split(",")[:2] for row in (place / "colour.csv").read_text().splitlines()[1:61]]  # train alone
+    assert all(list(shot) in known for shot in shots)
+    page = (out / "report.html").read_text()
+    assert prompt + "{text} so it is {label}" in page
+    assert "Nothing was trained: 4 of 60 examples" in page
+    assert "How it learnt" not in page
+    assert "4 solved examples stand before every text: `prompt.txt`" in (out / "card.md").read_text()
+
+
+def test_what_it_says_is_the_sum_over_the_tokens_of_a_label(told: Any, place: Path) -> None:
+    """By single steps of the network, with nothing of the package that scores completions."""
+    lm: Any = nextword.load(place / "gpt1", device="cpu")
+    prompt = (place / "out/prompt.txt").read_text()
+    rows = (place / "test.csv").read_text().splitlines()[1:4]
+    said = np.load(place / "out/said.npz")["test"]
+    for i, row in enumerate(rows):
+        scores = []
+        for label in ("blue", "red"):
+            head = f"{prompt}{row.split(',')[0]} so it is"
+            before, ids = len(lm.tokenizer.encode(head).ids), lm.tokenizer.encode(f"{head} {label}").ids.tolist()
+            last, state = lm.network.start(1)
+            costs = []
+            with torch.no_grad():
+                for id in ids:
+                    log_p, state = lm.network.step(last, state)
+                    costs.append(float(log_p[0, id]))
+                    last = torch.tensor([id])
+            scores.append(sum(costs[before:]) / len(costs[before:]))
+        odds = np.exp(np.array(scores))
+        assert said[i] == pytest.approx(odds / odds.sum(), abs=1e-5)
+
+
+def test_predict_says_the_same_wherever_the_source_has_gone(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "gpt1", tmp_path / "gpt1")
+    js(*asked(tmp_path, "gpt1", place / "colour.csv", tmp_path / "out", SPACED, "task.shots=4"))
+    shutil.rmtree(tmp_path / "gpt1")
+    found = js("predict", tmp_path / "out", place / "test.csv")
+    odds = np.array([[one["probabilities"][label] for label in ("blue", "red")] for one in found["predictions"]])
+    assert odds == pytest.approx(np.load(tmp_path / "out/said.npz")["test"], abs=1e-6)
+    assert odds == pytest.approx(np.load(place / "out/said.npz")["test"], abs=1e-6)
+    result = json.loads((tmp_path / "out/manifest.json").read_text())["result"]
+    assert found["measured"] == pytest.approx(result["test"])
+
+
+@pytest.mark.parametrize(("calibrate", "odds"), [(False, [1 / 3, 2 / 3]), (True, [0.1, 0.9])])
+def test_by_hand(js: Js, calibrate: bool, odds: list[float], tmp_path: Path) -> None:
+    """After "b", a costs −log 0.1 and b −log 0.2. At the beginning of a line a has 0.5, and b 0.2 · 0.5 / 0.9 = 1/9, so
+    that calibrated they get 0.1 / 0.5 = 0.2 and 0.2 · 9 = 1.8, of which the shares are 0.1 and 0.9."""
+    (tmp_path / "hand.arpa").write_text(BY_HAND)
+    js("convert", tmp_path / "hand.arpa", tmp_path / "ngram")
+    rows = [(f"{'b ' * (i + 1)}b", "ab"[i % 2], ("train", "dev", "test")[i % 3]) for i in range(12)]
+    written(tmp_path / "data.csv", ["text", "label", "split"], rows)
+    changes = ("task.template='{text} {label}'", "task.shots=2", f"task.calibrate={str(calibrate).lower()}")
+    js(*asked(tmp_path, "ngram", "data.csv", tmp_path / "out", *changes))
+    said = np.load(tmp_path / "out/said.npz")["test"]
+    assert said == pytest.approx(np.array([odds] * 4), abs=1e-5)
+    (found,) = nextword.load(tmp_path / "out", device="cpu").predict(["b b b b"])
+    assert found.probabilities == pytest.approx(dict(zip("ab", odds, strict=True)), abs=1e-5)
+    assert found.label == "b"
+
+
+def test_words_stand_for_labels(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+    """Each label under the other's name: the same prompt but for that, and so the same said of the other."""
+    words = "task.words={ red = 'blue', blue = 'red' }"
+    js(*asked(place, "gpt1", "colour.csv", tmp_path / "out", SPACED, "task.shots=4", words))
+    swapped = {"red": "blue", "blue": "red"}
+    ours, theirs = ((folder / "prompt.txt").read_text() for folder in (tmp_path / "out", place / "out"))
+    assert ours == re.sub(r"so it is (\w+)", lambda found: f"so it is {swapped[found[1]]}", theirs)
+    found = js("predict", tmp_path / "out", place / "test.csv")["predictions"][0]
+    assert set(found["probabilities"]) == set(COLOURS)
+
+
+def test_seeds_draw_other_examples(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    base = asked(place, "lstm", "colour.csv", tmp_path / "k", SPACED, "task.shots=3")
+    found = js(*base, "--seeds", "3")
+    assert len(found["values"]) == 3
+    assert found["interval"] is not None
+    prompts = [(tmp_path / f"k/seed-{k}/prompt.txt").read_text() for k in range(3)]
+    assert len(set(prompts)) == 3
+    again = js(*base, "--seeds", "3", "--resume")
+    assert again["values"] == found["values"]
+    other = cli(*base[:-1], "task.shots=5", "--seeds", "3", "--resume", fails=True).stderr
+    assert "task.shots is 3 there and 5 here" in " ".join(other.split())
+    both = js("predict", tmp_path / "k/seed-0", place / "test.csv", "--with", tmp_path / "k/seed-1")
+    each = [np.load(tmp_path / f"k/seed-{k}/said.npz")["test"] for k in range(2)]
+    odds = [[one["probabilities"][label] for label in ("blue", "red")] for one in both["predictions"]]
+    assert np.array(odds) == pytest.approx((each[0] + each[1]) / 2, abs=1e-6)
+
+
+def test_a_share_of_the_labels_and_the_last_training(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    few = js(*asked(place, "lstm", "colour.csv", tmp_path / "few", SPACED, "task.shots=6"), "--labels", "0.1")
+    assert few["examples"]["train"] == 6
+    said = cli(*asked(place, "lstm", "colour.csv", tmp_path / "x", SPACED), "--labels", "0.1", fails=True).stderr
+    assert "shots = 16, and there are 6 training rows with a text to draw them from" in " ".join(said.split())
+    last = js(*asked(place, "lstm", "colour.csv", tmp_path / "all", SPACED, "task.shots=80"), "--final")
+    assert last["examples"]["train"] == 80
+    assert any("examples may be drawn from dev too" in note for note in last["notes"])
+
+
+def test_what_was_stopped_is_gone_on_with(told: Any, place: Path, tmp_path: Path) -> None:
+    from nextword.transfer.plan import make_plan
+    from nextword.transfer.run import result_of, transfer
+
+    changes = (SPACED, "task.shots=4")
+    plan = make_plan("gpt3/in-context", place / "gpt1", str(place / "colour.csv"), changes=changes, device="cpu")
+    events = list(transfer(plan, tmp_path / "out", stop=lambda: True))
+    assert events[-1].values["reason"] == "interrupted"
+    assert result_of(tmp_path / "out") is None
+    _, rest = resume(tmp_path / "out", "cpu")
+    list(rest)
+    found: Any = result_of(tmp_path / "out")
+    whole: Any = result_of(place / "out")
+    assert found["test"] == whole["test"]
+    assert (tmp_path / "out/prompt.txt").read_bytes() == (place / "out/prompt.txt").read_bytes()
+
+
+@pytest.mark.parametrize("slug", ["xlnet", "elmo"])
+def test_other_networks_that_read_on(js: Js, slug: str, place: Path, tmp_path: Path) -> None:
+    run_of(tmp_path / slug, slug)
+    js(*asked(tmp_path, slug, place / "colour.csv", tmp_path / "out", SPACED, "task.shots=2"))
+    lm: Any = nextword.load(tmp_path / slug, device="cpu")
+    prompt, text = (tmp_path / "out/prompt.txt").read_text(), "the red king"
+    odds = [
+        math.exp(-one.nats / one.tokens) for one in (lm.score(f" {c}", f"{prompt}{text} so it is") for c in COLOURS)
+    ]
+    (said,) = nextword.load(tmp_path / "out", device="cpu").predict([text])
+    assert said.probabilities["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
+
+
+def test_its_network_can_be_transferred_again(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+    base = (
+        "transfer",
+        "gpt1/finetune",
+        "--from",
+        place / "out",
+        "--data",
+        place / "colour.csv",
+        "--out",
+        tmp_path / "x",
+    )
+    assert js(*base, *sets("phase.0.steps=1"))["source"] == str(place / "out")
+
+
+def test_two_texts(js: Js, place: Path, tmp_path: Path) -> None:
+    found = js(*asked(place, "gpt1", "pair.csv", tmp_path / "out", "task.shots=2"))
+    assert found["kind"] == "pair"
+    prompt = (tmp_path / "out/prompt.txt").read_text()
+    assert re.fullmatch(r"(.+\nquestion: .+\nanswer: (red|blue)\n\n){2}", prompt)
+    model: Any = nextword.load(tmp_path / "out", device="cpu")
+    (said,) = model.predict([("has {second} in it", "a blue")])
+    lm: Any = nextword.load(place / "gpt1", device="cpu")
+    given = f"{prompt}has {{second}} in it\nquestion: a blue\nanswer:"
+    paid = [lm.score(f" {label}", given) for label in ("blue", "red")]
+    odds = [math.exp(-one.nats / one.tokens) for one in paid]
+    assert list(said.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds], abs=1e-5)
+
+
+def test_two_texts_at_once(cli: Cli, js: Js, place: Path) -> None:
+    both = ("--labels", "red,blue", "--template", "{text} {second} {label}")
+    found = js("predict", place / "gpt1", place / "pair.csv", *both)
+    lm: Any = nextword.load(place / "gpt1", device="cpu")
+    first = (place / "pair.csv").read_text().splitlines()[1].split(",")
+    odds = [math.exp(-one.nats / one.tokens) for one in (lm.score(f" {c}", " ".join(first[:2])) for c in COLOURS)]
+    assert found["predictions"][0]["probabilities"]["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
+    some = ("--examples", place / "pair.csv", "--template", "{text} {second} {label}")
+    said = cli("predict", place / "gpt1", place / "pair.csv", *some, fails=True).stderr
+    assert "For two texts: nextword transfer gpt3/in-context --from" in " ".join(said.split())
+
+
+def test_without_examples_and_with_too_many_for_the_window(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    none = js(*asked(place, "gpt1", "colour.csv", tmp_path / "none", SPACED, "task.shots=0"))
+    assert (tmp_path / "none/prompt.txt").read_text() == ""
+    so = ("--labels", "blue,red", "--template", "so it is {label}")
+    with_labels = js("predict", place / "gpt1", place / "test.csv", *so)
+    assert none["test"]["accuracy"] == pytest.approx(with_labels["measured"]["accuracy"])
+    long = js(*asked(place, "narrow", "colour.csv", tmp_path / "long", SPACED, "task.shots=16"))
+    lost = "are longer than the window of 32 tokens: of those the end is read, so that the first examples fall away"
+    assert any(lost in note for note in long["notes"])
+    assert lost in (tmp_path / "long/report.html").read_text()
+    assert lost in cli("predict", tmp_path / "long", place / "test.csv").stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("run", "data", "changes", "more", "said"),
+    [
+        ("bert", "colour.csv", (), (), "is a run of BERT, which does not read a text on from left to right"),
+        ("t5", "colour.csv", (), (), "is a run of T5, which does not read a text on from left to right"),
+        ("out", "colour.csv", (), (), "is a run of a task, and gpt3/in-context asks a language model"),
+        ("gpt1", "count.csv", (), (), "count.csv is of kind regress"),
+        ("gpt1", "one.csv", (), (), "every training row has the label 'red'"),
+        ("gpt1", "colour.csv", ("task.shots=61",), (), "there are 60 training rows with a text to draw them from"),
+        ("gpt1", "colour.csv", ("task.shots=-1",), (), "expected how many examples are shown, as 16"),
+        ("gpt1", "colour.csv", ("task.calibrate=3",), (), "calibrate = 3; expected true or false"),
+        ("gpt1", "colour.csv", ("task.template='{text}'",), (), "expected {label} in it once"),
+        ("gpt1", "colour.csv", ("task.template='{label} {text}'",), (), "{text} has to come before {label}"),
+        ("gpt1", "colour.csv", ("task.template='{text} {second} {label}'",), (), "the task is about one text"),
+        ("gpt1", "pair.csv", ("task.template='{text} {label}'",), (), "expected {text} and {second} in it"),
+        ("gpt1", "colour.csv", ("task.words={ green = 'x' }",), (), "names 'green'; the labels are blue, red"),
+        ("gpt1", "colour.csv", ("task.words={ red = 'x', blue = 'x' }",), (), "none empty and none twice"),
+        ("gpt1", "colour.csv", ("phase.0.epochs=3",), (), "trains nothing, so phase.0.epochs would change nothing"),
+        ("gpt1", "colour.csv", ("task.weights=balanced",), (), "trains nothing, so task.weights would change nothing"),
+        ("gpt1", "colour.csv", ("model.layers=1",), (), "trains nothing, so model.layers would change nothing"),
+        ("gpt1", "colour.csv", (), ("--scratch",), "there is no twin from scratch"),
+        ("gpt1", "colour.csv", (), ("--twin",), "there is no twin from scratch"),
+    ],
+)
+def test_mistakes(
+    run: str,
+    data: str,
+    changes: tuple[str, ...],
+    more: tuple[str, ...],
+    said: str,
+    cli: Cli,
+    told: Any,
+    place: Path,
+    tmp_path: Path,
+) -> None:
+    found = cli(*asked(place, run, data, tmp_path / "x", *changes), *more, fails=True).stderr
+    assert said in " ".join(found.split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_it_models_no_text_and_is_not_converted(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    model: Any = nextword.load(place / "out", device="cpu")
+    with pytest.raises(Unsupported, match=r"the language model that it asks is .*gpt1"):
+        model.score("a text")
+    for command in (("generate", place / "out", "the"), ("next", place / "out", "the"), ("evaluate", place / "out")):
+        assert "predict" in cli(*command, fails=True).stderr
+    with pytest.raises(Unsupported, match="Use `nextword predict`"):
+        model.embed(["a text"])
+    said = cli("convert", place / "out", tmp_path / "x", *sets("model.bits=8"), fails=True).stderr
+    assert "Convert the model that it was made of" in " ".join(said.split())
+    said = cli("predict", place / "out", place / "test.csv", "--labels", "a,b", fails=True).stderr
+    assert "leave --labels out" in " ".join(said.split())
