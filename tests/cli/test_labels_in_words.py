@@ -88,6 +88,7 @@ def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> No
     ("run", "data", "changes", "said"),
     [
         ("bert", "colour.csv", (), "BERT makes no text from a source. Transfer a run of t5 or seq2seq"),
+        ("bert", "colour.csv", ("task.words={red='one',blue='one'}",), "BERT makes no text from a source"),  # first
         (
             "t5",
             "count.csv",

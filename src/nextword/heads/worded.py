@@ -54,11 +54,7 @@ class Worded(Over):
     sizes: Tensor
 
     def __init__(self, config: WordedConfig, network: Any) -> None:
-        if not getattr(network, "conditional", False):
-            raise Unsupported(
-                f"[task] classifier = '{WORDS}' has a label written from a text, and {type(network).__name__} makes no "
-                "text from a source. Transfer a run of t5 or seq2seq, or take another recipe, as bert/finetune."
-            )
+        check_writes(type(network))
         super().__init__(config, network)
         longest = max(map(len, config.spelled))
         ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in config.spelled])
@@ -115,6 +111,15 @@ class Worded(Over):
 
 
 # ------------------------------------------------------------------------------------------------ texts
+
+
+def check_writes(network: type) -> None:
+    """Or an error: a network of this class makes texts from sources."""
+    if not getattr(network, "conditional", False):
+        raise Unsupported(
+            f"[task] classifier = '{WORDS}' has a label written from a text, and {network.__name__} makes no "
+            "text from a source. Transfer a run of t5 or seq2seq, or take another recipe, as bert/finetune."
+        )
 
 
 def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any, advice: str = KNOWN) -> Spelled:

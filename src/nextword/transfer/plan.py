@@ -25,7 +25,7 @@ from nextword.heads.fresh import last_layers
 from nextword.heads.numbered import DIGITS, in_words, numbers_of, scale_of
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
-from nextword.heads.worded import KNOWN, WORDS, spelled
+from nextword.heads.worded import KNOWN, WORDS, check_writes, spelled
 from nextword.heads.words import joined
 from nextword.language_model import load
 from nextword.models import model_class
@@ -313,6 +313,7 @@ def _spelled(asked: Settings, numbers: Sequence[str], data: Any, run: RunFolder 
         raise NextwordError(
             f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
         )
+    check_writes(model_class(run.recipe.slug))
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
     return [list(one) for one in found]  # as TOML has them
