@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,26 @@ def test_what_is_said_on_the_way(place: Path) -> None:
     phases = (place / "ahead-task.err").read_text()
     for name in ("head: ", "one-layer: ", "two-layers: ", "all: "):
         assert name in phases
+
+
+def test_words_that_the_first_stage_lacks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    """Told where the second stage was left out; the command that is told with it is one that helps."""
+    third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", *sets("phase.*.steps=1"))
+    before = cli(*third, "--from", place / "lm-back", "--out", tmp_path / "before").stderr
+    (note,) = [line for line in before.splitlines() if "are not in the vocabulary" in line]
+    assert "10.0 % of the words of train" in note
+    assert "most often 'zebra': " in note
+    words = shlex.split(note.partition("transfer that: nextword ")[2])
+    assert words[:2] == ["train", "ulmfit/tiny-lm"]
+    cli(*words, "--out", tmp_path / "own", *sets("phase.*.steps=1"))
+    assert RunFolder.open(tmp_path / "own").recipe.model["backward"] is True
+    after = cli(*third, "--from", tmp_path / "own", "--out", tmp_path / "after").stderr
+    assert "vocabulary" not in after
+    assert js("predict", place / "ahead", place / "new.csv")["notes"] == []
+    said = cli("predict", tmp_path / "before", stdin="zebra zebra\n")
+    assert said.stdout.startswith("text,predicted,")
+    assert len(said.stdout.splitlines()) == 2
+    assert "100.0 % of the words are not in the vocabulary of the run" in said.stderr
 
 
 def test_every_stage_is_in_the_folder(place: Path) -> None:

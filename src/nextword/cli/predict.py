@@ -102,6 +102,7 @@ def predict(
     from nextword.contract import NextwordError
     from nextword.language_model import load
     from nextword.transfer.checks import empty
+    from nextword.transfer.missing_words import told_of_rows
     from nextword.transfer.tables import LABELS, read_table
 
     if submission is not None:
@@ -167,6 +168,7 @@ def predict(
     with progress_bar("predicting", len(rows) * (1 + len(others or ())), quiet or json) as update:
         given: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
         notes = [*table.notes, *told, *_read_from(table, lm, columns, text), *empty("", rows)]
+        notes += told_of_rows(lm, rows)
         found = lm.predict(given, update, notes)
     measured, more = _measured(lm, table, found, chosen)
     notes += more

@@ -62,11 +62,23 @@ def moved(table: Tensor, rows: np.ndarray) -> Tensor:
     return torch.where(new, table.double().mean(0).to(table.dtype), taken)
 
 
+def has_rows(network: Any) -> bool:
+    """Whether each word has a row of its own, so that another word can have its place."""
+    embedding, words = _parts(network)
+    return type(embedding) is nn.Embedding and type(words) in (Full, Tied)
+
+
+def _parts(network: Any) -> tuple[Any, Any]:
+    """What words are read by, and what they are predicted by."""
+    readout = getattr(network, "readout", None)
+    words = readout.words if isinstance(readout, (Sampling, Mixture)) else readout
+    return getattr(network, "embedding", None), words
+
+
 def _tables(network: Any, where: str) -> list[nn.Module]:
     """What has a row for each word."""
-    embedding, readout = getattr(network, "embedding", None), network.readout
-    words = readout.words if isinstance(readout, (Sampling, Mixture)) else readout
-    if type(embedding) is not nn.Embedding or type(words) not in (Full, Tied):
+    embedding, words = _parts(network)
+    if not has_rows(network):
         raise NextwordError(
             f"{where} Words of another vocabulary can be taken over where each has a row of its own, in the embedding "
             f"and in a full, sampled or mixed softmax; here they are {type(embedding).__name__} and "

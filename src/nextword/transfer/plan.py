@@ -36,16 +36,16 @@ from nextword.training.scale import choose_device
 from nextword.transfer import in_context
 from nextword.transfer.fitting import CROSS_VIEW, OF_ANSWERS, opened
 from nextword.transfer.framing import Progress, context_of, framed_set, framed_texts
+from nextword.transfer.missing_words import lacking
 from nextword.transfer.questions import framed_questions
 from nextword.transfer.several import DataSets, TagSets, in_parts, with_untagged
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
-from nextword.transfer.weighting import class_weights
+from nextword.transfer.weighting import class_weights, weights_told
 from nextword.transfer.whole import whole
 from nextword.weights import huggingface
 
 APART = 1000  # seeds of the phases of one run, so that none sees the batches of another in the same order
-SHOWN = 8  # weights in a note
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Plan:
     device: torch.device
     notes: tuple[str, ...] = ()
     lm: Any = None  # that labels are asked of, where nothing is trained
+    unknown: float | None = None  # share of the training words that the run's vocabulary lacks; None: it can lack none
 
     @property
     def settings(self) -> Settings:
@@ -157,23 +158,26 @@ def planned(asked: Intent, progress: Progress) -> Plan:
     return framed(recipe, tokenizer, asked.data, asked.device, progress)
 
 
-def _weighted(settings: Settings) -> list[str]:
-    if not settings.weights:
-        return []
-    some = [f"{label} {weight:.3g}" for label, weight in zip(settings.labels, settings.weights, strict=True)][:SHOWN]
-    more = f" and {len(settings.labels) - SHOWN} more" if len(settings.labels) > SHOWN else ""
-    return [f"classes have weights in the loss: {', '.join(some)}{more}"]
-
-
 def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
     """The plan of a resolved recipe: each text is tokenized once, however many runs follow."""
     settings = settings_of(recipe.task or {}, recipe.name)
     if settings.prompted:
-        rows, told = in_context.labelled(settings, data)
-        return Plan(recipe, tokenizer, data, rows, device, tuple(told), load(settings.source, str(device)))
-    network = build(recipe, tokenizer)
-    check_learning(network)
-    last_layers(network, settings.fresh)  # or an error
+        rows, notes = in_context.labelled(settings, data)
+        plan = Plan(recipe, tokenizer, data, rows, device, tuple(notes), load(settings.source, str(device)))
+        network: Any = plan.lm.network
+    else:
+        network = build(recipe, tokenizer)
+        check_learning(network)
+        last_layers(network, settings.fresh)  # or an error
+        plan = _framed(recipe, network, tokenizer, data, device, progress)
+    share, more = lacking(settings.source, network, tokenizer, data)
+    return replace(plan, notes=(*plan.notes, *more), unknown=share)
+
+
+def _framed(
+    recipe: Recipe, network: Any, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress
+) -> Plan:
+    settings = settings_of(recipe.task or {}, recipe.name)
     if settings.kind == "tag":
         return _framed_tags(recipe, network, tokenizer, data, device, progress)
     if settings.kind == "span":
@@ -181,7 +185,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         return Plan(recipe, tokenizer, data, asked, device, tuple(told))
     check(network)
     length = int(recipe.phases[0].batches.get("length", Bucketed.length))
-    notes = [*data.notes, *_weighted(settings), *in_words(settings.numbers)]
+    notes = [*data.notes, *weights_told(settings), *in_words(settings.numbers)]
     found: dict[str, Any]
     if isinstance(data, DataSets):
         each = [
@@ -195,12 +199,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
 
 
 def _framed_tags(
-    recipe: Recipe,
-    network: Any,
-    tokenizer: Tokenizer,
-    data: TagSet | TagSets,
-    device: torch.device,
-    progress: Progress,
+    recipe: Recipe, network: Any, tokenizer: Tokenizer, data: TagSet | TagSets, device: torch.device, progress: Progress
 ) -> Plan:
     notes = list(data.notes)
     found: dict[str, Any]

@@ -125,6 +125,8 @@ def _finish(
         "stopped": end.values.get("reason"),
         "notes": list(plan.notes),
     }
+    if plan.unknown is not None:
+        result["unknown"] = plan.unknown
     if plan.settings.prompted:
         result["shots"] = model.solved
     said: dict[str, np.ndarray] = {}

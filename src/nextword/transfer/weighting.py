@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nextword.contract import NextwordError
+from nextword.heads.settings import Settings
 from nextword.recipe import suggestion
 
 BALANCED = "balanced"
+SHOWN = 8  # weights in a note
 
 
 def class_weights(asked: Any, data: Any) -> tuple[float, ...]:
@@ -51,3 +53,11 @@ def class_weights(asked: Any, data: Any) -> tuple[float, ...]:
         if not number or not math.isfinite(weight) or weight <= 0:
             raise NextwordError(f"[task] weights: {weight!r} for {label}; expected a number above 0.")
     return tuple(float(weight) for weight in asked)
+
+
+def weights_told(settings: Settings) -> list[str]:
+    if not settings.weights:
+        return []
+    some = [f"{label} {weight:.3g}" for label, weight in zip(settings.labels, settings.weights, strict=True)][:SHOWN]
+    more = f" and {len(settings.labels) - SHOWN} more" if len(settings.labels) > SHOWN else ""
+    return [f"classes have weights in the loss: {', '.join(some)}{more}"]
