@@ -2,7 +2,8 @@
 
 Context and completion are tokenised together, and a token across the seam belongs to the completion, as in
 `LanguageModel.score`. Where a network gives its hidden vectors, only those that predict a completion meet the readout,
-and what is read twice is read once: choices of one token after the same context cost one reading.
+and what is read twice is read once: choices of one token after the same context cost one reading, and what all contexts
+begin with, as solved examples ahead of every text, is read for all of them together.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.contract import EXACT, Decoding, Encoding, Inputs, Stop, Unsupported
+from nextword import nest
+from nextword.contract import EXACT, Decoding, Encoding, Inputs, State, Stop, Unsupported
 from nextword.embedding import CHUNK, TOGETHER
 
 ROWS = 256  # distributions over the vocabulary held at once
+SHARED = 16  # tokens; where rows begin with no more in common, each reads them itself
 
 Progress = Callable[[float, float | None], None]
 
@@ -111,34 +114,52 @@ def _read(
         wanted[at] += [(int(place), int(encoding.ids[place]), which) for place in places]
     nats, best = [0.0] * len(encodings), [True] * len(encodings)
     order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]))
+    ahead = _ahead(network, inputs, min((one[0] for some in wanted for one in some), default=0))
     finished = 0
     while order:
         count = max(1, TOGETHER // min(len(inputs[order[0]]), CHUNK))
         together, order = order[:count], order[count:]
-        _read_batch(network, [inputs[i] for i in together], [wanted[i] for i in together], nats, best)
+        _read_batch(network, [inputs[i] for i in together], [wanted[i] for i in together], ahead, nats, best)
         finished += sum(len(wanted[i]) for i in together)
         done(min(len(encodings), finished))
     return nats, list(best)
+
+
+def _ahead(network: Any, rows: Sequence[np.ndarray], most: int) -> tuple[int, State] | None:
+    """What all rows begin with: how many tokens, at most so many, and the state after them; None where it is little."""
+    for row in rows[1:]:
+        other = np.flatnonzero(row[:most] != rows[0][:most])
+        most = int(other[0]) if len(other) else most
+    if len(rows) < 2 or most <= SHARED:
+        return None
+    first, state = network.start(1)
+    ids = torch.from_numpy(rows[0][None, :most]).to(first.device)
+    for chunk in ids.split(CHUNK, 1):
+        _, state = network.hidden(Inputs(chunk), state)
+    return most, state
 
 
 def _read_batch(
     network: Any,
     rows: Sequence[np.ndarray],
     wanted: Sequence[Sequence[tuple[int, int, int]]],
+    ahead: tuple[int, State] | None,
     nats: list[float],
     best: list[bool],
 ) -> None:
-    """Rows from a fresh start, padded at their end, which nothing before it sees."""
+    """Rows from a fresh start, or from what all have in common; padded at their end, which nothing before it sees."""
     first, state = network.start(len(rows))
+    begun = 0
+    if ahead is not None:
+        begun, state = ahead[0], nest.take(ahead[1], torch.zeros(len(rows), dtype=torch.long, device=first.device))
     padded = np.zeros((len(rows), len(rows[0])), np.int64)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     ids = torch.from_numpy(padded).to(first.device)
     asked = np.array([(i, *one) for i, some in enumerate(wanted) for one in some], np.int64)
-    chunk = getattr(network, "chunk", CHUNK)
-    for at in range(0, ids.shape[1], chunk):
-        layers, state = network.hidden(Inputs(ids[:, at : at + chunk]), state)
-        here = asked[(asked[:, 1] >= at) & (asked[:, 1] < at + chunk)]
+    for at in range(begun, ids.shape[1], CHUNK):
+        layers, state = network.hidden(Inputs(ids[:, at : at + CHUNK]), state)
+        here = asked[(asked[:, 1] >= at) & (asked[:, 1] < at + CHUNK)]
         for part in np.array_split(here, max(1, -(-len(here) // ROWS))):
             columns = torch.from_numpy(part).to(ids.device)
             which_row, place, target = columns[:, 0], columns[:, 1], columns[:, 2]

@@ -188,6 +188,42 @@ def test_completions_cost_what_score_says_whatever_stands_beside_them(slug: str)
         assert likelihoods(lm, [text], [before], greedy=True)[0].nats == pytest.approx(one.nats, abs=1e-4)
 
 
+SHAPES = {  # networks that read from left to right, with windows shorter than the texts below where they have any
+    "gpt1": {"width": 16, "layers": 2, "heads": 2, "window": 64},
+    "gpt2": {},
+    "gpt3": {"width": 16, "layers": 2, "heads": 2, "window": 64},
+    "lstm": {},
+    "rnn": {},
+    "awd-lstm": {"embedding": 12, "width": 16, "layers": 2},
+    "nplm": {"embedding": 8, "width": 16},
+    "xlnet": {"width": 16, "layers": 2, "heads": 2},
+    "glm": {"width": 16, "layers": 2, "heads": 2, "window": 64},
+}
+
+
+@pytest.mark.parametrize("slug", list(SHAPES))
+@pytest.mark.parametrize("ahead", [10, 40, 700], ids=lambda n: f"{n} tokens in common")
+def test_what_all_texts_begin_with_is_read_once(slug: str, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = network(slug, **SHAPES[slug])
+    shown = "".join(f"{i} and so on. " for i in range(200))[:ahead]
+    given = [shown + text for text in ("one", "two of them", "", "x" * 90, "one")]
+    texts = [" yes", " no", " y", "", " a longer answer"]
+    read: list[int] = []
+    inner = lm.network.hidden
+    monkeypatch.setattr(
+        lm.network, "hidden", lambda inputs, state: read.append(inputs.ids.numel()) or inner(inputs, state)
+    )
+    found = likelihoods(lm, texts, given, greedy=True)
+    together, alone = sum(read), []
+    read.clear()
+    for text, before in zip(texts, given, strict=True):
+        alone += likelihoods(lm, [text], [before], greedy=True)
+    assert [one.nats for one in found] == pytest.approx([one.nats for one in alone], rel=1e-4, abs=1e-4)
+    assert [one.greedy for one in found] == [one.greedy for one in alone]
+    if ahead == 700:
+        assert together < sum(read) / 2
+
+
 @pytest.mark.parametrize("slug", ["gpt2", "lstm"])
 def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
     lm = network(slug, WORDS, seed=3)
