@@ -37,12 +37,14 @@ from nextword.completions import likelihoods, window_of
 from nextword.contract import EXACT, NextwordError, Prediction, Unsupported
 from nextword.embedding import OF_TEXT
 from nextword.files import linked
+from nextword.heads.numbered import places
 from nextword.heads.settings import Settings, settings_of
 from nextword.objectives.task import measured
 from nextword.weights.run import model_files
 
 TEMPLATE = "This text is about {label}."
 OF_TWO = "{text}\nquestion: {second}\nanswer: {label}"  # where two texts are asked about
+NUMBER, OF_TWO_NUMBER = "{text}\nscore: {label}", "{text}\n{second}\nscore: {label}"
 LABEL, TEXT, SECOND = "{label}", "{text}", "{second}"
 APART = "\n\n"  # between examples
 FILE = "prompt.txt"
@@ -111,15 +113,20 @@ class ZeroShot:
         self, given: Sequence[Example], progress: Progress | None = None, notes: list[str] | None = None
     ) -> list[Prediction]:
         """The best label of each text, and the share of every label."""
-        labels, found = self.settings.labels, []
+        found: list[Prediction] = []
         for rows in self.parts(given):
-            odds = self.settings.decoded(rows).tolist()
-            found += [Prediction(labels[int(np.argmax(row))], dict(zip(labels, row, strict=True))) for row in odds]
+            found += map(self._prediction, self.settings.decoded(rows).tolist())
             if progress:
                 progress(len(found), len(given))
         if notes is not None:
             notes += self.told(given)
         return found
+
+    def _prediction(self, said: list[float]) -> Prediction:
+        if self.settings.kind == "regress":
+            return Prediction(f"{said[0]:.4g}", {}, said[0])
+        labels = self.settings.labels
+        return Prediction(labels[int(np.argmax(said))], dict(zip(labels, said, strict=True)))
 
     def parts(self, given: Sequence[Example]) -> Iterator[np.ndarray]:
         """(texts, labels) log of the shares, of some texts after the other."""
@@ -221,17 +228,21 @@ def open_prompted(run: RunFolder, lm: Any) -> InContext:
 
 def usual(settings: Settings) -> str:
     """The template of a task that names none."""
-    return TEMPLATE if settings.frame == "classify" else OF_TWO
+    one, two = (NUMBER, OF_TWO_NUMBER) if settings.kind == "regress" else (TEMPLATE, OF_TWO)
+    return one if settings.frame == "classify" else two
 
 
 class InContext(ZeroShot):
-    """A language model, and the task that its prompt shows it: [task] of a recipe says how. Nothing is trained."""
+    """A language model, and the task that its prompt shows it: [task] of a recipe says how. Nothing is trained.
+
+    Of numbers, what is said is the place of the likeliest of some strings (heads/numbered.py).
+    """
 
     named = ("[task] words", "[task] template")
 
     def __init__(self, lm: Any, settings: Settings, ahead: str = "", name: str = "") -> None:
         pairs = settings.frame != "classify"
-        put = [str(settings.words.get(label, label)) for label in settings.labels]
+        put = [str(settings.words.get(label, label)) for label in settings.numbers or settings.labels]
         super().__init__(lm, put, settings.template or usual(settings), settings.calibrate, name)
         if self.pairs != pairs:
             what = f"{TEXT} and {SECOND}" if pairs else f"{TEXT} and no {SECOND}"
@@ -246,10 +257,18 @@ class InContext(ZeroShot):
 
     def show(self, given: Sequence[Example], labels: Sequence[str], seed: int) -> None:
         """Put examples, drawn by the seed, before every text."""
+        names, numbers = self.settings.labels, self.settings.numbers
+        if numbers:  # the nearest that is written
+            names, labels = numbers, [numbers[place] for place in places(labels, numbers)]
         chosen = drawn(given, labels, self.settings.shots, seed)
-        put = dict(zip(self.settings.labels, self.put, strict=True))
+        put = dict(zip(names, self.put, strict=True))
         self.ahead = self.shown([(one, put[label]) for one, label in chosen])
-        self.solved = {name: sum(label == name for _, label in chosen) for name in self.settings.labels}
+        solved = {name: sum(label == name for _, label in chosen) for name in names}
+        self.solved = {name: n for name, n in solved.items() if n} if numbers else solved
+
+    def parts(self, given: Sequence[Example]) -> Iterator[np.ndarray]:
+        for shares in super().parts(given):
+            yield shares.argmax(1)[:, None].astype(np.float64) if self.settings.numbers else shares
 
     @property
     def question(self) -> str:
@@ -287,7 +306,7 @@ class InContext(ZeroShot):
             self._said[some] = np.concatenate(parts)
 
     def said_of(self, examples: Any) -> np.ndarray:
-        """(examples, labels) log of the shares, of a split that was labelled."""
+        """(examples, labels) log of the shares, or (examples, 1) places, of a split that was labelled."""
         return self._said[examples]
 
     def measured(self, examples: Any) -> dict[str, float]:

@@ -16,6 +16,7 @@ import torch
 
 import nextword
 from nextword.contract import Unsupported
+from nextword.metrics import METRICS
 from nextword.transfer.run import resume
 from tests.cli.conftest import BY_HAND, Cli, sets
 from tests.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
@@ -28,7 +29,8 @@ SPACED = "task.template='{text} so it is {label}'"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asked")
     for slug in ("gpt1", "lstm", "bert", "t5"):
-        run_of(folder / slug, slug, **({"window": 512} if slug == "gpt1" else {}))
+        digits = ["0 1 2 3 4 5 score : ."] if slug == "gpt1" else []
+        run_of(folder / slug, slug, more=digits, **({"window": 512} if slug == "gpt1" else {}))
     run_of(folder / "narrow", "gpt1")
     where = ["train"] * 60 + ["dev"] * 20 + ["test"] * 20
     rows = [(*row, split) for row, split in zip(coloured(100), where, strict=True)]
@@ -36,6 +38,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written(folder / "test.csv", ["text", "label"], [row[:2] for row in rows[80:]])
     written(folder / "pair.csv", ["text", "second", "label"], paired(40))
     written(folder / "count.csv", ["text", "label"], counted(60))
+    choices = [(f"which one {i}", "a red king", "a blue king", i % 2, where[i + 40]) for i in range(60)]
+    written(folder / "choice.csv", ["text", "choice0", "choice1", "label", "split"], choices)
     written(folder / "one.csv", ["text", "label"], [(text, "red") for text, _ in coloured(20)])
     return folder
 
@@ -222,6 +226,31 @@ def test_two_texts(js: Js, place: Path, tmp_path: Path) -> None:
     assert list(said.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds], abs=1e-5)
 
 
+def test_numbers_are_the_likeliest_string(js: Js, place: Path, tmp_path: Path) -> None:
+    found = js(*asked(place, "gpt1", "count.csv", tmp_path / "out", "task.shots=3", "task.step=1"))
+    assert found["kind"] == "regress"
+    assert any("numbers are written, the nearest of" in note for note in found["notes"])
+    prompt = (tmp_path / "out/prompt.txt").read_text()
+    shots = re.findall(r"(.+)\nscore: (\d+)\n\n", prompt)
+    assert len(shots) == 3 == sum(found["shots"].values())
+    rows = dict(line.split(",") for line in (place / "count.csv").read_text().splitlines()[1:])
+    assert all(round(float(rows[text])) == int(number) for text, number in shots)
+    model: Any = nextword.load(tmp_path / "out", device="cpu")
+    lm: Any = nextword.load(place / "gpt1", device="cpu")
+    (said,) = model.predict(["a red blue red"])
+    paid = [lm.score(f" {number}", f"{prompt}a red blue red\nscore:") for number in model.settings.numbers]
+    best = min(range(len(paid)), key=lambda i: paid[i].nats / paid[i].tokens)
+    assert said.value == float(model.settings.numbers[best])
+    assert said.probabilities == {}
+    assert "Said against right" in (tmp_path / "out/report.html").read_text()
+    again = js("predict", tmp_path / "out", place / "count.csv")
+    values = [float(one["predicted"]) for one in again["predictions"]]
+    assert len(set(values)) > 1
+    assert set(values) <= set(map(float, model.settings.numbers))
+    ranks = METRICS["spearman"](np.array([float(number) for number in rows.values()]), np.array(values))
+    assert again["measured"]["spearman"] == pytest.approx(ranks, abs=1e-9)
+
+
 def test_two_texts_at_once(cli: Cli, js: Js, place: Path) -> None:
     both = ("--labels", "red,blue", "--template", "{text} {second} {label}")
     found = js("predict", place / "gpt1", place / "pair.csv", *both)
@@ -253,7 +282,11 @@ def test_without_examples_and_with_too_many_for_the_window(cli: Cli, js: Js, pla
         ("bert", "colour.csv", (), (), "is a run of BERT, which does not read a text on from left to right"),
         ("t5", "colour.csv", (), (), "is a run of T5, which does not read a text on from left to right"),
         ("out", "colour.csv", (), (), "is a run of a task, and gpt3/in-context asks a language model"),
-        ("gpt1", "count.csv", (), (), "count.csv is of kind regress"),
+        ("gpt1", "choice.csv", (), (), "choice.csv is of kind choice"),
+        ("lstm", "count.csv", (), (), "take a run whose tokenizer knows digits"),
+        ("gpt1", "count.csv", ("task.step=9",), (), "all of them would be the same"),
+        ("gpt1", "count.csv", ("task.words={ 1 = 'one' }",), (), "count.csv has numbers: leave it out"),
+        ("gpt1", "colour.csv", ("task.step=0.5",), (), "is of numbers that are written"),
         ("gpt1", "one.csv", (), (), "every training row has the label 'red'"),
         ("gpt1", "colour.csv", ("task.shots=61",), (), "there are 60 training rows with a text to draw them from"),
         ("gpt1", "colour.csv", ("task.shots=-1",), (), "expected how many examples are shown, as 16"),

@@ -72,7 +72,7 @@ def errors_of(model: Any, settings: Settings, data: Any, examples: Any) -> dict[
     elif settings.kind == "choice":
         found = of_candidates(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
     elif settings.prompted:
-        found = of_classes(settings.labels, examples.labels, settings.decoded(model.said_of(examples)), examples.rows)
+        found = _said_of(settings, settings.decoded(model.said_of(examples)), examples.rows)
         found["attribution"] = {"method": "", "why": UNCOLOURED}
     else:
         found = _of_texts(model, settings, data.splits[SPLIT])
@@ -87,16 +87,17 @@ def _words(data: Any) -> list[tuple[str, ...]]:
 
 
 def _of_texts(model: Classifier, settings: Settings, rows: Rows) -> dict[str, Any]:
-    said = settings.decoded(model.said(rows.texts, rows.seconds))
-    if settings.kind == "regress":
-        found = of_numbers(np.array(rows.labels, np.float64), said[:, 0], rows)
-        found |= {"numbers": list(settings.numbers)} if settings.numbers else {}
-        shown = [found["mistakes"]]
-    else:
-        found = of_classes(settings.labels, settings.encoded(rows.labels or []), said, rows)
-        shown = [found["mistakes"], found["right_ones"]]
-    found["attribution"] = _weighed(model, shown)
+    found = _said_of(settings, settings.decoded(model.said(rows.texts, rows.seconds)), rows)
+    found["attribution"] = _weighed(model, [found[key] for key in ("mistakes", "right_ones") if key in found])
     return found
+
+
+def _said_of(settings: Settings, said: np.ndarray, rows: Rows) -> dict[str, Any]:
+    """Of probabilities (n, classes), or of numbers (n, 1)."""
+    if settings.kind != "regress":
+        return of_classes(settings.labels, settings.encoded(rows.labels or []), said, rows)
+    found = of_numbers(np.array(rows.labels, np.float64), said[:, 0], rows)
+    return found | ({"numbers": list(settings.numbers)} if settings.numbers else {})
 
 
 def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, rows: Rows) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Unsupported
+from nextword.heads.numbered import in_words
 from nextword.heads.settings import CHOSEN, PROMPT, Settings
 from nextword.models import model_class
 from nextword.models.abilities import abilities
@@ -26,7 +27,8 @@ from nextword.transfer.tables import Rows
 from nextword.transfer.whole import NOTE
 
 KIND = "show"  # of a phase in which nothing is learnt
-SAID = {"classifier", "template", "shots", "calibrate", "words", "share", "final", "metrics"}  # of [task], what counts
+# of [task], what counts
+SAID = {"classifier", "template", "shots", "calibrate", "words", "step", "share", "final", "metrics"}
 FROM_DEV = "examples may be drawn from dev too: its scores say less than those of test"
 
 
@@ -35,7 +37,7 @@ class Labelled:
     """Rows that have labels, as a prompt reads them."""
 
     rows: Rows
-    labels: np.ndarray  # numbers of the classes
+    labels: np.ndarray  # places of the classes, or scaled numbers
     metrics: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -55,10 +57,10 @@ def check(recipe: Recipe, asked: Settings, data: Any, run: RunFolder | None, scr
     """Or an error: what is asked for goes with a prompt."""
     if scratch:
         refuse_twin(recipe)
-    if data.kind not in ("classify", "pair"):
+    if data.kind not in ("classify", "pair", "regress"):
         raise NextwordError(
-            f"{recipe.name} chooses among classes of texts, and {data.name} is of kind {data.kind}. Take another "
-            "recipe, as bert/finetune; candidates and answers are asked for by `nextword evaluate --task`."
+            f"{recipe.name} chooses among classes of texts, or numbers, and {data.name} is of kind {data.kind}. Take "
+            "another recipe, as bert/finetune; candidates and answers are asked for by `nextword evaluate --task`."
         )
     phase = recipe.phases[0]
     if len(recipe.phases) > 1 or phase.kind != KIND:
@@ -70,6 +72,8 @@ def check(recipe: Recipe, asked: Settings, data: Any, run: RunFolder | None, scr
             f"{recipe.name} trains nothing, so {', '.join(extra)} would change nothing: leave it out. It reads "
             f"{', '.join(f'task.{key}' for key in sorted(SAID))}."
         )
+    if asked.words and data.kind == "regress":
+        raise NextwordError(f"[task] words is for classes, and {data.name} has numbers: leave it out.")
     strange = [name for name in asked.words if name not in data.labels]
     if strange:
         raise NextwordError(f"[task] words names {strange[0]!r}; the labels are {', '.join(data.labels[:8])}.")
@@ -126,7 +130,7 @@ def labelled(settings: Settings, data: DataSet) -> tuple[dict[str, Labelled], li
         for split, rows in data.splits.items()
         if rows.labels is not None
     }
-    return found, [FROM_DEV if note == NOTE else note for note in data.notes]
+    return found, [*(FROM_DEV if note == NOTE else note for note in data.notes), *in_words(settings.numbers)]
 
 
 def shown(lm: Any, settings: Settings, train: Labelled, held: Sequence[Labelled], seed: int) -> InContext:

@@ -278,7 +278,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         )
     if asked.prompted:
         in_context.check(recipe, asked, data, run, scratch)
-    numbers = numbers_of(asked.step, asked.worded, data)
+    numbers = numbers_of(asked.step, asked.worded or asked.prompted, data)
     center, spread = scale_of(numbers) if numbers else data.scale
     return replace(
         asked,
@@ -304,18 +304,19 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
 
 
 def _spelled(asked: Settings, numbers: Sequence[str], data: Any, run: RunFolder | None) -> list[list[int]]:
-    """The tokens of each label, or of each number, where those are to be written."""
-    if not asked.worded:
+    """The tokens of each label, or each number, where those are written; of a prompt, numbers have to differ."""
+    if not asked.worded and not (asked.prompted and numbers and run):
         return []
     if data.kind not in ("classify", "pair", "regress") or run is None:
         what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
         raise NextwordError(
             f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
         )
-    check_writes(model_class(run.recipe.slug))
+    if asked.worded:
+        check_writes(model_class(run.recipe.slug))
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
-    return [list(one) for one in found]  # as TOML has them
+    return [list(one) for one in found] if asked.worded else []  # as TOML has them
 
 
 def _resolved(
