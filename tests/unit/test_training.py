@@ -265,6 +265,20 @@ def test_patience_stops_after_more_than_so_many_without_a_better_one(
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (4, 1)
 
 
+def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5)])
+
+    def held_out(self: Descent) -> float:
+        metric, nats = next(found)
+        self.metrics = {"accuracy": metric}
+        return nats
+
+    monkeypatch.setattr(Descent, "held_out", held_out)
+    _, events = run(tmp_path / "run", steps=6, validate=1, patience=2)
+    assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
+    assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)
+
+
 @pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])
 def test_the_weights_kept_are_the_best_or_the_last(
     keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -301,7 +301,7 @@ class Descent:
         if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
             self._diverged(nats)
         wanted = -next(iter(metrics.values())) if metrics else nats  # the lower, the better
-        better = not self.best or wanted < min(self.validations)
+        better = not self.best or (wanted, nats) < (min(self.validations), self.best["valid"])  # of equals, the surer
         self.validations.append(wanted)
         if better:
             self.best = {"valid": nats, **metrics, "best_step": self.step, "at": len(self.validations)}
