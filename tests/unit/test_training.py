@@ -266,7 +266,7 @@ def test_patience_stops_after_more_than_so_many_without_a_better_one(
 
 
 def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5)])
+    found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
 
     def held_out(self: Descent) -> float:
         metric, nats = next(found)
@@ -274,9 +274,10 @@ def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeyp
         return nats
 
     monkeypatch.setattr(Descent, "held_out", held_out)
-    _, events = run(tmp_path / "run", steps=6, validate=1, patience=2)
+    _, events = run(tmp_path / "run", steps=9, validate=1, patience=3)
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)
+    assert events[-1].values["reason"] == "patience"  # no metric was better than the second
 
 
 @pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])

@@ -301,10 +301,12 @@ class Descent:
         if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
             self._diverged(nats)
         wanted = -next(iter(metrics.values())) if metrics else nats  # the lower, the better
-        better = not self.best or (wanted, nats) < (min(self.validations), self.best["valid"])  # of equals, the surer
+        best = min(self.validations, default=math.inf)
+        better = not self.best or (wanted, nats) < (best, self.best["valid"])  # of equals, the surer
         self.validations.append(wanted)
         if better:
-            self.best = {"valid": nats, **metrics, "best_step": self.step, "at": len(self.validations)}
+            at = len(self.validations) if wanted < best else self.best["at"]  # that patience counts from
+            self.best = {"valid": nats, **metrics, "best_step": self.step, "at": at}
             if self.phase.keep == "best":
                 self.run.save_model(self.network.save)
         self.marked += self.now() - began  # not training time
