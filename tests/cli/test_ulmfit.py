@@ -152,6 +152,21 @@ def test_runs_that_do_not_go_together(cli: Cli, place: Path) -> None:
     assert "carries no head of a task" in refused.stderr
 
 
+def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path: Path) -> None:
+    second = ("train", "ulmfit/tiny-lm", "--data", place / "topics.csv", "--out", tmp_path / "x")
+    third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", "--out", tmp_path / "x")
+    for words in (
+        (*second, *sets(f"phase.0.init={place / 'lm-ahead'}", "model.backward=true")),
+        (*third, "--from", place / "own-ahead", *sets("model.backward=true")),
+    ):
+        said = " ".join(cli(*words, fails=True).stderr.split())
+        assert "reads texts from the first word to the last, and this network reads them from the last word" in said
+        assert "--set model.backward=false" in said
+        assert not (tmp_path / "x").exists()
+    back = (*third, "--from", place / "own-back", *sets("model.backward=false"))
+    assert "--set model.backward=true" in " ".join(cli(*back, fails=True).stderr.split())
+
+
 def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place: Path) -> None:
     assert js("evaluate", place / "own-back", "--data", place / "plain.txt")["nats"] > 0
     assert "reads texts from their end" in " ".join(cli("generate", place / "own-back", fails=True).stderr.split())
