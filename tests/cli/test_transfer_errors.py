@@ -67,6 +67,14 @@ def test_several_seeds_bring_their_errors_along(js: Js, place: Path, tmp_path: P
     assert (tmp_path / "k/seed-1/report.html").is_file()
 
 
+def test_what_is_refused_leaves_no_folder_in_the_way(cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "gpt1/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--out"]
+    said = " ".join(cli(*words, tmp_path / "x", *QUICK, fails=True).stderr.split())
+    assert "BERT sees both sides of a token. Leave it out (--set 'phase.*.objective.language=0')" in said
+    assert not (tmp_path / "x").exists()
+    cli(*words, tmp_path / "x", *QUICK, "--set", "phase.*.objective.language=0")
+
+
 def test_stopping_early_is_said(cli: Cli, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *QUICK]
     for change in ("phase.0.epochs=30", "phase.0.patience=1", "phase.0.keep=best"):

@@ -75,12 +75,34 @@ class Task:
     def held_out(self, text: Examples | Several) -> Iterator[Batch]:
         return held_out(self.layout, text)
 
+    def check(self, network: Any) -> None:
+        """Or an error: the language beside the task goes with this network."""
+        if not self.language:
+            return
+        under = getattr(network, "under", network)
+        out = "Leave it out (--set 'phase.*.objective.language=0')."
+        if hasattr(network, "written"):
+            raise Unsupported(
+                f"objective: language = {self.language:g} is for networks that read from left to right, and here "
+                f"labels are written. {out}"
+            )
+        if not isinstance(under, Autoregressive) or isinstance(under, Infilling):
+            raise Unsupported(
+                f"objective: language = {self.language:g} is for networks that read from left to right; "
+                f"{type(under).__name__} sees both sides of a token. {out}"
+            )
+        if getattr(network, "carries", False):
+            raise NextwordError(
+                f"objective: language = {self.language:g} is for texts that are read at once; [task] chunk = "
+                f"{network.config.chunk} reads them piece by piece. Leave out either."
+            )
+
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if hasattr(network, "written"):
             return self._written(network, batch)
         parts: dict[str, Tensor] = {}
         if self.language and network.training:
-            h = self._last(network, batch)
+            h = network.under.hidden(batch.inputs, None)[0][-1]
             said, beside = network.judge(h, batch), self._beside(network, h, batch)
         else:
             said, beside = network(batch), None
@@ -100,30 +122,12 @@ class Task:
 
     def _written(self, network: Any, batch: Batch) -> Loss:
         """A label in words costs what its tokens cost, whatever other labels would; all are compared in use alone."""
-        if self.language:
-            raise Unsupported(
-                f"objective: language = {self.language:g} is for networks that read from left to right. Leave it out."
-            )
         every = None if network.training else network.every(batch)
         log_p = network.written(batch) if every is None else every.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
         said = None if every is None else network.said(every).detach()
         weights = None if network.weights is None else network.weights[batch.targets]
         value = -log_p.mean() if weights is None else -(weights * log_p).sum() / weights.sum()
         return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, said)
-
-    def _last(self, network: Any, batch: Batch) -> Tensor:
-        under, hidden = network.under, network.under.hidden
-        if not isinstance(under, Autoregressive) or isinstance(under, Infilling):
-            raise Unsupported(
-                f"objective: language = {self.language:g} is for networks that read from left to right; "
-                f"{type(under).__name__} sees both sides of a token. Leave it out (--set phase.0.objective.language=0)."
-            )
-        if getattr(network, "carries", False):
-            raise NextwordError(
-                f"objective: language = {self.language:g} is for texts that are read at once; [task] chunk = "
-                f"{network.config.chunk} reads them piece by piece. Leave out either."
-            )
-        return hidden(batch.inputs, None)[0][-1]
 
     def _beside(self, network: Any, h: Tensor, batch: Batch) -> Tensor:
         """Nats a token of the texts themselves."""

@@ -305,9 +305,9 @@ def _beginning(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], Seque
     if here != there:
         ways = ("from the first word to the last", "from the last word to the first")
         raise NextwordError(
-            f"Phase '{job.phase.name}' begins with {init}, which reads texts {ways[there]}, and this network reads them "
-            f"{ways[here]}. Set what the run has (--set model.backward={str(there).lower()}), or take a run of the "
-            "other direction."
+            f"Phase '{job.phase.name}' begins with {init}, which reads texts {ways[there]}, and this network reads "
+            f"them {ways[here]}. Set what the run has (--set model.backward={str(there).lower()}), or take a run of "
+            "the other direction."
         )
     room, has = (getattr(one.config, "extra", None) for one in (network, loaded))
     if room is not None and has is not None and room > has:
