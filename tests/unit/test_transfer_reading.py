@@ -190,7 +190,5 @@ def test_the_language_beside_the_task(place: Path) -> None:
                 nats -= network.under.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
                 count += 1
     assert float(beside.parts["language"]) == pytest.approx(nats / count, rel=1e-4)
-    sees_both, plan = made(place, "bert", "colour")
-    batch = Bucketed().batch(plan.examples["train"], np.arange(2), 0)
     with pytest.raises(Unsupported, match="read from left to right"):
-        Task({}, language=0.5).loss(sees_both.train(), batch, None)
+        Task({}, language=0.5).check(made(place, "bert", "colour")[0])

@@ -90,7 +90,7 @@ def transfer(
     [dim]Recipes[/]
       bert/finetune     labels of texts, or a number; for a run of any network
       gpt1/finetune     the same with the language model's loss beside it
-      ulmfit/classify   for few labels and long texts; layer after layer
+      ulmfit/classify   for long texts; layer after layer. ulmfit/few: with a few hundred labels
       t5/finetune       labels or a number in words, by a run that makes texts from sources
       gpt3/in-context   nothing is trained: some examples stand before every text
       cove/classify     over vectors that stay as they are

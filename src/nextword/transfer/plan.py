@@ -22,10 +22,9 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Tokenizer
 from nextword.heads.framing import check, check_learning
 from nextword.heads.fresh import last_layers
-from nextword.heads.numbered import DIGITS, in_words, numbers_of, scale_of
+from nextword.heads.numbered import in_words, scale_of
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
-from nextword.heads.worded import KNOWN, WORDS, check_writes, spelled
 from nextword.heads.words import joined
 from nextword.language_model import load
 from nextword.models import model_class
@@ -39,10 +38,12 @@ from nextword.transfer.framing import Progress, context_of, framed_set, framed_t
 from nextword.transfer.missing_words import lacking
 from nextword.transfer.questions import framed_questions
 from nextword.transfer.several import DataSets, TagSets, in_parts, with_untagged
+from nextword.transfer.share import few_steps
 from nextword.transfer.tables import Columns
 from nextword.transfer.tagging import TagSet
 from nextword.transfer.weighting import class_weights, weights_told
 from nextword.transfer.whole import whole
+from nextword.transfer.wording import in_words_of
 from nextword.weights import huggingface
 
 APART = 1000  # seeds of the phases of one run, so that none sees the batches of another in the same order
@@ -170,6 +171,7 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         check_learning(network)
         last_layers(network, settings.fresh)  # or an error
         plan = _framed(recipe, network, tokenizer, data, device, progress)
+        plan = replace(plan, notes=(*plan.notes, *few_steps(recipe, plan.examples["train"])))
     share, more = lacking(settings.source, network, tokenizer, data)
     return replace(plan, notes=(*plan.notes, *more), unknown=share)
 
@@ -278,7 +280,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         )
     if asked.prompted:
         in_context.check(recipe, asked, data, run, scratch)
-    numbers = numbers_of(asked.step, asked.worded or asked.prompted, data)
+    numbers, spelled = in_words_of(asked, data, run)
     center, spread = scale_of(numbers) if numbers else data.scale
     return replace(
         asked,
@@ -291,7 +293,7 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         metrics=tuple(asked.metrics) or data.metrics,
         weights=class_weights(asked.weights, data),
         numbers=numbers,
-        spelled=_spelled(asked, numbers, data, run),
+        spelled=spelled,
         text=data.columns.text,
         second=data.columns.second,
         label=data.columns.label,
@@ -301,22 +303,6 @@ def _settled(recipe: Recipe, data: Any, run: RunFolder | None, scratch: bool) ->
         unanswered=getattr(data, "unanswered", False),
         **({"scheme": data.scheme} if data.kind == "tag" else {}),
     )
-
-
-def _spelled(asked: Settings, numbers: Sequence[str], data: Any, run: RunFolder | None) -> list[list[int]]:
-    """The tokens of each label, or each number, where those are written; of a prompt, numbers have to differ."""
-    if not asked.worded and not (asked.prompted and numbers and run):
-        return []
-    if data.kind not in ("classify", "pair", "regress") or run is None:
-        what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
-        raise NextwordError(
-            f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
-        )
-    if asked.worded:
-        check_writes(model_class(run.recipe.slug))
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
-    return [list(one) for one in found] if asked.worded else []  # as TOML has them
 
 
 def _resolved(

@@ -1,4 +1,5 @@
-"""A share of the training examples (`--labels 0.1`): drawn by the seed, and how its classes are balanced."""
+"""How many examples are learnt from: a share of them (`--labels 0.1`) drawn by the seed, how its classes are balanced,
+and whether they are so few that there are hardly any steps."""
 
 from __future__ import annotations
 
@@ -6,6 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from nextword.batching.examples import Bucketed
+from nextword.recipe import Recipe, names
+
+FEW_STEPS = 100  # in all. Mosbach et al. (2021): what fails with little data has mostly been stopped too soon
+ROWS = 16
+FEW = "few"  # the recipe of a paper for few labels
 
 
 def shared_out(examples: Any, share: float, seed: int) -> Any:
@@ -40,3 +48,23 @@ def balance_learnt(data: Any, share: float, seed: int) -> dict[str, float]:
     train = getattr(data.splits["train"], "learnt", data.splits["train"])
     chosen = train.take(drawn(len(train), share, seed).tolist())
     return replace(data, splits={**data.splits, "train": chosen}).balance
+
+
+def few_steps(recipe: Recipe, examples: Any) -> list[str]:
+    """A note, where there are so few examples that training would be over before it has begun."""
+    number = number_of(size_of(examples), float((recipe.task or {}).get("share", 1.0)))
+    rows = [int(phase.batches.get("rows", Bucketed.rows)) for phase in recipe.phases]
+    if any(phase.steps or phase.minutes or not phase.epochs for phase in recipe.phases):
+        return []  # so it was asked for
+    steps = sum(round(phase.epochs * -(-number // each)) for phase, each in zip(recipe.phases, rows, strict=True))
+    if steps >= FEW_STEPS:
+        return []
+    own = f"{recipe.name.partition('/')[0]}/{FEW}"
+    if own in names() and recipe.name != own:
+        helps = f"{own} has smaller batches and more epochs"
+    else:
+        epochs = recipe.phases[-1].epochs
+        more = -(-FEW_STEPS * max(1, round(epochs)) // steps)
+        smaller = f"--set 'phase.*.batches.rows={ROWS}' " if max(rows) > ROWS else ""
+        helps = f"smaller batches or more epochs may help ({smaller}--set phase.{recipe.phases[-1].name}.epochs={more})"
+    return [f"{number:,} examples are {steps} steps in all, which is little: {helps}"]
