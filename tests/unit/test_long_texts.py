@@ -56,11 +56,11 @@ def learnt(network: Headed, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 # ------------------------------------------------------------------------------------------------ short texts
 
 
+@pytest.mark.parametrize("lengths", [(23, 14, 7, 6, 1), (23, 22, 21)])
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: bool) -> None:
-    """Values and gradients, of rows of uneven length."""
-    lengths = (23, 14, 7, 6, 1)
+def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: bool, lengths: tuple[int, ...]) -> None:
+    """Values and gradients: of rows that end one after the other, and of rows that go on together for pieces."""
     said, gradients = learnt(headed(name), texts(*lengths, packs=False))
     for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
         found, others = learnt(headed(name, chunk, kept), texts(*lengths, packs=packs))
