@@ -82,6 +82,28 @@ def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
     assert located(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # a table need not say where
 
 
+@pytest.mark.parametrize(
+    ("context", "answer", "near", "place"),
+    [
+        ("The cart was full of art.", "art", None, 21),
+        ("The cart was full of art.", "art", 5, 5),  # the file says so
+        ("The cart was full of art.", "art", 6, 21),  # there it does not stand
+        ("art, cart, art", "art", 8, 11),  # the nearer of the two
+        ("artful art", "art", None, 7),
+        ("carts, and smart", "art", None, 1),  # never a word of its own: the first
+        ("It cost 1905 in 190.", "190", None, 16),
+        ("Zoë knew Zo", "Zo", None, 9),
+        ("Zoe\u0308 knew Zoe", "Zoe", None, 10),  # a mark belongs to its letter
+        ("कामा काम", "काम", None, 5),
+        ("US$5 and $5", "$5", None, 2),  # a word does not go on over it
+        ("東京大学は東京にある", "大学", None, 2),  # no spaces
+        ("art", "art", None, 0),
+    ],
+)
+def test_whole_words_come_before_parts_of_others(context: str, answer: str, near: int | None, place: int) -> None:
+    assert located(context, answer, near)[1] == place
+
+
 def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> None:
     content = squad(40)
     qas = [one["qas"][0] for one in content["data"][0]["paragraphs"]]

@@ -4,13 +4,16 @@
         {"id": "56be…", "question": "Who won?", "answers": [{"text": "Denver", "answer_start": 177}]}]}]}]}
 
 In 2.0 some questions have no answer (`is_impossible`, and `answers` is empty). Where `answers` is not there at all,
-they are kept back. An answer that does not stand where the file says is looked for in the passage, and the place
-nearest to there is taken; one that is nowhere has the place −1. Both are counted, and nothing is dropped.
+they are kept back. An answer that does not stand where the file says is looked for in the passage: as whole words,
+for "art" is not in "cart", and only where it never stands so ("大学" in "東京大学", "1990" in "the 1990s") anywhere. Of
+several places the one nearest to what the file says is taken, or the first. An answer that is nowhere has the place −1.
+Both are counted, and nothing is dropped.
 """
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +23,7 @@ from nextword.contract import NextwordError
 from nextword.corpora.decoding import chunks
 
 NOWHERE = -1
+WORD = "LNM"  # categories of Unicode that words are of: letters, digits, and the marks that belong to them
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,17 @@ def located(context: str, text: str, near: int | None) -> tuple[str, int, bool]:
 
 
 def _occurrences(context: str, text: str) -> list[int]:
+    """Where it stands as whole words; where it never does, every place."""
     found, at = [], context.find(text) if text else -1
     while at >= 0:
         found.append(at)
         at = context.find(text, at + 1)
-    return found
+    return [at for at in found if not (_within(context, at) or _within(context, at + len(text)))] or found
+
+
+def _within(context: str, at: int) -> bool:
+    """Does a word go on over the edge before this character?"""
+    return 0 < at < len(context) and all(unicodedata.category(one)[0] in WORD for one in context[at - 1 : at + 1])
 
 
 def answered(

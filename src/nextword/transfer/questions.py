@@ -4,8 +4,8 @@ question,context,answer                       columns by these names, or: --text
 Who won?,Denver beat Carolina.,Denver         an empty answer: there is none. JSON lines may have a list `answers`
 
 A table may have `id`, which counts if it is another in every row, and `answer_start`, the character where the answer
-begins; without it, the first place is taken where the answer stands. Without a dev split a tenth of the passages is
-held out, with all their questions.
+begins; without it, the first place is taken where the answer stands as whole words. Without a dev split a tenth of the
+passages is held out, with all their questions.
 """
 
 from __future__ import annotations
