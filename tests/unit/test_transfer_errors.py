@@ -114,6 +114,9 @@ def test_every_run_has_its_errors_and_its_page(place: Path, data: str) -> None:
     said = lm.predict(given)
     assert found["examples"] == len(dev)
     if data == "count":
+        for one in found["mistakes"][:12]:  # what the page says that they add up to, in the labels' units
+            weights = sum(weight for words in one["weights"] for weight in words)
+            assert weights - one["gap"] == pytest.approx(one["predicted"] - one["blank"], abs=1e-4)
         off = [one.value - float(gold) for one, gold in zip(said, dev.labels, strict=True)]
         assert found["mean_absolute_error"] == pytest.approx(np.mean(np.abs(off)), abs=1e-5)
     else:
@@ -128,6 +131,8 @@ def test_every_run_has_its_errors_and_its_page(place: Path, data: str) -> None:
     assert page.count('class="plot"') >= 4  # loss and metrics, wide and narrow
     assert f"nextword predict {out} my.csv" in text
     assert ("Said against right" in text) == (data == "count")
+    assert ("in the units of the labels" in text) == (data == "count")
+    assert ("the mean of all classes" in text) == (data != "count")
     assert ("Expected calibration error" in text) == (data != "count")
     nothing_is_loaded(page)
 
@@ -184,6 +189,62 @@ def test_signs_and_strengths_are_colours() -> None:
     assert '<span class="unread" title="not read' in page
     assert "against" in Page(page).text
     assert "for it" in Page(page).text
+
+
+def part(page: str, name: str) -> str:
+    """The section of that name."""
+    return page.split(f'id="{name}"')[1].split("<section")[0]
+
+
+LEGEND, AT_LENGTH = 'class="legend"', "integrated gradients"
+
+
+def test_colours_are_explained_wherever_they_are() -> None:
+    """At length once, where they are first met."""
+    some = looked()
+    page = render(some)
+    assert LEGEND in part(page, "mistakes")
+    assert AT_LENGTH in part(page, "mistakes")
+    assert LEGEND not in part(page, "right")  # the only right example is not coloured
+    weights = {"words": [["it"]], "weights": [[1.0]]}
+    right = [{**some.errors["mistakes"][0], "label": "<b>", "predicted": "<b>", **weights}]
+    page = render(looked(errors={**some.errors, "right_ones": right}))
+    assert LEGEND in part(page, "right")
+    assert AT_LENGTH not in part(page, "right")
+    page = render(looked(errors={**some.errors, "mistakes": [], "right_ones": right}))
+    assert LEGEND not in part(page, "mistakes")
+    assert LEGEND in part(page, "right")
+    assert AT_LENGTH in part(page, "right")
+
+
+def test_colours_of_numbers_raise_and_lower() -> None:
+    errors = of_numbers(np.array([1.0, 2.0]), np.array([1.5, 2.0]), rows(2))
+    errors["mistakes"][0] |= {"words": [["text", "0"]], "weights": [[0.5, -1.0]]}
+    whole = {"split": "dev", "kind": "regress", "attribution": {"method": "integrated gradients"}, **errors}
+    shown = part(render(looked(errors=whole)), "mistakes")
+    for said in ("raises it", "lowers it", "the number that is said, less the one that is said of blanks alone"):
+        assert said in shown
+    assert "class lies" not in shown
+    assert "mean of all numbers that may be written" in part(
+        render(looked(errors={**whole, "numbers": ["1"]})), "mistakes"
+    )
+
+
+def test_texts_too_long_to_be_coloured_are_said_to_be() -> None:
+    errors = of_classes(["a", "b"], np.array([1]), np.array([[0.9, 0.1]]), rows(1))
+    how = {"method": AT_LENGTH, "examples": 0, "of": 1, "too_long": 1}
+    page = render(looked(errors={"split": "dev", "kind": "classify", "attribution": how, **errors}))
+    assert LEGEND not in page
+    assert "too long for them to be weighed" in part(page, "mistakes")
+
+
+def test_every_task_has_its_own_shares_of_training() -> None:
+    one = of_classes(["a", "b"], np.array([0, 1]), np.array([[0.9, 0.1], [0.1, 0.9]]), rows(2))
+    errors = {"split": "dev", "kind": "several", "tasks": [{"task": "x", **one}, {"task": "y", **one}]}
+    shares = {"x": {"a": 0.25, "b": 0.75}, "y": {"a": 0.4, "b": 0.6}}
+    shown = part(render(looked(errors=errors, balance=shares)), "classes")
+    assert re.findall(r"(\d+\.\d)\u00a0%", shown) == ["25.0", "75.0", "40.0", "60.0"]
+    assert shown.count("Share of training") == 2
 
 
 def test_many_classes_are_drawn_by_the_most_mistaken() -> None:

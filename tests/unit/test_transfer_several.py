@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,7 @@ from nextword.training.scale import placed
 from nextword.transfer.plan import headed, make_plan
 from nextword.transfer.run import Outcome
 from nextword.transfer.several import DataSets, open_texts
+from nextword.transfer.share import balances_learnt, shared_out
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 NAMES = ("colour", "pair", "count")
@@ -113,6 +115,23 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
         assert any(p.grad is not None for p in network.under.parameters())
     own = {name.split(".")[0] for name in network._own()}
     assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
+
+
+def test_the_page_has_the_balance_of_each(place: Path, whole: Outcome) -> None:
+    page = (place / "whole/report.html").read_text().split('id="classes"')[1].split("<section")[0]
+    assert page.count("Share of training") == 2  # numbers have no classes
+    shares = [open_texts(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
+    said = re.findall(r"(\d+\.\d)\u00a0%", page)
+    assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
+
+
+def test_the_balance_of_a_share_is_that_of_the_rows_drawn(place: Path) -> None:
+    plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
+    learnt = shared_out(plan.examples["train"], 0.1, 7)
+    balances = balances_learnt(plan.data, 0.1, 7)
+    for name, part in list(zip(plan.data.names, learnt.parts, strict=True))[:2]:
+        assert list(balances[name].values()) == pytest.approx(np.bincount(part.labels, minlength=2) / len(part))
+    assert balances[plan.data.names[2]] == {}
 
 
 def test_all_are_learnt_saved_and_applied(place: Path, whole: Outcome) -> None:

@@ -14,25 +14,19 @@ from functools import partial
 from typing import Any
 
 from nextword import __version__
-from nextword.corpora.tag_schemes import spans
 from nextword.heads.settings import SEVERAL
 from nextword.page import charts, diagrams
 from nextword.page.charts import Axis, Point, Series, duration, escape, number, whole
 from nextword.page.heat_map import matrix
 from nextword.page.pieces import Column, Model, table
 from nextword.page.shell import document
+from nextword.transfer.cases import mistaken, right, sentences
 from nextword.transfer.whole import counted
 
 FILE = "report.html"
 LARGE = 30  # classes whose whole matrix is drawn
 MOST = 20  # of more classes, those that are mistaken most
-LEVELS = 5  # of colour: f1 … f5 and g1 … g5 in page.css
 COMMON = 8  # mistakes of a class for another
-CASES = 12
-WEIGHED = """<p>The colour of a word says how much it speaks for what was said, or against it: integrated gradients
-over the embeddings of its tokens, in 16 steps or 64 from a text of blanks to the text itself. They add up to how far
-the class lies above the mean of all classes, less what it has of that with blanks alone. It tells what the network
-used, not what is true, and not what would happen were the word another.</p>"""
 CALIBRATED = """<p class="note">Examples are put into ten bins by the probability of the class that was said. A bar is
 the share of them that is right, the line across it the mean probability, the number at its foot how many there are.
 Where bars end below their lines, the run is surer than it should be.</p>"""
@@ -46,7 +40,7 @@ class Looked:
     result: Mapping[str, Any]  # as in the manifest
     errors: Mapping[str, Any]  # as in errors.json
     log: Sequence[Mapping[str, Any]]
-    balance: Mapping[str, float] = field(default_factory=dict)  # share of the training examples
+    balance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # task, or "" → class → share of training
     notes: Sequence[str] = ()
     prompt: tuple[str, str, Sequence[str]] | None = None  # examples, the question after them, and what may follow it
 
@@ -148,15 +142,17 @@ class _Page:
             rows = task.get("classes") or task.get("types")
             if rows:
                 name = escape(str(task.get("task") or ""))
-                out.append(_heading(task) + table(f"How well each is found {name}", self._columns(rows), rows))
+                balance = {} if self.kind == "tag" else self.looked.balance.get(task.get("task") or "", {})
+                columns = self._columns(rows, balance)
+                out.append(_heading(task) + table(f"How well each is found {name}", columns, rows))
         return "".join(out)
 
-    def _columns(self, rows: Sequence[Model]) -> list[Column]:
+    def _columns(self, rows: Sequence[Model], balance: Mapping[str, float]) -> list[Column]:
         spans = "span_f1" in rows[0]
         prefix = "span_" if spans else ""
         columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: escape(row["label"]))]
-        if self.looked.balance and self.kind not in ("tag", SEVERAL):
-            columns.append(("Share of training", "", lambda row: _bar(self.looked.balance.get(row["label"], 0.0))))
+        if balance:
+            columns.append(("Share of training", "", lambda row: _bar(balance.get(row["label"], 0.0))))
         columns.append(("In dev", "n", lambda row: whole(row["spans" if spans else "examples"])))
         if not spans:
             columns.append(("Said", "n", lambda row: whole(row["said"])))
@@ -221,13 +217,11 @@ class _Page:
         )
 
     def mistakes(self) -> str:
-        if self.kind == "tag":
-            return "".join(_sentences(task) for task in self.tasks)
-        return "".join(_heading(task) + _cases(task) for task in self.tasks)
+        shown = sentences if self.kind == "tag" else mistaken
+        return "".join(_heading(task) + shown(task) for task in self.tasks)
 
     def right_ones(self) -> str:
-        some = [(task, task.get("right_ones") or ()) for task in self.tasks]
-        return "".join(_heading(task) + "".join(map(_case, cases)) for task, cases in some if cases)
+        return "".join(_heading(task) + right(task) for task in self.tasks if task.get("right_ones"))
 
     # ------------------------------------------------------------------------------------------------ the rest
 
@@ -294,83 +288,3 @@ def _worst(rows: Sequence[Model]) -> str:
 def _heading(task: Mapping[str, Any]) -> str:
     """Of one of several tasks its name."""
     return f"<h3>{escape(task['task'])}</h3>" if task.get("task") else ""
-
-
-def _cases(task: Mapping[str, Any]) -> str:
-    shown, how = task["mistakes"], task.get("attribution") or {}
-    if not shown:
-        return f"<p>None: all {task['examples']:,} examples are right.</p>"
-    why = f"<p class='note'>{escape(how['why'])}</p>" if how.get("why") else ""
-    return (WEIGHED + _legend() if how.get("method") else why) + "".join(map(_case, shown[:CASES]))
-
-
-def _case(one: Mapping[str, Any]) -> str:
-    """One example: what was said and what is right, and its text, word by word."""
-    if "error" in one:
-        verdict = f"said <strong>{one['predicted']:.4g}</strong>, right is <strong>{one['label']:g}</strong>"
-    elif one["label"] == one["predicted"]:
-        verdict = f"<strong>{escape(one['predicted'])}</strong> with {one['probability']:.1%}"
-    else:
-        verdict = (
-            f"said <strong>{escape(one['predicted'])}</strong> with {one['probability']:.1%}, right is "
-            f"<strong>{escape(one['label'])}</strong>"
-            + (f" ({one['probability_of_label']:.1%})" if "probability_of_label" in one else "")
-        )
-    texts = [one[key] for key in ("text", "second") if key in one]
-    body = "".join(f'<p class="text" dir="auto">{part}</p>' for part in _coloured(one, texts))
-    return f'<article class="case"><p class="verdict">{verdict}</p>{body}</article>'
-
-
-def _coloured(one: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    if "weights" not in one:
-        return [escape(text) or "(empty)" for text in texts]
-    most = max((abs(w) for weights in one["weights"] for w in weights if w is not None), default=0.0) or 1.0
-    return [
-        " ".join(_word(word, weight, most) for word, weight in zip(words, weights, strict=True)) or "(empty)"
-        for words, weights in zip(one["words"], one["weights"], strict=True)
-    ]
-
-
-def _word(word: str, weight: float | None, most: float) -> str:
-    if weight is None:
-        return f'<span class="unread" title="not read: the text was cut before it">{escape(word)}</span>'
-    level = round(LEVELS * abs(weight) / most)
-    css = f' class="{"f" if weight > 0 else "g"}{level}"' if level else ""
-    return f'<span{css} title="{weight:+.3f}">{escape(word)}</span>'
-
-
-def _legend() -> str:
-    levels = range(1, LEVELS + 1)
-    against = "".join(f'<span class="g{n}">{"against" if n == LEVELS else "&nbsp;&nbsp;"}</span>' for n in levels[::-1])
-    towards = "".join(f'<span class="f{n}">{"for it" if n == LEVELS else "&nbsp;&nbsp;"}</span>' for n in levels)
-    return f'<p class="legend"><span class="unit">what was said:</span>{against}<span>&nbsp;0&nbsp;</span>{towards}</p>'
-
-
-def _sentences(task: Mapping[str, Any]) -> str:
-    heading = _heading(task)
-    if not task["mistakes"]:
-        return f"{heading}<p>None: all {task['examples']:,} sentences are right.</p>"
-    of_spans = "types" in task
-    cases = []
-    for one in task["mistakes"][:CASES]:
-        lines = [("right", one["tags"]), ("said", one["said"])]
-        body = "".join(
-            f'<p class="verdict">{name}</p><p class="text" dir="auto">{_marked(one["words"], tags, of_spans)}</p>'
-            for name, tags in lines
-        )
-        cases.append(f'<article class="case">{body}</article>')
-    return heading + "".join(cases)
-
-
-def _marked(words: Sequence[str], tags: Sequence[str], of_spans: bool) -> str:
-    shown = [escape(word) for word in words]
-    if not of_spans:
-        return " ".join(f"{word}<sub>{escape(tag)}</sub>" for word, tag in zip(shown, tags, strict=True))
-    out, at = [], 0
-    for span in spans(tags):
-        out += [
-            *shown[at : span.start],
-            f"<mark>{' '.join(shown[span.start : span.end])}<sub>{escape(span.type)}</sub></mark>",
-        ]
-        at = span.end
-    return " ".join([*out, *shown[at:]])

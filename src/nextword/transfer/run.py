@@ -37,7 +37,7 @@ from nextword.transfer.data import DataSet
 from nextword.transfer.plan import Plan, Progress, framed, headed, intended, planned, seeded
 from nextword.transfer.questions import open_questions
 from nextword.transfer.several import DataSets, open_several, open_texts
-from nextword.transfer.share import balance_learnt, shared_out, size_of
+from nextword.transfer.share import balances_learnt, shared_out, size_of
 from nextword.transfer.tables import Columns, Rows
 from nextword.transfer.whole import whole
 
@@ -202,7 +202,7 @@ def _look(run: RunFolder, plan: Plan, model: Any, result: Mapping[str, Any]) -> 
     """What it gets wrong on dev, for programs and for people."""
     found = finite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
     run.write(errors.FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    balance = balance_learnt(plan.data, plan.settings.share, run.recipe.phases[0].seed)
+    balance = balances_learnt(plan.data, plan.settings.share, run.recipe.phases[0].seed)
     prompt = (model.ahead, model.question, model.put) if plan.settings.prompted else None
     looked = report.Looked(str(run.path), result, found, run.read_log(), balance, plan.notes, prompt)
     run.write(report.FILE, report.render(looked))

@@ -50,6 +50,13 @@ def balance_learnt(data: Any, share: float, seed: int) -> dict[str, float]:
     return replace(data, splits={**data.splits, "train": chosen}).balance
 
 
+def balances_learnt(data: Any, share: float, seed: int) -> dict[str, dict[str, float]]:
+    """The same of every task by its name; "" is that of the only one."""
+    if not hasattr(data, "sets"):
+        return {"": balance_learnt(data, share, seed)}
+    return {one.name: balance_learnt(one, share, seed) for one in data.sets}
+
+
 def few_steps(recipe: Recipe, examples: Any) -> list[str]:
     """A note, where there are so few examples that training would be over before it has begun."""
     number = number_of(size_of(examples), float((recipe.task or {}).get("share", 1.0)))
