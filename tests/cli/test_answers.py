@@ -99,6 +99,11 @@ def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path)
     assert json.loads((tmp_path / "p.json").read_text()) == {row["id"]: row["predicted"] for row in found}
     line = "what follows red ?\tthe king saw red river\n"
     assert rows(cli("predict", place / "spans", stdin=line).stdout)[0]["predicted"] == found[0]["predicted"]
+    piped = cli("predict", place / "spans", stdin=table.read_bytes())
+    assert rows(piped.stdout) == found
+    assert "the first line, 'id,question,context', is read as the header of a csv" in piped.stderr
+    dev = place / "two/dev.json"
+    assert cli("predict", place / "spans", stdin=dev.read_bytes()).stdout == cli("predict", place / "spans", dev).stdout
     cli("predict", place / "spans", table, "-o", tmp_path / "p.jsonl")
     kept = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [one["predicted"] for one in kept] == [row["predicted"] for row in found]
@@ -128,6 +133,9 @@ def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     assert list(found[0]) == [*header, "predicted", "p(0)", "p(1)", "p(2)"]
     assert [int(row["predicted"]) for row in found] == [row["predicted"] for row in kept]
     assert all(abs(sum(float(row[f"p({i})"]) for i in range(3)) - 1) < 1e-5 for row in found)
+    piped = cli("predict", tmp_path / "run", stdin=table.read_bytes())
+    assert rows(piped.stdout) == found
+    assert "is read as the header of a csv" in piped.stderr
     whole = js("predict", tmp_path / "run", table)
     assert [str(one["predicted"]) for one in whole["predictions"]] == [row["predicted"] for row in found]
     assert whole["measured"] == {}

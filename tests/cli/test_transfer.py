@@ -79,6 +79,45 @@ def test_lines_and_objects_by_standard_input(cli: Cli, told: Any, place: Path) -
     assert [row["predicted"] for row in rows] == ["red"]
 
 
+def test_a_table_by_standard_input_is_what_it_is_as_a_file(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    """The column that training read makes a header of the first line, whatever divides it."""
+    named, out = place / "new.csv", place / "out"
+    wanted = cli("predict", out, named)
+    piped = cli("predict", out, stdin=named.read_bytes())
+    assert piped.stdout == wanted.stdout
+    assert "the first line, 'number,text,label', is read as the header of a csv" in piped.stderr
+    assert "against the column 'label': accuracy" in piped.stderr
+    tabs = tmp_path / "new.tsv"
+    tabs.write_text("".join("\t".join(row) + "\n" for row in csv.reader(io.StringIO(named.read_text()))))
+    assert cli("predict", out, stdin=tabs.read_bytes()).stdout == cli("predict", out, tabs).stdout == wanted.stdout
+    other = tmp_path / "table"  # an ending that says nothing
+    other.write_bytes(named.read_bytes())
+    assert cli("predict", out, other).stdout == wanted.stdout
+    alone = cli("predict", out, stdin='text\nthe red house\n"red, or\nblue"\n')
+    assert "the first line, 'text', is read as the header of a csv" in alone.stderr
+    assert [row["text"] for row in table(alone.stdout)] == ["the red house", "red, or\nblue"]
+    lines = cli("predict", out, "-o", tmp_path / "p.csv", "--text", "b", stdin="a,b\nx,the red house\n")
+    assert "header of a csv" in lines.stderr
+    assert [row["b"] for row in table((tmp_path / "p.csv").read_text())] == ["the red house"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "text\nthe red house, and a blue one\n",
+            "line 2: 2 columns, .* (The first line, 'text', is read as the header",
+        ),
+        ("n;text\n1;the red house\n", "'n;text', is divided by semicolons. .* Put this between: … | python3 -c"),
+        ('[{"text": "the red house"}]', "is one JSON list. .* … | jq -c '.[]' | nextword …"),
+    ],
+)
+def test_a_table_by_standard_input_that_is_none(cli: Cli, told: Any, place: Path, given: str, said: str) -> None:
+    found = " ".join(cli("predict", place / "out", fails=True, stdin=given).stderr.split())
+    for part in ["standard input", *said.split(" .* ")]:
+        assert part in found
+
+
 def test_other_columns(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
     other = written(tmp_path / "o.csv", ["a", "b"], [("x", "the red house"), ("a long long long one", "blue")])
     rows = table(cli("predict", place / "out", other, "--text", "b").stdout)
@@ -94,8 +133,8 @@ def test_where_texts_are_read_that_nobody_named(cli: Cli, told: Any, place: Path
     assert "there is no column 'text' as in training, and texts are read from 'body'" in said
     assert "are read from" not in cli("predict", out, place / "new.csv").stderr
     assert "are read from" not in cli("predict", out, other, "--text", "body").stderr
-    said = cli("predict", out, stdin="text,label\nthe red house,red\n\n").stderr
-    assert "a header of a csv, 'text,label', is read as a text" in said
+    said = cli("predict", out, stdin="number,body\n1,the red house\n\n").stderr
+    assert "the first line, 'number,body', looks like a header, and holds no 'text'" in said
     assert "1 empty line is left out" in said
     assert "after a tab, is not read" in cli("predict", out, stdin="the red house\tblue\n").stderr
     cli("predict", out, other, "-o", tmp_path / "p.csv")

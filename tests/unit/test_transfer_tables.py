@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from nextword.contract import NextwordError
 from nextword.corpora.decoding import lines
 from nextword.transfer import open_data
 from nextword.transfer.checks import of_classes
+from nextword.transfer.marks import holding
 from nextword.transfer.tables import Columns, Rows, Table, guess, how_found, read_table
 
 ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]
@@ -27,9 +29,22 @@ ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down
         ("a.csv", 'text,label\nx,1\n"two\nlines",2\n"open,1\ny,2\n', "line 5 is not a valid row: a quotation mark"),
         ("a.csv", 'text,label\n"two\nlines",1\nx,1,2\n', "line 4: 3 columns, and the header has 2"),
         ("a.csv", "text,label\rx,1\r", "line 1 is not a valid row: there is a carriage return"),
-        ("a.csv", "text;label\nx;1\n", "'text;label', divided by semicolons it seems.* Save it with commas"),
+        ("a.csv", "text;label\nx;1\n", "'text;label', is divided by semicolons it seems.* Save it with commas"),
         ("a.csv", "text\tlabel\nx\t1\n", "divided by tabs it seems; a .csv is divided by commas. Call it .tsv"),
         ("a.tsv", "text,label\nx,1\n", "divided by commas it seems; a .tsv is divided by tabs. Call it .csv"),
+        (
+            "a.csv",
+            "Kommentar;Urteil\nGut, ja;1\n\n'n;0\n",
+            "'Kommentar;Urteil', is divided by .*delimiter=';'",
+        ),
+        ("a.csv", "wer, wann;was\nA, B;1\nC;0\n", "divided by semicolons it seems"),
+        ("a.csv", 'wer|was\n"A|B"|1\n"C\nD"|0\n', "divided by bars it seems"),
+        ("a.csv", "Kommentar\tUrteil\nx\t1\n", "divided by tabs it seems; a .csv is divided by commas. Call it .tsv"),
+        (
+            "a.tsv",
+            'Kommentar,Urteil\n"x, y",1\n',
+            "divided by commas it seems; a .tsv is divided by tabs. Call it .csv",
+        ),
         (
             "a.json",
             '[{"text": "x"}]',
@@ -46,6 +61,53 @@ def test_what_is_wrong_is_said_where_it_begins(tmp_path: Path, name: str, conten
 def test_a_semicolon_in_the_name_of_a_column_is_no_mistake(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("what;ever\nx\n")
     assert read_table(tmp_path / "a.csv").header == ["what;ever"]
+
+
+def test_what_a_message_says_to_do_does_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('Kommentar;Urteil\n"Gut; ja, ""gut""";1\nNein;0\n')
+    with pytest.raises(NextwordError, match="Save it with commas: ") as problem:
+        read_table(tmp_path / "a.csv")
+    command = str(problem.value).partition("with commas: ")[2].replace("commas.csv", str(tmp_path / "commas.csv"))
+    subprocess.run(command, shell=True, check=True)
+    table = read_table(tmp_path / "commas.csv")
+    assert (table.header, table.rows) == (["Kommentar", "Urteil"], [['Gut; ja, "gut"', "1"], ["Nein", "0"]])
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "header"),
+    [
+        ("id,review\n1,x\n", "csv", ["id", "review"]),
+        ("\n\nid,Review\n1,x\n", "csv", ["id", "Review"]),
+        ('"id","review"\n1,x\n', "csv", ["id", "review"]),
+        ("\treview\n1\tx\n", "tsv", ["", "review"]),
+        ("review\nx\n", "csv", ["review"]),
+        ('\n{"review": "x"}\n', "jsonl", ["review"]),
+        ("Review\nx\n", "lines", ["text"]),  # one word alone may be a text
+        ("a review\nx\n", "lines", ["text"]),
+        ("id,text\n1,x\n", "lines", ["text"]),
+        ("[laughs], review\n[claps], x\n", "csv", ["[laughs]", "review"]),
+    ],
+)
+def test_without_an_ending_the_first_line_says_what_a_table_is(
+    tmp_path: Path, content: str, kind: str, header: list[str]
+) -> None:
+    (tmp_path / "a").write_text(content)
+    table = read_table(tmp_path / "a", holding("review"))
+    assert (table.kind, table.header) == (kind, header)
+    said = [note for note in table.notes if f"is read as the header of a {kind}" in note]
+    assert len(said) == (kind in ("csv", "tsv"))
+    assert read_table(tmp_path / "a").kind == ("jsonl" if kind == "jsonl" else "lines")  # where nothing is looked for
+
+
+def test_a_labelled_table_without_an_ending_can_be_learnt_from(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.csv", ["text", "label"], ROWS)
+    wanted = open_data(str(path))
+    (tmp_path / "rows").write_bytes(path.read_bytes())
+    found = open_data(str(tmp_path / "rows"))
+    assert (found.fingerprint, found.columns) == (wanted.fingerprint, wanted.columns)
+    assert "the first line, 'text,label', is read as the header of a csv" in found.notes
+    (tmp_path / "rows").write_bytes(path.read_bytes().replace(b"text,label", b"words,mood"))
+    assert open_data(str(tmp_path / "rows"), Columns("words", "", "mood")).fingerprint == wanted.fingerprint
 
 
 def test_marks_ends_and_quoted_lines(tmp_path: Path) -> None:

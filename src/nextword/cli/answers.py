@@ -45,13 +45,14 @@ def predict_answers(
         emit_json({"run": run, "measured": numbers, "predictions": each})
         return
     ending = output.suffix if output else OFFICIAL if table is None else ".csv"
-    notes: list[str] = []
+    notes = [*(table.notes if table is not None else ())]
     if ending == OFFICIAL:
         written = _official({one.id: one.text for one in found})
     else:
         cells = [_cells(one, settings.unanswered, ending) for one in found]
         own = Table(file, ["id", "question"], [[one.id, one.question] for one in questions.all])
-        written, notes = beside(table or own, cells, ending)
+        written, more = beside(table or own, cells, ending)
+        notes += more
     deliver(written, output, f"{len(found):,} answers", notes, quiet)
     if beside_it is not None:
         beside_it.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
@@ -92,7 +93,7 @@ def predict_choices(
         for one, each in zip(found, said, strict=True)
     ]
     written, notes = beside(table, cells, ending)
-    deliver(written, output, f"{len(found):,} predictions", notes, quiet)
+    deliver(written, output, f"{len(found):,} predictions", [*table.notes, *notes], quiet)
     compared(numbers, f"the labels in {file}", quiet)
 
 

@@ -45,9 +45,9 @@ def chooser(
 def _examples(file: str, names: list[str], asked: Any, text: str) -> tuple[list[str], list[str], list[str]]:
     """Texts and labels that may stand in a prompt: of the labels asked for, and none of the texts asked about."""
     from nextword.contract import NextwordError
-    from nextword.transfer.tables import Columns, guess, read_table
+    from nextword.transfer.tables import Columns, guess, labelled, read_table
 
-    table = read_table(file)
+    table = read_table(file, labelled())
     columns = guess(table, Columns(text if text in table.header else ""))
     rows = table.rows_of(Columns(columns.text, "", columns.label))
     there = {cell.strip() for row in asked.rows for cell in row}

@@ -29,7 +29,7 @@ def predict(
         typer.Argument(
             metavar="[FILE]",
             help="csv, tsv, jsonl, or one text a line; for a tagger also a word a line; for questions also the JSON of "
-            "SQuAD; - is standard input.",
+            "SQuAD; - is standard input, where a csv is known by its header.",
         ),
     ] = "-",
     text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Where the text is. Default: as it was.")] = "",
@@ -102,6 +102,7 @@ def predict(
     from nextword.contract import NextwordError
     from nextword.language_model import load
     from nextword.transfer.checks import empty
+    from nextword.transfer.marks import holding
     from nextword.transfer.missing_words import told_of_rows
     from nextword.transfer.tables import LABELS, read_table
 
@@ -130,7 +131,7 @@ def predict(
         option = "--labels" if labels else "--examples"
         raise NextwordError(f"{run} carries a task's head, which has labels of its own: leave {option} out.")
     told: list[str] = []
-    table = read_table(file) if chosen else None
+    table = read_table(file, holding(text, second)) if chosen else None
     if chosen:
         lm, told = chooser(lm, run, labels, template, calibrate, examples, shots, seed, table, text)
     if others:
@@ -146,8 +147,8 @@ def predict(
         (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
         return
     if "predict" in lm.can and lm.settings.kind in ("span", "choice"):
-        own = predict_answers if lm.settings.kind == "span" else predict_choices
-        own(lm, run, file, text, second, output, json, quiet)
+        predicted = predict_answers if lm.settings.kind == "span" else predict_choices
+        predicted(lm, run, file, text, second, output, json, quiet)
         return
     refuse_ending(output, ENDINGS)
     if "predict" not in lm.can:
@@ -159,7 +160,9 @@ def predict(
         lm = lm.of(task)
     elif task:
         raise NextwordError(f"--task {task}: {run} has learnt one task alone. Leave --task out.")
-    table = table or read_table(file)
+    own = lm.settings
+    looked_for = holding(text or own.text, (second or own.second) if lm.pairs else "")
+    table = table or read_table(file, looked_for)
     if chosen:
         lm.settings = replace(lm.settings, label=next((n for n in table.header if n.lower() in LABELS), ""))
     refuse_twice(table, output)
@@ -226,12 +229,18 @@ def _columns(table: Any, lm: Any, text: str, second: str) -> Any:
 
 def _read_from(table: Any, lm: Any, columns: Any, asked: str) -> list[str]:
     """Where texts are read that nobody named, and that are called otherwise than in training."""
+    from nextword.transfer.tables import like_a_header
+
     known = lm.settings.text
     if table.kind == "lines":
-        cells = [cell.strip().lower() for cell in ",".join(table.rows[0]).split(",")]
+        first = "\t".join(table.rows[0])
         notes = []
-        if len(cells) > 1 and known and known.lower() in cells:
-            notes.append(f"a header of a csv, {table.rows[0][0]!r}, is read as a text: give a csv as a file, NAME.csv")
+        if like_a_header(first):
+            lacking = f", and holds no '{known}', the column of training" if known else ""
+            notes.append(
+                f"the first line, {first!r}, looks like a header{lacking}: it is read as a text. Name the column of a "
+                "table with --text, or give it as a file, NAME.csv"
+            )
         if len(table.header) > 1 and not lm.pairs:
             notes.append(f"a text is what stands in '{columns.text}', and the rest of a line, after a tab, is not read")
         return notes

@@ -69,7 +69,7 @@ def read_choices(
             for asked, some in zip(rows.seconds or (), rows.choices or (), strict=True)
         ]
         return rows, Columns(), Table(str(path), ["question", "choices"], cells, "jsonl")
-    table = read_table(path)
+    table = read_table(path, offers)
     return *rows_of(table, found_in(table, usual, insist)), table
 
 

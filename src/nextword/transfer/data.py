@@ -24,6 +24,7 @@ from nextword.transfer.catalog import find_task, place_of, unknown
 from nextword.transfer.checks import of_classes, told
 from nextword.transfer.choices import offers, race
 from nextword.transfer.choices import rows_of as choices_of
+from nextword.transfer.marks import Header
 from nextword.transfer.tables import (
     LABELS,
     SPLIT,
@@ -34,6 +35,7 @@ from nextword.transfer.tables import (
     guess,
     held_out,
     how_found,
+    labelled,
     read_table,
 )
 
@@ -110,18 +112,19 @@ def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
     if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):
         splits, notes = race()(path)
         return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, notes=tuple(notes)))
-    tables = _files(path) if path.is_dir() else {"": read_table(path)}
+    header = offers if kind == "choice" else lambda cells: offers(cells) or labelled(asked)(cells)
+    tables = _files(path, header) if path.is_dir() else {"": read_table(path, header)}
     if kind == "choice" or (not kind and offers(next(iter(tables.values())).header)):
         return _of_choices(path, tables, asked)
     return _of_tables(path, tables, asked, kind)
 
 
-def _files(folder: Path) -> dict[str, Table]:
+def _files(folder: Path, header: Header) -> dict[str, Table]:
     found: dict[str, Table] = {}
     for split, names in SPLITS.items():
         for file in sorted(folder.iterdir()):
             if file.name.split(".")[0].lower() in names and split not in found:
-                found[split] = read_table(file)
+                found[split] = read_table(file, header)
     if "train" not in found:
         raise NextwordError(
             f"{folder} has no train.csv, train.tsv or train.jsonl. Expected that, and dev and test files if there are."

@@ -11,8 +11,9 @@ passages is held out, with all their questions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from nextword.batching.questions import Asked
 from nextword.contract import NextwordError, Tokenizer
 from nextword.corpora.catalog import absent, catalog, find
-from nextword.corpora.decoding import STDIN, chunks, plain_name
+from nextword.corpora.decoding import FROM_STDIN, STDIN, chunks, lines_of, plain_name
 from nextword.corpora.questions import Question, Questions, answered, gathered, read_squad
 from nextword.corpora.tagged import files_by_split
 from nextword.heads.asking import asked
@@ -28,7 +29,7 @@ from nextword.heads.settings import settings_of
 from nextword.metrics.answers import OF_ANSWERS, OF_BOTH
 from nextword.objectives.span import layout_of
 from nextword.recipe import Recipe
-from nextword.transfer.tables import Columns, Rows, Table, found_in, held_out, read_table
+from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, Rows, Table, found_in, held_out, read_table
 
 KIND = "questions"  # of the catalog's entries
 OFFICIAL = ("train-v1.1.json", "train-v2.0.json")
@@ -126,13 +127,29 @@ def read_questions(
 
     Columns are called as `usual`, where there are such; those that are insisted on have to be there.
     """
-    if plain_name(path).lower().endswith(".json") and str(path) != STDIN:
-        text = "".join(chunks(path))
-        if not _is_lines(text):
-            return read_squad(path, text), Columns(), None
-    table = read_table(path)
+    text = "".join(chunks(path))
+    if _is_official(Path(plain_name(path)).suffix.lower(), text):
+        return read_squad(FROM_STDIN if str(path) == STDIN else path, text), Columns(), None
+    table = read_table(path, partial(_asks, usual, insist), lines_of([text]))
     columns = columns_of(table, found_in(table, usual, insist))
     return gathered(table.name, _of_table(table, columns)), columns, table
+
+
+def _asks(usual: Columns, insist: Columns, cells: Sequence[str]) -> bool:
+    """Whether these are names of columns with a question and a passage among them."""
+    header = Table("", list(cells), [])
+    try:
+        columns_of(header, found_in(header, usual, insist))
+    except NextwordError:
+        return False
+    return True
+
+
+def _is_official(suffix: str, text: str) -> bool:
+    """By its ending; where that says nothing, as of standard input, by its beginning."""
+    if suffix != ".json" and (suffix in (*DELIMITERS, *JSON_LINES) or text.lstrip()[:1] != "{" or '"data"' not in text):
+        return False
+    return not _is_lines(text)
 
 
 def _is_lines(text: str) -> bool:

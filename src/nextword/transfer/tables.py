@@ -9,14 +9,15 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError
-from nextword.corpora.decoding import STDIN, json_objects, lines, plain_name
+from nextword.corpora.decoding import FROM_STDIN, STDIN, json_objects, lines, plain_name
+from nextword.transfer.marks import LOOKED_AT, MARKS, READ, Header, cells_of, mark_of, mended, refuse_marks
 
 TEXTS = (
     *("text", "sentence", "sentence1", "content", "review", "premise", "question1", "body", "comment", "message"),
@@ -124,54 +125,86 @@ def held_out(rows: Rows, by_class: bool = True) -> list[int]:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read_table(path: str | Path) -> Table:
-    """By the file's ending. Standard input (`-`) and other files are JSON lines if they begin with {, else plain lines,
-    in which a tab divides two texts."""
-    name, suffix = str(path), Path(plain_name(path)).suffix.lower()
-    source = lines(path)
+def read_table(path: str | Path, header: Header | None = None, source: Iterator[str] | None = None) -> Table:
+    """By the file's ending. Standard input (`-`) and other files are JSON lines if they begin with {, a csv or a tsv if
+    their first line is a `header`, else plain lines, in which a tab divides two texts.
+
+    `source`: the lines, where they have been read already.
+    """
+    name, suffix = FROM_STDIN if str(path) == STDIN else str(path), Path(plain_name(path)).suffix.lower()
+    source = lines(path) if source is None else source
     if suffix in DELIMITERS:
         table = _delimited(name, source, suffix)
     else:
-        first = next(source, "")
-        source = chain([first], source) if first else source
-        opening = first.lstrip()
-        if opening.startswith("[") and suffix == ".json":
-            raise NextwordError(
-                f"{name} is one JSON list. Expected one object a line: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
-            )
-        if suffix in JSON_LINES or opening.startswith("{"):
-            table = _json_lines(name, source)
-        else:
-            table = _plain(name, source)
+        before = list(_to_first(source))
+        first = before[-1].rstrip("\n") if before else ""
+        table = _by_first_line(name, first, chain(before, source), suffix, header)
     if not table.rows:
-        who = "Standard input" if name == STDIN else name
+        who = "Standard input" if name == FROM_STDIN else name
         raise NextwordError(f"{who} has no row in it. Expected examples, one a line, after a header if it is a table.")
     return table
+
+
+def _to_first(source: Iterator[str]) -> Iterator[str]:
+    """Empty lines, and the first that is not."""
+    for line in source:
+        yield line
+        if line.strip():
+            return
+
+
+def _by_first_line(name: str, first: str, source: Iterator[str], suffix: str, header: Header | None) -> Table:
+    opening = first.lstrip()
+    if opening.startswith("[") and (suffix == ".json" or opening[1:].lstrip()[:1] in ("", "{")):
+        how = "… | jq -c '.[]' | nextword …" if name == FROM_STDIN else f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        raise NextwordError(f"{name} is one JSON list. Expected one object a line: {how}")
+    if suffix in JSON_LINES or opening.startswith("{"):
+        return _json_lines(name, source)
+    mark = mark_of(first, header) if header else ""
+    if not mark:
+        return _plain(name, source)
+    if mark not in READ:
+        raise NextwordError(
+            f"{name}: its header, {first!r}, is divided by {MARKS[mark]}. A table is read that is divided by commas or "
+            f"by tabs. {mended(name, mark)}"
+        )
+    ending = READ[mark]
+    said = f"the first line, {first!r}, is read as the header of a {ending[1:]}"
+    try:
+        table = _delimited(name, source, ending)
+    except NextwordError as problem:
+        raise NextwordError(f"{problem} ({said[0].upper()}{said[1:]}.)") from None
+    return replace(table, notes=(said, *table.notes))
 
 
 def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
     """Tabs alone divide a .tsv, as in GLUE: a quotation mark there is text. A .csv quotes as ever."""
     csv.field_size_limit(1 << 30)
     dialect: Any = {"quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
-    reader = csv.reader(source, delimiter=DELIMITERS[suffix], strict=True, **dialect)
+    mark, first = DELIMITERS[suffix], list(islice(source, LOOKED_AT))
+    reader = csv.reader(chain(first, source), delimiter=mark, strict=True, **dialect)
+    header: list[str] = []
     rows: list[list[str]] = []
     blank, began = 0, 1  # a row may go over several lines
     try:
-        header = [cell.strip() for cell in next(reader, [])]
-        _refuse_other_marks(name, header, suffix)
-        began = reader.line_num + 1
         for row in reader:
-            if row and len(row) != len(header):
+            if not row:
+                blank += 1
+            elif not header:
+                header = [cell.strip() for cell in row]
+                if len(header) == 1:
+                    refuse_marks(name, first, mark, {*TEXTS, *SECONDS, *LABELS})
+            elif len(row) != len(header):
+                refuse_marks(name, first, mark)
                 raise NextwordError(
                     f"{name}, line {began}: {len(row)} columns, and the header has {len(header)}. Mend or remove that "
                     "row."
                 )
-            if row:
-                rows.append(row)
             else:
-                blank += 1
+                rows.append(row)
             began = reader.line_num + 1
     except csv.Error as problem:
+        refuse_marks(name, first, mark)
         raise NextwordError(f"{name}, line {began} is not a valid row: {_why(str(problem))}. Mend it.") from None
     return Table(name, header, rows, suffix[1:], _blank(blank))
 
@@ -183,20 +216,6 @@ def _why(problem: str) -> str:
     if "new-line character" in problem:
         return "there is a carriage return in it without a line feed (for files of old Macs: tr '\\r' '\\n')"
     return problem
-
-
-def _refuse_other_marks(name: str, header: Sequence[str], suffix: str) -> None:
-    """One column whose name is several: the file is divided otherwise than its ending says."""
-    if len(header) != 1:
-        return
-    for mark, what in ((";", "semicolons"), ("\t", "tabs"), (",", "commas"), ("|", "bars")):
-        parts = [part.strip('" ').lower() for part in header[0].split(mark)]
-        if len(parts) > 1 and set(parts) & {*TEXTS, *SECONDS, *LABELS}:
-            fits = {"\t": "Call it .tsv", ",": "Call it .csv"}.get(mark, "Save it with commas")
-            raise NextwordError(
-                f"{name}: its header is one column, {header[0]!r}, divided by {what} it seems; a {suffix} is divided "
-                f"by {'tabs' if suffix == '.tsv' else 'commas'}. {fits}."
-            )
 
 
 def _blank(n: int) -> tuple[str, ...]:
@@ -225,6 +244,28 @@ def _plain(name: str, source: Iterator[str]) -> Table:
 
 
 # ------------------------------------------------------------------------------------------------ which column is what
+
+
+def labelled(asked: Columns = Columns()) -> Header:
+    """Names of columns with a text and a label among them: those asked for, or such as are known."""
+
+    def fits(cells: Sequence[str]) -> bool:
+        low = {cell.lower() for cell in cells}
+        there = [name in cells for name in vars(asked).values() if name]
+        known = [asked.text or low & {*TEXTS}, asked.label or low & {*LABELS}]
+        return len(cells) > 1 and all(there) and all(known)
+
+    return fits
+
+
+def like_a_header(line: str) -> bool:
+    """Whether a plain line is made of words with a mark between them, and one of them is a usual name of texts."""
+    made = (cells_of(line, mark) for mark in MARKS)
+    return any(len(cells) > 1 and all(len(one.split()) < 2 for one in cells) and _names_text(cells) for cells in made)
+
+
+def _names_text(cells: Sequence[str]) -> bool:
+    return any(cell.lower() in TEXTS for cell in cells)
 
 
 def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
