@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nextword.contract import NextwordError
-from nextword.corpora import Document, read
+from nextword.corpora import Document, how_read, read
 from nextword.corpora.readers import files
 
 
@@ -137,11 +137,12 @@ def test_tagged_keeps_the_words(tmp_path: Path) -> None:
     assert texts(tmp_path / "ca01", reader="tagged") == ["The 1/2 cup ./.\n"]
 
 
-def refused(path: Path | str, *words: str, **options: str) -> None:
+def refused(path: Path | str, *words: str, **options: str) -> str:
     with pytest.raises(NextwordError) as problem:
         list(read(path, **options))
     for word in words:
         assert word in str(problem.value), str(problem.value)
+    return str(problem.value)
 
 
 def test_missing_empty_and_binary(tmp_path: Path) -> None:
@@ -179,13 +180,99 @@ def test_bad_rows_are_named_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"text": oops}\n')
     refused(tmp_path / "a.jsonl", "a.jsonl, line 2 is not JSON")
     (tmp_path / "b.jsonl").write_text('{"article": "x", "n": 1}\n')
-    refused(tmp_path / "b.jsonl", 'no text under "text"', "article")
+    refused(tmp_path / "b.jsonl", 'line 1 has no text under "text"', "article", text_column="text")
+    (tmp_path / "b.jsonl").write_text('{"article": "x", "n": 1}\n\n{"title": "y"}\n')
+    refused(tmp_path / "b.jsonl", 'line 3 has no text under "article"', "title", "b.jsonl:KEY")
+    (tmp_path / "n.jsonl").write_text('{"n": 1}\n')
+    refused(tmp_path / "n.jsonl", 'line 1 has no text under "text"', "keys with a text: none")
     (tmp_path / "s.jsonl").write_text('{"text": "\\ud800"}\n')
     refused(tmp_path / "s.jsonl", "line 1", "surrogate")
     (tmp_path / "c.csv").write_text("label,review\n1,fine\n2\n")
-    refused(tmp_path / "c.csv", "row 2 has 1 columns", "header 2")
+    refused(tmp_path / "c.csv", "line 3: 1 column, and the header has 2")
     refused(tmp_path / "c.csv", "no column 'reviews'", "Did you mean 'review'", text_column="reviews")
     (tmp_path / "d.json").write_text('[{"text": "x"}]')
     refused(tmp_path / "d.json", "jq -c")
     (tmp_path / "wiki_00").write_text('<doc id="1" url="u" title="T">\nx\n')
     refused(tmp_path / "wiki_00", "ends inside an article")
+
+
+def test_a_row_with_an_unquoted_comma_is_refused_and_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text,label\n"two\nlines",1\n\nthe film was fine, wonderful even,1\n')
+    refused(tmp_path / "a.csv", "a.csv, line 5: 3 columns, and the header has 2", "between quotation marks")
+    (tmp_path / "b.tsv").write_text("text\tlabel\nfine\twonderful\t1\n")
+    said = refused(tmp_path / "b.tsv", "b.tsv, line 2: 3 columns, and the header has 2")
+    assert "quotation marks" not in said  # which are text there
+
+
+@pytest.mark.parametrize("at", [3, 150, 1000])
+def test_the_line_of_a_bad_row_is_its_own_however_far_was_read_ahead(tmp_path: Path, at: int) -> None:
+    rows = [f'"film {i},\nsecond line",1\n' for i in range(1200)]
+    rows[at] = "fine\n"
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(rows))
+    refused(tmp_path / "a.csv", f"line {2 + 2 * at}: 1 column,")
+    rows[at] = '"never closed,1\n'
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(rows[: at + 1]))
+    refused(tmp_path / "a.csv", f"line {2 + 2 * at} is not a valid row: a quotation mark is opened there")
+
+
+def test_empty_texts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text('id,text\n1,one\n2,\n3,"  "\n\n4,two\n')
+    assert texts(tmp_path / "a.csv") == ["one", "two"]
+    column = f"{tmp_path}/a.csv: the text is the column 'text' (others: id; {tmp_path}/a.csv:COLUMN names one)"
+    assert how_read(f"{tmp_path}/a.csv") == [
+        column,
+        f"{tmp_path}/a.csv: 3 of the 5 rows have no text and are left out",
+    ]
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
+    assert how_read(f"{tmp_path}/b.jsonl")[1] == f"{tmp_path}/b.jsonl: 1 of the 2 rows has no text and is left out"
+    (tmp_path / "c.txt").write_text("one\n\ntwo\n")
+    assert how_read(f"{tmp_path}/c.txt") == []
+    assert len(how_read(str(tmp_path))) == 4  # of a folder, file by file
+    monkeypatch.setattr("nextword.corpora.columns.COUNTED", 2)
+    assert "1 of the first 2 rows" in how_read(f"{tmp_path}/a.csv")[1]
+
+
+def test_a_table_without_any_text_says_where_it_looked(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,body\n1,,one\n2, ,two\n")
+    refused(tmp_path / "a.csv", "no text in 'text', in none of its 2 rows", "a.csv:COLUMN, of id, body")
+    assert texts(tmp_path / "a.csv", text_column="body") == ["one", "two"]
+    (tmp_path / "b.csv").write_text("text,text\none,two\n")
+    refused(tmp_path / "b.csv", "2 columns 'text'. Rename all but one")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "a.csv",
+            "Kommentar;Urteil\nSehr gut, wirklich;1\nNaja;0\n",
+            "semicolons it seems; a .csv is divided by commas",
+        ),
+        ("a.csv", '"Kommentar";"Urteil"\n"Sehr gut; wirklich";"1"\n', "Save it with commas"),
+        ("a.csv", "Kommentar\tUrteil\nSehr gut\t1\n", "Call it .tsv"),
+        ("a.tsv", "Kommentar,Urteil\nSehr gut,1\n", "Call it .csv"),
+        ("a.csv", "Kommentar|Urteil\nSehr gut|1\n", "bars"),
+    ],
+)
+def test_a_table_that_another_mark_divides_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    refused(tmp_path / name, "its header is one column", said)
+
+
+def test_a_mark_in_the_name_of_one_column_divides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('what; and why\nfine\n"good, really"\n')
+    assert texts(tmp_path / "a.csv") == ["fine", "good, really"]
+    (tmp_path / "b.csv").write_text("a;b\n1;2\n")
+    assert texts(tmp_path / "b.csv", text_column="a;b") == ["1;2"]
+    (tmp_path / "c.csv").write_text('\ntext,label\n"a;b",1\n')
+    assert texts(tmp_path / "c.csv") == ["a;b"]
+
+
+def test_the_key_of_a_text_is_guessed_as_the_column_of_a_table(tmp_path: Path) -> None:
+    rows = [{"id": i, "url": "x/y", "body": f"a text, number {i}"} for i in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert texts(tmp_path / "a.jsonl") == [row["body"] for row in rows]
+    assert how_read(f"{tmp_path}/a.jsonl") == [
+        f"{tmp_path}/a.jsonl: the text is the key 'body' (others: url; {tmp_path}/a.jsonl:KEY names one)"
+    ]
+    assert texts(tmp_path / "a.jsonl", text_column="url") == ["x/y"] * 3

@@ -191,7 +191,7 @@ def test_a_column_is_named_after_a_colon(tmp_path: Path) -> None:
         assert sum(len(held(split, one)) for one in split.splits) == 300
     with pytest.raises(NextwordError, match=r"no column 'reviews'.*Did you mean 'review'"):
         list(open_whole(f"{tmp_path / 'a.csv'}:reviews").documents("test"))
-    with pytest.raises(NextwordError, match=r'no text under "text" \(it has review\)\. .*: a\.jsonl:KEY'):
-        list(open_whole(tmp_path / "a.jsonl").documents("test"))
+    with pytest.raises(NextwordError, match=r'no text under "text"; keys with a text: review\. .*: a\.jsonl:KEY'):
+        list(open_whole(f"{tmp_path / 'a.jsonl'}:text").documents("test"))
     (tmp_path / "a:b.txt").write_text("a colon in a name")
     assert [one.text for one in open_whole(str(tmp_path / "a:b.txt")).documents("test")] == ["a colon in a name"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nextword.cli.console import console, progress_bar
+from nextword.cli.console import console, progress_bar, say_columns
 
 CLASSIFIER = ".safetensors"
 
@@ -26,6 +26,7 @@ def clean_corpus(
         raise NextwordError("--clean needs a text: nextword data NAME --clean OUT --deduplicate.")
     if not (deduplicate or good or against):
         raise NextwordError("--clean does nothing by itself. Say what to remove: --deduplicate, --quality, --against.")
+    say_columns([name], quiet)
     corpus = open_corpus(name)
     check(corpus, out)
     sets = [open_whole(item) for item in against]

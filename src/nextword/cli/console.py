@@ -55,11 +55,12 @@ def keep_stdin(data: str) -> str:
 
 
 def say_columns(names: Iterable[str], quiet: bool) -> None:
-    """Which column is read of each text that is a table."""
+    """Which column is read of each text that is a table, and how many of its rows are left out."""
     from nextword.corpora import how_read
 
-    for said in filter(None, map(how_read, dict.fromkeys(names) if not quiet else ())):
-        err.print(f"[yellow]·[/] {escape(said)}", soft_wrap=True)
+    for name in dict.fromkeys(names) if not quiet else ():
+        for said in how_read(name):
+            err.print(f"[yellow]·[/] {escape(said)}", soft_wrap=True)
 
 
 @contextmanager

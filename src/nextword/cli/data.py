@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.console import console, emit_json, progress_bar, say_columns
 from nextword.cli.known_tasks import TASKS, list_known
 from nextword.cli.options import Json, Quiet
 
@@ -89,7 +89,7 @@ def data(
             raise unknown(name)
         with progress_bar(f"{'fetching' if get else 'copying'} {entry.name}", quiet=quiet) as update:
             install(entry, source, update) if source else fetch(entry, update)
-    about = _describe(name, quiet)
+    about = _describe(name, quiet or json)
     if json:
         emit_json(about)
     else:
@@ -170,6 +170,7 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
         built_in = {"title": VERSIONS, "licence": LICENCES["kjv"]} if parse(name)[0] == BIBLE else {}
         return {"kind": "parallel", **built_in, **_count_pairs(open_parallel(name), quiet)}
     if entry is None:
+        say_columns([name], quiet)
         corpus = open_corpus(name)
         return {"name": corpus.name, "kind": "text", "source": corpus.source, **_count(corpus, quiet)}
     pairs = pairs or bool(entry.pair)  # rather the pairs than one side of them as a text

@@ -9,10 +9,11 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.builtin import BUILT_IN, open_built_in
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
+from nextword.corpora.columns import JSON_LINES, reading
 from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, keep_stdin, with_given
-from nextword.corpora.decoding import STDIN
+from nextword.corpora.decoding import STDIN, plain_name
 from nextword.corpora.mixture import is_mixture, open_mixture
-from nextword.corpora.readers import column_read, files
+from nextword.corpora.readers import files
 from nextword.corpora.splits import HELD_OUT
 
 
@@ -59,19 +60,27 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     return corpus
 
 
-def how_read(spec: str) -> str:
-    """Which column of a table is its text, in words; "" of what is no table, and of data known by name."""
+def how_read(spec: str) -> list[str]:
+    """Which column of a table, or key of JSON lines, is the text, and how many texts are empty and left out, in words.
+
+    Nothing of what is neither, and of data known by name. To count, the file is read once.
+    """
     base, column = _divided(spec, None)
     path = Path(base).expanduser()
     if str(base) in BUILT_IN or find(str(base)) or not path.exists() or is_mixture(path):
-        return ""
-    for file in files(path):
-        found = column_read(file, column)
-        if found is not None:
-            others = [name for name in found[1] if name != found[0]]
-            another = f" (others: {', '.join(others)}; {path}:COLUMN names one)" if others else ""
-            return f"{path}: the text is the column '{found[0]}'{another}"
-    return ""
+        return []
+    found = [(file, one) for file in files(path) if (one := reading(file, column)) is not None]
+    alike = {(one.column, *one.names): (file, one) for file, one in reversed(found)}  # the first file of each kind
+    said = []
+    for file, one in reversed(alike.values()):
+        what = "key" if Path(plain_name(file)).suffix.lower() in JSON_LINES else "column"
+        another = f" (others: {', '.join(one.others)}; {path}:{what.upper()} names one)" if one.others else ""
+        said.append(f"{file}: the text is the {what} '{one.column}'{another}")
+    for file, one in found:
+        if one.empty:
+            are = "has no text and is" if one.empty == 1 else "have no text and are"
+            said.append(f"{file}: {one.empty:,} of the {'' if one.whole else 'first '}{one.rows:,} rows {are} left out")
+    return said
 
 
 def _divided(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None]:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError
+from nextword.corpora.columns import JSON_LINES
 from nextword.corpora.decoding import lines, plain_name
+from nextword.corpora.delimited import DELIMITERS
 from nextword.corpora.document import Document
 from nextword.corpora.parallel_files import FORMAT, USUAL, choose, cuts, feed, not_parallel
-from nextword.corpora.readers import JSON_LINES, TABLES
 
 NESTED = "translation"
 
@@ -71,7 +72,7 @@ def is_json(path: Path) -> bool:
 
 
 def is_table(path: Path) -> bool:
-    return is_json(path) or suffix(path) in TABLES
+    return is_json(path) or suffix(path) in DELIMITERS
 
 
 def head(path: Path) -> list[str]:

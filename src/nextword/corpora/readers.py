@@ -2,8 +2,8 @@
 
     .txt .md .tokens .raw, no suffix   plain text; articles of WikiText and of WikiExtractor are told by their headings,
                                        and `<|endoftext|>` separates documents where it is used
-    .jsonl .ndjson                     one object a line, its text under "text"
-    .csv .tsv                          a header, then one document a row
+    .jsonl .ndjson                     one object a line, its text under "text" or what else is longest
+    .csv .tsv                          a header, then one document a row (columns.py)
     news.en-*  news.en.heldout-*       1B-Word shards: one document a line
     a folder                           all of these in it, in order of their paths
 
@@ -12,30 +12,27 @@ Each may be compressed (.gz .xz .zst .bz2), and `-` is standard input. See decod
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from nextword.contract import NextwordError
+from nextword.corpora.columns import JSON_LINES, USUAL, of_objects, texts_of
 from nextword.corpora.decoding import STDIN, chunks, lines, lines_of, plain_name
+from nextword.corpora.delimited import DELIMITERS
 from nextword.corpora.document import Document
 from nextword.corpora.passages import passages
 
 PLAIN = {"", ".txt", ".text", ".md", ".tokens", ".raw", ".train", ".valid", ".dev", ".test"}
-JSON_LINES = {".jsonl", ".ndjson"}
-TABLES = {".csv": ",", ".tsv": "\t"}
-READABLE = PLAIN | JSON_LINES | set(TABLES)
+READABLE = PLAIN | JSON_LINES | set(DELIMITERS)
 
 ENDOFTEXT = "<|endoftext|>"
 SHARD = re.compile(r"news\.en(\.heldout)?-\d{5}-of-\d{5}")
 _WIKI_DOC = re.compile(r'<doc id="([^"]*)"(?: [a-z]+="[^"]*")*? title="(.*)">\s*$')
-LOOKED_AT = 100  # rows of a table, to find its text
 LONG = 1 << 20  # characters of one article held in memory at once
 _HEADING = re.compile(r" = (?!=)(.*\S) = \n$")
 
@@ -99,10 +96,9 @@ def read_file(file: str | Path, text_column: str | None = None, reader: str = "a
         return _tagged(file)
     if reader == "breaks":
         return (replace(document, text=broken(document.text)) for document in read_file(file, text_column))
-    if suffix in JSON_LINES:
-        return _json_lines(file, lines(file), text_column)
-    if suffix in TABLES:
-        return _table(file, TABLES[suffix], text_column)
+    if suffix in JSON_LINES or suffix in DELIMITERS:
+        found = texts_of(file, suffix, text_column)
+        return found.filled(file) if found else iter(())
     if SHARD.search(name):
         return _each_line(file)
     return _plain(file, text_column)
@@ -123,8 +119,9 @@ def _plain(file: str | Path, text_column: str | None) -> Iterator[Document]:
     opening = first.lstrip()
     if opening.startswith('<doc id="'):
         return _wiki_extractor(file, lines_of(pieces))
-    if opening.startswith("{") and _is_object(opening, text_column or "text"):  # WikiExtractor --json, C4
-        return _json_lines(file, lines_of(pieces), text_column)
+    if opening.startswith("{") and _is_object(opening, text_column or USUAL):  # WikiExtractor --json, C4
+        found = of_objects(file, lines_of(pieces), text_column or USUAL)
+        return found.filled(file) if found else iter(())
     if _suffix(file) == ".json":
         raise NextwordError(
             f"{file} is one JSON value; expected one object a line. Convert it: jq -c '.[]' {file} > {name}l"
@@ -214,88 +211,3 @@ def _wiki_extractor(file: str | Path, source: Iterator[str]) -> Iterator[Documen
             text.append(line)
     if header is not None:
         raise NextwordError(f"{file} ends inside an article (no </doc>). It was cut short: extract the dump again.")
-
-
-def _json_lines(file: str | Path, source: Iterator[str], text_column: str | None) -> Iterator[Document]:
-    key, name = text_column or "text", plain_name(file)
-    for number, line in enumerate(source, 1):
-        if not line.strip():
-            continue
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise NextwordError(f"{file}, line {number} is not JSON: {error}. Mend or remove that line.") from None
-        if not isinstance(item, dict) or not isinstance(item.get(key), str):
-            keys = ", ".join(k for k, v in item.items() if isinstance(v, str)) if isinstance(item, dict) else "no keys"
-            raise NextwordError(
-                f'{file}, line {number} has no text under "{key}" (it has {keys}). Name the key that holds the text: '
-                f"{plain_name(file)}:KEY."
-            )
-        if item[key].strip():
-            text = item[key].replace("\r\n", "\n")
-            if "\\ud" in line.lower() and not _encodable(text):
-                raise NextwordError(
-                    f"{file}, line {number} has half a surrogate pair, which is no character. Remove it."
-                )
-            yield Document(text, str(item.get("id", f"{name}:{number}")), str(item.get("title", "")))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _table(file: str | Path, delimiter: str, text_column: str | None) -> Iterator[Document]:
-    rows = _rows(file, delimiter)
-    name = plain_name(file)
-    try:
-        header: list[str] = next(rows, [])
-        first = list(islice(rows, LOOKED_AT))
-        if not header or not first:
-            return
-        column = _text_column(file, header, first, text_column)
-        for number, row in enumerate(chain(first, rows), 1):
-            if len(row) <= column:
-                raise NextwordError(
-                    f"{file}, line {rows.line_num}: row {number} has {len(row)} columns, the header {len(header)}. "
-                    "Mend or remove that row."
-                )
-            if row[column].strip():
-                yield Document(row[column], f"{name}:{number}")
-    except csv.Error as error:
-        raise NextwordError(f"{file}, line {rows.line_num} is not a valid row: {error}. Mend or remove it.") from None
-
-
-def _rows(file: str | Path, delimiter: str) -> Any:
-    # Tab-separated corpora (GLUE) do not quote; a stray quotation mark there is text.
-    dialect: Any = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
-    csv.field_size_limit(1 << 30)
-    return csv.reader(lines(file), delimiter=delimiter, strict=True, **dialect)
-
-
-def column_read(file: str | Path, text_column: str | None = None) -> tuple[str, list[str]] | None:
-    """The column of a table that is read as its text, and all that there are; None of a file that is no table."""
-    suffix = _suffix(file)
-    if suffix not in TABLES:
-        return None
-    rows = _rows(file, TABLES[suffix])
-    header: list[str]
-    try:
-        header, first = next(rows, []), list(islice(rows, LOOKED_AT))
-    except csv.Error:  # whoever reads it says where
-        return None
-    return (header[_text_column(file, header, first, text_column)], header) if header and first else None
-
-
-def _text_column(file: str | Path, header: list[str], rows: list[list[str]], wanted: str | None) -> int:
-    if wanted is not None and wanted not in header:
-        near = get_close_matches(wanted, header, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Name one of these, as in {plain_name(file)}:COLUMN."
-        raise NextwordError(f"{file} has no column {wanted!r}; its columns are {', '.join(header)}. {hint}")
-    if wanted or "text" in header:
-        return header.index(wanted or "text")
-    widths = [sum(len(row[i]) for row in rows if i < len(row)) for i in range(len(header))]
-    return widths.index(max(widths))
