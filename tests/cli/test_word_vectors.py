@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,75 @@ def test_lines_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
 
 
 def test_blank_lines_have_no_vector_and_are_counted(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text("the king said\n\nbread and water\n")
-    said = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stdout
-    assert "1 blank line" in " ".join(said.split())
-    found = js("embed", place / "glove", tmp_path / "lines.txt", "--query", "bread and water", "-k", "1")["lines"]
-    assert (found[0]["line"], found[0]["text"]) == (3, "bread and water")
+    (tmp_path / "lines.txt").write_text("the king said\n\nbread and water\n\n  \n")
+    said = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stderr
+    assert "3 blank lines have no vector" in " ".join(said.split())
+    assert np.load(tmp_path / "v.npy").shape == (2, 32)
+    facts = js("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "w.npy")
+    assert (facts["texts"], facts["empty"], facts["notes"]) == (2, [2, 4, 5], ["3 blank lines have no vector"])
+    found = js("embed", place / "glove", tmp_path / "lines.txt", "--query", "bread and water", "-k", "1")
+    assert (found["lines"][0]["line"], found["lines"][0]["text"]) == (3, "bread and water")
+    assert found["empty"] == [2, 4, 5]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+def test_every_row_of_a_table_has_a_vector(cli: Cli, js: Js, place: Path, tmp_path: Path, ending: str) -> None:
+    """Zeros where there is no text, so that vectors and rows go together; near to no query and in no group."""
+    texts = ["", "the king said", "  ", "bread and water", "see the house", ""]
+    file = tmp_path / f"rows{ending}"
+    mark = "\t" if ending == ".tsv" else ","
+    rows = [f"{i}{mark}{text}\n" for i, text in enumerate(texts)]
+    objects = [json.dumps({"n": i, "text": text}) + "\n" for i, text in enumerate(texts)]
+    file.write_text("".join(objects) if ending == ".jsonl" else "".join([f"n{mark}text\n", *rows]))
+    run = place / "glove"
+    said = " ".join(cli("embed", run, file, "--out", tmp_path / "v.npy").stderr.split())
+    assert "3 of 6 rows have no text (rows 1, 3, 6): their vectors are zeros" in said
+    vectors = np.load(tmp_path / "v.npy")
+    (tmp_path / "filled.txt").write_text("".join(f"{text}\n" for text in texts if text.strip()))
+    cli("embed", run, tmp_path / "filled.txt")
+    np.testing.assert_array_equal(vectors[[1, 3, 4]], np.load(tmp_path / "filled.npy"))
+    assert not vectors[[0, 2, 5]].any()
+    facts = js("embed", run, file, "--out", tmp_path / "w.safetensors")
+    assert (facts["texts"], facts["empty"]) == (6, [1, 3, 6])
+    assert any("3 of 6 rows have no text" in note for note in facts["notes"])
+    assert sorted(row["line"] for row in js("embed", run, file, "--query", "king")["lines"]) == [2, 4, 5]
+    in_groups = js("embed", run, file, "--groups", 2)["groups"]
+    assert sorted(row["line"] for group in in_groups for row in group) == [2, 4, 5]
+    file.write_text('{"text": ""}\n' if ending == ".jsonl" else f"n{mark}text\n1{mark}\n")
+    assert "no row with a text" in cli("embed", run, file, "--query", "king", fails=True).stderr
+
+
+def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    run, lines = place / "glove", tmp_path / "lines.txt"
+    lines.write_text("the king said\nbread and water :fire: [b]\n\nsee the house\n")
+    cli("embed", run, lines, "--out", tmp_path / "alone.npy")
+    for i, asked in enumerate((("--groups", 2), ("--query", "bread"))):
+        out = tmp_path / f"{i}.npy"
+        said = " ".join(cli("embed", run, lines, *asked, "--out", out).stdout.split())
+        assert "3 vectors of width 32" in said
+        assert "bread and water :fire: [b]" in said  # as it stands there
+        np.testing.assert_array_equal(np.load(out), np.load(tmp_path / "alone.npy"))
+        found = js("embed", run, lines, *asked, "--out", tmp_path / f"{i}.safetensors")
+        assert found["file"] == str(tmp_path / f"{i}.safetensors")
+        assert {"groups", "lines"} & set(found)
+        assert (tmp_path / f"{i}.safetensors").is_file()
+        assert "is there already" in cli("embed", run, lines, *asked, "--out", out, fails=True).stderr
+        assert ".npy or .safetensors" in cli("embed", run, lines, *asked, "--out", "v.txt", fails=True).stderr
+        cli("embed", run, lines, *asked)
+    assert not (tmp_path / "lines.npy").exists()  # unless asked for
+    cli("embed", run, lines, "--groups", 9, "--out", tmp_path / "none.npy", fails=True)
+    assert not (tmp_path / "none.npy").exists()
+
+
+def test_lines_by_standard_input(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    run, given = place / "glove", "the king said\n\nbread and water\n"
+    cli("embed", run, "-", "--out", tmp_path / "v.npy", stdin=given)
+    (tmp_path / "lines.txt").write_text(given)
+    cli("embed", run, tmp_path / "lines.txt")
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), np.load(tmp_path / "lines.npy"))
+    assert js("embed", run, "-", "--query", "bread", "-k", 1, stdin=given)["lines"][0]["line"] == 3
+    assert "say where, with --out" in cli("embed", run, "-", fails=True, stdin=given).stderr
+    assert "standard input has no line" in cli("embed", run, "-", "--query", "a", fails=True, stdin="\n").stderr
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -147,6 +212,7 @@ def _words(place: Path) -> set[str]:
         (("--analogy", "king - king"), "add up to nothing"),
         (("--nearest", "king", "--analogy", "king - house"), "give one of them"),
         (("lines.txt", "--nearest", "king"), "no file of texts"),
+        (("--nearest", "king", "--out", "v.npy"), "are for texts: leave them out"),
     ],
 )
 def test_mistakes(cli: Cli, place: Path, words: tuple[str, ...], said: str) -> None:

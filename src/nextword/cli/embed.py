@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +15,8 @@ from nextword.cli.console import console, emit_json, err, read_lines
 from nextword.cli.delivery import refuse_taken
 from nextword.cli.options import Device, Json, Precision
 
+NAMED = 5  # rows without a text, by their numbers
+
 
 def embed(
     run: Annotated[
@@ -21,7 +25,10 @@ def embed(
     ],
     file: Annotated[
         Path | None,
-        typer.Argument(help="One text a line; or a csv, tsv or jsonl, FILE:COLUMN to say which.", show_default=False),
+        typer.Argument(
+            help="One text a line (- for standard input); or a csv, tsv or jsonl, FILE:COLUMN to say which.",
+            show_default=False,
+        ),
     ] = None,
     layer: Annotated[
         str, typer.Option("--layer", help="0: the embedding; -1: the last; mean; -4: (the last four); 1=0.3,5=0.7.")
@@ -36,7 +43,7 @@ def embed(
     out: Annotated[
         Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy; of words FILE.safetensors.")
     ] = None,
-    query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text instead.")] = "",
+    query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text.")] = "",
     groups: Annotated[
         int, typer.Option("--groups", help="Put like lines into so many groups, and show those.", min=0)
     ] = 0,
@@ -49,12 +56,16 @@ def embed(
 ) -> None:
     """The vector of every line, or of every word in it; the lines nearest to a query, or the words nearest to a word.
 
+    Of a csv, tsv or jsonl every row has a vector, zeros where it has no text; of plain lines those that are not blank.
+    With --query and --groups vectors are written only where --out says so.
+
     With --words the file has a tensor for each line, named 0, 1, 2 …: (words, width), or with --layer all (layers,
     words, width); its metadata names the words. A network that reads letters knows any word, seen before or not.
 
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
+      cat notes/*.txt | nextword embed runs/lstm-tiny - --out vectors.npy
       nextword embed runs/bert-tiny reviews.csv:review --query "a waste of time"
       nextword embed runs/bert-tiny lines.txt --groups 8 -k 3
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
@@ -64,29 +75,21 @@ def embed(
 
     Words have vectors in runs of word2vec and GloVe, in files of them, and in any network that reads words.
     """
-    import numpy as np
-    import torch
-
     from nextword.contract import NextwordError
     from nextword.language_model import load
 
     if nearest or analogy:
+        if out or query or groups or words:
+            raise NextwordError(
+                "--nearest and --analogy show words. --out, --words, --query, --groups are for texts: leave them out."
+            )
         _words(run, file, nearest, analogy, k, device, json)
         return
     if file is None:
         raise NextwordError(
             "Embed what? Give a file with one text a line: embed RUN FILE. Or ask for words: embed RUN --nearest WORD."
         )
-    column = ""
-    if not file.is_file():
-        name, _, column = str(file).rpartition(":")
-        if not name or not Path(name).is_file():
-            raise NextwordError(f"There is no file {file}.")
-        file = Path(name)
-    numbered = [(i, line) for i, line in enumerate(_texts(file, column), 1) if words or line.strip()]
-    numbers, lines = [i for i, _ in numbered], [line for _, line in numbered]  # of words blank ones have a tensor, too
-    if not any(line.strip() for line in lines):
-        raise NextwordError(f"{file} has no line to embed.")
+    given = _read(file)
     if layer == "all" and not words:
         raise NextwordError("--layer all puts the layers of each word side by side: it goes with --words.")
     if words and pool:
@@ -97,105 +100,191 @@ def embed(
         )
     if query and groups:
         raise NextwordError("--query asks for lines near a text, --groups for lines near each other. Leave one out.")
+    target = None if out is None and (query or groups) else _target(out, given.file, words)
+    notes = [*given.notes, *(given.without if not words else ())]
+    _note(notes)
+    lm = load(run, device, precision)
+    pool = pool or "mean"
+    if words and target:
+        _write_words(lm, given, layer, target, json)
+        return
+    lines = [given.texts[i] for i in given.filled]
+    found = lm.embed([*lines, query] if query else lines, layer, pool)
+    vectors = found[: len(lines)]
+    notes += _long(lm, lines)
+    facts: dict[str, Any] = {}
+    shown: list[str] = []
+    if query:
+        facts = {"query": query, "layer": layer, "pool": pool}
+        facts["lines"], shown = _nearest(vectors, found[-1], given, k)
+    elif groups:
+        facts["groups"], shown = _groups(vectors, given, groups, k)
+    if target:
+        kept = given.placed(vectors)
+        _write(kept, target)
+        facts |= {"file": str(target), "texts": len(kept), "width": kept.shape[1], "layer": layer, "pool": pool}
+        shown.append(escape(f"{len(kept):,} vectors of width {kept.shape[1]} → {target}"))
+    _say(facts, shown, given, notes, json)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Texts as they stand in a file; of a table every row has a vector, of lines those that are not blank."""
+
+    file: Path
+    texts: list[str]
+    table: bool
+    notes: list[str]
+
+    @cached_property
+    def filled(self) -> list[int]:
+        return [i for i, text in enumerate(self.texts) if text.strip()]
+
+    @cached_property
+    def empty(self) -> list[int]:
+        """The rows or lines without a text, counted from 1."""
+        return [i for i, text in enumerate(self.texts, 1) if not text.strip()]
+
+    @property
+    def without(self) -> list[str]:
+        """What is to be said of those."""
+        n = len(self.empty)
+        if not n:
+            return []
+        if not self.table:
+            return [f"{n:,} blank {'line has' if n == 1 else 'lines have'} no vector"]
+        which = ", ".join(f"{i:,}" for i in self.empty[:NAMED]) + (" …" if n > NAMED else "")
+        one = n == 1
+        return [
+            f"{n:,} of {len(self.texts):,} rows {'has' if one else 'have'} no text (row{'' if one else 's'} {which}): "
+            f"{'its vector is' if one else 'their vectors are'} zeros, near to nothing"
+        ]
+
+    def placed(self, vectors: Any) -> Any:
+        """Of a table a vector a row, zeros where there is no text: whose cosine with anything is 0."""
+        if not self.table:
+            return vectors
+        kept = vectors.new_zeros(len(self.texts), vectors.shape[1])
+        kept[self.filled] = vectors
+        return kept
+
+
+def _read(file: Path) -> _Given:
+    """The lines of a file or of standard input; of a table its texts, row by row."""
+    from nextword.contract import NextwordError
+    from nextword.corpora.decoding import FROM_STDIN, STDIN, plain_name
+    from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, guess, read_table
+
+    column = ""
+    if str(file) != STDIN and not file.is_file():
+        name, _, column = str(file).rpartition(":")
+        if not name or not Path(name).is_file():
+            raise NextwordError(f"There is no file {file}.")
+        file = Path(name)
+    if Path(plain_name(file)).suffix.lower() not in (*DELIMITERS, *JSON_LINES):
+        if column:
+            raise NextwordError(f"{file} has one text a line, and no column {column!r}. Leave :{column} out.")
+        given = _Given(file, read_lines(file, blank=True), False, [])
+    else:
+        table = read_table(file)
+        found = guess(table, Columns(column), labelled=False).text
+        how = [] if column else [f"texts are read from '{found}': {file}:COLUMN names another"]
+        given = _Given(file, table.column(found), True, [*how, *table.notes])
+    if not given.filled:
+        name = FROM_STDIN if str(file) == STDIN else str(file)
+        raise NextwordError(f"{name} has no {'row with a text' if given.table else 'line'} to embed.")
+    return given
+
+
+def _target(out: Path | None, file: Path, words: bool) -> Path:
+    """Where vectors are written to: a file that is not there yet."""
+    from nextword.contract import NextwordError
+    from nextword.corpora.decoding import STDIN
+
+    if out is None and str(file) == STDIN:
+        raise NextwordError("What comes by standard input has no name to write beside: say where, with --out FILE.")
     target = out or file.with_suffix(".safetensors" if words else ".npy")
     if words and target.suffix != ".safetensors":
         raise NextwordError(f"--out {target}: with --words each line has a tensor of its own, in a .safetensors file.")
-    if not query and not groups and target.suffix not in (".npy", ".safetensors"):
+    if target.suffix not in (".npy", ".safetensors"):
         raise NextwordError(f"--out {target}: vectors are written as .npy or .safetensors.")
-    if not query and not groups and not target.parent.is_dir():
+    if not target.parent.is_dir():
         raise NextwordError(f"--out {target}: there is no folder {target.parent}.")
-    if not query and not groups:
-        refuse_taken("--out", target)
-    lm = load(run, device, precision)
-    pool = pool or "mean"
-    if words:
-        _write_words(lm, lines, layer, target, json)
-        return
-    vectors = lm.embed([*lines, query] if query else lines, layer, pool)
-    _note(lm, lines)
-    if query:
-        unit = torch.nn.functional.normalize(vectors, dim=1)
-        near = (unit[:-1] @ unit[-1]).topk(min(k, len(lines)))
-        found = list(zip(near.values.tolist(), near.indices.tolist(), strict=True))
-        if json:
-            rows = [{"similarity": s, "line": numbers[i], "text": lines[i]} for s, i in found]
-            emit_json({"query": query, "layer": layer, "pool": pool, "lines": rows})
-            return
-        for similarity, i in found:
-            console.print(f"{similarity:6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
-        return
-    if groups:
-        _show_groups(vectors, lines, numbers, groups, k, json)
-        return
+    refuse_taken("--out", target)
+    return target
+
+
+def _write(vectors: Any, target: Path) -> None:
     if target.suffix == ".npy":
+        import numpy as np
+
         np.save(target, vectors.numpy())
     else:
         from safetensors.torch import save_file
 
         save_file({"vectors": vectors}, str(target))
-    facts = {"file": str(target), "texts": len(lines), "width": vectors.shape[1], "layer": layer, "pool": pool}
-    if json:
-        emit_json(facts)
-    else:
-        blank = numbers[-1] - len(lines)
-        left = f"; {blank:,} blank {'line has' if blank == 1 else 'lines have'} none" if blank else ""
-        console.print(f"{len(lines):,} vectors of width {vectors.shape[1]} → {target}{left}")
 
 
-def _texts(file: Path, column: str) -> list[str]:
-    """The lines of a file; of a table its texts, row by row."""
-    from nextword.contract import NextwordError
-    from nextword.corpora.decoding import plain_name
-    from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, guess, read_table
-
-    if Path(plain_name(file)).suffix.lower() not in (*DELIMITERS, *JSON_LINES):
-        if column:
-            raise NextwordError(f"{file} has one text a line, and no column {column!r}. Leave :{column} out.")
-        return read_lines(file, blank=True)
-    table = read_table(file)
-    found = guess(table, Columns(column), labelled=False).text
-    if not column:
-        err.print(f"[yellow]·[/] texts are read from '{escape(found)}': {file}:COLUMN names another", soft_wrap=True)
-    for note in table.notes:
+def _note(notes: Sequence[str]) -> None:
+    for note in notes:
         err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
-    return table.column(found)
 
 
-def _show_groups(vectors: Any, lines: Sequence[str], numbers: Sequence[int], groups: int, k: int, json: bool) -> None:
-    """Each group with its lines, those nearest to its centre first; k of them, or as JSON all."""
+def _say(facts: dict[str, Any], shown: Sequence[str], given: _Given, notes: Sequence[str], json: bool) -> None:
+    if json:
+        emit_json({**facts, "empty": given.empty, "notes": notes})
+        return
+    for line in shown:
+        console.print(line, soft_wrap=True, emoji=False)
+
+
+def _nearest(vectors: Any, query: Any, given: _Given, k: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """The texts nearest to a query, and how they are shown."""
+    import torch
+
+    unit = torch.nn.functional.normalize(vectors, dim=1)
+    near = (unit @ torch.nn.functional.normalize(query, dim=0)).topk(min(k, len(unit)))
+    rows = [_row(given, i, value) for value, i in zip(near.values.tolist(), near.indices.tolist(), strict=True)]
+    return rows, [_shown(row) for row in rows]
+
+
+def _groups(vectors: Any, given: _Given, groups: int, k: int) -> tuple[list[list[dict[str, Any]]], list[str]]:
+    """Each group with its texts, those nearest to its centre first; k of them are shown."""
     from nextword.metrics.groups import grouped
 
     belongs, cosines = grouped(vectors, groups)
-    orders = []
+    found, shown = [], []
     for group in range(groups):
         inside = (belongs == group).nonzero().flatten()
-        orders.append(inside[cosines[inside].argsort(descending=True)].tolist())
-    if json:
-        row = lambda i: {"line": numbers[i], "similarity": cosines[i].item(), "text": lines[i]}  # noqa: E731
-        emit_json({"groups": [[row(i) for i in order] for order in orders]})
-        return
-    for group, order in enumerate(orders):
-        console.print(f"[bold]group {group}[/] · {len(order):,} {'line' if len(order) == 1 else 'lines'}")
-        for i in order[:k]:
-            console.print(f"{cosines[i].item():6.3f}  {numbers[i]:>6}  {lines[i]}", markup=False)
+        order = inside[cosines[inside].argsort(descending=True)].tolist()
+        found.append([_row(given, i, cosines[i].item()) for i in order])
+        shown.append(f"[bold]group {group}[/] · {len(order):,} {'line' if len(order) == 1 else 'lines'}")
+        shown += map(_shown, found[-1][:k])
+    return found, shown
 
 
-def _write_words(lm: Any, lines: Sequence[str], layer: str, target: Path, json: bool) -> None:
-    """A tensor a line; the words, as JSON, in the metadata."""
+def _row(given: _Given, at: int, similarity: float) -> dict[str, Any]:
+    return {"similarity": similarity, "line": given.filled[at] + 1, "text": given.texts[given.filled[at]]}
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return escape(f"{row['similarity']:6.3f}  {row['line']:>6}  {row['text']}")
+
+
+def _write_words(lm: Any, given: _Given, layer: str, target: Path, json: bool) -> None:
+    """A tensor a line, also of those that are blank; the words, as JSON, in the metadata."""
     from json import dumps
 
     from safetensors.torch import save_file
 
-    found = lm.embed_words(lines, layer)
-    _note(lm, lines)
+    found = lm.embed_words(given.texts, layer)
     tensors = {str(i): one.vectors.contiguous() for i, one in enumerate(found)}
     save_file(tensors, str(target), metadata={"words": dumps([one.words for one in found], ensure_ascii=False)})
-    count, width = sum(len(one.words) for one in found), found[0].vectors.shape[-1]
-    if json:
-        emit_json({"file": str(target), "texts": len(lines), "words": count, "width": width, "layer": layer})
-    else:
-        some = "line" if len(lines) == 1 else "lines"
-        console.print(f"{count:,} words of {len(lines):,} {some}, vectors of width {width} → {target}")
+    texts, count, width = len(found), sum(len(one.words) for one in found), found[0].vectors.shape[-1]
+    facts = {"file": str(target), "texts": texts, "words": count, "width": width, "layer": layer}
+    some = "line" if texts == 1 else "lines"
+    shown = escape(f"{count:,} words of {texts:,} {some}, vectors of width {width} → {target}")
+    _say(facts, [shown], given, [*given.notes, *_long(lm, given.texts)], json)
 
 
 def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, device: str, json: bool) -> None:
@@ -228,14 +317,11 @@ def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, devi
         console.print(f"{cosine:6.3f}  {word}", markup=False)
 
 
-def _note(lm: Any, lines: Sequence[str]) -> None:
+def _long(lm: Any, lines: Sequence[str]) -> list[str]:
     """Says so where lines have not fitted into the window."""
-    if not lm.two_sided:
-        return
-    long = sum(len(encoding) > lm.room for encoding in lm.tokenizer.encode_batch(list(lines)))
-    if long:
-        err.print(
-            f"note: {long:,} of {len(lines):,} lines are longer than the window of {lm.room:,} tokens: each was read "
-            "in equal parts that do not see each other, and pooled over all of them",
-            soft_wrap=True,
-        )
+    long = sum(len(one) > lm.room for one in lm.tokenizer.encode_batch(list(lines))) if lm.two_sided else 0
+    some = f"{long:,} of {len(lines):,} lines are longer than the window of {lm.room:,} tokens" if long else ""
+    how = "each was read in equal parts that do not see each other, and pooled over all of them"
+    notes = [f"{some}: {how}"] if some else []
+    _note(notes)
+    return notes
