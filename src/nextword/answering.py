@@ -19,7 +19,7 @@ import torch
 
 from nextword.batching.questions import Asked
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract import NextwordError, parts_of, several
 from nextword.corpora.questions import Question
 from nextword.embedding import TOGETHER
 from nextword.heads.answers import Answer, answers, measured_answers
@@ -51,23 +51,28 @@ class Answerer(Classifier):
     def __init__(self, headed: Any, tokenizer: Any, settings: Any, length: int = 0, name: str = "") -> None:
         super().__init__(headed, tokenizer, settings, length or self.layout.length, name)
 
-    def predict(self, given: Sequence[Any], progress: Progress | None = None) -> list[Answer]:  # type: ignore[override]
+    def predict(  # type: ignore[override]
+        self, given: Sequence[Any], progress: Progress | None = None, notes: list[str] | None = None
+    ) -> list[Answer]:
         """An answer for each, with its probability among the best spans."""
-        text = self.framed([self.question(one, i) for i, one in enumerate(given)])
+        text = self.framed([self.question(one, i) for i, one in enumerate(several(given))], notes)
         return answers(text, self.spans(text, progress))
 
     def question(self, one: Any, number: int) -> Question:
         if isinstance(one, Question):
             return one
-        if isinstance(one, str) or len(one) != 2 or not all(isinstance(text, str) for text in one):
+        parts = parts_of(one)
+        if len(parts) != 2 or not all(isinstance(text, str) for text in parts):
             raise NextwordError(
                 f"{self.name or 'This run'} answers questions out of passages, and an example is {str(one)[:80]!r}. "
                 "Give (question, passage)."
             )
-        return Question(str(number), *one)
+        return Question(str(number), *parts)
 
-    def framed(self, questions: Sequence[Question]) -> Asked:
-        found, _ = asked(self.network, self.tokenizer, questions, self.layout)
+    def framed(self, questions: Sequence[Question], notes: list[str] | None = None) -> Asked:
+        found, left = asked(self.network, self.tokenizer, questions, self.layout)
+        if left.cut and notes is not None:
+            notes.append(f"{left.cut:,} of {len(questions):,} questions are cut to fit: of those the beginning is read")
         return found.judged_by(self.settings.metrics, self.settings.unanswered, self.threshold)
 
     @torch.no_grad()

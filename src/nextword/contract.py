@@ -289,6 +289,21 @@ class Prediction:
     value: float | None = None  # that number
 
 
+def several(examples: Any) -> list[Any]:
+    """Examples to be predicted. One text alone is an error: its letters would be taken for them."""
+    if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
+        raise NextwordError(
+            f"Expected a list of examples, and got {str(examples)[:40]!r}. Put one into a list: predict([example])."
+        )
+    return list(examples)
+
+
+def parts_of(example: Any) -> tuple[Any, ...]:
+    """The texts of an example; of one that is a text, or nothing of the kind, itself."""
+    whole = isinstance(example, (str, bytes)) or not isinstance(example, Iterable)
+    return (example,) if whole else tuple(example)
+
+
 Bias = Mapping[int | str, float]  # token, as its id or as the text that it writes → what is added to its log p
 
 

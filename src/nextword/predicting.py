@@ -17,7 +17,7 @@ import torch
 from nextword.batching.choices import Candidates
 from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
-from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported
+from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported, parts_of, several
 from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
 from nextword.heads.attribution import attributed, of_words
 from nextword.heads.choosing import choices
@@ -98,12 +98,14 @@ class Classifier(Embedding):
     def columns(self, given: Sequence[Example]) -> tuple[list[str], list[str] | None]:
         """One list of texts, or two; an example of the other make is an error."""
         wanted = 2 if self.pairs else 1
-        rows = [(one,) if isinstance(one, str) else tuple(one) for one in given]
-        for row in rows:
+        rows = [parts_of(one) for one in several(given)]
+        for i, row in enumerate(rows):
             if len(row) != wanted or not all(isinstance(text, str) for text in row):
+                odd = next((text for text in row if not isinstance(text, str)), None)
+                what = f"has {len(row)}: {str(row)[:80]}" if len(row) != wanted else f"has {str(odd)[:40]}, no text"
                 raise NextwordError(
                     f"The task of {self.name or 'this run'} is about {'two texts' if wanted == 2 else 'one text'}, and "
-                    f"an example has {len(row)}: {str(row)[:80]}. Give {'(text, text)' if wanted == 2 else 'a text'}."
+                    f"example {i + 1} {what}. Give {'(text, text)' if wanted == 2 else 'a text'}."
                 )
         return [row[0] for row in rows], [row[1] for row in rows] if wanted == 2 else None
 
@@ -231,7 +233,7 @@ class Chooser(Classifier):
         notes: list[str] | None = None,
     ) -> list[Prediction]:
         """The number of the best candidate, from 0 on, with the probability of each."""
-        rows = [self.example(one) for one in given]
+        rows = [self.example(one) for one in several(given)]
         columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
         found, cut = choices(self.network, self.tokenizer, *columns, length=self.length)
         self.tell_cut(cut, len(rows), notes)
@@ -243,7 +245,7 @@ class Chooser(Classifier):
 
     def example(self, one: Any) -> tuple[str, str, Sequence[str]]:
         """Context, question and candidates of an example; one of another make is an error."""
-        parts = [] if isinstance(one, str) else list(one)
+        parts = parts_of(one)
         texts, some = parts[:-1], parts[-1] if parts and isinstance(parts[-1], (list, tuple)) else ()
         good = len(texts) in (1, 2) and all(isinstance(text, str) for text in (*texts, *some))
         if not good or len(some) < 2:
@@ -293,6 +295,7 @@ class Averaged:
         progress: Callable[[int, int], None] | None = None,
         notes: list[str] | None = None,
     ) -> list[Prediction]:
+        given = several(given)
         total, share = len(given) * len(self.models), 1 / len(self.models)
         found: list[list[Prediction]] = []
         for i, model in enumerate(self.models):
@@ -300,11 +303,11 @@ class Averaged:
             told = None if progress is None else lambda done, _, before=before: progress(before + done, total)
             found.append(model.predict(given, told, None if i else notes))
         if self.settings.kind == "regress":
-            numbers = [share * sum(one.value or 0.0 for one in several) for several in zip(*found, strict=True)]
+            numbers = [share * sum(one.value or 0.0 for one in all_said) for all_said in zip(*found, strict=True)]
             return [Prediction(f"{value:.4g}", {}, value) for value in numbers]
         said = []
-        for several in zip(*found, strict=True):
-            odds = {k: share * sum(one.probabilities[k] for one in several) for k in self.settings.labels}
+        for all_said in zip(*found, strict=True):
+            odds = {k: share * sum(one.probabilities[k] for one in all_said) for k in self.settings.labels}
             said.append(Prediction(max(odds, key=lambda k: odds[k]), odds))
         return said
 

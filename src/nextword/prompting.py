@@ -34,7 +34,7 @@ import torch
 
 from nextword.checkpoint import RunFolder
 from nextword.completions import likelihoods, window_of
-from nextword.contract import EXACT, NextwordError, Prediction, Unsupported
+from nextword.contract import EXACT, NextwordError, Prediction, Unsupported, parts_of, several
 from nextword.embedding import OF_TEXT
 from nextword.files import linked
 from nextword.heads.numbered import places
@@ -100,7 +100,9 @@ class ZeroShot:
 
     def asked(self, one: Example) -> str:
         """A text, or two, in the template, up to where the label stands."""
-        texts = (one,) if isinstance(one, str) else tuple(one)
+        texts = parts_of(one)
+        if not all(isinstance(text, str) for text in texts):
+            raise NextwordError(f"Expected a text, or two, and an example is {str(one)[:80]}.")
         if len(texts) != 1 + self.pairs:
             raise NextwordError(
                 f"{self.named[1]} asks about {'two texts' if self.pairs else 'one text'}, and an example has "
@@ -114,6 +116,7 @@ class ZeroShot:
     ) -> list[Prediction]:
         """The best label of each text, and the share of every label."""
         found: list[Prediction] = []
+        given = several(given)
         for rows in self.parts(given):
             found += map(self._prediction, self.settings.decoded(rows).tolist())
             if progress:

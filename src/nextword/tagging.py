@@ -20,7 +20,7 @@ import torch
 from nextword.batching.tagged import Sentences, TaggedExamples
 from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
-from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported
+from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported, parts_of, several
 from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
 from nextword.corpora.tagged import TaggedSentence
 from nextword.embedding import OF_TEXT
@@ -83,7 +83,7 @@ class WordTagger:
     def predict(
         self, given: Sequence[str | Sequence[str]], progress: Callable[[int, int], None] | None = None
     ) -> list[Any]:
-        words = [self.words_of(one) if isinstance(one, str) else list(one) for one in given]
+        words = [self.words_of(one) if isinstance(one, str) else self.given(one) for one in several(given)]
         there = [i for i, one in enumerate(words) if one]
         found = [self.said((), self.no_tags) for _ in words]
         if there:
@@ -98,6 +98,14 @@ class WordTagger:
     def said(self, words: Sequence[str], tags: np.ndarray) -> Any:
         """A sentence with its tags by their names."""
         return TaggedSentence(tuple(words), _named(tags, self.settings.labels, self.settings.scheme))
+
+    @staticmethod
+    def given(sentence: Any) -> list[str]:
+        """One that is split into words already."""
+        words = list(parts_of(sentence))
+        if not all(isinstance(word, str) for word in words):
+            raise NextwordError(f"Expected a sentence, a text or a list of words, and one is {str(sentence)[:80]}.")
+        return words
 
     def words_of(self, text: str) -> list[str]:
         """The words of a plain text, punctuation apart; what the tokenizer knows stays whole."""

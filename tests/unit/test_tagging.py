@@ -62,6 +62,11 @@ def test_names_are_found_that_were_never_seen(run: Path) -> None:
     assert found[1].words == found[1].tags == ()
     assert found[2].words == ("the", "king", ".")
     assert tagger.predict([" ".join(words)])[0] == found[0]
+    with pytest.raises(NextwordError, match=r"Expected a list of examples, and got 'the king.'"):
+        tagger.predict("the king.")
+    for odd in (None, ["the", None]):
+        with pytest.raises(NextwordError, match="Expected a sentence, a text or a list of words, and one is"):
+            tagger.predict([odd])
 
 
 def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:

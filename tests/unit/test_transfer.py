@@ -17,7 +17,7 @@ from nextword import transfer
 from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Unsupported
 from nextword.heads import FILE
-from nextword.predicting import Classifier
+from nextword.predicting import Averaged, Classifier
 from nextword.transfer.plan import make_plan
 from nextword.transfer.run import Outcome, averages
 
@@ -57,8 +57,17 @@ def test_saved_loaded_and_applied(place: Path) -> None:
     assert model.embed(["red", "a king"]).shape == (2, 32)
     with pytest.raises(Unsupported, match="it predicts one of blue, red"):
         model.score("the king")
-    with pytest.raises(NextwordError, match="is about one text, and an example has 2"):
+    with pytest.raises(NextwordError, match="is about one text, and example 1 has 2: "):
         model.predict([("a", "b")])
+    for odd in ("a red king", b"a red king", {"text": "a red king"}, None):  # its letters are no examples
+        with pytest.raises(NextwordError, match=r"Expected a list of examples, and got .* predict\(\[example\]\)"):
+            model.predict(odd)  # type: ignore[arg-type]
+        with pytest.raises(NextwordError, match="Expected a list of examples"):
+            Averaged([model, model]).predict(odd)  # type: ignore[arg-type]
+    for lacking in (None, float("nan"), ("red", None)[1:]):
+        with pytest.raises(NextwordError, match=r"example 2 has (None|nan), no text. Give a text"):
+            model.predict(["a king", lacking])  # type: ignore[list-item]
+    assert model.predict(text for text in ("red",)) == model.predict(["red"])  # type: ignore[arg-type]
     files = {path.name for path in folder.iterdir()}
     assert {"model.safetensors", FILE, "recipe.toml", "tokenizer.json", "log.jsonl", "card.md"} <= files
     assert "state" not in files  # finished: nobody goes on from it

@@ -71,6 +71,11 @@ def test_two_texts_where_the_template_has_both() -> None:
     assert lm.seen[2] == ("d / c = red\n\n/  =", " red")
     with pytest.raises(NextwordError, match="asks about two texts, and an example has 1: alone"):
         asked.predict(["alone"])
+    with pytest.raises(NextwordError, match="Expected a list of examples, and got 'alone'"):
+        asked.predict("alone")
+    for odd in (None, ("a", None)):
+        with pytest.raises(NextwordError, match="Expected a text, or two, and an example is"):
+            asked.predict([odd])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
