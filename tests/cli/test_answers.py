@@ -87,6 +87,9 @@ def test_the_official_file_of_predictions(cli: Cli, js: Js, spans: Any, place: P
     assert [one["predicted"] for one in whole["predictions"]] == list(found.values())
     assert whole["measured"] == pytest.approx(numbers)
     assert json.loads(cli("predict", place / "spans", dev).stdout) == found  # without a place to write to
+    assert js("predict", place / "spans", dev, "-o", tmp_path / "p.json")["file"] == str(tmp_path / "p.json")
+    assert json.loads((tmp_path / "p.json").read_text()) == found
+    assert json.loads((tmp_path / "p.na_prob.json").read_text()) == chances
 
 
 def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
@@ -115,6 +118,18 @@ def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path)
     assert "written as .json" in cli("predict", place / "spans", table, "-o", tmp_path / "x.conll", fails=True).stderr
 
 
+def test_what_is_told_of_questions_to_be_answered(js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
+    long = " ".join(["what"] * 90)
+    given = [("", "the king saw red river"), ("what follows red ?", " "), (long, "saw red river"), ("who ?", "a king")]
+    found = js("predict", place / "spans", written(tmp_path / "q.csv", ["question", "context"], given))
+    assert found["notes"] == [
+        "1 of 4 questions have an empty question: they are read as such",
+        "1 of 4 questions have an empty passage: they are read as such",
+        "1 of 4 questions are cut to fit: of those the beginning is read",
+    ]
+    assert len(found["predictions"]) == 4
+
+
 def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/choice", "--from", place / "bert", "--data", place / "ends.jsonl")
     said = cli(*words, "--out", tmp_path / "run", *QUICK)
@@ -136,7 +151,13 @@ def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     piped = cli("predict", tmp_path / "run", stdin=table.read_bytes())
     assert rows(piped.stdout) == found
     assert "is read as the header of a csv" in piped.stderr
-    whole = js("predict", tmp_path / "run", table)
+    whole = js("predict", tmp_path / "run", table, "-o", tmp_path / "t-out.csv")
+    assert rows((tmp_path / "t-out.csv").read_text()) == found
+    gaps = [{**one, "context": ""} if i == 1 else {**one, "label": ""} if i == 2 else one for i, one in enumerate(new)]
+    assert js("predict", tmp_path / "run", as_lines(tmp_path / "gaps.jsonl", gaps))["notes"] == [
+        "1 of 9 texts are empty: they are read as such",
+        "1 of 9 rows have no label: nothing is measured",
+    ]
     assert [str(one["predicted"]) for one in whole["predictions"]] == [row["predicted"] for row in found]
     assert whole["measured"] == {}
     assert "a context and candidates: which of them is right" in (tmp_path / "run/card.md").read_text()
@@ -175,12 +196,16 @@ def test_it_goes_on_to_the_same_bits(place: Path, tmp_path: Path, recipe: str, d
 
 def test_what_is_no_example(spans: Any, place: Path, tmp_path: Path) -> None:
     reader: Any = load(place / "spans", device="cpu")
-    for one in ("who ?", ("who ?",), ("who ?", 3)):
+    with pytest.raises(NextwordError, match="Expected a list of examples, and got 'who"):
+        reader.predict("who ?")
+    for one in ("who ?", ("who ?",), ("who ?", 3), None):
         with pytest.raises(NextwordError, match=r"Give \(question, passage\)"):
             reader.predict([one])
     transfer.run("bert/choice", place / "bert", str(place / "ends.jsonl"), tmp_path / "x", changes=["phase.0.steps=1"])
     chooser: Any = load(tmp_path / "x", device="cpu")
-    for one in ("a text", ("context", ["one"]), ("context", 3), ("a", "b", "c", ["d", "e"])):
+    with pytest.raises(NextwordError, match="Expected a list of examples, and got 'went'"):
+        chooser.predict("went")
+    for one in ("a text", ("context", ["one"]), ("context", 3), ("a", "b", "c", ["d", "e"]), None):
         with pytest.raises(NextwordError, match="a context and at least two candidates"):
             chooser.predict([one])
     two, more = chooser.predict([("went", ["far", "to"]), ("went", "where ?", ["far", "to", "in", "of"])])

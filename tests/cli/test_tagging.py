@@ -73,6 +73,35 @@ def test_columns_come_back_with_both_tags_and_how_many_agree(cli: Cli, js: Js, p
     assert measured["span_f1"] == pytest.approx(result["test"]["span_f1"])
 
 
+def test_the_file_is_written_and_json_too(js: Js, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.conll"
+    found = js("predict", place / "run", place / "names/test.conll", "--output", out)
+    said = [line.split("\t")[-1] for line in out.read_text().splitlines() if line]
+    assert said == [tag for one in found["sentences"] for tag in one["tags"]]
+    assert found["file"] == str(out)
+
+
+def test_types_that_training_never_saw_are_named(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("mister O\nKaro B-SHIP\nwent O\n\nVelopolis B-YEAR\n")
+    note = "types of spans that training never saw: SHIP, YEAR. They are never found"
+    assert note in " ".join(cli("predict", place / "run", tmp_path / "a.conll").stderr.split())
+    assert js("predict", place / "run", tmp_path / "a.conll")["notes"] == [note]
+    assert js("predict", place / "run", place / "names/test.conll")["notes"] == []
+
+
+def test_a_tagger_reads_no_columns_of_a_table(cli: Cli, place: Path, tmp_path: Path) -> None:
+    run = place / "run"
+    for given in ("id,text\n1,a king\n", '{"text": "a king"}\n', "id;text\n1;a king\n"):
+        said = " ".join(cli("predict", run, fails=True, stdin=given).stderr.split())
+        assert "standard input is a table. A tagger reads a sentence a line" in said
+    for given in ("body, soul and text\n", "a king\n", "{ a king }\n"):  # sentences
+        assert cli("predict", run, stdin=given).stdout.count("\t") >= 2
+    (tmp_path / "in.txt").write_text("a king\n")
+    for option in ("--text", "--second"):
+        said = " ".join(cli("predict", run, tmp_path / "in.txt", option, "body", fails=True).stderr.split())
+        assert f"{option} body: {run} tags words, and reads a sentence a line" in said
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

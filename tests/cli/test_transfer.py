@@ -67,7 +67,13 @@ def test_labels_for_a_csv(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Pa
     assert kept[0]["probabilities"].keys() == {"blue", "red"}
     cli("predict", place / "out", place / "new.csv", "-o", tmp_path / "out.csv", "--quiet")
     assert (tmp_path / "out.csv").read_text() == said.stdout
+    found = js("predict", place / "out", place / "new.csv", "-o", tmp_path / "more.csv")
+    assert (tmp_path / "more.csv").read_text() == said.stdout
+    assert found["file"] == str(tmp_path / "more.csv")
+    again = cli("predict", place / "out", place / "new.csv", "-o", tmp_path / "more.csv", "--json", fails=True)
+    assert "is there already, and nothing is overwritten" in " ".join(again.stderr.split())
     found = js("predict", place / "out", place / "new.csv")
+    assert "file" not in found
     assert [one["predicted"] for one in found["predictions"]] == [row["predicted"] for row in rows]
     assert found["measured"]["accuracy"] == right / 20
 

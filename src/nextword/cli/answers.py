@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, progress_bar
+from nextword.cli.console import console, progress_bar
 from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice
 
 OFFICIAL = ".json"
@@ -21,49 +21,51 @@ def predict_answers(
 ) -> None:
     """SQuAD's official file of predictions, {id: text}; or a table with the answer beside each question."""
     from nextword.metrics.answers import measured
-    from nextword.transfer.questions import read_questions
+    from nextword.transfer.questions import read_questions, told_of_empty
     from nextword.transfer.tables import Columns, Table
 
     refuse_ending(output, ENDINGS)
     settings = lm.settings
     beside_it = None
-    if output is not None and output.suffix == OFFICIAL and settings.unanswered and not json:
+    if output is not None and output.suffix == OFFICIAL and settings.unanswered:
         beside_it = output.with_name(output.stem + NO_ANSWER)
         refuse_taken("--output", beside_it)
     named = Columns(text or settings.text, second or settings.second, settings.label)
     questions, _, table = read_questions(file, named, insist=Columns(text, second))
+    notes = told_of_empty(questions)
     if table is not None:
         refuse_twice(table, output)
+        notes = [*table.notes, *notes]
     with progress_bar("answering", len(questions), quiet or json) as update:
-        found = lm.predict(questions.all, lambda done, of: update(done * len(questions) // of, len(questions)))
+        found = lm.predict(questions.all, lambda done, of: update(done * len(questions) // of, len(questions)), notes)
     numbers = {}
     if questions.labelled:
         golds = [one.answers or () for one in questions.all]
         numbers = measured(settings.metrics, [one.text for one in found], golds, settings.unanswered)
-    if json:
-        each = [_fields(one, settings.unanswered) for one in found]
-        emit_json({"run": run, "measured": numbers, "predictions": each})
-        return
     ending = output.suffix if output else OFFICIAL if table is None else ".csv"
-    notes = [*(table.notes if table is not None else ())]
+    written = ""
     if ending == OFFICIAL:
         written = _official({one.id: one.text for one in found})
-    else:
+    elif output or not json:
         cells = [_cells(one, settings.unanswered, ending) for one in found]
         own = Table(file, ["id", "question"], [[one.id, one.question] for one in questions.all])
         written, more = beside(table or own, cells, ending)
         notes += more
-    deliver(written, output, f"{len(found):,} answers", notes, quiet)
     if beside_it is not None:
         beside_it.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
+    each = [_fields(one, settings.unanswered) for one in found]
+    facts = {"run": run, "measured": numbers, "predictions": each} if json else None
+    deliver(written, output, f"{len(found):,} answers", notes, quiet, facts)
+    if beside_it is not None and not json:
         console.print(f"[green]✓[/] probabilities of no answer → {escape(str(beside_it))}", soft_wrap=True)
-    compared(numbers, f"the answers in {file}", quiet)
+    compared(numbers, f"the answers in {file}", quiet or json)
 
 
 def predict_choices(
     lm: Any, run: str, file: str, text: str, second: str, output: Path | None, json: bool, quiet: bool
 ) -> None:
     """The number of the best candidate, from 0 on, and the probability of each."""
+    from nextword.transfer.checks import empty
     from nextword.transfer.choices import read_choices
     from nextword.transfer.tables import Columns
 
@@ -75,15 +77,16 @@ def predict_choices(
     assert rows.choices is not None
     questions = rows.seconds or [""] * len(rows)
     with progress_bar("choosing", len(rows), quiet or json) as update:
-        found = lm.predict(list(zip(rows.texts, questions, rows.choices, strict=True)), update)
+        notes = [*table.notes, *empty("", rows)]
+        found = lm.predict(list(zip(rows.texts, questions, rows.choices, strict=True)), update, notes)
     numbers = {}
-    if rows.labels is not None and all(rows.labels):
+    if rows.labels is not None and not all(rows.labels):
+        blank = sum(not label for label in rows.labels)
+        notes.append(f"{blank:,} of {len(rows):,} rows have no label: nothing is measured")
+    elif rows.labels is not None:
         right = sum(one.label == gold for one, gold in zip(found, rows.labels, strict=True))
         numbers = {"accuracy": right / len(found)}
     said = [{"predicted": int(one.label), "probabilities": list(one.probabilities.values())} for one in found]
-    if json:
-        emit_json({"run": run, "measured": numbers, "predictions": said})
-        return
     most = max(len(some) for some in rows.choices)
     ending = output.suffix if output else ".csv"
     cells: list[dict[str, Any]] = [
@@ -92,9 +95,10 @@ def predict_choices(
         else {"predicted": one.label, **{f"p({i})": _share(one.probabilities.get(str(i))) for i in range(most)}}
         for one, each in zip(found, said, strict=True)
     ]
-    written, notes = beside(table, cells, ending)
-    deliver(written, output, f"{len(found):,} predictions", [*table.notes, *notes], quiet)
-    compared(numbers, f"the labels in {file}", quiet)
+    written, more = beside(table, cells, ending) if output or not json else ("", [])
+    facts = {"run": run, "measured": numbers, "predictions": said} if json else None
+    deliver(written, output, f"{len(found):,} predictions", notes + more, quiet, facts)
+    compared(numbers, f"the labels in {file}", quiet or json)
 
 
 # ------------------------------------------------------------------------------------------------ files

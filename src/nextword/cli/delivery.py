@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextword.cli.console import console, err
+from nextword.cli.console import console, emit_json, err
 
 JSON_LINES = ".jsonl"
 BREAKS = re.compile(r"[\t\r\n]+")  # what a cell of a .tsv cannot have in it
@@ -36,8 +36,20 @@ def refuse_taken(option: str, place: Path) -> None:
         )
 
 
-def deliver(written: str, output: Path | None, what: str, notes: Sequence[str] = (), quiet: bool = False) -> None:
-    """Into the file, or to standard output; then what is to be known of it."""
+def deliver(
+    written: str,
+    output: Path | None,
+    what: str,
+    notes: Sequence[str] = (),
+    quiet: bool = False,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Into the file, or to standard output; then what is to be known of it. `facts`: those instead, as JSON."""
+    if facts is not None:
+        if output is not None:
+            output.write_text(written, encoding="utf-8")
+        emit_json({**facts, "notes": list(notes), **({"file": str(output)} if output is not None else {})})
+        return
     if output is None:
         sys.stdout.write(written)
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextword.cli.console import emit_json, err
+from nextword.cli.console import err
 from nextword.cli.delivery import JSON_LINES, deliver, json_lines
 from nextword.cli.tags import tagged
 
@@ -18,13 +18,14 @@ TABLE = ".tsv"
 def predict_many(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
     given, found = tagged(lm, file, output, quiet or json)
     rows = [_fields(one) for one in found]
+    facts = None
     if json:
         labels = {task.name: list(task.tags) for task in lm.settings.of_tags}
-        emit_json({"run": run, "labels": labels, "sentences": rows})
-        return
+        facts = {"run": run, "labels": labels, "sentences": rows}
     text = _written(lm.names, rows, output.suffix if output else ".conll")
-    deliver(text, output, f"{sum(len(one.words) for one in given):,} words of {len(given):,} sentences")
-    if not quiet:
+    words = sum(len(one.words) for one in given)
+    deliver(text, output, f"{words:,} words of {len(given):,} sentences", (), quiet, facts)
+    if not quiet and not json:
         err.print(f"columns: word, {escape(', '.join(lm.names))}", soft_wrap=True)
 
 

@@ -119,8 +119,7 @@ def predict(
         if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
             why = "that is a folder" if output.is_dir() else "this user may not write there"
             raise NextwordError(f"--output {output}: {why}. Give another file.")
-        if not json:
-            refuse_taken("--output", output)
+        refuse_taken("--output", output)
     lm: Any = load(run, device, precision)
     chosen = bool(labels or examples)
     if (template or calibrate) and not chosen:
@@ -144,6 +143,12 @@ def predict(
 
         if task:
             raise NextwordError(f"--task {task}: {run} tags words, of all its tasks at once. Leave --task out.")
+        for option, column in (("--text", text), ("--second", second)):
+            if column:
+                raise NextwordError(
+                    f"{option} {column}: {run} tags words, and reads a sentence a line, or a word a line: there is no "
+                    f"column to name. Leave {option} out, and give the texts alone."
+                )
         (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
         return
     if "predict" in lm.can and lm.settings.kind in ("span", "choice"):
@@ -175,21 +180,14 @@ def predict(
         found = lm.predict(given, update, notes)
     measured, more = _measured(lm, table, found, chosen)
     notes += more
-    if json:
-        emit_json(
-            {
-                "run": run,
-                "labels": list(lm.settings.labels),
-                "measured": measured,
-                "notes": notes,
-                "predictions": [_fields(one) for one in found],
-            }
-        )
-        return
     ending = output.suffix if output else ".csv"
-    written, more = _written(table, found, lm.settings.labels, ending)
-    deliver(written, output, f"{len(found):,} predictions", [*notes, *more], quiet)
-    compared(measured, f"the column '{lm.settings.label}'", quiet)
+    written, more = _written(table, found, lm.settings.labels, ending) if output or not json else ("", [])
+    facts = None
+    if json:
+        each = [_fields(one) for one in found]
+        facts = {"run": run, "labels": list(lm.settings.labels), "measured": measured, "predictions": each}
+    deliver(written, output, f"{len(found):,} predictions", [*notes, *more], quiet, facts)
+    compared(measured, f"the column '{lm.settings.label}'", quiet or json)
 
 
 def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None:

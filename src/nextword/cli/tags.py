@@ -6,23 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nextword.cli.console import emit_json, progress_bar
+from nextword.cli.console import progress_bar
 from nextword.cli.delivery import JSON_LINES, compared, deliver, json_lines, refuse_ending
 
 TABLES = (".csv", JSON_LINES)  # which are not read
+SHOWN = 5  # tags in a note
 ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
 def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
     given, found = tagged(lm, file, output, quiet or json)
-    measured = _measured(lm, given, found)
+    measured, notes = _measured(lm, given, found)
+    facts: dict[str, Any] | None = None
     if json:
-        sentences = [_fields(lm, one) for one in found]
-        emit_json({"run": run, "labels": list(lm.settings.labels), "measured": measured, "sentences": sentences})
-        return
+        facts = {"run": run, "labels": list(lm.settings.labels), "measured": measured}
+        facts["sentences"] = [_fields(lm, one) for one in found]
     text = _written(lm, given, found, output.suffix if output else ".conll")
-    deliver(text, output, f"{sum(len(one.words) for one in given):,} words of {len(given):,} sentences")
-    compared(measured, f"the tags in {file}", quiet)
+    words = sum(len(one.words) for one in given)
+    deliver(text, output, f"{words:,} words of {len(given):,} sentences", notes, quiet, facts)
+    compared(measured, f"the tags in {file}", quiet or json)
 
 
 def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[Any], list[Any]]:
@@ -36,15 +38,20 @@ def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[A
 def given_sentences(lm: Any, file: str) -> list[Any]:
     """Sentences of words, with the right tags where the file has them."""
     from nextword.contract import NextwordError
-    from nextword.corpora.decoding import lines, plain_name
+    from nextword.corpora.decoding import FROM_STDIN, STDIN, lines, plain_name
     from nextword.corpora.tagged import is_columns, read_tagged
     from nextword.corpora.tagged_text import TaggedSentence
 
-    if Path(plain_name(file)).suffix.lower() in TABLES:
+    source: list[str] = []
+    table = Path(plain_name(file)).suffix.lower() in TABLES
+    if not table:
+        source = list(lines(file))
+        table = any(_of_table(line) for line in source[:1])
+    if table:
         raise NextwordError(
-            f"{file} is a table. A tagger reads a sentence a line, or a word a line: give it the texts alone."
+            f"{FROM_STDIN if file == STDIN else file} is a table. A tagger reads a sentence a line, or a word a line: "
+            "give it the texts alone."
         )
-    source = list(lines(file))
     if not any(line.strip() for line in source):
         raise NextwordError(f"{file} has no text in it. Expected a sentence a line, or a word a line.")
     if is_columns(plain_name(file), source):
@@ -52,23 +59,44 @@ def given_sentences(lm: Any, file: str) -> list[Any]:
     return [TaggedSentence(tuple(lm.words_of(line)), ()) for line in source]
 
 
-def _measured(lm: Any, given: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """The task's metrics, where all sentences have tags, and those are of the task."""
-    from nextword.corpora.tag_schemes import has_spans, spans
+def _of_table(line: str) -> bool:
+    """Whether a line that stands first is the header of a csv, or a JSON object."""
+    from json import loads
+
+    from nextword.transfer.tables import like_a_header
+
+    if not line.lstrip().startswith("{"):
+        return "\t" not in line and like_a_header(line)
+    try:
+        return isinstance(loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _measured(lm: Any, given: Sequence[Any], found: Sequence[Any]) -> tuple[dict[str, float], list[str]]:
+    """The task's metrics, where all sentences have tags, and those are of the task; and what training never saw."""
+    from nextword.corpora.tag_schemes import has_spans, parts, spans
     from nextword.metrics.spans import ACCURACY, OF_SPANS
 
     if not all(one.tags for one in given):
-        return {}
+        return {}, []
     there = {tag for one in given for tag in one.tags}
+    names = (lambda tag: parts(tag)[1]) if lm.spans else str
+    strange = sorted({*map(names, there)} - {*map(names, lm.settings.labels)})
+    notes = []
+    if strange:
+        shown = ", ".join(strange[:SHOWN]) + (", …" if len(strange) > SHOWN else "")
+        what = "types of spans" if lm.spans else "tags"
+        notes.append(f"{what} that training never saw: {shown}. They are never found")
     if lm.spans:
         if there != {"O"} and not has_spans(there):
-            return {}
+            return {}, notes
         gold, said = ([(i, *span) for i, one in enumerate(some) for span in spans(one.tags)] for some in (given, found))
-        return {name: OF_SPANS[name](gold, said) for name in OF_SPANS}
+        return {name: OF_SPANS[name](gold, said) for name in OF_SPANS}, notes
     if not there & set(lm.settings.labels):
-        return {}
+        return {}, notes
     pairs = [pair for a, b in zip(given, found, strict=True) for pair in zip(a.tags, b.tags, strict=True)]
-    return {ACCURACY: sum(a == b for a, b in pairs) / len(pairs)}
+    return {ACCURACY: sum(a == b for a, b in pairs) / len(pairs)}, notes
 
 
 def _fields(lm: Any, one: Any) -> dict[str, Any]:

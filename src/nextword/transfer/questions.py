@@ -315,13 +315,19 @@ def _told(split: str, some: Questions) -> list[str]:
             f"{len(some.absent):,} of {len(some):,} questions of {split} have an answer that is nowhere in the passage "
             f"({named}): they are kept, and nothing is learnt of that answer"
         )
+    return notes + told_of_empty(some, split)
+
+
+def told_of_empty(some: Questions, split: str = "") -> list[str]:
+    of = f"{len(some):,} questions{f' of {split}' if split else ''}"
+    notes = []
     for what, texts in (
         ("question", [one.question for one in some.all]),
         ("passage", [one.context for one in some.all]),
     ):
         empty = sum(not text.strip() for text in texts)
         if empty:
-            notes.append(f"{empty:,} of {len(some):,} questions of {split} have an empty {what}: they are read as such")
+            notes.append(f"{empty:,} of {of} have an empty {what}: they are read as such")
     return notes
 
 

@@ -259,13 +259,9 @@ def labelled(asked: Columns = Columns()) -> Header:
 
 
 def like_a_header(line: str) -> bool:
-    """Whether a plain line is made of words with a mark between them, and one of them is a usual name of texts."""
-    made = (cells_of(line, mark) for mark in MARKS)
-    return any(len(cells) > 1 and all(len(one.split()) < 2 for one in cells) and _names_text(cells) for cells in made)
-
-
-def _names_text(cells: Sequence[str]) -> bool:
-    return any(cell.lower() in TEXTS for cell in cells)
+    """Whether a plain line is names with a mark and no space between them, one of them a usual name of texts."""
+    made = (cells_of(line, mark) for mark in MARKS if " " not in line)
+    return any(len(cells) > 1 and any(cell.lower() in TEXTS for cell in cells) for cells in made)
 
 
 def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
