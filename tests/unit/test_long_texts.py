@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from nextword.contract import Batch, Framed, Inputs, NextwordError, Vocabulary
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.pieces import skipped
 from nextword.models import model_class
+from nextword.objectives.task import Task
+from nextword.transfer.plan import make_plan
 
 AWD = {"embedding": 6, "width": 8, "layers": 2}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -29,12 +32,12 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def headed(name: str, chunk: int = 0, kept: int = 0, reads: str = "concat") -> Headed:
+def headed(name: str, chunk: int = 0, kept: int = 0, reads: str = "concat", frozen: bool = False) -> Headed:
     slug, model = NETWORKS[name]
     cls = model_class(slug)
     torch.manual_seed(2)
     network = cls(cls.Config(**model), Vocabulary(30, 1))
-    head = {"reads": reads, "classifier": "blocks", "chunk": chunk, "kept": kept}
+    head = {"reads": reads, "classifier": "blocks", "frozen": frozen, "chunk": chunk, "kept": kept}
     return Headed(HeadConfig(cls, network.config, 3, **head), network).double().eval()
 
 
@@ -120,13 +123,23 @@ def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
     assert (whole - said).abs().max() > 1e-4  # a long text is not read as before
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(training: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "training", "frozen", "pieces"),
+    [
+        ("awd-lstm", True, False, True),  # one mask for a piece
+        ("awd-lstm", True, True, False),  # what is frozen drops nothing
+        ("awd-lstm", False, False, False),
+        ("lstm", True, False, False),  # each token has a mask of its own
+    ],
+)
+def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
+    name: str, training: bool, frozen: bool, pieces: bool
+) -> None:
     """No piece but those kept is in the graph, and no row is padded to the longest one.
 
     Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
     """
-    network = headed("lstm", 50, 100).train(training)
+    network = headed(name, 50, 100, frozen=frozen).train(training)
     sizes: list[tuple[int, ...]] = []
     graphs: list[bool] = []
     read = network.under.encode
@@ -142,25 +155,48 @@ def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(training: bool)
     assert batch.inputs.ids.numel() == 20_289
     network(batch)
     skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # of the one of 160 a hundred are skipped
-    if not training:
+    if not pieces:
         skipping = [(2, 100), *[(1, 2000)] * 9, (1, 1800)]
     reading = [(4, 50), (3, 50)]  # the one of 30 has ended
     assert sizes == skipping + reading
-    assert graphs == [False] * len(skipping) + [True] * len(reading)
+    assert graphs == [False] * len(skipping) + [not frozen] * len(reading)
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_many_pieces_at_once_say_the_same(name: str) -> None:
-    """As one piece after the other, which is what training does."""
+def test_many_pieces_at_once_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one piece after the other."""
     batch = texts(5000, 9, 700, packs=True)
     network = headed(name, 4, 12)
     said = network(batch)
-    network.training = True  # it alone: what is under it draws nothing
+    monkeypatch.setattr("nextword.heads.pieces.TOGETHER", 1)
     torch.testing.assert_close(said, network(batch), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["awd-lstm", "qrnn", "lstm", "gru", "rnn"])
+def test_it_is_known_which_networks_draw_for_a_piece(name: str) -> None:
+    """Those whose masks stay over time; then it matters where a text is divided."""
+    slug, model = NETWORKS[name]
+    cls = model_class(slug)
+    shares = {"output": 0.5} if slug == "awd-lstm" else {"dropout": 0.5}
+    network = cls(cls.Config(**model, **shares), Vocabulary(30, 1)).train()
+    gone = network.encode(Inputs(torch.randint(0, 30, (2, 40))), None)[0][-1] == 0
+    assert gone.any()
+    assert network.locks == bool((gone == gone[:, :1]).all())
+
+
+def test_without_dropout_nothing_is_drawn_for_a_piece() -> None:
+    cls = model_class("awd-lstm")
+    names = ("words", "input", "between", "output", "connections", "input_connections")
+    for name in ("", *names):
+        config = cls.Config(**AWD, **{other: 0.1 * (other == name) for other in names})
+        assert cls(config, Vocabulary(30, 1)).locks == bool(name)
 
 
 # ------------------------------------------------------------------------------------------------ through a run
 
+PIECES_OF_SHORT = [
+    "task.chunk=10", "task.kept=20", "phase.0.batches.length=0", "phase.0.batches.rows=16", "phase.0.epochs=1"
+]  # fmt: skip
 PIECES = ["task.chunk=5", "task.kept=10", "phase.0.batches.length=0", "task.reads=concat", "task.classifier=blocks"]
 
 
@@ -175,13 +211,39 @@ def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
         "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, told=plans.append, device="cpu"
     )
     assert found.mean > 0.85
-    assert not any("cut" in note for note in plans[0].notes)
+    assert not any("are cut" in note for note in plans[0].notes)
+    train = plans[0].examples["train"]
+    sizes = np.diff(train.starts)
+    longer, before = (sizes > 10).sum(), skipped(sizes.tolist(), 5, 10).sum()
+    (note,) = [note for note in plans[0].notes if "longer than 10 tokens" in note]
+    assert f"{longer} of {len(train)} examples of train are longer" in note
+    assert f"the longest has {sizes.max()}:" in note
+    assert f"the {before:,} before them are read" in note
     model: Any = load(tmp_path / "out", device="cpu")
     asked = [f"{'the king saw ' * 2_000} a red house", "a blue river", f"{'far and old ' * 90} blue king"]
     assert [one.label for one in model.predict(asked)] == ["red", "blue", "blue"]
     together, alone = model.predict(asked), [model.predict([text])[0] for text in asked]
     for a, b in zip(together, alone, strict=True):
         assert a.probabilities == pytest.approx(b.probabilities, abs=1e-5)
+
+
+@pytest.mark.parametrize(("long", "told"), [(0, False), (5, False), (400, True)])
+def test_one_long_text_among_short_ones_is_told_of(tmp_path: Path, long: int, told: bool) -> None:
+    """And it lies beside the others as long as it is, so that they are not padded."""
+    rows = [*coloured(60), (f"{'the king saw ' * long}red", "red")]
+    data = written(
+        tmp_path / "one.csv", ["text", "label", "split"], [(*row, "train") for row in rows] + [(*rows[0], "dev")]
+    )
+    run_of(tmp_path / "run", "lstm")
+    plan = make_plan("bert/finetune", tmp_path / "run", str(data), changes=PIECES_OF_SHORT, device="cpu")
+    notes = [note for note in plan.notes if "are read in every epoch" in note]
+    assert len(notes) == told
+    if told:
+        assert "1 of 61 examples of train are longer than 20 tokens, the longest has 1,20" in notes[0]
+        assert "--set 'phase.*.batches.length=20'" in notes[0]
+    train = plan.examples["train"]
+    batches = islice(Task(plan.recipe.phases[0].batches).batches(train, 1, 0), 4)  # an epoch
+    assert sum(batch.inputs.ids.numel() for batch in batches) == len(train.ids)
 
 
 def test_other_networks_are_cut_as_ever(tmp_path: Path) -> None:

@@ -153,7 +153,8 @@ class Headed(Over):
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
             initial = self.under.start(frames)[1]
-            return in_pieces(read, initial, batch, self.config.chunk, self.config.kept, self.training)
+            drawn = self.under.training and self.under.locks
+            return in_pieces(read, initial, batch, self.config.chunk, self.config.kept, drawn)
 
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from nextword import nest
 from nextword.contract import Batch, Inputs, State
 
-TOGETHER = 2048  # tokens of all texts that are read at once, where nothing is learnt or drawn
+TOGETHER = 2048  # tokens of all texts that are read at once, where nothing is learnt, or drawn for a piece
 
 Read = Callable[[Inputs, State], tuple[Tensor, State]]  # what the head reads (B, T, D), and the state after it
 
@@ -37,8 +37,8 @@ def in_pieces(
 ) -> tuple[Tensor, Batch]:
     """The vectors of what is kept (frames, T, D), and the batch as it lies then: rows of that alone, padded.
 
-    `initial` is the state that every frame begins with, a row each. `drawn`: dropout is drawn for every piece; without
-    it, what is not kept is read many pieces at once, which says the same.
+    `initial` is the state that every frame begins with, a row each. `drawn`: dropout is drawn for every piece; where it
+    is not, what is not kept is read many pieces at once, which says the same.
     """
     inputs = batch.inputs
     begins, sizes = _layout(inputs)
@@ -47,16 +47,14 @@ def in_pieces(
     state = initial
     with torch.no_grad():
         at = 0
-        while len(those := np.flatnonzero(skips > at)):
-            many = 1 if drawn else max(1, TOGETHER // (len(those) * chunk))
-            size = min(many * chunk, int(skips[those].min()) - at)
-            going = torch.from_numpy(those).to(device)
-            piece = torch.from_numpy(begins[those, None] + at + np.arange(size)).to(device)
-            at += size
-            after = read(
-                replace(inputs, ids=ids[piece], padding=None, starts=None, sizes=None), nest.take(state, going)
-            )
-            state = _put(state, going, after[1])
+        while len(those := np.flatnonzero(skips > at)):  # they go on together until one of them is as far as it goes
+            until, going = int(skips[those].min()), torch.from_numpy(those).to(device)
+            some = nest.take(state, going)
+            step = chunk if drawn else chunk * max(1, TOGETHER // (len(those) * chunk))
+            for begin in range(at, until, step):
+                piece = begins[those, None] + np.arange(begin, min(begin + step, until))
+                some = read(_whole(inputs, ids[torch.from_numpy(piece).to(device)]), some)[1]
+            state, at = _put(state, going, some), until
     rest = sizes - skips
     there = np.arange(int(rest.max())) < rest[:, None]
     places = np.where(there, (begins + skips)[:, None] + np.arange(there.shape[1]), begins[:, None])

@@ -37,6 +37,7 @@ from nextword.layers.softmax import Tied
 from nextword.models.causal import CausalNetwork, check_bits, check_sizes
 
 CORES = ("lstm", "gru", "qrnn")
+SHARES = ("words", "input", "between", "output", "connections", "input_connections")  # that are dropped
 LEADING = ("mixture",)  # readouts that lead from any width to the embedding's, to which they are tied
 
 
@@ -68,7 +69,7 @@ class AWDConfig:
             )
         if self.core not in CORES:
             raise NextwordError(f"[model] core = {self.core!r}; expected one of {', '.join(CORES)}.")
-        for name in ("words", "input", "between", "output", "connections", "input_connections"):
+        for name in SHARES:
             if not 0 <= getattr(self, name) < 1:
                 raise NextwordError(
                     f"[model] {name} = {getattr(self, name)}: it is the share that is dropped, below 1."
@@ -107,6 +108,10 @@ class AWDLSTM(CausalNetwork):
         self.widths = [*widths, config.ends]
         if config.bits:
             self.narrowed()
+
+    @property
+    def locks(self) -> bool:
+        return any(getattr(self.config, name) for name in SHARES)
 
     def narrowed(self) -> None:
         """From now on with weights in eight bits."""

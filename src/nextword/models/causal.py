@@ -89,6 +89,12 @@ class CausalNetwork(Saved):
     own_tokens: int = 0  # that its frames need and its vocabulary lacks; models/frames.py makes room for them
 
     @property
+    def locks(self) -> bool:
+        """Whether dropout in training is drawn for each piece that is read, to stay over time, and not for each token.
+        It then matters where one that `carries` divides a text."""
+        return True
+
+    @property
     def from_the_end(self) -> bool:
         """Whether texts are turned round for it: what it reads first is their last token (`[model] backward`)."""
         return bool(getattr(self.config, "backward", False))

@@ -75,6 +75,10 @@ class Recurrent(CausalNetwork):
         self.readout: Any = with_direct(readout, vocabulary.size, config.direct)
         self.widths = [embedding] + [config.width] * config.layers
 
+    @property
+    def locks(self) -> bool:
+        return False
+
     def layer(self, inputs: int) -> Layer:
         return Layer(self.kind, inputs, self.config.width)
 

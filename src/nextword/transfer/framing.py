@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from nextword.batching.examples import Examples
@@ -17,6 +18,7 @@ from nextword.contextual import Contextual
 from nextword.contract import Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads.numbered import places
+from nextword.heads.pieces import skipped
 from nextword.heads.settings import Settings
 from nextword.heads.worded import framed_words, sources
 from nextword.heads.words import sentences
@@ -25,6 +27,7 @@ from nextword.recipe import Recipe
 from nextword.transfer.data import DataSet, framed_rows
 from nextword.transfer.tagging import TagSet
 
+MUCH = 0.1  # of all tokens that are read
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -38,7 +41,7 @@ def framed_texts(
     notes: list[str],
     whose: str = "",
 ) -> dict[str, Examples]:
-    """Split that has labels → its examples; how many were cut is added to the notes."""
+    """Split that has labels → its examples; how many were cut, or take long to read, is added to the notes."""
     most = min(filter(None, (length, getattr(network.config, "window", 0))), default=0)
     found: dict[str, Examples] = {}
     for split, rows in data.splits.items():
@@ -56,7 +59,25 @@ def framed_texts(
         if cut:
             cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {most} tokens and are cut"
             notes.append(f"{whose}{cuts}")
+        if split == "train" and getattr(network, "carries", False):
+            notes += [f"{whose}{note}" for note in _long(made, settings.chunk, settings.kept)]
     return found
+
+
+def _long(made: Examples, chunk: int, kept: int) -> list[str]:
+    """A note on texts of which much is read that nothing is learnt from: one of a million tokens takes minutes."""
+    sizes = np.diff(made.starts)
+    if not chunk or not kept or not sizes.sum():
+        return []
+    before = int(skipped(sizes.tolist(), chunk, kept).sum())
+    if before < MUCH * sizes.sum():
+        return []
+    longer = int((sizes.reshape(-1, made.each).max(1) > kept).sum())
+    return [
+        f"{longer:,} of {len(made):,} examples of train are longer than {kept:,} tokens, the longest has "
+        f"{sizes.max():,}: the last {kept:,} are learnt from (task.kept), but the {before:,} before them are read in "
+        f"every epoch, too, which takes its time. To read beginnings alone: --set 'phase.*.batches.length={kept}'"
+    ]
 
 
 def framed_set(
