@@ -186,6 +186,7 @@ def test_signs_and_strengths_are_colours() -> None:
     page = render(looked())
     assert '<span class="f2" title="+0.500">' in page  # half of the greatest, two or three of five
     assert '<span class="g5" title="-1.000">b</span>' in page
+    assert "the greatest weight of its own text" in Page(page).text.replace("\n", " ")
     assert '<span class="unread" title="not read' in page
     assert "against" in Page(page).text
     assert "for it" in Page(page).text

@@ -18,8 +18,9 @@ CASES = 12
 LEVELS = 5  # of colour: f1 … f5 and g1 … g5 in page.css
 LONG = "Words are not coloured: these texts are too long for them to be weighed."
 WEIGHED = """<p>The colour of a word says {says}: integrated gradients over the embeddings of its tokens, in 16 steps or
-64 from a text of blanks to the text itself. The weights of all words add up to {sum}. They tell what the network used,
-not what is true, and not what would happen were the word another.</p>"""
+64 from a text of blanks to the text itself. The weights of all words add up to {sum}. The strongest colour is the
+greatest weight of its own text, so that colours of two texts do not compare. They tell what the network used, not what
+is true, and not what would happen were the word another.</p>"""
 OF_CLASSES = """how far the score of the class lies above the mean of all classes, less how far it does so with blanks
 alone. Where a text of blanks is taken for a class already, even words of that class may speak against it"""
 OF_NUMBERS = "the number that is said, less the one that is said of blanks alone, in the units of the labels"
