@@ -81,6 +81,10 @@ def test_stopping_early_is_said(cli: Cli, place: Path, tmp_path: Path) -> None:
         words += ["--set", change]
     said = cli(*words, "--out", tmp_path / "early").stderr
     assert "stopped: more than 1 validations in a row were no better (the best was at step" in said
+    note = "training may stop early, and the last weights are kept, not the best: --set phase.0.keep=best"
+    assert note not in said
+    last = [*words, "--set", "phase.0.keep=last", "--set", "phase.0.epochs=1"]
+    assert note in cli(*last, "--out", tmp_path / "last").stderr
 
 
 def test_strange_labels_and_empty_texts_in_what_is_predicted(

@@ -18,6 +18,8 @@ from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError, Unsupported
 from nextword.heads import FILE
 from nextword.predicting import Averaged, Classifier
+from nextword.recipe import load_recipe, names
+from nextword.transfer.fitting import refuse_decided
 from nextword.transfer.plan import make_plan
 from nextword.transfer.run import Outcome, averages
 
@@ -214,6 +216,19 @@ def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
         ({"changes": ["task.reads=first"]}, "reads = 'first'; expected speaker or last"),
         ({"changes": ["task.dropuot=0.2"]}, "Did you mean 'dropout'"),
         ({"changes": ["task.metrics=['bleu']"]}, "metrics names 'bleu'"),
+        ({"changes": ["task.metrics=mcc"]}, r"metrics = 'mcc' must be a list, as in \['macro_f1'\]"),
+        (
+            {"changes": ["task.metrics=['mcc', 'pearson']"]},
+            "names 'pearson', which .* cannot have: there are accuracy,",
+        ),
+        (
+            {"changes": ["task.metrics=['span_f1']"]},
+            "names 'span_f1', which .* cannot have",
+        ),
+        ({"changes": ["task.labels=['red', 'blue']"]}, r"\[task\] labels = .* is decided by the data: leave it out"),
+        ({"changes": ["task.spread=2.0"]}, r"\[task\] spread = 2.0 is decided by the data: leave it out"),
+        ({"changes": ["task.text=body"]}, r"\[task\] text = body is said with --text, and not here"),
+        ({"changes": ["task.kind=pair"]}, "is said with --kind, and not here"),
         ({"changes": ["task.changes={RTE='phase.0.epochs=1'}"]}, "has a list for a data set"),
         ({"changes": ["model.dorpout=0.2"]}, "has no key 'dorpout'"),
         ({"changes": ["model.width=16"]}, "do not fit the recipe's network"),
@@ -225,6 +240,22 @@ def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, options: di
     with pytest.raises(NextwordError, match=said):
         moved(place, "refused", **options)
     assert not (place / "refused").exists()
+
+
+def test_other_metrics_may_decide(place: Path) -> None:
+    found = moved(place, "by-mcc", changes=["phase.0.steps=2", "task.metrics=['mcc', 'f1']"]).results[0]
+    assert (found["metric"], list(found["dev"])) == ("mcc", ["mcc", "f1"])
+
+
+def test_no_recipe_says_what_the_data_decide() -> None:
+    for recipe in map(load_recipe, names()):
+        refuse_decided(recipe)
+
+
+def test_a_runs_own_recipe_is_none_to_learn_by(place: Path) -> None:
+    moved(place, "learnt", changes=["phase.0.steps=1"])
+    with pytest.raises(NextwordError, match=r"\[task\] kind = classify is said with --kind, and not here"):
+        transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "colour.csv"), place / "refused")
 
 
 def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_path: Path) -> None:

@@ -308,8 +308,25 @@ def test_what_is_wrong_with_other_files(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match=r"has no train\.csv"):
         open_data(str(tmp_path / "empty"))
     rows = [(f"t {i}", "high" if i == 3 else i) for i in range(40)]
-    with pytest.raises(NextwordError, match="'high', which is no number"):
+    with pytest.raises(NextwordError, match=r"1 of 40 labels of train are no numbers, .* 'high' in row 4"):
         open_data(str(written(tmp_path / "n.csv", ["text", "label"], rows)), kind="regress")
+
+
+@pytest.mark.parametrize("odd", ["nan", "NaN", "-inf", "N/A"])
+def test_a_label_that_is_no_number_among_numbers_is_named_with_its_row(tmp_path: Path, odd: str) -> None:
+    rows = [(f"t {i}", odd if i in (6, 9) else i / 4) for i in range(40)]
+    path = str(written(tmp_path / "n.csv", ["text", "score"], rows))
+    with pytest.raises(NextwordError, match=f"2 of 40 labels of train are no numbers, .* '{odd}' in row 7. Mend"):
+        open_data(path)
+    with pytest.raises(NextwordError, match=f"'{odd}' in row 7"):
+        open_data(path, kind="regress")
+    few = [(f"t {i}", odd if i % 3 == 0 else i % 3) for i in range(60)]  # few numbers are names of classes
+    assert odd in open_data(str(written(tmp_path / "c.csv", ["text", "label"], few))).labels
+    (tmp_path / "two").mkdir()
+    written(tmp_path / "two/train.csv", ["text", "score"], [(f"t {i}", i / 4) for i in range(40)])
+    written(tmp_path / "two/dev.csv", ["text", "score"], [("a", 3), ("b", odd)])
+    with pytest.raises(NextwordError, match=f"1 of 2 labels of dev are no numbers, .* '{odd}' in row 2"):
+        open_data(str(tmp_path / "two"))
 
 
 def test_plain_lines_and_unknown_names(tmp_path: Path) -> None:

@@ -197,6 +197,22 @@ def test_predictions_beside_what_was_there(tmp_path: Path) -> None:
     assert notes[1] == "1 row has a tab or a line end in it: in a .tsv that is a space"
 
 
+def test_earlier_predictions_are_replaced_from_one_kind_of_file_to_another(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"text": "x", "predicted": "b", "probabilities": {"a": 0.1, "b": 0.9}}\n')
+    content, notes = beside(read_table(tmp_path / "t.jsonl"), CELLS, ".csv")
+    assert list(csv.reader(io.StringIO(content))) == [["text", "predicted", "p(a)"], ["x", "a", "0.9"]]
+    assert notes == ["what stood in 'predicted', 'probabilities' before is replaced"]
+    earlier = Table("t", ["text", "p(b)", "predicted", "price(b)"], [["x", "0.9", "b", "7"]])  # of other labels, too
+    objects = [{"predicted": "a", "probabilities": {"a": 1.0}}]
+    content, notes = beside(earlier, objects, ".jsonl")
+    assert json.loads(content) == {"text": "x", "price(b)": "7", **objects[0]}
+    assert notes == ["what stood in 'p(b)', 'predicted' before is replaced"]
+    own = Table("t", ["text", "p(b)", "probabilities"], [["x", "0.9", "1"]])  # nothing was predicted there
+    content, notes = beside(own, CELLS, ".csv")
+    assert content.splitlines()[0] == "text,p(b),probabilities,predicted,p(a)"
+    assert notes == []
+
+
 def test_json_lines_stay_what_they_were(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"text": "x", "n": 3, "k": {"a": [1, null]}}\n{"text": "y"}\n')
     content, notes = beside(read_table(tmp_path / "t.jsonl"), CELLS * 2, ".jsonl")

@@ -16,6 +16,8 @@ from rich.markup import escape
 from nextword.cli.console import console, emit_json, err
 
 JSON_LINES = ".jsonl"
+PREDICTED = "predicted"
+SHARES = re.compile(r"probabilities|p\(.*\)", re.DOTALL)  # columns beside it, by the kind of file that was written
 BREAKS = re.compile(r"[\t\r\n]+")  # what a cell of a .tsv cannot have in it
 
 
@@ -86,14 +88,17 @@ def refuse_twice(table: Any, output: Path | None) -> None:
 def beside(table: Any, cells: Sequence[dict[str, Any]], ending: str) -> tuple[str, list[str]]:
     """A table with more columns on the right, and what is to be said of that.
 
-    JSON lines stay what they were. In a .tsv tabs and line ends alone divide, as where one is read: nothing is quoted.
+    Columns of earlier predictions go, from whatever kind of file; otherwise JSON lines stay what they were. In a .tsv
+    tabs and line ends alone divide, as where one is read: nothing is quoted.
     """
     new = list(cells[0]) if cells else []
-    old = [name for name in table.header if name in new]
+    again = PREDICTED in table.header and PREDICTED in new
+    old = [name for name in table.header if name in new or (again and SHARES.fullmatch(name))]
     notes = [f"what stood in {', '.join(map(repr, old))} before is replaced"] if old else []
-    kept = [i for i, name in enumerate(table.header) if name not in new]
+    kept = [i for i, name in enumerate(table.header) if name not in old]
     if ending == JSON_LINES:
-        given = table.objects or [{table.header[i]: row[i] for i in kept} for row in table.rows]
+        given = table.objects or [dict(zip(table.header, row, strict=True)) for row in table.rows]
+        given = [{key: value for key, value in one.items() if key not in old} for one in given]
         return json_lines({**one, **more} for one, more in zip(given, cells, strict=True)), notes
     rows: list[list[str]] = [[*(table.header[i] for i in kept), *new]]
     rows += ([*(row[i] for i in kept), *more.values()] for row, more in zip(table.rows, cells, strict=True))

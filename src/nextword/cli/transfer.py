@@ -352,7 +352,9 @@ class Watch(Watching):
             more = [f"{len(shares) - CLASSES} more"] if len(shares) > CLASSES else []
             whose = f" (of those that are learnt from, as seed {seed} draws them)" if settings.share < 1 else ""
             err.print(f"  {' · '.join([*shown, *more])}{whose}", soft_wrap=True)
-        for note in plan.notes:
+        early = self.patience and self.keeps == "last" and not settings.final
+        last = "training may stop early, and the last weights are kept, not the best: --set phase.0.keep=best"
+        for note in [*plan.notes, *([last] if early else [])]:
             err.print(f"  [yellow]·[/] {escape(note)}", soft_wrap=True)
 
     def __call__(self, event: Any) -> None:

@@ -179,6 +179,7 @@ class Settings:
 
 DECIDED = [f.name for f in fields(Settings)].index("changes")  # from there on a run's data and command decide
 CHOSEN: Mapping[str, Any] = {f.name: f.default for f in fields(Settings)[:DECIDED]}  # what a recipe may say
+DECIDED_BY_DATA: Mapping[str, Any] = {f.name: f.default for f in fields(Settings)[DECIDED + 1 :]}
 
 
 def settings_of(table: Mapping[str, Any], where: str) -> Settings:
@@ -223,6 +224,8 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
             raise NextwordError(
                 f"{where}: [task] {name} = {getattr(found, name)!r} must be a list, as in [50] or [0.4, 0.1]."
             )
+    if not isinstance(found.metrics, (list, tuple)):
+        raise NextwordError(f"{where}: [task] metrics = {found.metrics!r} must be a list, as in ['macro_f1'].")
     of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:
         if name not in (*METRICS, *OF_TAGS, *OF_BOTH, *of_several):

@@ -45,6 +45,7 @@ SPLITS = {
     "test": ("test", "testing"),
 }
 DELIMITED = ("csv", "tsv")  # tables with a header
+NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "null", "none")  # in files of numbers
 MANY = 20  # distinct numbers beyond which labels are numbers and not names of classes
 
 
@@ -152,6 +153,7 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
             splits[split] = table.rows_of(columns if with_labels else Columns(columns.text, columns.second))
     labels = splits["train"].labels or []
     _no_gaps(path, splits)
+    _no_odd_numbers(path, splits, kind)
     if not kind:
         kind, more = _kind_of(labels, bool(columns.second))
         notes += more
@@ -224,6 +226,21 @@ def _no_gaps(path: Path, splits: Mapping[str, Rows]) -> None:
             )
 
 
+def _no_odd_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
+    """An error where labels are numbers but for some: any, where a number is to be learnt; where nobody has said so,
+    those that stand for none (nan). They are no numbers, and hardly classes."""
+    numbers = {label for label in splits["train"].labels or () if is_number(label)}
+    if kind != "regress" and (kind or len(numbers) <= MANY):
+        return
+    for split, rows in splits.items():
+        odd = [i for i, label in enumerate(rows.labels or ()) if not is_number(label)]
+        if odd and (kind or all((rows.labels or ())[i].lower().lstrip("+-") in NO_NUMBER for i in odd)):
+            raise NextwordError(
+                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are no numbers, as the others are; the first "
+                f"is {(rows.labels or ())[odd[0]]!r} in row {odd[0] + 1}. Mend or remove them, or say --kind classify."
+            )
+
+
 def _kind_of(labels: Sequence[str], pairs: bool) -> tuple[str, list[str]]:
     distinct = set(labels)
     if len(distinct) > MANY and all(is_number(label) for label in distinct):
@@ -268,9 +285,12 @@ def _checked(data: DataSet) -> DataSet:
         raise NextwordError(f"{data.name}: the dev split has no labels, so nothing can be checked with it.")
     if data.kind == "regress":
         for split, rows in labelled.items():
-            odd = next((label for label in rows.labels or () if not is_number(label)), None)
+            odd = next((i for i, label in enumerate(rows.labels or ()) if not is_number(label)), None)
             if odd is not None:
-                raise NextwordError(f"{data.name}: a label of {split} is {odd!r}, which is no number. See --kind.")
+                raise NextwordError(
+                    f"{data.name}: the label of row {odd + 1} of {split} is {(rows.labels or ())[odd]!r}, which is no "
+                    "number. Mend it, or see --kind."
+                )
         if data.scale[1] == 0:
             raise NextwordError(f"{data.name}: every label is {(train.labels or [''])[0]}. There is nothing to learn.")
     return DataSet(

@@ -20,13 +20,16 @@ from nextword.contract import NextwordError
 from nextword.corpora.catalog import find
 from nextword.corpora.decoding import chunks, json_objects, lines, plain_name
 from nextword.corpora.tagged import is_columns
-from nextword.heads.settings import Settings, settings_of
+from nextword.heads.settings import DECIDED_BY_DATA, Settings, settings_of
+from nextword.metrics import OF_CLASSES, OF_NUMBERS
+from nextword.metrics.spans import ACCURACY
+from nextword.metrics.spans import OF_TAGS as METRICS_OF_TAGS
 from nextword.recipe import Recipe
 from nextword.transfer import questions
 from nextword.transfer.catalog import find_task
 from nextword.transfer.choices import offers
 from nextword.transfer.questions import open_questions
-from nextword.transfer.several import TagSets, open_several, open_texts
+from nextword.transfer.several import DataSets, TagSets, open_several, open_texts
 from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns
 
 TEXTS, CHOICE, SPAN, TAG = "texts", "choice", "span", "tag"
@@ -41,6 +44,12 @@ OF_CATALOG = {"tagging": TAG, "questions": SPAN}
 CROSS_VIEW = "cross-view"  # objectives, by what they learn
 OF_TAGS = ("tag", CROSS_VIEW)
 OF_ANSWERS = "span"
+OF_KIND = {"classify": OF_CLASSES, "pair": OF_CLASSES, "choice": OF_CLASSES, "regress": OF_NUMBERS}
+OPTIONS = {
+    **{"kind": "--kind", "text": "--text", "second": "--second", "label": "--label"},
+    **{"source": "--from", "scratch": "--scratch", "tasks": "--data 'A + B'"},
+}
+ALL_THE_SAME = ("frame", "metrics")  # that may be set, though data have their own
 SEEN = 200  # lines of a file that are looked at
 SQUAD = ('"paragraphs"', '"data"')
 
@@ -51,11 +60,45 @@ def tags_words(recipe: Recipe) -> bool:
 
 def opened(recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
     """The data, as the recipe's objective has to have it."""
+    refuse_decided(recipe)
     learns = TAG if tags_words(recipe) else SPAN if recipe.phases[0].objective.get("kind") == OF_ANSWERS else TEXTS
     if columns != Columns() or kind:  # what is what has been said
-        return _opened_as(learns, recipe, data, columns, kind)
-    with fitting(recipe.name, learns, data):
-        return _opened_as(learns, recipe, data, columns, kind)
+        found = _opened_as(learns, recipe, data, columns, kind)
+    else:
+        with fitting(recipe.name, learns, data):
+            found = _opened_as(learns, recipe, data, columns, kind)
+    _refuse_metrics(recipe, found)
+    return found
+
+
+def refuse_decided(recipe: Recipe) -> None:
+    """An error where [task] says what the data and the command decide: it would count for nothing."""
+    asked = settings_of(recipe.task or {}, recipe.name)
+    for key, usual in DECIDED_BY_DATA.items():
+        value = getattr(asked, key)
+        if key in ALL_THE_SAME or value == usual or (not value and not usual):
+            continue
+        how = f"said with {OPTIONS[key]}, and not here" if key in OPTIONS else "decided by the data: leave it out"
+        raise NextwordError(f"{recipe.name}: [task] {key} = {str(value)[:60]} is {how}.")
+
+
+def _refuse_metrics(recipe: Recipe, data: Any) -> None:
+    """An error where [task] metrics are of another kind of task."""
+    fits = _metrics_of(data)
+    odd = next((name for name in settings_of(recipe.task or {}, recipe.name).metrics if name not in fits), None)
+    if odd is not None:
+        what = f"there are {', '.join(fits)}" if fits else "each of several tasks has its own"
+        raise NextwordError(f"{recipe.name}: [task] metrics names '{odd}', which {data.name} cannot have: {what}.")
+
+
+def _metrics_of(data: Any) -> Sequence[str]:
+    """All that the data can be measured by."""
+    if isinstance(data, (DataSets, TagSets)):
+        return ()
+    if data.kind == TAG:
+        return METRICS_OF_TAGS if tuple(data.metrics) != (ACCURACY,) else (ACCURACY,)
+    names = OF_KIND.get(data.kind, data.metrics)
+    return [name for name in names if name != "f1" or len(data.labels) == 2]  # which is of two classes
 
 
 def _opened_as(learns: str, recipe: Recipe, data: str, columns: Columns, kind: str) -> Any:
