@@ -58,7 +58,7 @@ def predict_answers(
     deliver(written, output, f"{len(found):,} answers", notes, quiet, facts)
     if beside_it is not None and not json:
         console.print(f"[green]✓[/] probabilities of no answer → {escape(str(beside_it))}", soft_wrap=True)
-    compared(numbers, f"the answers in {file}", quiet or json)
+    compared(numbers, f"the answers in {questions.name}", quiet or json)
 
 
 def predict_choices(
@@ -98,7 +98,7 @@ def predict_choices(
     written, more = beside(table, cells, ending) if output or not json else ("", [])
     facts = {"run": run, "measured": numbers, "predictions": said} if json else None
     deliver(written, output, f"{len(found):,} predictions", notes + more, quiet, facts)
-    compared(numbers, f"the labels in {file}", quiet or json)
+    compared(numbers, f"the labels in {table.name}", quiet or json)
 
 
 # ------------------------------------------------------------------------------------------------ files

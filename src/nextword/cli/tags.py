@@ -15,6 +15,8 @@ ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
 def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
+    from nextword.corpora.decoding import FROM_STDIN, STDIN
+
     given, found = tagged(lm, file, output, quiet or json)
     measured, notes = _measured(lm, given, found)
     facts: dict[str, Any] | None = None
@@ -24,7 +26,7 @@ def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, 
     text = _written(lm, given, found, output.suffix if output else ".conll")
     words = sum(len(one.words) for one in given)
     deliver(text, output, f"{words:,} words of {len(given):,} sentences", notes, quiet, facts)
-    compared(measured, f"the tags in {file}", quiet or json)
+    compared(measured, f"the tags in {FROM_STDIN if file == STDIN else file}", quiet or json)
 
 
 def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[Any], list[Any]]:
