@@ -15,9 +15,9 @@ from nextword import transfer
 from nextword.cli.answers import beside, refuse_twice
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import lines
+from nextword.corpora.marks import holding
 from nextword.transfer import open_data
 from nextword.transfer.checks import of_classes
-from nextword.transfer.marks import holding
 from nextword.transfer.tables import Columns, Rows, Table, guess, how_found, read_table
 
 ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]

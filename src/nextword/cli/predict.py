@@ -100,9 +100,9 @@ def predict(
       nextword predict runs/gpt2 news.csv --examples labelled.csv --shots 16
     """
     from nextword.contract import NextwordError
+    from nextword.corpora.marks import holding
     from nextword.language_model import load
     from nextword.transfer.checks import empty
-    from nextword.transfer.marks import holding
     from nextword.transfer.missing_words import told_of_rows
     from nextword.transfer.tables import LABELS, read_table
 

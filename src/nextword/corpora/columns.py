@@ -15,8 +15,9 @@ from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import lines, numbered_objects, plain_name
-from nextword.corpora.delimited import DELIMITERS, Row, rows
+from nextword.corpora.delimited import Row, rows
 from nextword.corpora.document import Document
+from nextword.corpora.marks import DELIMITERS
 
 JSON_LINES = {".jsonl", ".ndjson"}
 USUAL = "text"
@@ -83,7 +84,7 @@ def reading(file: str | Path, column: str | None = None) -> Reading | None:
 
 
 def _of_table(file: str | Path, suffix: str, column: str | None) -> Texts | None:
-    found = rows(file, lines(file), suffix, column)
+    found = rows(file, lines(file), suffix, column=column)
     header = [name.strip() for name in next(found, (0, []))[1]]
     _refuse_column(file, header, column)
     first = list(islice(found, LOOKED_AT))

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from nextword.contract import NextwordError
 from nextword.corpora import splits
 from nextword.corpora.decoding import COMPRESSED, STDIN, open_bytes, plain_name
-from nextword.corpora.delimited import DELIMITERS
 from nextword.corpora.document import Document
+from nextword.corpora.marks import DELIMITERS
 from nextword.corpora.readers import files, read
 from nextword.corpora.splits import HELD_OUT, SPLITS, side
 

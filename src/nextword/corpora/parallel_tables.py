@@ -18,8 +18,8 @@ from typing import Any
 from nextword.contract import NextwordError
 from nextword.corpora.columns import JSON_LINES
 from nextword.corpora.decoding import lines, plain_name
-from nextword.corpora.delimited import DELIMITERS
 from nextword.corpora.document import Document
+from nextword.corpora.marks import DELIMITERS
 from nextword.corpora.parallel_files import FORMAT, USUAL, choose, cuts, feed, not_parallel
 
 NESTED = "translation"

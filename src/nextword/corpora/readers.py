@@ -23,8 +23,8 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.columns import JSON_LINES, USUAL, of_objects, texts_of
 from nextword.corpora.decoding import STDIN, chunks, lines, lines_of, plain_name
-from nextword.corpora.delimited import DELIMITERS
 from nextword.corpora.document import Document
+from nextword.corpora.marks import DELIMITERS
 from nextword.corpora.passages import passages
 
 PLAIN = {"", ".txt", ".text", ".md", ".tokens", ".raw", ".train", ".valid", ".dev", ".test"}

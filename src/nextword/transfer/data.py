@@ -17,6 +17,7 @@ import numpy as np
 
 from nextword.batching.examples import Examples
 from nextword.contract import NextwordError, Tokenizer
+from nextword.corpora.marks import Header
 from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.settings import KINDS
@@ -24,7 +25,6 @@ from nextword.transfer.catalog import find_task, place_of, unknown
 from nextword.transfer.checks import of_classes, told
 from nextword.transfer.choices import offers, race
 from nextword.transfer.choices import rows_of as choices_of
-from nextword.transfer.marks import Header
 from nextword.transfer.tables import (
     LABELS,
     SPLIT,

@@ -6,18 +6,18 @@ text,stars                      columns are guessed by their names, or named: --
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import FROM_STDIN, STDIN, json_objects, lines, plain_name
-from nextword.transfer.marks import LOOKED_AT, MARKS, READ, Header, cells_of, mark_of, mended, refuse_marks
+from nextword.corpora.delimited import rows
+from nextword.corpora.marks import DELIMITERS, MARKS, READ, Header, cells_of, mark_of, mended
 
 TEXTS = (
     *("text", "sentence", "sentence1", "content", "review", "premise", "question1", "body", "comment", "message"),
@@ -28,7 +28,6 @@ LABELS = ("label", "labels", "class", "target", "category", "sentiment", "stars"
 SPLIT = "split"
 BETWEEN = "\x1e"  # texts of an example, written as one
 IGNORED = ("", "id", "index", "idx", "unnamed: 0", SPLIT)  # "": where pandas writes the number of the row
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 HELD = 0.1  # of the rows, held out where a data set names none
 SHOWN = 8  # columns named in a message
@@ -178,44 +177,11 @@ def _by_first_line(name: str, first: str, source: Iterator[str], suffix: str, he
 
 
 def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
-    """Tabs alone divide a .tsv, as in GLUE: a quotation mark there is text. A .csv quotes as ever."""
-    csv.field_size_limit(1 << 30)
-    dialect: Any = {"quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
-    mark, first = DELIMITERS[suffix], list(islice(source, LOOKED_AT))
-    reader = csv.reader(chain(first, source), delimiter=mark, strict=True, **dialect)
-    header: list[str] = []
-    rows: list[list[str]] = []
-    blank, began = 0, 1  # a row may go over several lines
-    try:
-        for row in reader:
-            if not row:
-                blank += 1
-            elif not header:
-                header = [cell.strip() for cell in row]
-                if len(header) == 1:
-                    refuse_marks(name, first, mark, {*TEXTS, *SECONDS, *LABELS})
-            elif len(row) != len(header):
-                refuse_marks(name, first, mark)
-                raise NextwordError(
-                    f"{name}, line {began}: {len(row)} columns, and the header has {len(header)}. Mend or remove that "
-                    "row."
-                )
-            else:
-                rows.append(row)
-            began = reader.line_num + 1
-    except csv.Error as problem:
-        refuse_marks(name, first, mark)
-        raise NextwordError(f"{name}, line {began} is not a valid row: {_why(str(problem))}. Mend it.") from None
-    return Table(name, header, rows, suffix[1:], _blank(blank))
-
-
-def _why(problem: str) -> str:
-    """What the reader of csv says, in words for who has written the file."""
-    if "unexpected end" in problem:
-        return "a quotation mark is opened there, and never closed"
-    if "new-line character" in problem:
-        return "there is a carriage return in it without a line feed (for files of old Macs: tr '\\r' '\\n')"
-    return problem
+    found = rows(name, source, suffix, {*TEXTS, *SECONDS, *LABELS})
+    header = [cell.strip() for cell in next(found, (0, []))[1]]
+    filled = [row for _, row in found]
+    there = [row for row in filled if row]
+    return Table(name, header, there, suffix[1:], _blank(len(filled) - len(there)))
 
 
 def _blank(n: int) -> tuple[str, ...]:
