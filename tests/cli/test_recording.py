@@ -6,11 +6,13 @@ import json
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nextword import recipe
 from nextword.cli.recording import recorded
 from nextword.contract import NextwordError
+from tests.cli.conftest import Cli
 
 RECIPE = '[paper]\nslug = "bert"\ntitle = "T"\nauthors = "A"\nyear = 2019\n\n[[phase]]\nname = "task"\n'
 RAN = RECIPE.replace("[[phase]]", "[tokenizer]\n[model]\n[[phase]]\nsteps = 2")
@@ -173,6 +175,39 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
     assert "conll2003_span_f1" not in measured
     assert measured["command"] == "nextword transfer tagger/ner --final --seeds 3"
     assert '"dev"' not in path.with_name(measured["log"]).read_text()
+
+
+def labelled(folder: Path, data: Path, said: list[list[float]], accuracy: float, backward: bool = False) -> Path:
+    """As much of a run of a task as is needed to record it."""
+    folder.mkdir()
+    result = {"data": str(data), "metric": "accuracy", "source": "x", "scratch": False, "dev": {"accuracy": 0.5}}
+    manifest = {"recipe": "bert/finetune", "result": {**result, "test": {"accuracy": accuracy}}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    table = f"[model]\nbackward = {str(backward).lower()}\n[task]\nfinal = true\n[task.words]\n"
+    (folder / "recipe.toml").write_text(table)
+    np.savez(folder / "said.npz", test=np.array(said, np.float32))
+    return folder
+
+
+def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path: Path, cli: Cli) -> None:
+    """Of three test rows each is wrong in one, and sure in the others: both together are wrong in none."""
+    rows = ["text,label,split", *(f"{name} {i},{'ab'[i % 2]},{name}" for name in ("train", "dev") for i in range(4))]
+    data = tmp_path / "d.csv"
+    data.write_text("\n".join([*rows, "x,a,test", "y,b,test", "z,a,test"]) + "\n")
+    one = labelled(tmp_path / "one", data, [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], 2 / 3)
+    two = labelled(tmp_path / "two", data, [[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]], 2 / 3, backward=True)
+    said = cli("papers", "--record", one, "--record", two).stdout
+    assert "bert/finetune" in said
+    measured = tomllib.loads((recipes / "bert" / "finetune.toml").read_text())["measured"]
+    names = [key for key in measured if key.endswith("accuracy")]
+    assert [measured[key] for key in names] == [66.67, 66.67, 100.0]
+    assert names[0].startswith("backward_test_")
+    assert names[2].startswith("averaged_test_")
+    (tmp_path / "two" / "said.npz").unlink()
+    with pytest.raises(NextwordError, match="kept nothing that it said of test"):
+        recorded(one, two)
+    with pytest.raises(NextwordError, match="where all are transfers to one task"):
+        recorded(one, tmp_path / "nowhere")
 
 
 def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:

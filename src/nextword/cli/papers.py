@@ -30,13 +30,14 @@ SHOWN = (
 def papers(
     slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="One paper in detail.", show_default=False)] = "",
     record: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--record",
             metavar="RUN",
-            help="Write a run's result into its recipe's \\[measured]; of a folder of transfers, their means.",
+            help="Write a run's result into its recipe's \\[measured]; of a folder of transfers, their means; of "
+            "several runs of one task (--record A --record B) also of the average of what they say.",
         ),
-    ] = "",
+    ] = None,
     json: Json = False,
 ) -> None:
     """The models that are here: paper, what each can do, its recipes, reported and measured numbers.
@@ -45,6 +46,7 @@ def papers(
       nextword papers
       nextword papers lstm
       nextword papers --record runs/lstm-wikitext2
+      nextword papers --record runs/stars --record runs/back-stars
     """
     from nextword.contract import NextwordError
     from nextword.recipe import short_authors, suggestion
@@ -52,7 +54,7 @@ def papers(
     if record:
         from nextword.cli.recording import recorded
 
-        name, measured = recorded(Path(record))
+        name, measured = recorded(*map(Path, record))
         if json:
             emit_json({"recipe": name, "measured": measured})
         else:

@@ -25,10 +25,17 @@ NOT_CHANGES = (".data", ".init", ".seed", ".keep")  # of a phase: given otherwis
 AFTER = ("evaluation", "adapted", "translated")  # whose seconds are not training
 
 
-def recorded(path: Path) -> tuple[str, dict[str, Any]]:
-    """The recipe's name, and what was written into it."""
-    found = _outcomes(path) if path.is_dir() else []
-    return _transfers(path, found) if found else _run(path)
+def recorded(*paths: Path) -> tuple[str, dict[str, Any]]:
+    """The recipe's name, and what was written into it. Several are transfers to one task, whose average is told too."""
+    found = [one for path in paths if path.is_dir() for one in _outcomes(path)]
+    if not found and len(paths) == 1:
+        return _run(paths[0])
+    if len(paths) > 1 and {where for where, _ in found} != {*paths}:
+        raise NextwordError(
+            f"Several runs are recorded where all are transfers to one task: {', '.join(map(str, paths))}. Record one "
+            "at a time."
+        )
+    return _transfers(", ".join(map(str, paths)), found, _averaged(found) if len(paths) > 1 else {})
 
 
 def _outcomes(path: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -81,7 +88,25 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
     return name, _written_down(name, measured, kept)
 
 
-def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, dict[str, Any]]:
+def _averaged(found: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, float]:
+    """How good the mean of what all said of test is, by the metric of their task."""
+    from nextword.transfer import open_data
+    from nextword.transfer.average import averaged
+
+    (task, metric), *others = {(one["name"], one["metric"]) for _, one in found}
+    if others:
+        raise NextwordError("What is averaged are runs of one task and one metric: record others by themselves.")
+    score = averaged([where for where, _ in found], open_data(task), metric)
+    return {f"averaged_test_{_key(task, metric)}": round(100 * score, 2)}
+
+
+def _key(task: str, metric: str) -> str:
+    return f"{task}_{metric}".lower().replace("-", "_")
+
+
+def _transfers(
+    folder: str, found: Sequence[tuple[Path, dict[str, Any]]], averaged: Mapping[str, float]
+) -> tuple[str, dict[str, Any]]:
     """The means over seeds of all transfers in a folder; those without pretraining apart, and those of other settings.
 
     SST-2 …                                     sst_2_accuracy, and sst_2_accuracy_interval, the half of 95 %
@@ -91,6 +116,7 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     conll2003 … --labels 0.1                    share_0_1_conll2003_span_f1
     conll2003 … --features runs/elmo            elmo_conll2003_span_f1
     conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
+    IMDb … --from a run that reads backward     backward_test_imdb_accuracy
 
     A last training, of dev too (--final), has nothing to say of dev.
     """
@@ -105,7 +131,7 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
     values: dict[str, dict[str, list[float]]] = {}  # of each kind of transfer, of each task
     kept, finals = [], set()
     for where, one in found:
-        task = f"{one['name']}_{one['metric']}".lower().replace("-", "_")
+        task = _key(one["name"], one["metric"])
         settings = _settings(name, where)
         final = bool(settings.pop("final", False))
         finals.add(final)
@@ -127,6 +153,7 @@ def _transfers(folder: Path, found: Sequence[tuple[Path, dict[str, Any]]]) -> tu
             if spread is not None:
                 measured[f"{kind}{task}_interval"] = round(100 * spread, 2)
         measured[f"{kind}mean"] = round(100 * statistics.mean(map(statistics.mean, tasks.values())), 2)
+    measured |= averaged
     measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
     measured |= _where([where for where, _ in found])
     what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
@@ -169,8 +196,9 @@ def _settings(name: str, folder: Path) -> dict[str, Any]:
         found = dict(sorted(found.items(), key=lambda pair: pair[0] != "contextual"))
     asked = {**CHOSEN, **usual.get("task", {})}
     said = {key: task.get(key, "") for key in asked}
-    found |= {key: said[key] for key, value in asked.items() if said[key] not in ("", [], _listed(value))}
+    found |= {key: said[key] for key, value in asked.items() if said[key] not in ("", [], {}, _listed(value))}
     found |= _beside(usual, tables)
+    found |= {"direction": "backward"} if not usual.get("tokenizer") and tables.get("model", {}).get("backward") else {}
     return {key: Path(value).name if isinstance(value, str) else value for key, value in found.items()}
 
 
