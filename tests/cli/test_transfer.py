@@ -114,7 +114,10 @@ def test_a_table_by_standard_input_is_what_it_is_as_a_file(cli: Cli, told: Any, 
             "text\nthe red house, and a blue one\n",
             "line 2: 2 columns, .* (The first line, 'text', is read as the header",
         ),
-        ("n;text\n1;the red house\n", "'n;text', is divided by semicolons. .* Put this between: … | python3 -c"),
+        (
+            "n;text\n1;the red house; a blue one\n",
+            "line 2: 3 columns, .* (The first line, 'n;text', is read as the header",
+        ),
         ('[{"text": "the red house"}]', "is one JSON list. .* … | jq -c '.[]' | nextword …"),
     ],
 )

@@ -6,7 +6,7 @@
     "Too long.",1              4   so the second row begins here
 
 A row with more or fewer cells than the header is refused: a comma outside of quotation marks would cut its text short.
-So is a file that another mark divides than its ending says.
+Semicolons, tabs or bars may divide a .csv as well, commas a .tsv (marks.py).
 """
 
 from __future__ import annotations
@@ -17,29 +17,36 @@ from itertools import chain, islice
 from pathlib import Path
 
 from nextword.contract import NextwordError
-from nextword.corpora.marks import DELIMITERS, LOOKED_AT, cells_of, reader, refuse_marks
+from nextword.corpora.marks import DELIMITERS, LOOKED_AT, MARKS, other_mark, reader, refuse_marks
 
+ONE = {",": "a comma", ";": "a semicolon", "|": "a bar"}
 HELD = 1 << 30  # characters of a cell
 
 Row = tuple[int, list[str]]  # the line it begins in, and its cells
 
 
 def rows(
-    name: str | Path, source: Iterator[str], suffix: str, known: Container[str] = (), column: str | None = ""
+    name: str | Path,
+    source: Iterator[str],
+    suffix: str,
+    known: Container[str] = (),
+    column: str | None = None,
+    told: list[str] | None = None,
 ) -> Iterator[Row]:
     """The header, then every row; a line that is empty is a row without cells.
 
-    `known`: names that a header may well have. `column`: the one that is asked for, "" where none can be; whoever says
-    `a;b` has a column of that name.
+    Another mark than that of the ending divides a table whose header it leaves in one piece, and `told` hears of it.
+    `known`: names that a header may well have. `column`: one that is asked for; whoever says `a;b` has one so called.
     """
     csv.field_size_limit(HELD)
     mark = DELIMITERS[suffix]
     opening = list(islice(source, LOOKED_AT))
     header = next((line.strip() for line in opening if line.strip()), "")
-    if not column or header != column:
-        named = f"If it is one column, name it: {name}:COLUMN. " if column is None else ""
-        if len(cells_of(header, mark)) == 1:
-            refuse_marks(name, opening, mark, known, named)
+    other = other_mark(opening, mark, known) if header != column else ""
+    if other:
+        mark = other
+        if told is not None:
+            told.append(f"{MARKS[mark]} divide the columns")
     found = reader(chain(opening, source), mark, strict=True)
     width, began = 0, 1
     try:
@@ -60,8 +67,8 @@ def rows(
 
 
 def _advice(long: bool, mark: str) -> str:
-    if long and mark == ",":
-        return "Put the cell that has a comma in it between quotation marks, or remove that row."
+    if long and mark != "\t":
+        return f"Put the cell that has {ONE[mark]} in it between quotation marks, or remove that row."
     return "Mend or remove that row."
 
 

@@ -1,6 +1,6 @@
-"""What divides the cells of a table, told by its first lines: commas, tabs, or a mark that is not read.
+"""What divides the cells of a table, told by its first lines: as its ending says, or another mark.
 
-    id;comment         one column by commas, two by semicolons, and so in every line: said, and how to mend it
+    id;comment         one column by commas, two by semicolons, and so in every line: semicolons it is
     1;a fine film
 
 Where no ending says that a text is a table (standard input), a header does: a first line that holds the columns that
@@ -10,17 +10,14 @@ are looked for.
 from __future__ import annotations
 
 import csv
-import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nextword.contract import NextwordError
-from nextword.corpora.decoding import FROM_STDIN
 
 MARKS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-READ = {",": ".csv", "\t": ".tsv"}
-DELIMITERS = {ending: mark for mark, ending in READ.items()}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LOOKED_AT = 100  # lines
 SHOWN = 120  # letters of a header
 Header = Callable[[Sequence[str]], bool]  # whether cells are the names of columns that are looked for
@@ -48,37 +45,40 @@ def mark_of(line: str, header: Header) -> str:
     return max(fitting, key=lambda mark: len(cells_of(line, mark)), default="")
 
 
-def refuse_marks(name: str | Path, first: Sequence[str], used: str, known: Container[str] = (), more: str = "") -> None:
-    """An error where another mark than the one `used` seems to divide the first lines.
+def other_mark(first: Sequence[str], used: str, known: Container[str] = ()) -> str:
+    """What divides the first lines of a table, where the mark `used` leaves its header in one piece; "" for nothing.
 
-    Where that leaves the header in one piece, it is one that divides half of the rows as often as the header, or the
-    header into names that are `known`; else one that divides all of them evenly. `more`: what may be done as well.
+    It divides at least half of the rows as often as the header, or the header into names that are `known`: a column may
+    well be called `what;ever`.
     """
     first = [line for line in first if line.strip()]
-    whole = len(cells_of(first[0], used)) == 1 if first else False
+    if not first or len(cells_of(first[0], used)) > 1:
+        return ""
+    for mark in MARKS:
+        cells, rows = cells_of(first[0], mark), _below(first, mark)
+        fits = 2 * sum(len(row) >= len(cells) for row in rows) >= len(rows) > 0
+        if len(cells) > 1 and (fits or any(cell.lower() in known for cell in cells)):
+            return mark
+    return ""
+
+
+def refuse_marks(name: str | Path, first: Sequence[str], used: str) -> None:
+    """An error where rows do not fit by the mark `used`, and another one divides all the first lines evenly."""
+    first = [line for line in first if line.strip()]
     for mark, what in MARKS.items():
         cells = cells_of(first[0], mark) if first else []
-        if mark == used or len(cells) < 2:
-            continue
-        rows = list(_rows(first, mark))[1 : len(first) if len(first) < LOOKED_AT else -1]  # the last may be cut short
-        fits = sum(len(row) >= len(cells) if whole else len(row) == len(cells) for row in rows)
-        named = whole and any(cell.lower() in known for cell in cells)
-        if named or (rows and (2 if whole else 1) * fits >= len(rows)):
+        rows = _below(first, mark)
+        if mark != used and len(cells) > 1 and rows and all(len(row) == len(cells) for row in rows):
             raise NextwordError(
-                f"{name}: its header, {first[0].strip()[:SHOWN]!r}, is divided by {what} it seems; a {READ[used]} is "
-                f"divided by {MARKS[used]}. {more}{mended(name, mark)}"
+                f"{name}: its header, {first[0].strip()[:SHOWN]!r}, may be divided by {what} or by {MARKS[used]}, and "
+                f"by {MARKS[used]} its rows do not fit. If it is by {what}, leave no mark of the other kind in the "
+                "names of its columns."
             )
 
 
-def mended(name: str | Path, mark: str) -> str:
-    """What to do with a file that is divided by a mark that its ending does not say, or that is never read."""
-    if mark in READ:
-        return f"Call it {READ[mark]}."
-    said = f"import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter='{mark}'))"
-    how = f'python3 -c "{said}"'
-    if name == FROM_STDIN:
-        return f"Put this between: … | {how} | nextword …"
-    return f"Save it with commas: {how} < {shlex.quote(str(name))} > commas.csv"
+def _below(first: Sequence[str], mark: str) -> list[list[str]]:
+    """The rows under the header; of many lines without the last, which may be cut short."""
+    return list(_rows(first, mark))[1 : len(first) if len(first) < LOOKED_AT else -1]
 
 
 def reader(source: Iterable[str], mark: str, strict: bool = False) -> Any:

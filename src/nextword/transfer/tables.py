@@ -17,7 +17,7 @@ from typing import Any
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import FROM_STDIN, STDIN, json_objects, lines, plain_name
 from nextword.corpora.delimited import rows
-from nextword.corpora.marks import DELIMITERS, MARKS, READ, Header, cells_of, mark_of, mended
+from nextword.corpora.marks import DELIMITERS, MARKS, Header, cells_of, mark_of
 
 TEXTS = (
     *("text", "sentence", "sentence1", "content", "review", "premise", "question1", "body", "comment", "message"),
@@ -162,12 +162,7 @@ def _by_first_line(name: str, first: str, source: Iterator[str], suffix: str, he
     mark = mark_of(first, header) if header else ""
     if not mark:
         return _plain(name, source)
-    if mark not in READ:
-        raise NextwordError(
-            f"{name}: its header, {first!r}, is divided by {MARKS[mark]}. A table is read that is divided by commas or "
-            f"by tabs. {mended(name, mark)}"
-        )
-    ending = READ[mark]
+    ending = ".tsv" if mark == DELIMITERS[".tsv"] else ".csv"
     said = f"the first line, {first!r}, is read as the header of a {ending[1:]}"
     try:
         table = _delimited(name, source, ending)
@@ -177,11 +172,12 @@ def _by_first_line(name: str, first: str, source: Iterator[str], suffix: str, he
 
 
 def _delimited(name: str, source: Iterator[str], suffix: str) -> Table:
-    found = rows(name, source, suffix, {*TEXTS, *SECONDS, *LABELS})
+    told: list[str] = []
+    found = rows(name, source, suffix, {*TEXTS, *SECONDS, *LABELS}, told=told)
     header = [cell.strip() for cell in next(found, (0, []))[1]]
     filled = [row for _, row in found]
     there = [row for row in filled if row]
-    return Table(name, header, there, suffix[1:], _blank(len(filled) - len(there)))
+    return Table(name, header, there, suffix[1:], (*told, *_blank(len(filled) - len(there))))
 
 
 def _blank(n: int) -> tuple[str, ...]:
