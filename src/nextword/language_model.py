@@ -51,7 +51,7 @@ FORGET = 0xFFFFFFFF  # in a stream of ids for a network that can `read` one: wha
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | TwoSided | Conditional:
-    """Open a run folder: its files are checked, its weights loaded, and it is ready to use, in "fp32" or in "bf16".
+    """Open a run folder: its files are checked, its weights loaded ("fp32", "bf16" or "int8"), and it is ready to use.
 
     Of a run that was transferred to a task it is a `Classifier`, for tags a `WordTagger`, for answers out of passages
     an `Answerer`, of labels in context an `InContext`: they predict, and model no text. Of one that gives words vectors

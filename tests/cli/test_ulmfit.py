@@ -129,6 +129,8 @@ def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     assert [row["predicted"] for row in after] == [row["predicted"] for row in before]
     apart = [abs(float(a["p(sea)"]) - float(b["p(sea)"])) for a, b in zip(after, before, strict=True)]
     assert 0 < max(apart) < 0.02
+    at_once = cli("predict", place / "ahead", place / "new.csv", "--precision", "int8")
+    assert table(at_once.stdout) == after
     files = [path / "model.safetensors" for path in (place / "ahead", small)]
     assert files[1].stat().st_size < 0.4 * files[0].stat().st_size
     assert [run["parameters"] for run in js("runs", "--in", tmp_path)] == [

@@ -64,6 +64,15 @@ def test_products_are_those_of_the_rounded_matrix(rows: int, size: int, width: i
     torch.testing.assert_close(product(x, q, scale, Sums(), b), want, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_what_is_no_number_is_not_rounded_away(odd: float) -> None:
+    layer = nn.Linear(8, 5)
+    with torch.no_grad():
+        layer.weight[1, 2] = odd
+    with pytest.raises(NextwordError, match="infinite or no number"):
+        EightBits(layer)
+
+
 def test_a_layer_keeps_its_bias() -> None:
     layer = nn.Linear(8, 5)
     torch.testing.assert_close(EightBits(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))

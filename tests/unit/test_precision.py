@@ -1,4 +1,4 @@
-"""Runs read in 16 bits: nearly the same numbers, and clear words where there is nothing to round."""
+"""Runs read in 16 or 8 bits: nearly the same numbers, and clear words where there is nothing to round."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import NextwordError, Stop
+from nextword.contract import NextwordError, Stop, Unsupported
 from nextword.recipe import load_recipe
+from nextword.weights import convert
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog", "run", "by", "two", "old", "trees"]
 TEXTS = ["the cat sat", "on the mat ."]
@@ -50,6 +51,34 @@ def test_vectors_in_16_bits(runs: dict[str, Path]) -> None:
     assert torch.nn.functional.cosine_similarity(exact, rounded).min() > 0.99
 
 
+@pytest.mark.parametrize("slug", ["gpt2", "awd-lstm"])
+def test_eight_bits_as_a_converted_run_has_them(slug: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    convert(runs[slug], tmp_path / "small", ["model.bits=8"])
+    exact, kept = (nextword.load(place, "cpu") for place in (runs[slug], tmp_path / "small"))
+    rounded = nextword.load(runs[slug], "cpu", "int8")
+    assert rounded.network.config.bits == 8
+    assert rounded.parameters == exact.parameters
+    for text in TEXTS:
+        assert rounded.score(text).nats == kept.score(text).nats != exact.score(text).nats
+    with pytest.raises(NextwordError, match="in eight bits already"):
+        nextword.load(tmp_path / "small", "cpu", "int8")
+
+
+def test_networks_that_eight_bits_are_not_there_for(runs: dict[str, Path]) -> None:
+    for slug in ("lstm", "bert", "nplm"):
+        with pytest.raises(Unsupported, match="not read in eight bits; GPTs and AWD-LSTMs are"):
+            nextword.load(runs[slug], "cpu", "int8")
+
+
 def test_what_has_no_weights_is_not_rounded(tmp_path: Path, runs: dict[str, Path]) -> None:
-    with pytest.raises(NextwordError, match="expected fp32 or bf16"):
+    recipe = load_recipe("ngram/tiny", [f"phase.0.data={runs['gpt2'].parent / 'cats.txt'}"])
+    for _ in nextword.train(recipe, tmp_path / "ngram", device="cpu"):
+        pass
+    for precision in ("bf16", "int8"):
+        with pytest.raises(NextwordError, match=f"has no weights to round to {precision}"):
+            nextword.load(tmp_path / "ngram", "cpu", precision)
+
+
+def test_other_precisions_are_refused(runs: dict[str, Path]) -> None:
+    with pytest.raises(NextwordError, match="expected fp32, bf16 or int8"):
         nextword.load(runs["gpt2"], "cpu", "fp8")

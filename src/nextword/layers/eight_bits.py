@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE
+from nextword.contract import IGNORE, NextwordError
 from nextword.layers.dots import LANES, ROWS, has_byte_products
 from nextword.layers.whole_step import multiply, room
 
@@ -27,6 +27,11 @@ PIECE = 1 << 22  # entries widened at once
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     """(N, D) → whole numbers (N, D) in eight bits, and the scale of each row (N,)."""
+    if not torch.isfinite(weight).all():
+        raise NextwordError(
+            "A weight of this run is infinite or no number, which eight bits cannot hold: training went astray. Train "
+            "it again, at a smaller rate."
+        )
     scale = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
     return (weight.detach().float() / scale.unsqueeze(1)).round().to(torch.int8), scale
 

@@ -19,7 +19,7 @@ is tied to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -115,6 +115,7 @@ class AWDLSTM(CausalNetwork):
 
     def narrowed(self) -> None:
         """From now on with weights in eight bits."""
+        self.config = replace(self.config, bits=8)  # or an error: not every core is read so
         self.stored = sum(p.numel() for p in self.parameters())  # how many numbers it has, in whatever form
         self.layers = nn.ModuleList(EightBitsLayer(cast(Layer, layer)) for layer in self.layers)
         if self.config.tied and not isinstance(self.readout, Tied):

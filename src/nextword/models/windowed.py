@@ -7,6 +7,7 @@ token sees at least half of one. Scoring a text in windows of `window` tokens, m
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ class Windowed(CausalNetwork):
 
     def narrowed(self) -> None:
         """From now on with weights in eight bits."""
+        self.config = replace(self.config, bits=8)
         narrow(self)
         self.whole_steps = WholeSteps(self, self.whole_steps.least)
 

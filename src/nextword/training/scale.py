@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs, NextwordError, Unsupported
 from nextword.recipe import Phase
+
+PRECISIONS = ("fp32", "bf16", "int8")  # of weights that are read with
 
 # Dense bf16 products a second, by the makers' data sheets
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "V100": 125e12}
@@ -35,18 +37,27 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def narrowed(network: Any, precision: str) -> Any:
-    """A network to read with, its weights in "fp32", as they are, or in "bf16": half the memory, and where products in
-    16 bits are quick, as on a GPU, less time. It keeps three digits of each number.
+    """A network to read with, its weights in "fp32", as they are; in "bf16", half the memory, and where products in
+    16 bits are quick, as on a GPU, less time, with three digits of each number; or in "int8" (layers/eight_bits.py).
     """
-    if precision not in ("fp32", "bf16"):
-        raise NextwordError(f"precision {precision!r}: expected fp32 or bf16.")
+    if precision not in PRECISIONS:
+        raise NextwordError(f"precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
     if precision == "fp32":
         return network
+    below = getattr(network, "under", network)  # without a head
     if not isinstance(network, torch.nn.Module) or not any(True for _ in network.parameters()):
-        raise NextwordError(f"{type(network).__name__} has no weights to round to bf16. Leave the precision out.")
-    if getattr(getattr(network, "under", network).config, "bits", 0):
+        raise NextwordError(f"{type(below).__name__} has no weights to round to {precision}. Leave the precision out.")
+    if getattr(below.config, "bits", 0):
         raise NextwordError("The weights of this run are in eight bits already. Leave the precision out.")
-    return network.to(torch.bfloat16)
+    if precision == "bf16":
+        return network.to(torch.bfloat16)
+    if not hasattr(below, "narrowed"):
+        raise Unsupported(
+            f"precision 'int8': {type(below).__name__} is not read in eight bits; GPTs and AWD-LSTMs are. Leave the "
+            "precision out."
+        )
+    below.narrowed()
+    return network
 
 
 @contextlib.contextmanager
