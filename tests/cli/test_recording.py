@@ -177,14 +177,27 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
     assert '"dev"' not in path.with_name(measured["log"]).read_text()
 
 
-def labelled(folder: Path, data: Path, said: list[list[float]], accuracy: float, backward: bool = False) -> Path:
+def labelled(
+    folder: Path,
+    data: Path,
+    said: list[list[float]],
+    score: float,
+    metric: str = "accuracy",
+    task: str = "",
+    **model: str,
+) -> Path:
     """As much of a run of a task as is needed to record it."""
     folder.mkdir()
-    result = {"data": str(data), "metric": "accuracy", "source": "x", "scratch": False, "dev": {"accuracy": 0.5}}
-    manifest = {"recipe": "bert/finetune", "result": {**result, "test": {"accuracy": accuracy}}}
+    result = {"data": str(data), "metric": metric, "source": "x", "scratch": False, "dev": {metric: 0.5}}
+    manifest = {"format": 1, "recipe": "bert/finetune", "result": {**result, "test": {metric: score}}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    table = f"[model]\nbackward = {str(backward).lower()}\n[task]\nfinal = true\n[task.words]\n"
-    (folder / "recipe.toml").write_text(table)
+    task = task or 'kind = "classify"\ntext = "text"\nlabel = "label"\nlabels = ["a", "b"]'
+    network = "".join(f"{key} = {value}\n" for key, value in model.items())
+    tables = (
+        RAN.replace("[model]\n", f"[model]\n{network}")
+        + f'data = "{data}"\n[task]\nfinal = true\n{task}\n[task.words]\n'
+    )
+    (folder / "recipe.toml").write_text(tables)
     np.savez(folder / "said.npz", test=np.array(said, np.float32))
     return folder
 
@@ -195,7 +208,7 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
     data = tmp_path / "d.csv"
     data.write_text("\n".join([*rows, "x,a,test", "y,b,test", "z,a,test"]) + "\n")
     one = labelled(tmp_path / "one", data, [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], 2 / 3)
-    two = labelled(tmp_path / "two", data, [[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]], 2 / 3, backward=True)
+    two = labelled(tmp_path / "two", data, [[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]], 2 / 3, backward="true")
     said = cli("papers", "--record", one, "--record", two).stdout
     assert "bert/finetune" in said
     measured = tomllib.loads((recipes / "bert" / "finetune.toml").read_text())["measured"]
@@ -208,6 +221,46 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
         recorded(one, two)
     with pytest.raises(NextwordError, match="where all are transfers to one task"):
         recorded(one, tmp_path / "nowhere")
+
+
+def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp_path: Path) -> None:
+    """Here another column is called as labels usually are: what it says would have been taken for what is right."""
+    rows = [
+        "review,colour,label,split",
+        *(f"{s} {i},{'ab'[i % 2]},{i},{s}" for s in ("train", "dev") for i in range(4)),
+    ]
+    data = tmp_path / "d.csv"
+    data.write_text("\n".join([*rows, "x,a,3,test", "y,b,2,test"]) + "\n")
+    task = 'kind = "classify"\ntext = "review"\nlabel = "colour"\nlabels = ["a", "b"]'
+    runs = [labelled(tmp_path / name, data, [[0.9, 0.1], [0.2, 0.8]], 1.0, task=task) for name in ("one", "two")]
+    measured = recorded(*runs)[1]
+    assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
+
+
+def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) -> None:
+    data = tmp_path / "d.csv"
+    rows = [f"{split} {i},{i / 2},{split}" for split in ("train", "dev", "test") for i in range(3)]
+    data.write_text("\n".join(["text,label,split", *rows]) + "\n")
+    task = 'kind = "regress"\ntext = "text"\nlabel = "label"\ncenter = 0.5\nspread = 0.41\nmetrics = ["pearson"]'
+    said = {"one": [[0.0], [0.9], [1.0]], "two": [[0.0], [0.1], [1.0]]}
+    runs = [labelled(tmp_path / name, data, numbers, 0.9, "pearson", task) for name, numbers in said.items()]
+    measured = recorded(*runs)[1]
+    assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
+    data = tmp_path / "c.jsonl"
+    given = [
+        {"context": f"{s} {i}", "choices": ["x", "y"], "label": i % 2, "split": s}
+        for s in ("train", "dev", "test")
+        for i in range(4)
+    ]
+    data.write_text("".join(json.dumps(one) + "\n" for one in given))
+    said = {
+        "three": [[0.9, 0.1], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9]],
+        "four": [[0.6, 0.4], [0.1, 0.9], [0.6, 0.4], [0.4, 0.6]],
+    }
+    task = 'kind = "choice"\nframe = "choose"'
+    runs = [labelled(tmp_path / name, data, odds, 0.75, task=task) for name, odds in said.items()]
+    measured = recorded(*runs)[1]
+    assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 
 
 def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:

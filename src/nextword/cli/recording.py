@@ -90,13 +90,12 @@ def _run(run: Path) -> tuple[str, dict[str, Any]]:
 
 def _averaged(found: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, float]:
     """How good the mean of what all said of test is, by the metric of their task."""
-    from nextword.transfer import open_data
     from nextword.transfer.average import averaged
 
     (task, metric), *others = {(one["name"], one["metric"]) for _, one in found}
     if others:
         raise NextwordError("What is averaged are runs of one task and one metric: record others by themselves.")
-    score = averaged([where for where, _ in found], open_data(task), metric)
+    score = averaged([where for where, _ in found], metric)
     return {f"averaged_test_{_key(task, metric)}": round(100 * score, 2)}
 
 

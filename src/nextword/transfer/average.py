@@ -11,28 +11,30 @@ from pathlib import Path
 
 import numpy as np
 
+from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
-from nextword.metrics import METRICS, OF_NUMBERS
-from nextword.transfer.data import DataSet
-from nextword.transfer.run import SAID
+from nextword.heads.settings import settings_of
+from nextword.objectives.task import measured
+from nextword.transfer.run import SAID, data_of
 
 SPLIT = "test"
 
 
-def averaged(runs: Sequence[str | Path], data: DataSet, metric: str) -> float:
-    """The metric of the mean of the probabilities, or of the numbers, that runs have kept of the test set."""
-    found = [_said(Path(run)) for run in runs]
+def averaged(runs: Sequence[Path], metric: str) -> float:
+    """The metric of the mean of the probabilities, or of the numbers, that runs have kept of the test set.
+
+    What is right is read as the first of them has read it: its columns and its classes.
+    """
+    found = [_said(run) for run in runs]
+    recipe = RunFolder.open(runs[0]).recipe
+    data, settings = data_of(recipe), settings_of(recipe.task or {}, recipe.name)
     rows = data.splits.get(SPLIT)
     if rows is None or rows.labels is None:
         raise NextwordError(f"{data.name} has no labels for {SPLIT}, so that an average cannot be measured.")
     shapes = {one.shape for one in found} | {(len(rows), found[0].shape[1])}
     if len(shapes) > 1:
         raise NextwordError(f"{', '.join(map(str, runs))} have said of {SPLIT} what does not fit together: {shapes}.")
-    mean = np.mean(found, 0)
-    if metric in OF_NUMBERS:
-        return float(METRICS[metric](np.array(rows.labels, np.float64), mean[:, 0]))
-    gold = np.array([data.labels.index(label) for label in rows.labels])
-    return float(METRICS[metric](gold, mean.argmax(1)))
+    return measured((metric,), settings.encoded(rows.labels), np.mean(found, 0))[metric]
 
 
 def _said(run: Path) -> np.ndarray:

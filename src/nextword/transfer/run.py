@@ -231,18 +231,23 @@ def resume(
     recipe = run.recipe
     if recipe.task is None:
         raise NextwordError(f"{folder} is no transfer. Go on with it by `nextword train --resume --out {folder}`.")
-    settings = settings_of(recipe.task, str(folder))
-    named = Columns(settings.text, settings.second, settings.label)
-    data: Any
-    if settings.kind == "tag":
-        data = open_several(recipe.phases[0].data, settings.label, settings.scheme or Settings.scheme)
-    elif settings.kind == "span":
-        data = open_questions(recipe.phases[0].data, named)
-    else:
-        data = open_texts(recipe.phases[0].data, named, settings.kind if settings.text else "")
-    data = whole(data) if settings.final else data
-    plan = framed(recipe, load_tokenizer(run.path / "tokenizer.json"), data, choose_device(device), progress)
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    plan = framed(recipe, tokenizer, data_of(recipe), choose_device(device), progress)
     return plan, transfer(plan, folder, run=run, stop=stop)
+
+
+def data_of(recipe: Recipe) -> Any:
+    """The data of a transfer, by the recipe of its run: as they were opened when it began."""
+    settings = settings_of(recipe.task or {}, recipe.name)
+    given, named = recipe.phases[0].data, Columns(settings.text, settings.second, settings.label)
+    found: Any
+    if settings.kind == "tag":
+        found = open_several(given, settings.label, settings.scheme or Settings.scheme)
+    elif settings.kind == "span":
+        found = open_questions(given, named)
+    else:
+        found = open_texts(given, named, settings.kind if settings.text else "")
+    return whole(found) if settings.final else found
 
 
 def result_of(folder: str | Path) -> dict[str, Any] | None:
