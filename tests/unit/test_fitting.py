@@ -22,6 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written(folder / "pair.csv", ["text", "second", "label"], paired(40))
     asked = [(f"who is {i} ?", f"the king {i} is far", f"king {i}") for i in range(40)]
     written(folder / "asked.csv", ["question", "context", "answer"], asked)
+    (folder / "european.csv").write_text((folder / "asked.csv").read_text().replace(",", ";"))
     said = [(f"the old house {i}", "the king", "a queen", i % 2) for i in range(40)]
     written(folder / "ends.csv", ["context", "ending0", "ending1", "label"], said)
     qas = [{"id": str(i), "question": "who ?", "answers": [{"text": "king", "answer_start": 4}]} for i in range(3)]
@@ -43,6 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pair.csv", TEXTS),
         ("lines.jsonl", TEXTS),
         ("asked.csv", SPAN),
+        ("european.csv", SPAN),
         ("squad.json", SPAN),
         ("ends.csv", CHOICE),
         ("names.conll", TAG),

@@ -9,7 +9,6 @@ A name is looked up. A file is judged by its ending, its header and its first li
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -19,6 +18,7 @@ from typing import Any
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import find
 from nextword.corpora.decoding import chunks, json_objects, lines, plain_name
+from nextword.corpora.delimited import rows
 from nextword.corpora.tagged import is_columns
 from nextword.heads.settings import DECIDED_BY_DATA, Settings, settings_of
 from nextword.metrics import OF_CLASSES, OF_NUMBERS
@@ -167,14 +167,14 @@ def _held_in_file(path: Path) -> str:
         if suffix in (*DELIMITERS, *JSON_LINES):
             return _held_in_table(_header(path, name, suffix))
         return TAG if is_columns(name, list(islice(lines(path), SEEN))) else ""
-    except (NextwordError, csv.Error):  # whoever reads it says what is wrong
+    except NextwordError:  # whoever reads it says what is wrong
         return ""
 
 
 def _header(path: Path, name: str, suffix: str) -> list[str]:
     """Of a table, without reading all of it; of JSON lines the keys of the first."""
     if suffix in DELIMITERS:
-        return next(csv.reader(lines(path), delimiter=DELIMITERS[suffix]), [])
+        return next(rows(name, lines(path), suffix), (0, []))[1]
     return list(next(json_objects(name, lines(path)), {}))
 
 
