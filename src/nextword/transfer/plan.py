@@ -171,7 +171,8 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         check_learning(network)
         last_layers(network, settings.fresh)  # or an error
         plan = _framed(recipe, network, tokenizer, data, device, progress)
-        plan = replace(plan, notes=(*plan.notes, *few_steps(recipe, plan.examples["train"])))
+        few = few_steps(recipe, plan.examples["train"], network.vocabulary)
+        plan = replace(plan, notes=(*plan.notes, *few))
     share, more = lacking(settings.source, network, tokenizer, data)
     return replace(plan, notes=(*plan.notes, *more), unknown=share)
 

@@ -3,13 +3,16 @@ and whether they are so few that there are hardly any steps."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nextword.batching.examples import Bucketed
-from nextword.recipe import Recipe, names
+from nextword.contract import Vocabulary
+from nextword.objectives import make_objective
+from nextword.recipe import Phase, Recipe, names
 
 FEW_STEPS = 100  # in all. Mosbach et al. (2021): what fails with little data has mostly been stopped too soon
 ROWS = 16
@@ -57,13 +60,12 @@ def balances_learnt(data: Any, share: float, seed: int) -> dict[str, dict[str, f
     return {one.name: balance_learnt(one, share, seed) for one in data.sets}
 
 
-def few_steps(recipe: Recipe, examples: Any) -> list[str]:
+def few_steps(recipe: Recipe, examples: Any, vocabulary: Vocabulary) -> list[str]:
     """A note, where there are so few examples that training would be over before it has begun."""
-    number = number_of(size_of(examples), float((recipe.task or {}).get("share", 1.0)))
-    rows = [int(phase.batches.get("rows", Bucketed.rows)) for phase in recipe.phases]
     if any(phase.steps or phase.minutes or not phase.epochs for phase in recipe.phases):
         return []  # so it was asked for
-    steps = sum(round(phase.epochs * -(-number // each)) for phase, each in zip(recipe.phases, rows, strict=True))
+    train = shared_out(examples, float((recipe.task or {}).get("share", 1.0)), recipe.phases[0].seed)
+    steps = sum(_steps(phase, train, vocabulary) for phase in recipe.phases)
     if steps >= FEW_STEPS:
         return []
     own = f"{recipe.name.partition('/')[0]}/{FEW}"
@@ -72,6 +74,14 @@ def few_steps(recipe: Recipe, examples: Any) -> list[str]:
     else:
         epochs = recipe.phases[-1].epochs
         more = -(-FEW_STEPS * max(1, round(epochs)) // steps)
-        smaller = f"--set 'phase.*.batches.rows={ROWS}' " if max(rows) > ROWS else ""
+        rows = max(int(phase.batches.get("rows", Bucketed.rows)) for phase in recipe.phases)
+        smaller = f"--set 'phase.*.batches.rows={ROWS}' " if rows > ROWS else ""
         helps = f"smaller batches or more epochs may help ({smaller}--set phase.{recipe.phases[-1].name}.epochs={more})"
-    return [f"{number:,} examples are {steps} steps in all, which is little: {helps}"]
+    some = f"{steps} step{'s' * (steps != 1)}"
+    return [f"{size_of(train):,} examples are {some} in all, which is little: {helps}"]
+
+
+def _steps(phase: Phase, train: Any, vocabulary: Vocabulary) -> int:
+    """As many as the loop takes: at least one, however small a part of an epoch was asked for."""
+    batches = make_objective(phase.objective, phase.batches, vocabulary).per_epoch(train)
+    return math.ceil(phase.epochs * max(1, batches // phase.accumulate))
