@@ -230,6 +230,7 @@ def test_empty_texts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(how_read(str(tmp_path))) == 4  # of a folder, file by file
     monkeypatch.setattr("nextword.corpora.columns.COUNTED", 2)
     assert "1 of the first 2 rows" in how_read(f"{tmp_path}/a.csv")[1]
+    assert len(how_read(str(tmp_path))) == 3  # of a folder no more either: rows of b.jsonl are not counted
 
 
 def test_a_table_without_any_text_says_where_it_looked(tmp_path: Path) -> None:

@@ -70,14 +70,20 @@ def texts_of(file: str | Path, suffix: str, column: str | None = None) -> Texts 
     return of_objects(file, lines(file), column) if suffix in JSON_LINES else None
 
 
-def reading(file: str | Path, column: str | None = None) -> Reading | None:
-    """Which column is read, and how many of its texts are empty. Of a very long file the first rows are counted."""
-    found = texts_of(file, Path(plain_name(file)).suffix.lower(), column)
-    if found is None:
-        return None
-    counted = Counter(bool(document.text.strip()) for document in islice(found.documents, COUNTED))
-    whole = next(found.documents, None) is None
-    return Reading(found.column, found.names, counted.total(), counted[False], whole)
+def readings(files: Iterable[str | Path], column: str | None = None) -> Iterator[tuple[str | Path, Reading]]:
+    """Which column is read of each file that has some, and how many of its texts are empty.
+
+    Of all files together the first `COUNTED` rows are counted: a folder of shards may hold a hundred gigabytes.
+    """
+    left = COUNTED
+    for file in files:
+        found = texts_of(file, Path(plain_name(file)).suffix.lower(), column)
+        if found is None:
+            continue
+        counted = Counter(bool(document.text.strip()) for document in islice(found.documents, left))
+        left -= counted.total()
+        whole = next(found.documents, None) is None
+        yield file, Reading(found.column, found.names, counted.total(), counted[False], whole)
 
 
 # ------------------------------------------------------------------------------------------------ tables

@@ -9,7 +9,7 @@ from pathlib import Path
 from nextword.contract import NextwordError
 from nextword.corpora.builtin import BUILT_IN, open_built_in
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
-from nextword.corpora.columns import JSON_LINES, reading
+from nextword.corpora.columns import JSON_LINES, readings
 from nextword.corpora.corpus import Between, Corpus, Files, from_path, from_stdin, keep_stdin, with_given
 from nextword.corpora.decoding import STDIN, plain_name
 from nextword.corpora.mixture import is_mixture, open_mixture
@@ -63,13 +63,13 @@ def open_whole(spec: str | Path, *, text_column: str | None = None) -> Corpus:
 def how_read(spec: str) -> list[str]:
     """Which column of a table, or key of JSON lines, is the text, and how many texts are empty and left out, in words.
 
-    Nothing of what is neither, and of data known by name. To count, the file is read once.
+    Nothing of what is neither, and of data known by name. To count, the first million rows are read once.
     """
     base, column = _divided(spec, None)
     path = Path(base).expanduser()
     if str(base) in BUILT_IN or find(str(base)) or not path.exists() or is_mixture(path):
         return []
-    found = [(file, one) for file in files(path) if (one := reading(file, column)) is not None]
+    found = list(readings(files(path), column))
     alike = {(one.column, *one.names): (file, one) for file, one in reversed(found)}  # the first file of each kind
     said = []
     for file, one in reversed(alike.values()):
