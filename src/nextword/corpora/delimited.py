@@ -47,7 +47,7 @@ def rows(
         mark = other
         if told is not None:
             told.append(f"{MARKS[mark]} divide the columns")
-    found = reader(chain(opening, source), mark, strict=True)
+    found = reader(chain(opening, source), mark, quotes=(suffix, mark) != (".tsv", "\t"), strict=True)
     width, began = 0, 1
     try:
         for row in found:

@@ -81,16 +81,16 @@ def _below(first: Sequence[str], mark: str) -> list[list[str]]:
     return list(_rows(first, mark))[1 : len(first) if len(first) < LOOKED_AT else -1]
 
 
-def reader(source: Iterable[str], mark: str, strict: bool = False) -> Any:
-    """Tabs alone divide a .tsv, as in GLUE: a quotation mark there is text. A .csv quotes as ever."""
-    dialect: Any = {"quoting": csv.QUOTE_NONE} if mark == "\t" else {}
+def reader(source: Iterable[str], mark: str, quotes: bool, strict: bool = False) -> Any:
+    """Tabs alone divide a .tsv, as in GLUE: a quotation mark there is text. A .csv `quotes` as ever, be it by tabs."""
+    dialect: Any = {} if quotes else {"quoting": csv.QUOTE_NONE}
     return csv.reader(source, delimiter=mark, strict=strict, **dialect)
 
 
 def _rows(lines: Iterable[str], mark: str) -> Iterator[list[str]]:
     """Rows that are not empty."""
     try:
-        for row in reader(lines, mark):
+        for row in reader(lines, mark, quotes=mark != "\t"):
             if row:
                 yield [cell.strip() for cell in row]
     except csv.Error:  # told by whoever reads the whole
