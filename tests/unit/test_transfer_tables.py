@@ -15,7 +15,7 @@ from nextword.cli.answers import beside, refuse_twice
 from nextword.contract import NextwordError
 from nextword.corpora.decoding import lines
 from nextword.corpora.marks import holding
-from nextword.transfer import open_data
+from nextword.transfer import open_data, open_questions
 from nextword.transfer.checks import of_classes
 from nextword.transfer.tables import Columns, Rows, Table, guess, how_found, read_table
 
@@ -112,6 +112,18 @@ def test_a_labelled_table_without_an_ending_can_be_learnt_from(tmp_path: Path) -
     assert "the first line, 'text,label', is read as the header of a csv" in found.notes
     (tmp_path / "rows").write_bytes(path.read_bytes().replace(b"text,label", b"words,mood"))
     assert open_data(str(tmp_path / "rows"), Columns("words", "", "mood")).fingerprint == wanted.fingerprint
+
+
+def test_what_was_not_read_is_told_of_candidates_and_questions_too(tmp_path: Path) -> None:
+    offered = [f"the king {i};he went;he saw;{i % 2}" for i in range(40)]
+    asked = [f"who is {i} ?;the king {i} is far;king {i}" for i in range(40)]
+    for name, header, rows in (
+        ("ends.csv", "context;ending0;ending1;label", offered),
+        ("asked.csv", "question;context;answer", asked),
+    ):
+        (tmp_path / name).write_text("\n".join([header, *rows[:9], "", *rows[9:]]) + "\n")
+    for data in (open_data(str(tmp_path / "ends.csv")), open_questions(str(tmp_path / "asked.csv"))):
+        assert {"semicolons divide the columns", "1 empty line is left out"} <= {*data.notes}
 
 
 def test_marks_ends_and_quoted_lines(tmp_path: Path) -> None:

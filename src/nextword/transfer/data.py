@@ -185,6 +185,7 @@ def _of_choices(path: Path, tables: Mapping[str, Table], asked: Columns) -> Data
     columns = next(iter(read.values()))[1]
     said = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not getattr(asked, role)]
     notes = [f"columns by their names: {', '.join(said)}"] if said else []
+    notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
         splits, told = _split_by_column(tables[""], columns, read[""][0])
         notes += told

@@ -110,8 +110,10 @@ def open_questions(name: str, named: Columns = Columns()) -> QuestionSet:
         raise NextwordError(f"{name} has no training questions here, only {', '.join(files)}.")
     splits, columns = {}, Columns()
     for split, file in sorted(files.items(), key=lambda one: one[0] != "train"):
-        splits[split], found, _ = read_questions(file, insist=named if split == "train" else Columns(), usual=named)
+        insist = named if split == "train" else Columns()
+        splits[split], found, table = read_questions(file, insist=insist, usual=named)
         columns = found if split == "train" else columns
+        notes += table.notes if table else ()
     said = [f"{what} '{name}'" for what, name in zip(PARTS, vars(columns).values(), strict=True) if name]
     notes += [f"columns: {', '.join(said)}"] if said else []
     return _checked(QuestionSet(title, splits, columns, tuple(notes)))
