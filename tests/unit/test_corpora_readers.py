@@ -248,6 +248,7 @@ def test_a_table_without_any_text_says_where_it_looked(tmp_path: Path) -> None:
         ("a.csv", '"Kommentar";"Urteil"\n"Sehr gut; wirklich";"1"\n', "Sehr gut; wirklich"),
         ("a.csv", "Kommentar\tUrteil\nSehr gut\t1\n", "Sehr gut"),
         ("a.csv", 'Kommentar\tUrteil\n"Sehr ""gut"""\t1\n"Na\nja"\t0\n', 'Sehr "gut"'),
+        ("a.csv", 'Kommentar\tUrteil\n"Sehr\nsehr\ngut"\t1\n', "Sehr\nsehr\ngut"),
         ("a.tsv", "Kommentar,Urteil\nSehr gut,1\n", "Sehr gut"),
         ("a.csv", "Kommentar|Urteil\nSehr gut|1\n", "Sehr gut"),
     ],

@@ -36,7 +36,7 @@ def holding(*names: str) -> Header:
 
 def cells_of(line: str, mark: str) -> list[str]:
     """Of a line that is a row by itself."""
-    return next(_rows([line], mark), [])
+    return next(_rows([line], mark, quotes=mark != "\t"), [])
 
 
 def mark_of(line: str, header: Header) -> str:
@@ -55,7 +55,7 @@ def other_mark(first: Sequence[str], used: str, known: Container[str] = ()) -> s
     if not first or len(cells_of(first[0], used)) > 1:
         return ""
     for mark in MARKS:
-        cells, rows = cells_of(first[0], mark), _below(first, mark)
+        cells, rows = _divided(first, mark)
         fits = 2 * sum(len(row) >= len(cells) for row in rows) >= len(rows) > 0
         if len(cells) > 1 and (fits or any(cell.lower() in known for cell in cells)):
             return mark
@@ -66,8 +66,7 @@ def refuse_marks(name: str | Path, first: Sequence[str], used: str) -> None:
     """An error where rows do not fit by the mark `used`, and another one divides all the first lines evenly."""
     first = [line for line in first if line.strip()]
     for mark, what in MARKS.items():
-        cells = cells_of(first[0], mark) if first else []
-        rows = _below(first, mark)
+        cells, rows = _divided(first, mark)
         if mark != used and len(cells) > 1 and rows and all(len(row) == len(cells) for row in rows):
             raise NextwordError(
                 f"{name}: its header, {first[0].strip()[:SHOWN]!r}, may be divided by {what} or by {MARKS[used]}, and "
@@ -76,9 +75,11 @@ def refuse_marks(name: str | Path, first: Sequence[str], used: str) -> None:
             )
 
 
-def _below(first: Sequence[str], mark: str) -> list[list[str]]:
-    """The rows under the header; of many lines without the last, which may be cut short."""
-    return list(_rows(first, mark))[1 : len(first) if len(first) < LOOKED_AT else -1]
+def _divided(first: Sequence[str], mark: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows under it, by a mark that is not the ending's: then cells may be quoted, also by tabs. Of
+    many lines without the last row, which may be cut short."""
+    found = list(_rows(first, mark, quotes=True))
+    return (found[0], found[1 : len(found) if len(first) < LOOKED_AT else -1]) if found else ([], [])
 
 
 def reader(source: Iterable[str], mark: str, quotes: bool, strict: bool = False) -> Any:
@@ -87,10 +88,10 @@ def reader(source: Iterable[str], mark: str, quotes: bool, strict: bool = False)
     return csv.reader(source, delimiter=mark, strict=strict, **dialect)
 
 
-def _rows(lines: Iterable[str], mark: str) -> Iterator[list[str]]:
+def _rows(lines: Iterable[str], mark: str, quotes: bool) -> Iterator[list[str]]:
     """Rows that are not empty."""
     try:
-        for row in reader(lines, mark, quotes=mark != "\t"):
+        for row in reader(lines, mark, quotes):
             if row:
                 yield [cell.strip() for cell in row]
     except csv.Error:  # told by whoever reads the whole
