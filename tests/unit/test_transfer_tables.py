@@ -27,6 +27,7 @@ ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down
     [
         ("a.csv", 'text,label\nx,1\n"two\nlines",2\n"open,1\ny,2\n', "line 5 is not a valid row: a quotation mark"),
         ("a.csv", 'text,label\n"two\nlines",1\nx,1,2\n', "line 4: 3 columns, and the header has 2"),
+        ("a.csv", 'text\tlabel\n"So" good\t1\n', "line 2 is not a valid row: a cell goes on after the quotation mark"),
         ("a.csv", "text,label\rx,1\r", "line 1 is not a valid row: there is a carriage return"),
         ("a.csv", "wer, wann;was\nA, B;1\nC;0\n", "may be divided by semicolons or by commas"),
         (

@@ -76,6 +76,8 @@ def _why(problem: str) -> str:
     """What the reader of csv says, in words for who has written the file."""
     if "unexpected end" in problem:
         return "a quotation mark is opened there, and never closed"
+    if "expected after" in problem:
+        return "a cell goes on after the quotation mark that ends it (within it they are doubled; in a .tsv, text)"
     if "new-line character" in problem:
         return "there is a carriage return in it without a line feed (for files of old Macs: tr '\\r' '\\n')"
     return problem
