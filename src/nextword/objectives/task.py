@@ -13,6 +13,7 @@ labels; of numbers, the squares of errors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -96,6 +97,14 @@ class Task:
                 f"objective: language = {self.language:g} is for texts that are read at once; [task] chunk = "
                 f"{network.config.chunk} reads them piece by piece. Leave out either."
             )
+
+    def tokens_each(self, network: Any, text: Examples | Several) -> float:
+        """How many tokens the nats of one prediction are of, for whoever asks whether they are too many: a label that
+        is written is paid for to its end, and squares of errors have no bound."""
+        if hasattr(network, "written"):
+            return float(network.sizes.max())
+        numbers = any(np.issubdtype(part.labels.dtype, np.floating) for part in parts_of(text))
+        return math.inf if numbers else 1.0
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if hasattr(network, "written"):

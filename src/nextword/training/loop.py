@@ -253,8 +253,8 @@ class Descent:
     def measure(self) -> dict[str, Any]:
         """Loss, gradient norm, rate and speed since the last line; a loss that is no number ends training here."""
         nats = self.nats.item() / max(self.count, 1)
-        ceiling = 3 * math.log(self.network.vocabulary.size) + 10
-        if not nats < ceiling:  # NaN is never smaller
+        tokens = self.objective.tokens_each(self.network, self.train) if hasattr(self.objective, "tokens_each") else 1
+        if not nats < tokens * (3 * math.log(self.network.vocabulary.size) + 10):  # NaN is never smaller
             self._diverged(nats)
         now = self.now()
         speed = self.count * self.shown / max(now - self.marked, 1e-9)
@@ -278,8 +278,9 @@ class Descent:
         state = self.run.load_state()
         kept = f"the last good state, of step {state[1]['step']}, is kept" if state else "no state had been saved yet"
         rate = self.optimizer.param_groups[-1]["lr"]
+        of = "a prediction" if hasattr(self.objective, "tokens_each") else "a token"
         raise NextwordError(
-            f"Training diverged: the loss is {nats:.4g} nats a token at step {self.step} (rate {rate:g}, gradient norm "
+            f"Training diverged: the loss is {nats:.4g} nats {of} at step {self.step} (rate {rate:g}, gradient norm "
             f"{float(self.norm):.3g}). In {self.run.path} {kept}. Train anew with a lower rate "
             f"(--set phase.{self.index}.optimizer.rate=…) or clipping (--set phase.{self.index}.clip=0.25)."
         )

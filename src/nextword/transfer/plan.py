@@ -94,7 +94,7 @@ class Intent:
 def make_plan(
     given: str,
     source: str | Path,
-    data: str,
+    data: str | Path,
     columns: Columns = Columns(),
     kind: str = "",
     scratch: bool = False,
@@ -109,7 +109,7 @@ def make_plan(
 def intended(
     given: str,
     source: str | Path,
-    data: str,
+    data: str | Path,
     columns: Columns = Columns(),
     kind: str = "",
     scratch: bool = False,
@@ -117,7 +117,7 @@ def intended(
     device: str = "auto",
 ) -> Intent:
     """The recipe that says all of it, and the data that it was resolved with."""
-    chosen = choose_device(device)
+    data, chosen = str(data), choose_device(device)
     run = open_source(source) if source else None
     asked = fine_tuning(given, changes)
     if run is None and not asked.tokenizer:

@@ -298,7 +298,7 @@ class Outcome:
 def run(
     recipe: str,
     source: str | Path,
-    data: str,
+    data: str | Path,
     out: str | Path,
     *,
     columns: Columns = Columns(),
@@ -343,7 +343,7 @@ def run(
                 hear(event)
             found = result_of(folder)
             if found is None:
-                return Outcome(data, tuple(map(str, folders)), tuple(results), interrupted=True)
+                return Outcome(str(data), tuple(map(str, folders)), tuple(results), interrupted=True)
         results.append(found)
     outcome = Outcome(results[0]["data"], tuple(map(str, folders)), tuple(results))
     if seeds:
