@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from tests.tiny_transfer import coloured, run_of, written
 
 from nextword import load, transfer
 from nextword.batching.prepare import Stream
+from nextword.batching.questions import Passages
 from nextword.contract import Encoding, Inputs, NextwordError, Unsupported
+from nextword.corpora.questions import answered
 from nextword.evaluation.cache import check_network
 from nextword.evaluation.likelihood import evaluate_stream
+from nextword.heads.asking import asked
+from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.words import sentences
 from nextword.language_model import Causal, FromTheEnd, of_network
@@ -151,17 +156,39 @@ def test_a_classifier_reads_from_the_end_too(runs: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(back.said([text])).float(), back.headed.out(h), rtol=1e-4, atol=1e-5)
 
 
+def test_candidates_are_read_from_the_end_too() -> None:
+    """Each side of a frame turned round, and the same of it cut."""
+    ahead, back = pair("lstm")
+    begin = ahead.vocabulary.begin
+    given = ["w3 w1 w4", "w9"], ["w5 w6", "w7"], [("w1 w2", "w8"), ("w4", "w5 w1")]
+    sides = [("w3 w1 w4 w5 w6", "w1 w2"), ("w3 w1 w4 w5 w6", "w8"), ("w9 w7", "w4"), ("w9 w7", "w5 w1")]
+    found, cut = choices(back, TOKENIZER, *given)
+    frames = [found.ids[a:b].tolist() for a, b in pairwise(found.starts)]
+    assert frames == [[begin, *reversed_text(a), *reversed_text(b)] for a, b in sides]
+    assert cut == 0
+    (plain, cut), (turned, also) = (choices(one, TOKENIZER, *given, length=6) for one in (ahead, back))
+    assert cut == also == 1
+    for a, b in pairwise(plain.starts):
+        assert sorted(plain.ids[a:b]) == sorted(turned.ids[a:b])
+
+
+def test_answers_are_not_looked_for_from_the_end() -> None:
+    question, _ = answered("x", "w1 ?", "w3 w1 w4", [("w4", None)])
+    with pytest.raises(Unsupported, match=r"no head of answers goes over it. Transfer a run that reads from left"):
+        asked(pair("lstm")[1], TOKENIZER, [question], Passages())
+
+
 def test_probabilities_of_several_runs_are_averaged(runs: Path) -> None:
     ahead, back = (load(runs / name, device="cpu") for name in ("ahead", "back"))
-    asked = [text for text, _ in coloured(7, seed=4)]
-    both = Averaged([ahead, back]).predict(asked)
-    for one, a, b in zip(both, ahead.predict(asked), back.predict(asked), strict=True):
+    texts = [text for text, _ in coloured(7, seed=4)]
+    both = Averaged([ahead, back]).predict(texts)
+    for one, a, b in zip(both, ahead.predict(texts), back.predict(texts), strict=True):
         expected = {k: (a.probabilities[k] + b.probabilities[k]) / 2 for k in a.probabilities}
         assert one.probabilities == pytest.approx(expected)
         assert one.label == max(expected, key=lambda k: expected[k])
-    assert [p.label for p in Averaged([ahead]).predict(asked)] == [p.label for p in ahead.predict(asked)]
+    assert [p.label for p in Averaged([ahead]).predict(texts)] == [p.label for p in ahead.predict(texts)]
     seen: list[tuple[int, int]] = []
-    Averaged([ahead, back]).predict(asked, lambda done, total: seen.append((done, total)))
+    Averaged([ahead, back]).predict(texts, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (14, 14)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 

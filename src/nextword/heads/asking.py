@@ -16,7 +16,7 @@ import numpy as np
 
 from nextword.batching.questions import Asked, Passages
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoding, Framed, Tokenizer
+from nextword.contract import Autoregressive, Encoding, Framed, Tokenizer, Unsupported
 from nextword.corpora.questions import Question
 from nextword.heads.framing import Mold, blank, check_texts, room_beside
 
@@ -40,6 +40,11 @@ def asked(
 ) -> tuple[Asked, Left]:
     """Windows of all questions. To `learn` from, those are left out whose answer is nowhere."""
     check_texts(network)
+    if getattr(network, "from_the_end", False):
+        raise Unsupported(
+            "[model] backward reads texts from their end, and an answer is found by where it begins and ends: no head "
+            "of answers goes over it. Transfer a run that reads from left to right, or one that sees both sides."
+        )
     unseen = Unseen(network, tokenizer)
     passages = _passages(tokenizer, unseen, questions)
     encoded = tokenizer.encode_batch([one.question for one in questions])

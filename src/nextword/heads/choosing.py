@@ -72,7 +72,7 @@ def choices(
     asked = [np.zeros(0, np.int64)] * len(contexts) if questions is None else encoded(questions)
     every = iter(encoded([text for some in candidates for text in some]))
     room = room_beside(network, len(network.frame(blank(0, 0), blank(1, 0)).ids), 2, length)
-    with_answer = isinstance(network, Infilling)
+    with_answer, turned = isinstance(network, Infilling), getattr(network, "from_the_end", False)
     molds: dict[tuple[int, ...], Mold] = {}
     frames: list[Framed] = []
     cut = 0
@@ -84,6 +84,8 @@ def choices(
             short |= sum(kept) < sum(map(len, parts))
             before, asking, answer = (part[:size] for part, size in zip(parts, kept, strict=True))
             sides = _sides(before, asking, answer, with_answer)
+            if turned:
+                sides = tuple(side[::-1] for side in sides)
             sizes = tuple(map(len, sides))
             if sizes not in molds:
                 molds[sizes] = Mold(network.frame(*(blank(i, n) for i, n in enumerate(sizes))), 2)
