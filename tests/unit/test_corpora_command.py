@@ -50,6 +50,26 @@ def test_bring_in_and_count(tmp_path: Path) -> None:
     assert "also in train" in run("wikitext-2-raw")
 
 
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("RACE-middle", "race"),
+        ("IMDb", "imdb"),
+        ("Story-Cloze", "story-cloze"),
+        ("SST-2", "glue-sst-2"),
+        ("RTE", "rte"),
+    ],
+)
+def test_tasks_are_known_by_their_names_too(task: str, name: str) -> None:
+    assert json.loads(run(task, "--json"))["name"] == name
+
+
+def test_a_task_is_brought_in_by_its_name(tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\nfine \t1\n")
+    assert json.loads(run("SST-2", "--from", str(tmp_path), "--json"))["place"] == str(data_home() / "glue-sst-2")
+
+
 def test_a_text_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my.txt").write_text("".join(f"This is sentence number {i}.\n" for i in range(1000)))
     about = json.loads(run(str(tmp_path / "my.txt"), "--json"))

@@ -171,3 +171,12 @@ def test_the_real_files_have_the_counts_that_are_known(
     assert {split: (len(text), text.words) for split, text in splits.items()} == counts
     assert scheme_of(splits) == scheme
     assert len({tag for text in splits.values() for one in text.sentences for tag in one.tags}) == tags
+
+
+def test_a_set_of_another_kind_is_told_from_one_that_is_not_known() -> None:
+    with pytest.raises(
+        NextwordError, match=r"reuters is another kind of set: .*that CoNLL-2003 annotates\..*conll2003"
+    ):
+        open_tagged("reuters")
+    with pytest.raises(NextwordError, match=r"at nowhere\. Expected a file"):
+        open_tagged("nowhere")

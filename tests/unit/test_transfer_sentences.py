@@ -48,6 +48,54 @@ def test_questions_coarse_and_fine_with_a_tenth_held_out(folder: Path) -> None:
     assert open_data("TREC-50").labels == ("DESC:def", "DESC:manner", "NUM:count", "NUM:date")
 
 
+TREES = {
+    "train": [
+        "(3 (2 It) (4 (2 's) (4 great)))",
+        "(1 (2 -LRB-) (1 (1 dull) (2 -RRB-)))",
+        "(2 Hmmm)",
+        "(4 1\\/2)",
+        "(0 No)",
+    ],
+    "dev": ["(0 (0 Bad) (2 .))", "(2 (2 A) (2 film))"],
+    "test": ["(4 Good)", "(0 (2 Not) (3 good))"],
+}
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    for name in ("sst-2", "sst-5"):
+        (tmp_path / name / "trees").mkdir(parents=True)
+        for split, some in TREES.items():
+            (tmp_path / name / "trees" / f"{split}.txt").write_text("\n".join(some) + "\n")
+    return tmp_path / "sst-5" / "trees"
+
+
+def test_the_owners_trees(trees: Path) -> None:
+    five = open_data("SST-fine").splits
+    assert five["train"].texts == ["It 's great", "( dull )", "Hmmm", "1/2", "No"]
+    assert five["train"].labels == ["3", "1", "2", "4", "0"]
+    assert five["dev"].labels == ["0", "2"]
+    data = open_data("SST-binary")
+    assert {split: rows.labels for split, rows in data.splits.items()} == {
+        "train": ["1", "0", "1", "0"],
+        "dev": ["0"],
+        "test": ["1", "0"],
+    }
+    assert data.splits["train"].texts == ["It 's great", "( dull )", "1/2", "No"]
+    assert "1 sentences of train are neutral and left out" in data.notes
+
+
+@pytest.mark.parametrize("line", ["3 a film", "(3 (2 a) (2 film)", "(5 film)", "(2 a) (2 film)", "(3 a film)", "(2)"])
+def test_what_is_no_tree_is_refused_with_its_line(trees: Path, line: str) -> None:
+    (trees / "dev.txt").write_text(f"(2 Fine)\n\n{line}\n")
+    with pytest.raises(NextwordError, match=r"dev.txt, line 3 is .* no tree of the treebank"):
+        open_data("SST-fine")
+    (trees / "dev.txt").unlink()
+    with pytest.raises(NextwordError, match=r"lacks stsa.fine.dev or trees/dev.txt"):
+        open_data("SST-fine")
+
+
 def test_what_is_wrong_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "TREC.test").write_text("DESC:def What ?\nNUM:date\n")
     with pytest.raises(NextwordError, match="line 2 is 'NUM:date': no text follows the label"):

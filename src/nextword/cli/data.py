@@ -57,7 +57,6 @@ def data(
       nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
     """
     from nextword.contract import NextwordError
-    from nextword.corpora.catalog import find
     from nextword.corpora.install import fetch, install
     from nextword.corpora.opening import unknown
     from nextword.corpora.parallel import parse
@@ -84,7 +83,7 @@ def data(
         list_known(json)
         return
     if source or get:
-        entry = find(parse(name)[0])
+        entry = _entry(parse(name)[0])
         if entry is None:
             raise unknown(name)
         with progress_bar(f"{'fetching' if get else 'copying'} {entry.name}", quiet=quiet) as update:
@@ -152,11 +151,23 @@ def _list(json: bool) -> None:
     console.print("[dim]What can be learnt of them and asked about them: nextword data tasks[/]")
 
 
+def _entry(name: str) -> Any:
+    """What the catalog has under a name, or under that of a task, as RACE or SST-2."""
+    from nextword.corpora.catalog import find
+
+    entry = find(name)
+    if entry is not None or Path(name).exists():
+        return entry
+    from nextword.transfer.catalog import entry_of, find_task
+
+    task = find_task(name)
+    return entry_of(task) if task else None
+
+
 def _describe(name: str, quiet: bool) -> dict[str, Any]:
     """Everything about one data set or text; counts where it is here."""
     from nextword.corpora import is_parallel, open_corpus, open_parallel
     from nextword.corpora.builtin import BUILT_IN
-    from nextword.corpora.catalog import find
     from nextword.corpora.opening import open_entry
     from nextword.corpora.parallel import BIBLE, VERSIONS, parse
 
@@ -165,7 +176,7 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
         corpus = open_corpus(name)
         known = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "licence": LICENCES[name]}
         return {**known, "source": corpus.source, **_count(corpus, quiet)}
-    entry = find(parse(name)[0])
+    entry = _entry(parse(name)[0])
     if entry is None and pairs:
         built_in = {"title": VERSIONS, "licence": LICENCES["kjv"]} if parse(name)[0] == BIBLE else {}
         return {"kind": "parallel", **built_in, **_count_pairs(open_parallel(name), quiet)}

@@ -49,6 +49,7 @@ class Entry:
     column: str | None = None
     pair: str = ""
     contiguous: Mapping[str, float] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
     note: str = ""
     get: tuple[Download, ...] = ()
 
@@ -74,6 +75,10 @@ class Entry:
                     ]
                     break
         return found
+
+    def along(self, folder: Path) -> list[Path]:
+        """Files of no split that belong to it, those that are there."""
+        return [path for name in self.beside for path in _match(folder, name)[:1]]
 
     def place(self) -> Path | None:
         """The first folder on this machine that has some of it."""
@@ -119,7 +124,8 @@ def _entry(name: str, table: dict[str, Any]) -> Entry:
     if table["kind"] not in KINDS:
         raise NextwordError(f"catalog.toml, [{name}]: unknown kind {table['kind']!r}. {_near(table['kind'], KINDS)}")
     table["layout"] = {split: tuple(names) for split, names in table["layout"].items()}
-    table["aliases"] = tuple(table.get("aliases", ()))
+    for key in ("aliases", "beside"):
+        table[key] = tuple(table.get(key, ()))
     table["get"] = tuple(Download(**item) for item in table.get("get", ()))
     return Entry(name, **table)
 

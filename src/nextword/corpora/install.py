@@ -67,7 +67,8 @@ def _collect(entry: Entry, unpacked: Path, source: Path, target: Path, progress:
     pairs = _wanted(entry, unpacked)
     if not pairs:
         expected = "; ".join(f"{split}: {' or '.join(names)}" for split, names in entry.layout.items())
-        raise NextwordError(f"{source} has none of the files of {entry.name}. Expected {expected}.")
+        note = f" Note: {entry.note}." if entry.note else ""
+        raise NextwordError(f"{source} has none of the files of {entry.name}. Expected {expected}.{note}")
     for path, _ in pairs:
         known = entry.sha256.get(path.name)
         if known and path.is_file() and (actual := file_sha256(path)) != known:
@@ -93,7 +94,8 @@ def _collect(entry: Entry, unpacked: Path, source: Path, target: Path, progress:
 
 def _wanted(entry: Entry, place: Path) -> list[tuple[Path, Path]]:
     if place.is_dir():
-        return list(dict.fromkeys(pair for pairs in entry.arrange(place).values() for pair in pairs))
+        pairs = list(dict.fromkeys(pair for pairs in entry.arrange(place).values() for pair in pairs))
+        return [*pairs, *((path, Path(path.name)) for path in entry.along(place))] if pairs else []
     names = {name for alternatives in entry.layout.values() for one in alternatives for name in one.split(" + ")}
     return [(place, Path(place.name))] if any(fnmatch(place.name, Path(name).name) for name in names) else []
 

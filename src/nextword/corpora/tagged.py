@@ -77,9 +77,10 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     if path.is_file():
         return {"train": read_tagged(path, column)}
     known = ", ".join(one.name for one in catalog().values() if one.kind == KIND)
+    other = f" {entry.name} is another kind of set: {entry.title}." if entry is not None else ""
     raise NextwordError(
-        f"There are no tagged sentences at {spec}. Expected a file with a word and its tag on each line, a folder with "
-        f"such train, dev and test files, or one of {CODE}, {known}."
+        f"There are no tagged sentences at {spec}.{other} Expected a file with a word and its tag on each line, a "
+        f"folder with such train, dev and test files, or one of {CODE}, {known}."
     )
 
 

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from nextword.contract import NextwordError
-from nextword.corpora.catalog import data_home, find, shared_folders
+from nextword.corpora.catalog import Entry, data_home, find, shared_folders
 from nextword.corpora.text_to_text import is_tasks
 from nextword.transfer import choices, glue, inference, reviews, sentences
 from nextword.transfer.sentences import place_in_catalog
@@ -41,11 +41,16 @@ def find_task(name: str) -> Task | None:
     return None if Path(name).is_file() else found.get(plain)
 
 
+def entry_of(task: Task) -> Entry | None:
+    """What the catalog of data has for a task: those without a name of their own there are GLUE's."""
+    return find(task.catalog or f"glue/{task.name}")
+
+
 def place_of(task: Task) -> Path:
     """The folder of a task's files: in the data home, then in each folder of $NEXTWORD_DATA."""
     if task.catalog:
         return place_in_catalog(task.catalog)
-    entry = find(task.name.lower())
+    entry = entry_of(task)
     others = (entry.name, *entry.aliases) if entry else ()
     looked = []
     for home in (data_home(), *shared_folders()):

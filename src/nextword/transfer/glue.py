@@ -15,7 +15,8 @@
 Tabs alone divide: quotation marks are text. Test labels are kept back by the benchmark: such a split is read without
 labels, for a file of predictions (submission.py); where a copy has them, they are read, and measured apart. Of MRPC,
 the original files have no dev split: GLUE's `dev_ids.tsv` is used where it lies beside them, otherwise a tenth of the
-training pairs is held out (408 pairs, as GLUE's).
+training pairs is held out (407 pairs, where GLUE has 408). STS-B is read as its authors hand it out, too: sts-*.csv,
+in which tabs divide, and the test set has its labels.
 """
 
 from __future__ import annotations
@@ -87,6 +88,13 @@ def _mrpc(folder: Path) -> Read:
     return splits, notes
 
 
+def _stsb(folder: Path) -> Read:
+    """From GLUE, or as its authors hand it out: genre, file, year, number, score, both sentences, and no header."""
+    if (folder / "train.tsv").is_file():
+        return splits_of(Wanted(("sentence1",), ("sentence2",), ("score",), INDEX, NUMBER), **FILES)(folder)
+    return splits_of(Wanted(5, 6, 4, labels=NUMBER), **{split: f"sts-{split}.csv" for split in FILES})(folder)
+
+
 def _mnli(folder: Path) -> Read:
     """The matched dev set checks training; the mismatched one, of other genres, is measured at the end.
 
@@ -132,8 +140,9 @@ TASKS = (
         submission={"test": "MRPC.tsv"},
     ),
     Task(
-        *("STS-B", "how alike are two sentences?", "regress", "similar", ("spearman", "pearson"), TRAINS),
-        reader=splits_of(Wanted(("sentence1",), ("sentence2",), ("score",), INDEX, NUMBER), **FILES),
+        *("STS-B", "how alike are two sentences?", "regress", "similar", ("spearman", "pearson")),
+        files=("train.tsv", "sts-train.csv"),
+        reader=_stsb,
         submission={"test": "STS-B.tsv"},
         bounds=(0.0, 5.0),
     ),

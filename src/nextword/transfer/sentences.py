@@ -2,23 +2,35 @@
 
     1 a stirring , funny and finally transporting re-imagining …       the Stanford Sentiment Treebank: stsa.binary.*
     DESC:manner How did serfdom develop in and then leave Russia ?     TREC: a kind, and a finer one after the colon
+    (3 (2 It) (4 (2 's) (4 great)))                                    the same treebank from its owner: trees/*.txt
 
 `SST-binary` and `SST-fine` are whole sentences of the treebank, of which GLUE's SST-2 has phrases. One line is one
-example: the label, a space, the text. Lines are UTF-8, and where they are not, Latin-1.
+example: the label, a space, the text; or a tree, of which the grade of the whole counts, from 0 to 4. Of two classes,
+0 and 1 are against, 3 and 4 for, and the neutral 2 is left out and counted. Lines are UTF-8, and where they are not,
+Latin-1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 from nextword.contract import NextwordError
 from nextword.corpora.catalog import Entry, absent, find
-from nextword.corpora.decoding import open_bytes
+from nextword.corpora.decoding import lines, open_bytes
+from nextword.transfer.official import needed
 from nextword.transfer.tables import Rows
 from nextword.transfer.task import OWN, TENTH, Read, Task, with_dev
 
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # the catalog's names → ours
+TREES = "trees"  # the folder of the owner's files
+SIDES = {"0": "0", "1": "0", "2": "", "3": "1", "4": "1"}  # grade → of two classes
+LEAF = re.compile(r"\([0-4] ([^()\s]+)\)")
+NODE = re.compile(r"\([0-4]\s*\)")  # whose parts have been taken out
+WRITTEN = {"-LRB-": "(", "-RRB-": ")"}
 
 
 def place_in_catalog(name: str) -> Path:
@@ -28,6 +40,59 @@ def place_in_catalog(name: str) -> Path:
     if folder is None:
         raise absent(entry)
     return folder
+
+
+def films(name: str, two: bool) -> Callable[[Path], Read]:
+    """A reader of the treebank of films, in lines or in trees; `two` classes, or five."""
+
+    def read(folder: Path) -> Read:
+        entry = _entry(name)
+        found: dict[str, Rows] = {}
+        notes: list[str] = []
+        for split, files in entry.locate(folder).items():
+            in_trees = files[0].parent.name == TREES
+            rows = read_trees(files[0]) if in_trees else read_labelled(files[0])
+            if in_trees and two:
+                sides = [SIDES[label] for label in rows.labels or ()]
+                kept = [i for i, side in enumerate(sides) if side]
+                rows = replace(rows.take(kept), labels=[sides[i] for i in kept])
+                notes.append(f"{len(sides) - len(kept):,} sentences of {SPLITS[split]} are neutral and left out")
+            found[SPLITS[split]] = rows
+        return needed(
+            folder, found, {SPLITS[split]: " or ".join(names) for split, names in entry.layout.items()}
+        ), notes
+
+    return read
+
+
+def read_trees(path: Path) -> Rows:
+    """The sentence of each tree, with the grade of the whole of it."""
+    texts, labels = [], []
+    for number, line in enumerate(lines(path), 1):
+        tree = line.strip()
+        if not tree:
+            continue
+        if not _is_tree(tree):
+            raise NextwordError(
+                f"{path}, line {number} is {tree[:60]!r}, which is no tree of the treebank. Expected grades from 0 to "
+                "4, as in (3 (2 Good) (2 film))."
+            )
+        texts.append(
+            " ".join(WRITTEN.get(word, word.replace("\\/", "/").replace("\\*", "*")) for word in LEAF.findall(tree))
+        )
+        labels.append(tree[1])
+    if not texts:
+        raise NextwordError(f"{path} has no tree in it. Expected the official file.")
+    return Rows(texts, None, labels)
+
+
+def _is_tree(text: str) -> bool:
+    """One bracket from end to end, with nothing within but grades, brackets and words."""
+    deep = list(accumulate((letter == "(") - (letter == ")") for letter in text))
+    rest = LEAF.sub("", text)
+    while (less := NODE.sub("", rest)) != rest:
+        rest = less
+    return LEAF.search(text) is not None and not rest and deep[-1] == 0 and 0 not in deep[:-1]
 
 
 def labelled(name: str, label: Callable[[str], str] = str) -> Callable[[Path], Read]:
@@ -82,8 +147,8 @@ def _entry(name: str) -> Entry:
 TASKS = tuple(
     Task(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
     for name, title, reader, catalog, aliases, dev in (
-        ("SST-binary", "is the sentence for or against?", labelled("sst-2"), "sst-2", ("stsa.binary",), OWN),
-        ("SST-fine", "how good, of five grades?", labelled("sst-5"), "sst-5", ("stsa.fine", "sst-5"), OWN),
+        ("SST-binary", "is the sentence for or against?", films("sst-2", two=True), "sst-2", ("stsa.binary",), OWN),
+        ("SST-fine", "how good, of five grades?", films("sst-5", two=False), "sst-5", ("stsa.fine", "sst-5"), OWN),
         ("TREC-6", "what does the question ask for?", labelled("trec", coarse), "trec", ("trec",), TENTH),
         ("TREC-50", "what does it ask for, exactly?", labelled("trec"), "trec", (), TENTH),
     )
