@@ -87,7 +87,8 @@ class Task:
                 f"objective: language = {self.language:g} is for networks that read from left to right, and here "
                 f"labels are written. {out}"
             )
-        if not isinstance(under, Autoregressive) or isinstance(under, Infilling):
+        both = isinstance(under, Infilling) or hasattr(under, "backward")  # one model, or two that read from both ends
+        if not isinstance(under, Autoregressive) or both:
             raise Unsupported(
                 f"objective: language = {self.language:g} is for networks that read from left to right; "
                 f"{type(under).__name__} sees both sides of a token. {out}"
@@ -111,8 +112,8 @@ class Task:
             return self._written(network, batch)
         parts: dict[str, Tensor] = {}
         if self.language and network.training:
-            h = network.under.hidden(batch.inputs, None)[0][-1]
-            said, beside = network.judge(h, batch), self._beside(network, h, batch)
+            layers = network.under.hidden(batch.inputs, None)[0]
+            said, beside = network.judge(layers[network.at], batch), self._beside(network, layers[-1], batch)
         else:
             said, beside = network(batch), None
         count = len(batch.targets)
