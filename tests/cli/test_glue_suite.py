@@ -6,11 +6,13 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nextword.metrics import interval
+from nextword.transfer.tables import Rows
 from tests.cli.conftest import Cli
 from tests.tiny_transfer import coloured, run_of, written
 from tests.unit.test_transfer_data import SAMPLES
@@ -134,6 +136,16 @@ def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], pla
     value = model.predict([("A plane.", "A man.")])[0].value
     (line,) = predictions(place / "glue/STS-B", "cpu")["STS-B.tsv"].splitlines()[1:]
     assert line == f"0\t{min(max(value, 0), 5):.3f}"
+
+
+def test_numbers_that_are_handed_in_keep_to_the_scale() -> None:
+    from nextword.transfer import TASKS
+    from nextword.transfer.submission import written as handed
+
+    said = [SimpleNamespace(value=value) for value in (5.7, -0.2, 3.14159)]
+    rows = Rows(["a"] * 3, ["b"] * 3, ids=["7", "8", "9"])
+    wanted = "index\tprediction\n7\t5.000\n8\t0.000\n9\t3.142\n"
+    assert handed(TASKS["STS-B"], rows, said) == wanted
 
 
 def test_what_cannot_be_handed_in(found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path) -> None:

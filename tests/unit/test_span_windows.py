@@ -236,6 +236,8 @@ def test_the_best_over_windows_and_the_same_text_once() -> None:
     found = answers(text, said)[0]
     assert found.text == found.best == word
     assert found.margin == 5.0 - 3.0  # the least of what windows say of none
+    turned = said_of(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
+    assert answers(text, turned)[0].margin == 5.0 - 3.0  # whichever window says it
     texts = [one for one, _ in found.others]
     assert len(texts) == len(set(texts)) == 4
     odds = np.exp([3.0, 2.0, 1.5, -1.0])
@@ -254,6 +256,8 @@ def test_none_is_said_above_the_threshold() -> None:
     odds = np.exp([2.0, 1.0, 2.4])
     assert found.none == pytest.approx(odds[2] / odds.sum())
     assert found.probability == pytest.approx(odds[0] / odds.sum())
+    even = (9.0, [(1, 1, 2.0)]), (2.5, [(1, 1, 1.0)])
+    assert answers(text, said_of(text, *even))[0].text == words[0]  # none has to be better by more
     found = answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
     assert (found.text, found.best) == ("", words[0])
     assert found.probability == found.none

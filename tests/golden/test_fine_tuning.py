@@ -1,0 +1,54 @@
+"""What the papers say of fine-tuning, as the recipes that carry their names say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextword.recipe import load_recipe
+from nextword.training.schedules import Progress, Schedule
+
+
+@pytest.mark.parametrize("name", ["gpt1/finetune", "gpt1/choice"])
+def test_gpt1(name: str) -> None:
+    """Section 4.1: batches of 32, 6.25e-5, 3 epochs, warm-up over 0.2 %, λ = 0.5, dropout 0.1."""
+    recipe = load_recipe(name)
+    (phase,) = recipe.phases
+    assert phase.objective == {"kind": "task", "language": 0.5}
+    assert (phase.batches["rows"], phase.optimizer["rate"], phase.epochs) == (32, 6.25e-5, 3)
+    assert phase.schedule == {"kind": "linear", "warmup": 0.002}
+    assert (recipe.model["dropout"], (recipe.task or {})["dropout"]) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize("name", ["bert/finetune", "bert/span", "bert/choice", "bert/tag"])
+def test_bert(name: str) -> None:
+    """Appendix A.3: 16 or 32, one of 5e-5, 3e-5, 2e-5, 2 to 4 epochs, warm-up, dropout 0.1; Adam is bias-corrected."""
+    recipe = load_recipe(name)
+    (phase,) = recipe.phases
+    assert phase.batches["rows"] in (16, 32)
+    assert phase.optimizer["kind"] == "adamw"
+    assert phase.optimizer["rate"] in (5e-5, 3e-5, 2e-5)
+    assert 2 <= phase.epochs <= 4
+    assert recipe.model.get("dropout", 0.1) == (recipe.task or {})["dropout"] == 0.1
+    schedule = Schedule(1.0, phase.schedule)
+    assert schedule(Progress(5, 0, 0.05, (), 100)) == pytest.approx(0.5)
+    assert schedule(Progress(55, 0, 0.55, (), 100)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["ulmfit/lm", "ulmfit/tiny-lm", "ulmfit/classify", "ulmfit/few", "ulmfit/tiny-classify"]
+)
+def test_ulmfit(name: str) -> None:
+    """Sections 3.2 and 3.3: 2.6 from layer to layer, cut 0.1, ratio 32, and a group of layers more in each phase."""
+    recipe = load_recipe(name)
+    for phase in recipe.phases:
+        assert phase.optimizer["discount"] == 2.6
+        assert phase.optimizer["betas"] == [0.7, 0.99]
+        peak, end = (Schedule(1.0, phase.schedule)(Progress(step, 0, 0.0, (), 100)) for step in (10, 100))
+        assert (peak, end) == (1.0, pytest.approx(1 / 32))
+    if recipe.task is not None:
+        assert [phase.trains for phase in recipe.phases] == [*range(1, len(recipe.phases)), 0]
+        assert (recipe.task["reads"], recipe.task["classifier"], recipe.task["inner"]) == ("concat", "blocks", [50])
+    if name in ("ulmfit/classify", "ulmfit/few"):
+        assert recipe.task is not None
+        assert (recipe.task["chunk"], recipe.task["kept"], recipe.task["drops"]) == (70, 1400, [0.4, 0.1])
+        assert len(recipe.phases) == 5  # the head, three layers, the words
