@@ -59,6 +59,28 @@ def test_names_and_aliases() -> None:
     assert find("nothing") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("race", "RACE/train/middle/1.txt"),
+        ("swag", "swagaf/data/train.csv"),
+        ("snli", "snli_1.0/snli_1.0_train.jsonl"),
+        ("mnli", "multinli_1.0/multinli_1.0_train.jsonl"),
+        ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),
+        ("sts-b", "stsbenchmark/sts-train.csv"),
+        ("ud-english-ewt", "UD_English-EWT/en_ewt-ud-train.conllu"),
+        ("lambada", "lambada-dataset/lambada_test_plain_text.txt"),
+    ],
+)
+def test_what_an_owners_archive_unpacks_to_is_found(
+    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("x")
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    assert catalog()[name].place() == tmp_path / file.partition("/")[0]
+
+
 def test_absent_data_set_says_where_it_is_and_what_to_do() -> None:
     with pytest.raises(NextwordError) as problem:
         open_corpus("ptb")
