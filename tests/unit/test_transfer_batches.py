@@ -127,6 +127,18 @@ def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
 
 
+def test_numbers_are_learnt_by_the_squares_of_their_errors() -> None:
+    text = replace(some(5), labels=np.array([0.5, -3.0, 0.0, 2.0, 7.0], np.float32))
+    network = headed("mean").eval()
+    network.out = torch.nn.Linear(16, 1)
+    batch = Bucketed().batch(text, np.arange(5), 0)
+    with torch.no_grad():
+        loss = Task({}).loss(network, batch, None)
+        errors = network(batch)[:, 0] - batch.targets
+    assert float(loss.value) == pytest.approx(float((errors**2).mean()), rel=1e-6)
+    assert float(loss.nats) == pytest.approx(float((errors**2).sum()), rel=1e-6)
+
+
 def test_the_first_tokens_of_a_set() -> None:
     text = some(20, 2)
     part = text.first(40)
