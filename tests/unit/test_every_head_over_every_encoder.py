@@ -1,6 +1,7 @@
 """Any encoder × any head: it is built, learns through the real objective, and is the same after it was saved.
 
-Every network of the package that has vectors inside, each with six heads. Networks are as small as they can be.
+Every network of the package that has vectors inside, each with every kind of head, every way of reading a text as one
+vector, and tags with a CRF and without. Networks are as small as they can be.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from nextword.batching.questions import Passages
 from nextword.conditional import Conditional
 from nextword.contract import Encoder, Unsupported
 from nextword.corpora.questions import answered
+from nextword.heads import READS
 from nextword.heads.asking import asked
 from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
@@ -57,6 +59,13 @@ SETTINGS = {
     "tag": Settings(kind="tag", frame="tag", labels=("O", "B-X", "I-X"), scheme="IOB2", classifier="crf"),
     "span": Settings(kind="span", frame="span", metrics=("answer_f1", "exact")),
     "choice": Settings(kind="choice", frame="choose", metrics=("accuracy",)),
+}
+HEADS = {
+    **SETTINGS,
+    **{f"classify {reads}": replace(SETTINGS["classify"], reads=reads) for reads in READS if reads != "speaker"},
+    "classify blocks": replace(SETTINGS["classify"], reads="concat", classifier="blocks", inner=(4,), drops=(0.1, 0.1)),
+    "regress concat": replace(SETTINGS["regress"], reads="concat"),
+    "tag softmax": replace(SETTINGS["tag"], classifier="linear"),
 }
 
 
@@ -116,11 +125,12 @@ def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("slug", list(SHAPES))
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_and_stays_what_it_is(slug: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", HEADS)
+def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) -> None:
     network, tokenizer = network_of(slug)
-    text, objective = framed(kind, network, tokenizer)
-    head, config = SETTINGS[kind].over(type(network), network.config)
+    settings = HEADS[name]
+    text, objective = framed(settings.kind, network, tokenizer)
+    head, config = settings.over(type(network), network.config)
     headed = head(config, network).train()
     before = {name: p.detach().clone() for name, p in headed.named_parameters()}
     optimizer = torch.optim.SGD(headed.parameters(), 0.1)
@@ -145,11 +155,11 @@ def test_it_learns_and_stays_what_it_is(slug: str, kind: str, tmp_path: Path) ->
         headed.save(tmp_path)
         again = head.load(tmp_path, config, network.vocabulary)(batch)
     assert torch.equal(said, again)
-    if SETTINGS[kind].metrics:
-        text = replace(text, metrics=SETTINGS[kind].metrics)
+    if settings.metrics:
+        text = replace(text, metrics=settings.metrics)
         with torch.no_grad():
             told = torch.cat([objective.loss(headed, one, None).said for one in objective.held_out(text)])
-        assert set(objective.metrics(text, told)) == set(SETTINGS[kind].metrics)
+        assert set(objective.metrics(text, told)) == set(settings.metrics)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "conditional", False)])
