@@ -62,6 +62,24 @@ def test_the_pairs_that_glue_holds_out_come_along(home: Path) -> None:
     assert open_data("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
 
 
+def test_cola_as_its_authors_hand_it_out(home: Path) -> None:
+    files = {
+        "in_domain_train.tsv": "gj04\t1\t\tOur friends came.\ngj04\t0\t*\tCame friends our.\n",
+        "in_domain_dev.tsv": "gj04\t1\t\tThe sailors sang.\n",
+        "out_of_domain_dev.tsv": "clc95\t0\t*\tSomebody just left guess who.\n",
+    }
+    folder = put(home / "cola_public/raw", files)
+    data = open_data("CoLA")
+    assert {split: rows.labels for split, rows in data.splits.items()} == {"train": ["1", "0"], "dev": ["1", "0"]}
+    assert data.splits["dev"].texts == ["The sailors sang.", "Somebody just left guess who."]
+    brought("CoLA", folder)
+    (folder / "in_domain_train.tsv").unlink()
+    assert open_data("CoLA").fingerprint == data.fingerprint
+    put(home.parent / "home/data/cola", {"out_of_domain_dev.tsv": "clc95\t0\n"})
+    with pytest.raises(NextwordError, match=r"out_of_domain_dev.tsv, line 1 has 2 columns; 4 are needed"):
+        open_data("CoLA")
+
+
 def test_sts_b_as_its_authors_hand_it_out(home: Path) -> None:
     line = 'main-captions\tMSRvid\t2012test\t000{}\t{}\tA "{} plane.\tAn air plane.\n'
     files = {

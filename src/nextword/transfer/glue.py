@@ -16,7 +16,7 @@ Tabs alone divide: quotation marks are text. Test labels are kept back by the be
 labels, for a file of predictions (submission.py); where a copy has them, they are read, and measured apart. Of MRPC,
 the original files have no dev split: GLUE's `dev_ids.tsv` is used where it lies beside them, otherwise a tenth of the
 training pairs is held out (407 pairs, where GLUE has 408). STS-B is read as its authors hand it out, too: sts-*.csv,
-in which tabs divide, and the test set has its labels.
+in which tabs divide, and the test set has its labels. So is CoLA: in_domain_*.tsv and out_of_domain_dev.tsv.
 """
 
 from __future__ import annotations
@@ -41,8 +41,16 @@ MULTINLI = "multinli_1.0_train"
 
 
 def _cola(folder: Path) -> Read:
-    """No header: source, label, the author's star, sentence. A train set that was cut in two is joined again."""
+    """No header: source, label, the author's star, sentence. A train set that was cut in two is joined again.
+
+    As its authors hand it out, dev is in two parts, of the sources of train and of others; GLUE has both as one.
+    """
     wanted = Wanted(3, None, 1, labels=TWO)
+    if not (folder / "train.tsv").is_file():
+        names = ("in_domain_train.tsv", "in_domain_dev.tsv", "out_of_domain_dev.tsv")
+        (train, notes), *parts = (table(folder / name, wanted, name) for name in names if (folder / name).is_file())
+        found = {"train": train, **({"dev": joined_rows([rows for rows, _ in parts])} if parts else {})}
+        return needed(folder, found, {"dev": names[1]}), notes
     train, notes = table(folder / "train.tsv", wanted)
     if (folder / "val.tsv").is_file():
         train = joined_rows([train, table(folder / "val.tsv", wanted)[0]])
@@ -124,7 +132,9 @@ def _mnli(folder: Path) -> Read:
 
 TASKS = (
     Task(
-        *("CoLA", "is the sentence acceptable?", "classify", "classify", ("mcc", "accuracy"), TRAINS, _cola),
+        *("CoLA", "is the sentence acceptable?", "classify", "classify", ("mcc", "accuracy")),
+        files=("train.tsv", "in_domain_train.tsv"),
+        reader=_cola,
         submission={"test": "CoLA.tsv"},
     ),
     Task(
