@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("shirt.txt", ["no file", "shirt.txt", "Did you mean short.txt"]),
         ("empty.txt", ["empty.txt is empty"]),
         ("binary.txt", ["not text", "offset 10"]),
-        ("latin.txt", ["not UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f latin-1 -t utf-8"]),
+        ("latin.txt", ["not UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f windows-1252 -t utf-8"]),
         ("utf16.txt", ["UTF-16", "iconv"]),
         ("short.txt", ["too short to split", "14 characters"]),
         ("folder", ["no readable file"]),

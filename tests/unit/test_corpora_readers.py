@@ -159,7 +159,7 @@ def test_missing_empty_and_binary(tmp_path: Path) -> None:
 def test_bad_byte_is_named_with_offset_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nextword.corpora.decoding.BLOCK", 16)
     (tmp_path / "latin.txt").write_bytes("gute Zeile é\n".encode() * 9 + b"caf\xe9 au lait\n")
-    refused(tmp_path / "latin.txt", "0xe9 at offset 129", "line 10", "iconv -f latin-1 -t utf-8")
+    refused(tmp_path / "latin.txt", "0xe9 at offset 129", "line 10", "iconv -f windows-1252 -t utf-8")
     (tmp_path / "cut.txt").write_bytes("né".encode()[:-1])
     refused(tmp_path / "cut.txt", "0xc3 at offset 1")
 

@@ -54,6 +54,15 @@ def test_rows_that_are_in_train_nearly() -> None:
     assert said([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # nothing but punctuation is not all the same
 
 
+def test_rows_of_test_that_are_in_dev() -> None:
+    """They are left out of test_unseen, so that they have to be told of."""
+    splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
+    assert told(splits) == [
+        "1 of 3 rows of test are in train too: they flatter the numbers",
+        "1 of 3 rows of test are in dev too, by which a run is chosen: they flatter the numbers",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "plain"),
     [("It's  FINE.", "its fine"), ("Straße – ja", "strasse ja"), ("ﬁne…", "fine"), ("हिन्दी!", "हिन्दी"), ("…", "…")],

@@ -312,6 +312,19 @@ def test_what_is_wrong_with_other_files(tmp_path: Path) -> None:
         open_data(str(written(tmp_path / "n.csv", ["text", "label"], rows)), kind="regress")
 
 
+def test_numbers_with_a_comma_for_a_point_are_no_classes(tmp_path: Path) -> None:
+    """A spreadsheet that divides by semicolons writes them so."""
+    path = tmp_path / "n.csv"
+    path.write_text("text;price\n" + "".join(f"t {i};{i % 30},50\n" for i in range(300)))
+    said = (
+        r"300 of 300 labels of train are no numbers; the first is '0,50' in row 1\. Write a point where decimals begin"
+    )
+    for kind in ("", "regress"):
+        with pytest.raises(NextwordError, match=said):
+            open_data(str(path), kind=kind)
+    assert len(open_data(str(path), kind="classify").labels) == 30
+
+
 @pytest.mark.parametrize("odd", ["nan", "NaN", "-inf", "N/A"])
 def test_a_label_that_is_no_number_among_numbers_is_named_with_its_row(tmp_path: Path, odd: str) -> None:
     rows = [(f"t {i}", odd if i in (6, 9) else i / 4) for i in range(40)]

@@ -140,8 +140,35 @@ def test_marks_ends_and_quoted_lines(tmp_path: Path) -> None:
 def test_bytes_of_another_encoding_keep_the_ending_of_the_file(tmp_path: Path) -> None:
     """Readers go by it: a csv that is converted into x.csv.utf8 would be read as plain lines."""
     (tmp_path / "a.csv").write_bytes("text,label\ncafé,1\n".encode("latin-1"))
-    with pytest.raises(NextwordError, match=r"line 2\) is bad.* iconv -f latin-1 -t utf-8 .*a.csv > utf8-a.csv$"):
+    with pytest.raises(NextwordError, match=r"line 2\) is bad.* iconv -f windows-1252 -t utf-8 .*a.csv > utf8-a.csv$"):
         list(lines(tmp_path / "a.csv"))
+
+
+def test_what_a_spreadsheet_writes_is_converted_as_such_and_the_spreadsheet_itself_is_called_one(
+    tmp_path: Path,
+) -> None:
+    """Curly quotation marks of Windows are control characters in Latin-1."""
+    (tmp_path / "a.csv").write_bytes("text,label\n“fine”,1\n".encode("windows-1252"))
+    with pytest.raises(NextwordError, match=r"0x93 .* of Windows or is Latin-1, convert it: iconv -f windows-1252 "):
+        read_table(tmp_path / "a.csv")
+    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04\x14\x00\x06\x00")
+    with pytest.raises(NextwordError, match="It is a spreadsheet: save it as csv, with the encoding UTF-8"):
+        read_table(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;\r"])
+def test_a_first_line_that_names_the_mark_is_no_header(tmp_path: Path, first: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{first}\ntext;label\na, b;1\nc;2\n", newline="")
+    table = read_table(tmp_path / "a.csv")
+    assert (table.header, table.rows) == (["text", "label"], [["a, b", "1"], ["c", "2"]])
+    assert table.notes == ("semicolons divide the columns",)
+    (tmp_path / "b.csv").write_text(f"{first}\ntext;label\na;1\nb;2;3\n", newline="")
+    with pytest.raises(NextwordError, match="line 4: 3 columns"):  # the line that it is in the file
+        read_table(tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text("sep=,\ntext,label\na;b,1\n")
+    assert read_table(tmp_path / "c.csv").rows == [["a;b", "1"]]
+    (tmp_path / "d.csv").write_text("sep=\t\ntext\tlabel\na,b\t1\n")
+    assert read_table(tmp_path / "d.csv").rows == [["a,b", "1"]]
 
 
 def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
@@ -187,6 +214,8 @@ def test_classes_that_dev_lacks_and_labels_written_in_two_ways() -> None:
         "the labels '1' and '1.0' look like one, written in two ways: each is a class",
         "the labels 'b' and 'B ' look like one, written in two ways: each is a class",
     ]
+    three = "the labels 'b' and 'B' and 'B ' look like one, written in three ways: each is a class"
+    assert three in of_classes(["1", "b", "B", "B "], splits)
 
 
 def test_a_share_of_one_class_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 STDIN = "-"
 FROM_STDIN = "standard input"
 BLOCK = 1 << 20  # bytes read at a time
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+WESTERN = (
+    "windows-1252"  # what spreadsheets write: all letters of Latin-1, and curly quotation marks, dashes and € besides
+)
 
 
 def plain_name(path: str | Path) -> str:
@@ -82,7 +86,7 @@ def chunks(path: str | Path) -> Iterator[str]:
                 line = lines + data.count(b"\n", 0, at)
                 raise NextwordError(
                     f"{name} is not text: it has a zero byte at offset {base + at} (line {line}). "
-                    "Expected UTF-8 text, or a .gz, .xz or .zst of it. Convert it to plain text first."
+                    f"Expected UTF-8 text, or a .gz, .xz or .zst of it. {_as_text(name)}"
                 )
             try:
                 text, used = codecs.utf_8_decode(data, "strict", not block)
@@ -162,8 +166,14 @@ def _not_utf8(data: bytes, error: UnicodeDecodeError, base: int, lines: int, nam
     line = lines + data.count(b"\n", 0, error.start)
     return NextwordError(
         f"{name} is not UTF-8: byte 0x{data[error.start]:02x} at offset {base + error.start} (line {line}) is bad. "
-        f"If it is Latin-1, convert it: {_converted(name, 'latin-1')}"
+        f"If it comes of Windows or is Latin-1, convert it: {_converted(name, WESTERN)}"
     )
+
+
+def _as_text(name: str) -> str:
+    if Path(name).suffix.lower() in SPREADSHEETS:
+        return "It is a spreadsheet: save it as csv, with the encoding UTF-8, where it was made."
+    return "Convert it to plain text first."
 
 
 def _converted(name: str, encoding: str) -> str:

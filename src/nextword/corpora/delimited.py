@@ -6,7 +6,8 @@
     "Too long.",1              4   so the second row begins here
 
 A row with more or fewer cells than the header is refused: a comma outside of quotation marks would cut its text short.
-Semicolons, tabs or bars may divide a .csv as well, commas a .tsv (marks.py).
+Semicolons, tabs or bars may divide a .csv as well, commas a .tsv (marks.py). A first line `sep=;`, as some programs
+write it for Excel, says so itself, and is no header.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from nextword.contract import NextwordError
-from nextword.corpora.marks import DELIMITERS, LOOKED_AT, MARKS, other_mark, reader, refuse_marks
+from nextword.corpora.marks import DELIMITERS, LOOKED_AT, MARKS, other_mark, reader, refuse_marks, said_mark
 
 ONE = {",": "a comma", ";": "a semicolon", "|": "a bar"}
 HELD = 1 << 30  # characters of a cell
@@ -41,9 +42,13 @@ def rows(
     csv.field_size_limit(HELD)
     mark = DELIMITERS[suffix]
     opening = list(islice(source, LOOKED_AT))
-    header = next((line.strip() for line in opening if line.strip()), "")
-    other = other_mark(opening, mark, known) if header != column else ""
+    at = next((i for i, line in enumerate(opening) if line.strip()), 0)
+    other = said_mark(opening[at]) if opening else ""
     if other:
+        opening[at] = "\n"  # no row, but lines are counted all the same
+    elif opening and opening[at].strip() != column:
+        other = other_mark(opening, mark, known)
+    if other and other != mark:
         mark = other
         if told is not None:
             told.append(f"{MARKS[mark]} divide the columns")

@@ -45,6 +45,12 @@ def mark_of(line: str, header: Header) -> str:
     return max(fitting, key=lambda mark: len(cells_of(line, mark)), default="")
 
 
+def said_mark(line: str) -> str:
+    """The mark that a first line `sep=;` names, quoted or not; "" if it is none."""
+    words = line.strip(' "\r\n')
+    return words[4:] if words[:4].lower() == "sep=" and words[4:] in MARKS else ""
+
+
 def other_mark(first: Sequence[str], used: str, known: Container[str] = ()) -> str:
     """What divides the first lines of a table, where the mark `used` leaves its header in one piece; "" for nothing.
 

@@ -3,6 +3,7 @@
 empty texts · rows that occur more than once in a split · the same text with different labels
 classes that dev lacks, or that are one, written in two ways
 rows of dev or test that are in train too, as they are or nearly: but for case, spaces and punctuation
+rows of test that are in dev, by which a run is chosen
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from nextword.transfer.tables import BETWEEN, Rows
 
 Key = tuple[str, ...]
 NAMED = 5  # classes in a note
+WAYS = {2: "two", 3: "three", 4: "four"}
 LETTERS = 60  # of a text that is quoted
 
 
@@ -49,8 +51,8 @@ def of_classes(labels: Sequence[str], splits: Mapping[str, Rows]) -> list[str]:
         alike.setdefault(_meant(label), []).append(label)
     for some in alike.values():
         if len(some) > 1:
-            both = " and ".join(map(repr, some))
-            notes.append(f"the labels {both} look like one, written in two ways: each is a class")
+            all_of_them, ways = " and ".join(map(repr, some)), WAYS.get(len(some), f"{len(some)}")
+            notes.append(f"the labels {all_of_them} look like one, written in {ways} ways: each is a class")
     return notes
 
 
@@ -127,6 +129,7 @@ def _at_odds(splits: Mapping[str, Rows]) -> list[str]:
 def _across(splits: Mapping[str, Rows]) -> list[str]:
     exact = set(keys(splits["train"]))
     alike = {near(key) for key in exact}
+    chosen_by = set(keys(splits["dev"])) if "dev" in splits else set()
     notes = []
     for split, rows in splits.items():
         if split == "train":
@@ -134,13 +137,14 @@ def _across(splits: Mapping[str, Rows]) -> list[str]:
         mine = keys(rows)
         again = sum(key in exact for key in mine)
         nearly = sum(key not in exact and near(key) in alike for key in mine)
+        in_dev = sum(key not in exact and key in chosen_by for key in mine) if split != "dev" else 0
+        of = f"of {len(rows):,} rows of {split} are in"
         if again:
-            notes.append(f"{again:,} of {len(rows):,} rows of {split} are in train too: they flatter the numbers")
+            notes.append(f"{again:,} {of} train too: they flatter the numbers")
         if nearly:
-            notes.append(
-                f"{nearly:,} of {len(rows):,} rows of {split} are in train too but for case, spaces and punctuation: "
-                "they flatter the numbers"
-            )
+            notes.append(f"{nearly:,} {of} train too but for case, spaces and punctuation: they flatter the numbers")
+        if in_dev:
+            notes.append(f"{in_dev:,} {of} dev too, by which a run is chosen: they flatter the numbers")
     return notes
 
 

@@ -229,17 +229,26 @@ def _no_gaps(path: Path, splits: Mapping[str, Rows]) -> None:
 
 def _no_odd_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
     """An error where labels are numbers but for some: any, where a number is to be learnt; where nobody has said so,
-    those that stand for none (nan). They are no numbers, and hardly classes."""
-    numbers = {label for label in splits["train"].labels or () if is_number(label)}
+    those that stand for none (nan), or have a comma for a point. They are no numbers, and hardly classes."""
+    numbers = {label for label in splits["train"].labels or () if is_number(label) or _has_comma(label)}
     if kind != "regress" and (kind or len(numbers) <= MANY):
         return
     for split, rows in splits.items():
-        odd = [i for i, label in enumerate(rows.labels or ()) if not is_number(label)]
-        if odd and (kind or all((rows.labels or ())[i].lower().lstrip("+-") in NO_NUMBER for i in odd)):
+        labels = rows.labels or []
+        odd = [i for i, label in enumerate(labels) if not is_number(label)]
+        commas = bool(odd) and any(_has_comma(labels[i]) for i in odd)
+        if odd and (kind or all(labels[i].lower().lstrip("+-") in NO_NUMBER or _has_comma(labels[i]) for i in odd)):
+            others = ", as the others are" if len(odd) < len(labels) else ""
+            mend = "Write a point where decimals begin" if commas else "Mend or remove them"
             raise NextwordError(
-                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are no numbers, as the others are; the first "
-                f"is {(rows.labels or ())[odd[0]]!r} in row {odd[0] + 1}. Mend or remove them, or say --kind classify."
+                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are no numbers{others}; the first is "
+                f"{labels[odd[0]]!r} in row {odd[0] + 1}. {mend}, or say --kind classify."
             )
+
+
+def _has_comma(label: str) -> bool:
+    """As numbers are written in half of Europe: 1,50."""
+    return "," in label and is_number(label.replace(",", ".", 1))
 
 
 def _kind_of(labels: Sequence[str], pairs: bool) -> tuple[str, list[str]]:
