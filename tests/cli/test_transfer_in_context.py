@@ -56,7 +56,7 @@ def told(cli: Cli, place: Path) -> Any:
 
 def test_the_folder_has_all_that_a_transfer_leaves(told: Any, place: Path) -> None:
     out = place / "out"
-    assert "4 solved examples stand before every text (2 blue, 2 red)" in told.stderr
+    assert "4 solved examples stand before every text (2 of 'blue', 2 of 'red')" in told.stderr
     assert "nothing is trained" in told.stderr
     assert "dev (20 examples): accuracy" in told.stdout
     assert "test (20 examples): accuracy" in told.stdout

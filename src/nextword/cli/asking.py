@@ -37,7 +37,7 @@ def chooser(
         names = names or sorted(set(right))
         solved = drawn(texts, right, shots, seed)
         counts = {name: sum(label == name for _, label in solved) for name in names}
-        said = ", ".join(f"{n} {name}" for name, n in counts.items())
+        said = ", ".join(f"{n} of {name!r}" for name, n in counts.items())
         notes.append(f"{len(solved)} examples of {examples} stand before every text ({said})")
     return ZeroShot(lm, names, template or TEMPLATE, calibrate, run, solved), notes
 

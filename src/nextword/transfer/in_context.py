@@ -145,7 +145,7 @@ def shown(lm: Any, settings: Settings, train: Labelled, held: Sequence[Labelled]
         )
     pool = train.take(there)
     model.show(pool.given, pool.rows.labels or [], seed)
-    counts = ", ".join(f"{n} {label}" for label, n in model.solved.items())
+    counts = ", ".join(f"{n} of {label!r}" for label, n in model.solved.items())
     model.notes = [f"{settings.shots} solved examples stand before every text ({counts})"] if settings.shots else []
     model.notes += model.told([one for some in held for one in some.given])
     return model
