@@ -164,7 +164,7 @@ def test_texts_of_a_table_are_embedded_row_by_row(cli: Cli, js: Js, place: Path,
     found = js("embed", place / "bert", f"{tmp_path}/lines.jsonl:body", "--query", rows[3][1], "-k", "1")
     assert found["lines"][0]["line"] == 4
     for given, why in (
-        (f"{file}:nope", "has no column 'nope'; it has n, review, label"),
+        (f"{file}:nope", "has no column 'nope'; it has n, review, label. Name one of them:"),
         (f"{tmp_path}/lines.txt:body", "has one text a line, and no column 'body'"),
         (f"{tmp_path}/none.csv:body", "There is no file"),
     ):

@@ -124,6 +124,27 @@ def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path,
     assert not (tmp_path / "none.npy").exists()
 
 
+def test_a_text_is_shown_on_one_line_and_not_without_end(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    """A cell of a table may go over lines, or be a book."""
+    rows, book = tmp_path / "rows.jsonl", "the king said " * 100
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the king\n\nsaid", book)))
+    shown = cli("embed", place / "glove", rows, "--query", "king").stdout.splitlines()
+    assert sorted(line.split("  ")[-1] for line in shown) == ["the king said", (book.strip()[:159] + "…")]
+    found = js("embed", place / "glove", rows, "--query", "king")["lines"]
+    assert {row["text"] for row in found} == {"the king\n\nsaid", book}  # programs get all of it
+
+
+def test_words_that_the_run_lacks_are_told(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    """What is read as <unk> is near to all that is."""
+    (tmp_path / "lines.txt").write_text("the king said\nzweiback qwrtz\n")
+    words = ("embed", place / "glove", tmp_path / "lines.txt", "--query", "qwrtz")
+    said = " ".join(cli(*words).stderr.split())
+    assert "40.0 % of the words are not in the vocabulary of the run" in said
+    assert "100.0 % of the words of the query are not in the vocabulary of the run" in said
+    assert len(js(*words)["notes"]) == 2
+    assert js(*words[:-1], "king")["notes"] == js(*words)["notes"][:1]
+
+
 def test_lines_by_standard_input(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     run, given = place / "glove", "the king said\n\nbread and water\n"
     cli("embed", run, "-", "--out", tmp_path / "v.npy", stdin=given)

@@ -121,6 +121,16 @@ def test_what_is_told_and_what_helps(tmp_path: Path) -> None:
     )
 
 
+def test_clauses_without_spaces_are_no_words_to_be_learnt(tmp_path: Path) -> None:
+    """A vocabulary of more such "words" would know none of the next text either."""
+    rows = [("这家餐厅很好吃，服务热情", "a"), ("这家餐厅太差了，服务冷淡", "b")]
+    data = table(tmp_path / "zh.csv", ["text", "label"], *rows)
+    (note,) = notes("bert/finetune", run_of(tmp_path / "lstm", "lstm"), str(data))
+    assert "no spaces between these words" in note
+    assert note.endswith("--set \"tokenizer={kind='characters'}\"")
+    assert counted(KNOWN, "the 天 film 今天 was 很好 zweiback").unspaced == 0
+
+
 def test_from_five_per_cent_on(tmp_path: Path) -> None:
     run = run_of(tmp_path / "lstm", "lstm")
     for share, told in ((20, 0), (19, 1)):

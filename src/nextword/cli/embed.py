@@ -16,6 +16,7 @@ from nextword.cli.delivery import refuse_taken
 from nextword.cli.options import Device, Json, Precision
 
 NAMED = 5  # rows without a text, by their numbers
+LETTERS = 160  # of a text that is shown
 
 
 def embed(
@@ -77,6 +78,7 @@ def embed(
     """
     from nextword.contract import NextwordError
     from nextword.language_model import load
+    from nextword.transfer.missing_words import unknown_in
 
     if nearest or analogy:
         if out or query or groups or words:
@@ -109,6 +111,9 @@ def embed(
         _write_words(lm, given, layer, target, json)
         return
     lines = [given.texts[i] for i in given.filled]
+    lacking = [*unknown_in(lm, lines), *(unknown_in(lm, [query], " of the query") if query else ())]
+    _note(lacking)
+    notes += lacking
     found = lm.embed([*lines, query] if query else lines, layer, pool)
     vectors = found[: len(lines)]
     notes += _long(lm, lines)
@@ -173,7 +178,7 @@ def _read(file: Path) -> _Given:
     """The lines of a file or of standard input; of a table its texts, row by row."""
     from nextword.contract import NextwordError
     from nextword.corpora.decoding import FROM_STDIN, STDIN, plain_name
-    from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, guess, read_table
+    from nextword.transfer.tables import DELIMITERS, JSON_LINES, SHOWN, Columns, guess, read_table
 
     column = ""
     if str(file) != STDIN and not file.is_file():
@@ -187,6 +192,9 @@ def _read(file: Path) -> _Given:
         given = _Given(file, read_lines(file, blank=True), False, [])
     else:
         table = read_table(file)
+        if column and column not in table.header:
+            there = ", ".join(table.header[:SHOWN])
+            raise NextwordError(f"{file} has no column '{column}'; it has {there}. Name one of them: {file}:COLUMN")
         found = guess(table, Columns(column), labelled=False).text
         how = [] if column else [f"texts are read from '{found}': {file}:COLUMN names another"]
         given = _Given(file, table.column(found), True, [*how, *table.notes])
@@ -268,7 +276,9 @@ def _row(given: _Given, at: int, similarity: float) -> dict[str, Any]:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    return escape(f"{row['similarity']:6.3f}  {row['line']:>6}  {row['text']}")
+    text = " ".join(row["text"].split())  # of a table it may go over lines
+    short = text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+    return escape(f"{row['similarity']:6.3f}  {row['line']:>6}  {short}")
 
 
 def _write_words(lm: Any, given: _Given, layer: str, target: Path, json: bool) -> None:

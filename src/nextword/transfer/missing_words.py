@@ -9,6 +9,7 @@ counted.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -36,6 +37,11 @@ MANY = 0.2  # the same of texts to be labelled: in a short one a name or two is 
 SEEN = 5000  # texts that are looked at, at most
 NAMED = 5  # words in a note
 LETTERS = 30  # of a word there
+CLAUSE = 5  # letters: words of scripts without spaces have one to four
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
+)  # Thai, Lao, Burmese, Khmer, kana, Han
+LETTER_BY_LETTER = "--set \"tokenizer={kind='characters'}\""
 ANEW = "--set \"tokenizer={kind='lexicon',size=60000}\""  # every word of the texts, punctuation apart
 
 
@@ -51,6 +57,12 @@ class Missing:
     @property
     def share(self) -> float:
         return self.words.total() / max(1, self.total)
+
+    @property
+    def unspaced(self) -> float:
+        """The share of clauses of Chinese, Japanese or Thai among those that are lacking: longer than words are."""
+        whole = sum(n for word, n in self.words.items() if len(word) >= CLAUSE and UNSPACED.search(word))
+        return whole / max(1, self.words.total())
 
     def told(self, whose: str, where: str) -> str:
         """How many words (`whose`) are lacking `where`, and which ones most of all."""
@@ -110,6 +122,11 @@ def _texts(data: Any) -> list[str]:
 
 def _helps(found: Missing, source: str, network: Any, data: Any) -> str:
     """Words of its own for the language model, where each has a row that can be changed for another; or another run."""
+    if found.unspaced > MANY:
+        return (
+            "there are no spaces between these words, and whole clauses are taken for one. Train a run over characters "
+            f"instead, and transfer that: nextword train RECIPE --data TEXTS {LETTER_BY_LETTER}"
+        )
     goes_on = has_rows(network) and not getattr(network, "conditional", False)
     theirs = RunFolder(source).recipe if goes_on and (Path(source) / "recipe.toml").is_file() else None
     if theirs is None or theirs.task is not None:
@@ -158,7 +175,10 @@ def told_of_rows(model: Any, rows: Rows) -> list[str]:
     first = getattr(model, "models", (model,))[0]
     first = getattr(first, "lm", first)  # that is asked, where there is no head
     texts = [*rows.texts, *(rows.seconds or ())]
-    found = missing(getattr(first, "network", None), first.tokenizer, texts)
-    if found is None or found.share <= MANY:
-        return []
-    return [f"{found.told('', 'the run')}: what is predicted rests on the others"]
+    return [f"{told}: what is predicted rests on the others" for told in unknown_in(first, texts)]
+
+
+def unknown_in(model: Any, texts: Sequence[str], whose: str = "") -> list[str]:
+    """A note, where a run lacks so many words of texts that what it makes of them says little."""
+    found = missing(getattr(model, "network", None), model.tokenizer, texts)
+    return [found.told(whose, "the run")] if found is not None and found.share > MANY else []
