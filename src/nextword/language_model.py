@@ -59,8 +59,9 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     """
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+        command = "train" if run.recipe.task is None else "transfer"
         raise NextwordError(
-            f"{folder} has no trained weights yet. Go on training with `nextword train --resume --out {folder}`."
+            f"{folder} has no trained weights yet. Go on training with `nextword {command} --resume --out {folder}`."
         )
     run.verify()
     recipe = run.recipe

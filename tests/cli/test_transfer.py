@@ -245,12 +245,29 @@ def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path
     data = str(place / "colour.csv")
     stop: Callable[[], bool] = lambda: next(asked)  # noqa: E731
     transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
+    said = " ".join(cli("predict", tmp_path / "cut", place / "new.csv", fails=True).stderr.split())
+    assert "has no trained weights yet. Go on training with `nextword transfer --resume" in said
     found = js("transfer", "--resume", "--out", tmp_path / "cut")
     assert found["dev"] == RunFolder(place / "out").manifest["result"]["dev"]
     said = cli("transfer", "--resume", "--out", tmp_path / "cut").stderr
     assert "is finished" in " ".join(said.split())  # wherever the line is broken
     assert "no transfer" in cli("transfer", "--resume", "--out", place / "bert", fails=True).stderr
     assert "--out RUN" in cli("transfer", "--resume", fails=True).stderr
+
+
+def test_an_interrupted_run_says_that_it_is_one(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    from nextword import transfer
+
+    asked = iter([False] * 15 + [True])  # with keep = "best" there are weights after an epoch, of 12 steps
+    changes = ["phase.0.batches.rows=16", "phase.0.epochs=2", "phase.0.keep=best"]
+    data, stop = str(place / "colour.csv"), lambda: next(asked)
+    transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
+    words = ("predict", tmp_path / "cut", place / "new.csv")
+    said = f"{tmp_path / 'cut'} is not finished: what it has learnt so far speaks. Go on with nextword transfer"
+    assert js(*words)["notes"][0].startswith(said)
+    assert "is not finished" in cli(*words).stderr
+    cli("transfer", "--resume", "--out", tmp_path / "cut")
+    assert js(*words)["notes"] == []
 
 
 def test_what_such_a_run_cannot_do_comes_with_advice(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:

@@ -38,6 +38,17 @@ def refuse_taken(option: str, place: Path) -> None:
         )
 
 
+def unfinished(runs: Sequence[str]) -> list[str]:
+    """Of runs that were interrupted: their weights can be used, and are not what was meant."""
+    from nextword.checkpoint import RunFolder
+
+    cut = [run for run in runs if not RunFolder(run).manifest.get("finished")]
+    return [
+        f"{run} is not finished: what it has learnt so far speaks. Go on with nextword transfer --resume --out {run}"
+        for run in cut
+    ]
+
+
 def deliver(
     written: str,
     output: Path | None,

@@ -13,8 +13,8 @@ from rich.markup import escape
 
 from nextword.cli.answers import OFFICIAL, predict_answers, predict_choices
 from nextword.cli.asking import SHOTS, chooser
-from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice
+from nextword.cli.console import console, emit_json, err, progress_bar
+from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice, unfinished
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
 from nextword.cli.tags import predict_tags
@@ -129,7 +129,7 @@ def predict(
     if chosen and "predict" in lm.can:
         option = "--labels" if labels else "--examples"
         raise NextwordError(f"{run} carries a task's head, which has labels of its own: leave {option} out.")
-    told: list[str] = []
+    told = unfinished([run, *(others or ())]) if not chosen else []
     table = read_table(file, holding(text, second)) if chosen else None
     if chosen:
         lm, told = chooser(lm, run, labels, template, calibrate, examples, shots, seed, table, text)
@@ -138,6 +138,9 @@ def predict(
 
         lm = Averaged([lm, *(load(other, device, precision) for other in others)])
         run = lm.name
+    if lm.can >= {"predict"} and lm.settings.kind in ("tag", "span", "choice") and not quiet:
+        for note in told:
+            err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
     if lm.can >= {"predict"} and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
 
