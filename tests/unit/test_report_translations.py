@@ -75,6 +75,13 @@ def test_words_of_a_map_are_escaped_and_not_too_long() -> None:
     Page(svg)
 
 
+def test_wide_letters_have_the_room_they_need() -> None:
+    """A map is cut off at its edge, and Chinese letters are as wide as they are high."""
+    svg = heat_map(["x"], ["客户服务投诉与建议"], [[1.0]], "")
+    (left,) = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">', svg)
+    assert float(left) >= 9 * 13
+
+
 # ------------------------------------------------------------------------------------------------ words
 
 

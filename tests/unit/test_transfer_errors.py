@@ -182,6 +182,13 @@ def test_nothing_of_the_data_is_taken_for_markup() -> None:
     nothing_is_loaded(page)
 
 
+def test_names_of_classes_may_go_over_lines_in_tables() -> None:
+    """On a phone the numbers beside a long one could not be reached."""
+    page = render(looked())
+    assert '<th scope="row" class="model"><span class="class">no &amp; yes</span></th>' in page
+    assert ".class { display: block; max-width: 24em; white-space: normal;" in page
+
+
 def test_signs_and_strengths_are_colours() -> None:
     page = render(looked())
     assert '<span class="f2" title="+0.500">' in page  # half of the greatest, two or three of five

@@ -15,6 +15,7 @@ from itertools import pairwise, zip_longest
 LEVELS = (1, 2, 4, 6, 8, 11, 14)  # bits at which the heat of a token rises: h0 … h7 in page.css
 COLOURS = 8  # --c0 … --c7 in page.css
 LETTER, LINE = 7.3, 16.0  # width of a letter and height of a line of the 13 px labels
+BOLD = 1.13  # names of lines are wider than that by so much
 TIMES = (
     0.01,
     0.02,
@@ -222,7 +223,7 @@ class Frame:
         self.xs = _domain([p.x for p in points], x.log, pad)
         self.ys = _domain(heights, y.log, 0.07)
         self.y_ticks = _axis_ticks(y, *self.ys, 6)
-        self.left = 14 + max((_wide(y.write(t)) for t in self.y_ticks), default=0)
+        self.left = 14 + max((wide(y.write(t)) for t in self.y_ticks), default=0)
         self.right, self.top, self.bottom = width - right, 34.0, height - 44.0
 
     def at(self, p: Point) -> tuple[float, float]:
@@ -258,7 +259,7 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int = 9
     if not series:
         return ""
     names = {s.name: _short(s.name) for s in series}
-    frame = Frame(series, x, y, width, height, right=22 + max(_wide(n) for n in names.values()), pad=0)
+    frame = Frame(series, x, y, width, height, right=22 + BOLD * max(wide(n) for n in names.values()), pad=0)
     out = [frame.draw()]
     for s in reversed(series):  # the first, which is the best, on top
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(frame.at, _thin(s.points, 240)))
@@ -296,7 +297,7 @@ def scatter(series: Sequence[Series], x: Axis, y: Axis, title: str, width: int =
     for s in series:
         name = _short(s.name)
         a, b = frame.at(s.points[-1])
-        box = _room(a, b, _wide(name), boxes, (frame.left, frame.top - 12, frame.right + 12, frame.bottom))
+        box = _room(a, b, wide(name), boxes, (frame.left, frame.top - 12, frame.right + 12, frame.bottom))
         boxes.append(box)
         out.append(f'<text class="name" x="{box[0]:.1f}" y="{box[3] - 4:.1f}">{escape(name)}</text>')
     said = [f"{s.name}: {y.write(p.y)} at {x.write(p.x)}" for s in series for p in s.points]
@@ -352,7 +353,8 @@ def _thin(points: Sequence[Point], most: int) -> Sequence[Point]:
     return points[:: -math.ceil(len(points) / most)][::-1]
 
 
-def _wide(text: str) -> float:
+def wide(text: str) -> float:
+    """Pixels of a label. Chinese, Japanese and Korean letters are as wide as they are high."""
     return sum(13.0 if ord(c) >= 0x2E80 else LETTER for c in text)
 
 

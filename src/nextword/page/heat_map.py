@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextword.page.charts import escape, number
+from nextword.page.charts import escape, number, wide
 
 CELL = 26.0  # pixels
 WIDE = 36.0  # of a cell with a number in it
-LETTER = 7.4  # width of a letter of the 13 px labels
 LONGEST = 18  # letters of a word that are shown
 LEAN = 0.82  # of a label's length is how high it is, leaning by 55 degrees
 FAINT = 0.02  # a share below this leaves the cell empty
@@ -53,11 +52,9 @@ def matrix(labels: Sequence[str], counts: Sequence[Sequence[int]], totals: Seque
         for i, row in enumerate(counts)
     ]
     said = [f"{label} is mostly taken for {labels[_most(row)]}" for label, row in zip(labels, shares, strict=True)]
-    widest = max(len(f"{n:,}") for row in counts for n in row)
+    widest = max(wide(f"{n:,}") for row in counts for n in row)
     numbers = [[f"{n:,}" if n else "" for n in row] for row in counts]
-    return _drawn(
-        labels, labels, shares, notes, numbers, f"{title}. {'; '.join(said)}.", max(WIDE, 12 + LETTER * widest)
-    )
+    return _drawn(labels, labels, shares, notes, numbers, f"{title}. {'; '.join(said)}.", max(WIDE, 12 + widest))
 
 
 def _drawn(
@@ -70,9 +67,9 @@ def _drawn(
     cell: float,
 ) -> str:
     across, down = [_shown(word) for word in source], [_shown(word) for word in target]
-    left = 14 + max(LETTER * len(word) for word in down)
-    top = 12 + max(LEAN * LETTER * len(word) + 8 for word in across)
-    right = max(0.0, max(left + cell * (i + 0.6) + 0.58 * LETTER * len(word) for i, word in enumerate(across)))
+    left = 14 + max(wide(word) for word in down)
+    top = 12 + max(LEAN * wide(word) + 8 for word in across)
+    right = max(0.0, max(left + cell * (i + 0.6) + 0.58 * wide(word) for i, word in enumerate(across)))
     width, height = max(right, left + cell * len(across)) + 4, top + cell * len(down) + 4
     out = [_frame(left, top, cell * len(across), cell * len(down))]
     for i, word in enumerate(across):

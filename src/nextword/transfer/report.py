@@ -27,9 +27,9 @@ FILE = "report.html"
 LARGE = 30  # classes whose whole matrix is drawn
 MOST = 20  # of more classes, those that are mistaken most
 COMMON = 8  # mistakes of a class for another
-CALIBRATED = """<p class="note">Examples are put into ten bins by the probability of the class that was said. A bar is
-the share of them that is right, the line across it the mean probability, the number at its foot how many there are.
-Where bars end below their lines, the run is surer than it should be.</p>"""
+CALIBRATED = """<p class="note">Examples are put into ten bins by the probability of what was said. A bar is the share
+of them that is right, the line across it the mean probability, the number at its foot how many there are. Where bars
+end below their lines, the run is surer than it should be.</p>"""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Page:
     def _columns(self, rows: Sequence[Model], balance: Mapping[str, float]) -> list[Column]:
         spans = "span_f1" in rows[0]
         prefix = "span_" if spans else ""
-        columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: escape(row["label"]))]
+        columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: _class(row["label"]))]
         if balance:
             columns.append(("Share of training", "", lambda row: _bar(balance.get(row["label"], 0.0))))
         columns.append(("In dev", "n", lambda row: whole(row["spans" if spans else "examples"])))
@@ -275,10 +275,15 @@ def _bar(share: float) -> str:
     return f'<span class="amount"><i style="width:{100 * share:.1f}%"></i></span>{100 * share:.1f}\u00a0%'
 
 
+def _class(label: Any) -> str:
+    """Its name, which may be long: it goes over lines, so that the numbers beside it are seen."""
+    return f'<span class="class">{escape(label)}</span>'
+
+
 def _worst(rows: Sequence[Model]) -> str:
     columns: list[Column] = [
-        ("Right", "model", lambda row: escape(row["label"])),
-        ("Said", "", lambda row: escape(row["said"])),
+        ("Right", "model", lambda row: _class(row["label"])),
+        ("Said", "", lambda row: _class(row["said"])),
         ("Times", "n", lambda row: whole(row["count"])),
         ("Of its class", "n", lambda row: f"{100 * row['share']:.1f}\u00a0%"),
     ]
