@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import binding  # type: ignore[import-untyped]
+from numba import config, njit
 
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 make: Any = njit
@@ -22,6 +23,17 @@ compiled: Callable[..., Any] = make(**OPTIONS)
 leaf: Callable[..., Any] = make(**OPTIONS, _nrt=False)
 
 SMALL = 1 << 15  # below, threads cost more than they give
+
+
+@cache
+def has_instructions(*names: str) -> bool:
+    """Whether loops are compiled for a machine that has all of these, as LLVM calls them: this one, unless
+    NUMBA_CPU_FEATURES says otherwise."""
+    told = getattr(config, "CPU_FEATURES", None)  # "+avx2,-avx512f"
+    if told is not None:
+        return {f"+{name}" for name in names} <= set(told.split(","))
+    found = binding.get_host_cpu_features()
+    return all(found.get(name) for name in names)
 
 
 def cores() -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from nextword.evaluation.dynamic import Adapting, Dynamic
 from nextword.heads.framing import check, check_learning
 from nextword.layers import byte_lstm
 from nextword.layers.byte_lstm import EightBitsLayer, multiply, packed
-from nextword.layers.byte_tiles import COLUMNS, ROWS, has_pair_products, limit
+from nextword.layers.byte_tiles import COLUMNS, ROWS, UNITS, WIDE, has_pair_products, limit
 from nextword.layers.recurrent import Layer, Memory
 from nextword.models import count_parameters
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
@@ -56,20 +59,33 @@ def widened(layer: EightBitsLayer, x: Tensor, before: Memory) -> tuple[Tensor, M
 @pytest.mark.parametrize("extreme", [False, True])
 def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None:
     draw, most = np.random.default_rng(rows), limit(inputs)
-    q = draw.integers(-127, 128, (4 * 8, inputs)).astype(np.int8)
+    q = draw.integers(-127, 128, (4 * UNITS, inputs)).astype(np.int8)
     x = draw.integers(-most, most + 1, (rows, inputs))
     if extreme:  # the largest sums there can be, of either sign
         q[:], x[:] = 127, most
         q[::2] = -127
-    panels = packed(torch.from_numpy(q), 8)
+    panels = packed(torch.from_numpy(q), UNITS)
     padded = np.zeros((rows, inputs + inputs % 2), np.int16)
     padded[:, :inputs] = x
-    want = torch.from_numpy(x) @ torch.from_numpy(q.astype(np.int64)).t()  # (rows, i f g o of eight units)
+    want = torch.from_numpy(x) @ torch.from_numpy(q.astype(np.int64)).t()  # (rows, i f g o of all units)
     for half in range(2):
         sums = np.zeros((ROWS, COLUMNS), np.int32)
         multiply(rows, panels[0, half].ctypes.data, panels.shape[2], padded, sums.ctypes.data)
         assert sums[:rows].tolist() == want[:, half * COLUMNS : (half + 1) * COLUMNS].tolist()
         assert not sums[rows:].any()
+
+
+@pytest.mark.skipif(not WIDE, reason="this machine has no others than those that the other tests run (AVX2, or less)")
+def test_vectors_of_an_older_machine(tmp_path: Path) -> None:
+    """The same tests, of loops that are compiled for a machine with AVX2 alone."""
+    older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_CACHE_DIR": str(tmp_path)}
+    some = [__file__, "-p", "no:cacheprovider", "-k", "exact or widened or open or itself or says"]
+    code = f"import pytest; from nextword.layers.byte_tiles import UNITS; assert UNITS == 8; exit(pytest.main({some}))"
+    environment = {**os.environ, **older}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
 
 
 def test_how_large_numbers_may_be() -> None:
@@ -87,7 +103,7 @@ def test_how_large_numbers_may_be() -> None:
 @pytest.mark.parametrize(("steps", "rows"), [(1, 1), (2, 5), (3, 6), (4, 7), (2, 13), (1, 31)])
 @torch.no_grad()
 def test_compiled_as_widened(inputs: int, width: int, steps: int, rows: int) -> None:
-    """Odd numbers of rows, and widths that eight and two do not divide."""
+    """Odd numbers of rows, and widths that neither the units of a vector nor two divide."""
     _, layer = layers(inputs, width)
     x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), memory(rows, width)
     for got, want in zip(flat(layer(x, before)), flat(widened(layer, x, before)), strict=True):

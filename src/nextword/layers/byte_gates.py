@@ -1,4 +1,4 @@
-"""The gates of an LSTM for eight units at a time, in LLVM's own words: from whole sums to c and h, in registers.
+"""The gates of an LSTM for UNITS units at a time, in LLVM's own words: from whole sums to c and h, in registers.
 
     z = (W x)ₛ · scale · a + (U h)ₛ · b + bias        ₛ: sums of whole numbers; a, b what a one of each stands for
     c' = σ(f) c + σ(i) tanh(g)        h = σ(o) tanh(c')        and h as whole numbers, for the next product
@@ -85,8 +85,8 @@ def _store(builder: Any, value: Any, start: Any) -> None:
 
 @intrinsic
 def pass_gates(typingctx: Any, table: Any, sums: Any, scale: Any, most: Any, c: Any, h: Any, rounded: Any) -> Any:
-    """Of one row, all by address: table (3, 32) of a, b and biases; sums (2, 2, ROWS, 16) from this row on; c, read and
-    written; h and, `most` for 1, its whole numbers, written."""
+    """Of one row, all by address: table (3, 4 · UNITS) of a, b and biases; sums (2, 2, ROWS, COLUMNS) from this row on;
+    c, read and written; h and, `most` for 1, its whole numbers, written."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lists, found, step, one, memory, said, numbers = args

@@ -3,8 +3,8 @@
     W ≈ scale · Q        a scale for each row (layers/eight_bits.py); x and h keep up to sixteen bits
 
     for each step                                   x and the h before it as whole numbers
-      for eight units, i f g o beside each other    their weights stay in the cache for all rows
-        for up to six rows                          sums of W x and of U h, exact (layers/byte_tiles.py)
+      for UNITS units, i f g o beside each other    their weights stay in the cache for all rows
+        for up to ROWS rows                         sums of W x and of U h, exact (layers/byte_tiles.py)
           i f g o → c, h                            while they are there (layers/byte_gates.py)
 
 |h| < 1, so what stands for 1 is known beforehand; a row of x is scaled by its own greatest number. Each thread takes
@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from nextword.compiled import OPTIONS, make, together
 from nextword.layers.byte_gates import GATES, pass_gates
-from nextword.layers.byte_tiles import COLUMNS, ROWS, UNITS, has_pair_products, limit, tile_of
+from nextword.layers.byte_tiles import COLUMNS, ROWS, UNITS, has_pair_products, limit, multiply_tile
 from nextword.layers.eight_bits import rounded
 from nextword.layers.recurrent import Layer, Memory, Weights
 
-one_row, two_rows, three_rows, four_rows, five_rows, six_rows = (tile_of(rows) for rows in range(1, ROWS + 1))
 fast: Any = make(**OPTIONS, fastmath=True)
 FEW = 3  # texts of a thread: for fewer, all of the weights are read by one more thread
 
@@ -40,19 +39,7 @@ def whole(x: float) -> np.int32:
 @fast
 def multiply(rows: int, panel: int, pairs: int, x: np.ndarray, sums: int) -> None:
     """The first rows of x with a panel."""
-    first, apart = x.ctypes.data, x.shape[1]
-    if rows == 6:
-        six_rows(panel, pairs, first, apart, sums)
-    elif rows == 5:
-        five_rows(panel, pairs, first, apart, sums)
-    elif rows == 4:
-        four_rows(panel, pairs, first, apart, sums)
-    elif rows == 3:
-        three_rows(panel, pairs, first, apart, sums)
-    elif rows == 2:
-        two_rows(panel, pairs, first, apart, sums)
-    else:
-        one_row(panel, pairs, first, apart, sums)
+    multiply_tile(rows, panel, pairs, x.ctypes.data, x.shape[1], sums)
 
 
 @fast
@@ -73,9 +60,9 @@ def read(
     begin: int,  # these texts are this thread's
     end: int,
     x: np.ndarray,  # (T, B, inputs)
-    from_input: np.ndarray,  # (blocks, 2, pairs, 16, 2) bytes
+    from_input: np.ndarray,  # (blocks, 2, pairs, COLUMNS, 2) bytes
     from_state: np.ndarray,
-    table: np.ndarray,  # (blocks, 3, 32): what a one of W x and of U h stands for, and the bias
+    table: np.ndarray,  # (blocks, 3, 4 · UNITS): what a one of W x and of U h stands for, and the bias
     most: tuple[int, int],  # of the whole numbers of x and of h
     h: np.ndarray,  # (B, width) before
     c: np.ndarray,  # (B, padded) before, and then after
@@ -113,7 +100,7 @@ def read(
 
 
 def packed(q: Tensor, width: int) -> np.ndarray:
-    """(4 · width, inputs) bytes, gate after gate → (blocks, 2, pairs, 16, 2), zeros where there is no unit or input."""
+    """(4 · width, inputs) bytes → (blocks, 2, pairs, COLUMNS, 2), with zeros where there is no unit or input."""
     blocks, pairs = -(-width // UNITS), -(-q.shape[1] // 2)
     room = q.new_zeros(GATES, blocks * UNITS, 2 * pairs)
     room[:, :width, : q.shape[1]] = q.view(GATES, width, -1)
@@ -122,7 +109,7 @@ def packed(q: Tensor, width: int) -> np.ndarray:
 
 
 def listed(values: Tensor, width: int) -> Tensor:
-    """(4 · width,) → (blocks, 32), in the order of the packed columns."""
+    """(4 · width,) → (blocks, 4 · UNITS), in the order of the packed columns."""
     blocks = -(-width // UNITS)
     room = values.new_zeros(GATES, blocks * UNITS)
     room[:, :width] = values.view(GATES, width)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
+
+from nextword.compiled import has_instructions
 
 intrinsic: Any = _intrinsic  # its type knows nothing of how what it makes is called
 
@@ -29,7 +31,7 @@ FLOATS, WORDS, BYTES = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES), ir.
 
 def has_byte_products() -> bool:
     """Whether this machine multiplies bytes by itself, 64 at a time."""
-    return bool(binding.get_host_cpu_features().get("avx512vnni"))
+    return has_instructions("avx512vnni")
 
 
 def declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
