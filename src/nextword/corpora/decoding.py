@@ -24,9 +24,8 @@ STDIN = "-"
 FROM_STDIN = "standard input"
 BLOCK = 1 << 20  # bytes read at a time
 SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
-WESTERN = (
-    "windows-1252"  # what spreadsheets write: all letters of Latin-1, and curly quotation marks, dashes and € besides
-)
+# What spreadsheets write: all letters of Latin-1, and curly quotation marks, dashes and € besides
+WESTERN = "windows-1252"
 
 
 def plain_name(path: str | Path) -> str:
