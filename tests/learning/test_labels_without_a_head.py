@@ -80,7 +80,7 @@ def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> Non
     assert list(found[0]) == ["text", "label", "predicted", "p(blue)", "p(red)"]
     assert sum(one["predicted"] == one["label"] for one in found) >= 16
     told = " ".join(said.stderr.split())
-    assert "stand before every text (2 blue, 2 red)" in told
+    assert "stand before every text (2 of 'blue', 2 of 'red')" in told
     assert f"4 of 39 rows of {tmp_path / 'shown.csv'} are asked about too: they are no examples" in told
     assert "1 of 39 rows" in told
     bad = CliRunner().invoke(app, [*words, *shown, "--labels", "green,grey"])
