@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from nextword import load, transfer
+from nextword.checkpoint import RunFolder
 from nextword.contract import NextwordError
 from nextword.heads import FILE
 from nextword.metrics.answers import OF_BOTH, measured
@@ -162,6 +163,19 @@ def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     assert whole["measured"] == {}
     assert "a context and candidates: which of them is right" in (tmp_path / "run/card.md").read_text()
     assert "nextword predict" in cli("next", tmp_path / "run", "the", fails=True).stderr
+
+
+@pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("bert/choice", "ends.jsonl")])
+def test_a_run_that_is_not_finished_says_so(
+    cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str
+) -> None:
+    out = tmp_path / "x"
+    transfer.run(recipe, place / "bert", str(place / data), out, changes=["phase.0.steps=1"])
+    words = ("predict", out, place / (data if data != "two" else "two/dev.json"))
+    assert not any("not finished" in note for note in js(*words)["notes"])
+    RunFolder.open(out).seal(finished=False)
+    assert any(f"{out} is not finished" in note for note in js(*words)["notes"])
+    assert "is not finished" in " ".join(cli(*words).stderr.split())
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("bert/choice", "ends.jsonl")])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nextword.checkpoint import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of
@@ -28,6 +30,15 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def quick(*changes: str) -> list[str]:
     return sets(*small(), *changes)
+
+
+def test_a_run_that_is_not_finished_says_so(js: Js, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "run", tmp_path / "cut")
+    RunFolder.open(tmp_path / "cut").seal(finished=False)
+    (tmp_path / "new.txt").write_text("Anna went home .\n")
+    for run, said in ((place / "run", False), (tmp_path / "cut", True)):
+        notes = js("predict", run, tmp_path / "new.txt")["notes"]
+        assert any(f"{run} is not finished" in note for note in notes) is said
 
 
 def test_learnt_by_seeds_from_a_share_of_the_labels_in_context(js: Js, place: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ NO_ANSWER = ".na_prob.json"  # beside the official file, for SQuAD 2.0's script
 
 
 def predict_answers(
-    lm: Any, run: str, file: str, text: str, second: str, output: Path | None, json: bool, quiet: bool
+    lm: Any,
+    run: str,
+    file: str,
+    text: str,
+    second: str,
+    output: Path | None,
+    told: Sequence[str],  # what is to be known of the run
+    json: bool,
+    quiet: bool,
 ) -> None:
     """SQuAD's official file of predictions, {id: text}; or a table with the answer beside each question."""
     from nextword.metrics.answers import measured
@@ -32,7 +41,7 @@ def predict_answers(
         refuse_taken("--output", beside_it)
     named = Columns(text or settings.text, second or settings.second, settings.label)
     questions, _, table = read_questions(file, named, insist=Columns(text, second))
-    notes = told_of_empty(questions)
+    notes = [*told, *told_of_empty(questions)]
     if table is not None:
         refuse_twice(table, output)
         notes = [*table.notes, *notes]
@@ -62,7 +71,15 @@ def predict_answers(
 
 
 def predict_choices(
-    lm: Any, run: str, file: str, text: str, second: str, output: Path | None, json: bool, quiet: bool
+    lm: Any,
+    run: str,
+    file: str,
+    text: str,
+    second: str,
+    output: Path | None,
+    told: Sequence[str],  # what is to be known of the run
+    json: bool,
+    quiet: bool,
 ) -> None:
     """The number of the best candidate, from 0 on, and the probability of each."""
     from nextword.transfer.checks import empty
@@ -77,7 +94,7 @@ def predict_choices(
     assert rows.choices is not None
     questions = rows.seconds or [""] * len(rows)
     with progress_bar("choosing", len(rows), quiet or json) as update:
-        notes = [*table.notes, *empty("", rows)]
+        notes = [*told, *table.notes, *empty("", rows)]
         found = lm.predict(list(zip(rows.texts, questions, rows.choices, strict=True)), update, notes)
     numbers = {}
     if rows.labels is not None and not all(rows.labels):

@@ -15,7 +15,9 @@ from nextword.cli.tags import tagged
 TABLE = ".tsv"
 
 
-def predict_many(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
+def predict_many(
+    lm: Any, run: str, file: str, output: Path | None, told: Sequence[str], json: bool, quiet: bool
+) -> None:
     given, found = tagged(lm, file, output, quiet or json)
     rows = [_fields(one) for one in found]
     facts = None
@@ -24,7 +26,7 @@ def predict_many(lm: Any, run: str, file: str, output: Path | None, json: bool, 
         facts = {"run": run, "labels": labels, "sentences": rows}
     text = _written(lm.names, rows, output.suffix if output else ".conll")
     words = sum(len(one.words) for one in given)
-    deliver(text, output, f"{words:,} words of {len(given):,} sentences", (), quiet, facts)
+    deliver(text, output, f"{words:,} words of {len(given):,} sentences", told, quiet, facts)
     if not quiet and not json:
         err.print(f"columns: word, {escape(', '.join(lm.names))}", soft_wrap=True)
 

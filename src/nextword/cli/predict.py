@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from nextword.cli.answers import OFFICIAL, predict_answers, predict_choices
 from nextword.cli.asking import SHOTS, chooser
-from nextword.cli.console import console, emit_json, err, progress_bar
+from nextword.cli.console import console, emit_json, progress_bar
 from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice, unfinished
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
 from nextword.cli.tags import ENDINGS as OF_TAGS
@@ -138,9 +138,6 @@ def predict(
 
         lm = Averaged([lm, *(load(other, device, precision) for other in others)])
         run = lm.name
-    if lm.can >= {"predict"} and lm.settings.kind in ("tag", "span", "choice") and not quiet:
-        for note in told:
-            err.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
     if lm.can >= {"predict"} and lm.settings.kind == "tag":
         from nextword.cli.many_tags import predict_many
 
@@ -152,11 +149,11 @@ def predict(
                     f"{option} {column}: {run} tags words, and reads a sentence a line, or a word a line: there is no "
                     f"column to name. Leave {option} out, and give the texts alone."
                 )
-        (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, json, quiet)
+        (predict_many if lm.settings.tasks else predict_tags)(lm, run, file, output, told, json, quiet)
         return
     if "predict" in lm.can and lm.settings.kind in ("span", "choice"):
         predicted = predict_answers if lm.settings.kind == "span" else predict_choices
-        predicted(lm, run, file, text, second, output, json, quiet)
+        predicted(lm, run, file, text, second, output, told, json, quiet)
         return
     refuse_ending(output, ENDINGS)
     if "predict" not in lm.can:

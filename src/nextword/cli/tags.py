@@ -14,7 +14,10 @@ SHOWN = 5  # tags in a note
 ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
-def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, quiet: bool) -> None:
+def predict_tags(
+    lm: Any, run: str, file: str, output: Path | None, told: Sequence[str], json: bool, quiet: bool
+) -> None:
+    """`told`: what is to be known of the run."""
     from nextword.corpora.decoding import FROM_STDIN, STDIN
 
     given, found = tagged(lm, file, output, quiet or json)
@@ -25,7 +28,7 @@ def predict_tags(lm: Any, run: str, file: str, output: Path | None, json: bool, 
         facts["sentences"] = [_fields(lm, one) for one in found]
     text = _written(lm, given, found, output.suffix if output else ".conll")
     words = sum(len(one.words) for one in given)
-    deliver(text, output, f"{words:,} words of {len(given):,} sentences", notes, quiet, facts)
+    deliver(text, output, f"{words:,} words of {len(given):,} sentences", [*told, *notes], quiet, facts)
     compared(measured, f"the tags in {FROM_STDIN if file == STDIN else file}", quiet or json)
 
 
