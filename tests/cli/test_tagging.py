@@ -41,6 +41,22 @@ def test_a_run_that_is_not_finished_says_so(js: Js, place: Path, tmp_path: Path)
         assert any(f"{run} is not finished" in note for note in notes) is said
 
 
+def test_tags_of_several_tasks_beside_each_other(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "names", tmp_path / "more")
+    run, data = tmp_path / "run", f"{place / 'names'} + {tmp_path / 'more'}"
+    cli("transfer", "cvt/tiny", "--data", data, "--out", run, *sets("phase.0.steps=3"))
+    (tmp_path / "new.txt").write_text("Anna went home .\n")
+    said = cli("predict", run, tmp_path / "new.txt")
+    assert [line.split("\t")[0] for line in said.stdout.split("\n") if line] == ["Anna", "went", "home", "."]
+    assert all(len(line.split("\t")) == 3 for line in said.stdout.split("\n") if line)
+    assert "columns: word, " in said.stderr
+    RunFolder.open(run).seal(finished=False)
+    found = js("predict", run, tmp_path / "new.txt")
+    assert found["sentences"][0]["words"] == ["Anna", "went", "home", "."]
+    assert len(found["labels"]) == 2
+    assert [f"{run} is not finished" in note for note in found["notes"]] == [True]
+
+
 def test_learnt_by_seeds_from_a_share_of_the_labels_in_context(js: Js, place: Path, tmp_path: Path) -> None:
     run_of(tmp_path / "bert", "bert")
     found = js(
