@@ -38,7 +38,7 @@ import torch
 
 from nextword import transfer
 from nextword.checkpoint import RunFolder
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.metrics import interval
 from nextword.recipe import load_recipe
 from nextword.training import train

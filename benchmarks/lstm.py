@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import nextword
 from nextword.contract import Sample, Stop
-from nextword.language_model import of_network
+from nextword.loading_lm import of_network
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.tokens import load_tokenizer, vocabulary

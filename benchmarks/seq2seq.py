@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from gpt import DEVICE, blocks, ratio
 from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import Sequence
+from nextword.objectives.sequence import Seq2SeqObjective
 
 UNKNOWN, PAD, BEGIN, END = range(4)
 Pair = tuple[list[Tensor], list[Tensor]]  # sources and targets, each with its end
@@ -64,7 +64,7 @@ def ours(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[
     sizes = {"width": width, "embedding": width, "encoder": width, "cell": "gru", "tied": True, "dropout": 0.2}
     config = Seq2SeqConfig(attention="luong", score="concat", **sizes)
     network = Seq2Seq(config, Vocabulary(size, BEGIN, END))
-    objective, batches = Sequence({"kind": "sequences", "rows": 64, "length": 80}), []
+    objective, batches = Seq2SeqObjective({"kind": "sequences", "rows": 64, "length": 80}), []
     for source, target in pairs:
         ids = pad_sequence(source, True, 0)
         there = pad_sequence([torch.ones(len(s), dtype=torch.bool) for s in source], True, False)

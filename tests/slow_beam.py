@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import Autoregressive, Beam, State
+from nextword.contract import Beam, State
+from nextword.contract_protocols import Autoregressive
 from nextword.generation.hypotheses import Hypothesis
 from nextword.generation.rules import Rules, ensure_numbers, validate
 

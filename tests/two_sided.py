@@ -9,7 +9,7 @@ import torch
 from nextword.contract import Inputs
 from nextword.embedding import framed
 from nextword.infilling import TwoSided
-from nextword.language_model import of_network
+from nextword.loading_lm import of_network
 from nextword.models.albert import ALBERT
 from nextword.models.bert import BERT
 from nextword.models.roberta import RoBERTa

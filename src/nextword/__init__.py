@@ -13,14 +13,14 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "load", "train"]
 
 if TYPE_CHECKING:
-    from nextword.language_model import load
+    from nextword.loading_lm import load
     from nextword.training import train
 
 
 def __getattr__(name: str) -> Any:
     # torch takes a second to import; `nextword --help` must not wait for it
     if name == "load":
-        from nextword.language_model import load
+        from nextword.loading_lm import load
 
         return load
     if name == "train":

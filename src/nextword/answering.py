@@ -19,7 +19,8 @@ import torch
 
 from nextword.batching.questions import Asked
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, parts_of, several
+from nextword.contract import parts_of, several
+from nextword.contract_errors import NextwordError
 from nextword.corpora.questions import Question
 from nextword.embedding import TOGETHER
 from nextword.heads.answers import Answer, answers, measured_answers

@@ -27,7 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nextword import __version__
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.infinity import finite
 from nextword.recipe import Recipe, dump, load_recipe
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from nextword import nest
-from nextword.contract import EXACT, Decoding, Encoding, Inputs, State, Stop, Unsupported
+from nextword.contract import EXACT, Decoding, Encoding, Inputs, State, Stop
+from nextword.contract_errors import Unsupported
 from nextword.embedding import CHUNK, TOGETHER
 
 ROWS = 256  # distributions over the vocabulary held at once

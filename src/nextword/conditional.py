@@ -26,20 +26,9 @@ from torch import Tensor
 
 from nextword.batching.sequences import padded
 from nextword.checkpoint import RunFolder
-from nextword.contract import (
-    EXACT,
-    Decoding,
-    Encoding,
-    Greedy,
-    Inputs,
-    NextwordError,
-    Piece,
-    Score,
-    State,
-    Stop,
-    Tokenizer,
-    Unsupported,
-)
+from nextword.contract import EXACT, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.text_to_text import denoises, is_tasks, prefixes
 from nextword.embedding import Embedding
 from nextword.mending import Mending

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.heads.words import unbroken
 
-TOGETHER = 256  # sentences read at once
+SENTENCES_PER_BATCH = 256  # sentences read at once
 Progress = Callable[[str, float, float | None], None]
 Sentences = Sequence[Sequence[str]]
 
@@ -49,8 +49,8 @@ class Contextual:
         total = sum(map(len, sentences))
         found = np.zeros((self.layers, total, self.width), np.float16) if into is None else into
         at = 0
-        for start in range(0, len(sentences), TOGETHER):
-            for layers in self._read(sentences[start : start + TOGETHER]):
+        for start in range(0, len(sentences), SENTENCES_PER_BATCH):
+            for layers in self._read(sentences[start : start + SENTENCES_PER_BATCH]):
                 found[:, at : at + layers.shape[1]] = layers.clip(-65504, 65504)
                 at += layers.shape[1]
             progress("reading words in context", at, total)

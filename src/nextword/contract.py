@@ -10,26 +10,18 @@ Read this file first. It imports no torch at run time, so that the command line 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
     Ids = Tensor  # (B, T) integer
+from nextword.contract_errors import NextwordError
 
 State = Any  # a nest (tuples, lists, dicts) of tensors, batch first, or None: see nest.py
-
-
-class NextwordError(Exception):
-    """A mistake the user can mend. The message says what was given, what was expected and what to do."""
-
-
-class Unsupported(NextwordError):
-    """The model's mathematics does not allow what was asked of it."""
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -49,21 +41,6 @@ class Encoding:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-class Tokenizer(Protocol):
-    kind: str  # "bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"
-    lossless: bool  # decode(encode(text).ids) == text for every text
-    special: Mapping[str, int]  # the ids that text itself can never produce, by name
-    begin: int  # fed before the first token of a text
-    end: int | None  # appended to every document; None where each line already ends in its own token (words)
-
-    def __len__(self) -> int: ...
-    def encode(self, text: str) -> Encoding: ...
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]: ...
-    def decode(self, ids: Iterable[int]) -> str: ...
-    def piece(self, id: int) -> bytes: ...  # the bytes that this id writes when it stands inside a text
-    def save(self, path: Path) -> None: ...  # one JSON file
 
 
 @dataclass(frozen=True)
@@ -96,41 +73,7 @@ class Inputs:
     features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
     source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
 
-
-@runtime_checkable
-class Readout(Protocol):
-    """From hidden vectors to a distribution over the vocabulary."""
-
-    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,), exact
-    def total(self, h: Tensor, targets: Tensor) -> Tensor: ...  # their sum, for training; may fuse, or sample
-    def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
-
-
-class Network(Protocol):
-    """What objectives train. (isinstance would not see a readout that is a submodule, since Python 3.12.)"""
-
-    readout: Readout
-    widths: list[int]  # embedding, then each layer
-
-    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]: ...  # each (B, T, widths[i])
-
-
-@runtime_checkable
-class Autoregressive(Protocol):
-    """log p(next | all before), one step at a time or many at once. State goes in and comes out."""
-
-    window: int | None  # how many tokens back it looks; None: without bound
-
-    def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]: ...
-    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]: ...  # (B,) → log p (B, V)
-    def score(self, ids: Ids, lengths: Tensor, state: State) -> tuple[Tensor, State]: ...
-
     # log p(x[1:] | x[:1], state) as (B, T-1), zero past the lengths; afterwards the state has read x[:-1]
-
-
-@runtime_checkable
-class Infilling(Protocol):
-    def fill(self, inputs: Inputs, at: Tensor) -> Tensor: ...  # log p at these positions
 
 
 @dataclass(frozen=True)
@@ -141,35 +84,6 @@ class Framed:
     speaks: int  # the position whose vector stands for the whole: [CLS], or the last
     segments: np.ndarray | None = None  # (T,) BERT: which text each token belongs to
     parts: tuple[tuple[int, int], ...] = ()  # where each text lies among the ids, for labels of words and for answers
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]: ...
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed: ...  # how this paper dresses one or two texts
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A model whose training is counting, not descent (phase kind `count`).
-
-    It may have `check(train, options)` too, which raises what is wrong before there is a run folder.
-    """
-
-    def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
-    def save(self, folder: Path) -> list[str]: ...
-
-
-@runtime_checkable
-class Online(Protocol):
-    """A network that takes its own steps through a batch, one for each thing it predicts (a phase with `online`).
-
-    Where a few rows of large tables change at a time, gradients of all of them would be zeros to carry about.
-    """
-
-    learns_with: str  # the kind of optimizer whose steps they are, and whose rate and memory they use
-
-    def learn(self, batch: Batch, optimizer: Any) -> Loss: ...
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -200,18 +114,6 @@ class Loss:
     parts: Mapping[str, Tensor] = field(default_factory=dict)  # named terms, for the log
     said: Tensor | None = None  # (n, outputs) what a head says of each example, for metrics
     apart: Mapping[str, tuple[Tensor, int]] = field(default_factory=dict)  # nats and counts of shares that add up
-
-
-class Objective(Protocol):
-    """A text is a prepared one (batching/prepare.py): its ids, and where words, sentences and documents begin.
-
-    One whose losses have `said` has `metrics(text, said)` too: numbers by name, of which the first is what counts.
-    """
-
-    def per_epoch(self, text: Any) -> int: ...
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
-    def held_out(self, text: Any) -> Iterator[Batch]: ...  # one pass, for validation
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
 
 
 # ------------------------------------------------------------------------------------------------ text level
@@ -366,21 +268,3 @@ class Stop:
     strings: tuple[str, ...] = ()
     at_end: bool = True  # stop when the model ends the document
     least: int = 0  # tokens before the model may end the document
-
-
-class LanguageModel(Protocol):
-    """Plain strings in, plain values out: what commands, server and evaluation see."""
-
-    can: frozenset[str]  # of "score", "next", "fill", "generate", "embed", "predict"
-    tokenizer: Tokenizer
-    parameters: int
-
-    def score(self, text: str, given: str = "") -> Score: ...
-    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]: ...
-    def next(self, left: str, right: str = "", k: int = 10) -> list[Guess]: ...
-    def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]: ...
-    def generate_many(
-        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop()
-    ) -> list[list[Piece]]: ...
-    def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Tensor: ...
-    def predict(self, examples: Sequence[Any]) -> list[Prediction]: ...

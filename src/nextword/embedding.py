@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoding, Framed, Inputs, NextwordError, Tokenizer, Unsupported
+from nextword.contract import Encoding, Framed, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Tokenizer
 from nextword.models.frames import collate
 
 TOGETHER = 8192  # tokens in one batch of texts

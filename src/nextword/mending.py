@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextword.contract import EXACT, Decoding, Greedy, NextwordError, Score, State, Stop, Tokenizer, Unsupported
+from nextword.contract import EXACT, Decoding, Greedy, Score, State, Stop
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.generation.blanks import Pieces
 from nextword.generation.gaps import BLANK, LINES, Filled, check_asked, ids_beside, joined, lettered, short
 from nextword.generation.hypotheses import Hypothesis

@@ -17,7 +17,9 @@ import torch
 from nextword.batching.choices import Candidates
 from nextword.batching.examples import Bucketed, Examples
 from nextword.checkpoint import RunFolder
-from nextword.contract import Infilling, NextwordError, Prediction, Tokenizer, Unsupported, parts_of, several
+from nextword.contract import Prediction, parts_of, several
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Infilling, Tokenizer
 from nextword.embedding import OF_TEXT, TOGETHER, Embedding, framed
 from nextword.heads.attribution import attributed, of_words
 from nextword.heads.choosing import choices

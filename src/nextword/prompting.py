@@ -34,7 +34,8 @@ import torch
 
 from nextword.checkpoint import RunFolder
 from nextword.completions import likelihoods, window_of
-from nextword.contract import EXACT, NextwordError, Prediction, Unsupported, parts_of, several
+from nextword.contract import EXACT, Prediction, parts_of, several
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.embedding import OF_TEXT
 from nextword.files import linked
 from nextword.heads.numbered import places

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
 BUDGETS = ("epochs", "steps", "minutes")

@@ -20,7 +20,9 @@ import torch
 from nextword.batching.tagged import Sentences, TaggedExamples
 from nextword.checkpoint import RunFolder
 from nextword.contextual import Contextual
-from nextword.contract import IGNORE, Batch, NextwordError, Tokenizer, Unsupported, parts_of, several
+from nextword.contract import IGNORE, Batch, parts_of, several
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.tag_schemes import PLAIN, Span, converted, spans
 from nextword.corpora.tagged import TaggedSentence
 from nextword.embedding import OF_TEXT

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Tokenizer, Unsupported
+from nextword.contract_errors import Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.vectors import Vectors, parse_sum
 from nextword.embedding import OF_TEXT, Embedding
 from nextword.models import count_parameters

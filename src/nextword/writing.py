@@ -20,19 +20,9 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import (
-    Beam,
-    Contrastive,
-    Decoding,
-    Encoder,
-    Greedy,
-    Inputs,
-    NextwordError,
-    Piece,
-    State,
-    Stop,
-    Tokenizer,
-)
+from nextword.contract import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, State, Stop
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Encoder, Tokenizer
 from nextword.generation.beam import search
 from nextword.generation.choosing import NOTHING, seeded
 from nextword.generation.contrastive import contrastive, ensure_vectors, vectors

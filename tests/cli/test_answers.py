@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from nextword import load, transfer
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads import FILE
 from nextword.metrics.answers import OF_BOTH, measured
 from tests.cli.conftest import Cli, sets

@@ -170,7 +170,7 @@ def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Pat
     """What `evaluate --against` says: of three documents, the one that the training text holds is dirty."""
     from nextword.cli.cleaning import score_against, show_apart
     from nextword.corpora import open_whole
-    from nextword.language_model import load
+    from nextword.loading_lm import load
 
     seen = next(open_corpus(text).documents("train")).text[:300]
     path = jsonl(tmp_path / "three.jsonl", {"new": prose(1), "seen": seen, "other": prose(2)})

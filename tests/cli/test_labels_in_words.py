@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.worded import sources, spelled
 from tests.cli.conftest import Cli, sets
 from tests.tiny_transfer import coloured, counted, paired, run_of, written

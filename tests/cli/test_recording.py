@@ -11,7 +11,7 @@ import pytest
 
 from nextword import recipe
 from nextword.cli.recording import recorded
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from tests.cli.conftest import Cli
 
 RECIPE = '[paper]\nslug = "bert"\ntitle = "T"\nauthors = "A"\nyear = 2019\n\n[[phase]]\nname = "task"\n'

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import Unsupported
+from nextword.contract_errors import Unsupported
 from nextword.metrics import METRICS
 from nextword.transfer.run import resume
 from tests.cli.conftest import BY_HAND, Cli, sets

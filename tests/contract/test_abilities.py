@@ -10,7 +10,7 @@ from tests.kinds_of_models import tags
 
 from nextword.card import uses
 from nextword.checkpoint import RunFolder
-from nextword.language_model import of_network
+from nextword.loading_lm import of_network
 from nextword.models import MODELS, model_class
 from nextword.models.abilities import abilities
 from nextword.recipe import load_recipe

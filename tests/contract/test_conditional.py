@@ -13,7 +13,8 @@ import torch
 import nextword
 from nextword import nest
 from nextword.conditional import Conditional
-from nextword.contract import Beam, Contrastive, Greedy, Inputs, NextwordError, Sample, Stop, Unsupported
+from nextword.contract import Beam, Contrastive, Greedy, Inputs, Sample, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.models import MODELS, model_class
 from nextword.recipe import load_recipe
 from nextword.training import train

@@ -15,21 +15,9 @@ from tests.kinds_of_models import models_text
 import nextword
 from nextword import language_model, nest
 from nextword.checkpoint import RunFolder
-from nextword.contract import (
-    EXACT,
-    PSEUDO,
-    Autoregressive,
-    Beam,
-    Counting,
-    Encoder,
-    Greedy,
-    Infilling,
-    Network,
-    NextwordError,
-    Sample,
-    Stop,
-    Unsupported,
-)
+from nextword.contract import EXACT, PSEUDO, Beam, Greedy, Sample, Stop
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Counting, Encoder, Infilling, Network
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 from nextword.training import train

@@ -11,7 +11,8 @@ from tests.kinds_of_models import vectored
 
 import nextword
 from nextword.checkpoint import RunFolder
-from nextword.contract import Autoregressive, Encoder, Infilling, NextwordError, Online, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Encoder, Infilling, Online
 from nextword.recipe import load_recipe
 from nextword.training import train
 from nextword.vectored import Vectored

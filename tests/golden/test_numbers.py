@@ -12,7 +12,8 @@ import torch
 from tests.small_job import BYTES
 
 from nextword.batching.prepare import Stream
-from nextword.contract import PSEUDO, NextwordError, Score, Vocabulary
+from nextword.contract import PSEUDO, Score, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.likelihood import bootstrap, evaluate_stream, id_bytes
 from nextword.language_model import Causal
 from nextword.lens.surprisal import surprisal

@@ -18,7 +18,7 @@ from nextword.batching.prepare import ROW, Stream
 from nextword.batching.sequences import Pairs
 from nextword.contract import Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import Sequence
+from nextword.objectives.sequence import Seq2SeqObjective
 
 SYMBOLS, LONG, STEPS = 12, 20, 350
 VOCABULARY = Vocabulary(SYMBOLS + 2, 0, {}, end=1)
@@ -41,7 +41,7 @@ def pairs(count: int, least: int, seed: int) -> Pairs:
 def trained(attention: str, seed: int) -> Seq2Seq:
     torch.manual_seed(seed)
     config = Seq2SeqConfig(width=48, embedding=24, cell="gru", attention=attention, feeding=False)
-    network, objective = Seq2Seq(config, VOCABULARY), Sequence({"rows": 32, "length": LONG + 1})
+    network, objective = Seq2Seq(config, VOCABULARY), Seq2SeqObjective({"rows": 32, "length": LONG + 1})
     optimizer = torch.optim.Adam(network.parameters(), 5e-3)
     batches = objective.batches(pairs(3000, 4, seed), seed, 0)
     for _ in range(STEPS):
@@ -56,7 +56,7 @@ def trained(attention: str, seed: int) -> Seq2Seq:
 @torch.no_grad()
 def right(network: Seq2Seq) -> float:
     """The share of symbols of long targets that are the first guess."""
-    batch = next(Sequence({"rows": 64, "length": LONG + 1}).batches(pairs(64, LONG, 99), 0, 0))
+    batch = next(Seq2SeqObjective({"rows": 64, "length": LONG + 1}).batches(pairs(64, LONG, 99), 0, 0))
     h = network.hidden(batch.inputs, None)[0][-1]
     return float((network.readout.logits(h).argmax(-1) == batch.targets).float().mean())
 

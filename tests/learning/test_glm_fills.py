@@ -14,7 +14,8 @@ import torch
 
 from nextword.batching.prepare import DOCUMENT, SENTENCE, WORD, Stream
 from nextword.contract import Beam, Stop
-from nextword.language_model import Causal, of_network
+from nextword.language_model import Causal
+from nextword.loading_lm import of_network
 from nextword.models.glm import GLM, GLMConfig
 from nextword.objectives.infilling import Infilling
 from nextword.tokens import train_tokenizer, vocabulary

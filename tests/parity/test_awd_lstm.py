@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import nextword
-from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.softmax import PLAIN
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import Causal

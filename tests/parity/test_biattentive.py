@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nextword.contract import Inputs
-from nextword.heads.biattentive import CHANNELS, Biattentive, Maxout, biattention, pooled
+from nextword.heads.biattentive import CHANNELS, Biattentive, Maxout, biattention, max_mean_pooled
 from nextword.heads.pooling import rows
 
 
@@ -132,7 +132,7 @@ def test_what_lies_beyond_a_text_has_no_influence() -> None:
 def test_pools_leave_padding_out() -> None:
     h = torch.tensor([[[-2.0], [-4.0], [100.0]]])
     inside = torch.tensor([[True, True, False]])
-    found = pooled(h, inside, torch.tensor([[0.0, np.log(3), 50.0]], dtype=torch.float32))
+    found = max_mean_pooled(h, inside, torch.tensor([[0.0, np.log(3), 50.0]], dtype=torch.float32))
     torch.testing.assert_close(found, torch.tensor([[-2.0, -3.0, -4.0, -3.5]]))
 
 

@@ -8,7 +8,8 @@ import torch
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.class_weight import compute_class_weight
 
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 from nextword.metrics.confusion import calibration, confusion, of_each, worst
 from nextword.objectives.task import Task
 from nextword.transfer.data import DataSet

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.weights import convert
 
 h5py = pytest.importorskip("h5py", reason="HDF5 is not read without h5py: this test proves nothing here")

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers import lt
 from nextword.layers.attention import banded
 from nextword.models import recorded
@@ -270,7 +271,7 @@ def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkey
     """Rows even and uneven, slots that run out, a state that comes from elsewhere in between, up to the window."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
-    monkeypatch.setattr(recorded, "LEAST", 8)
+    monkeypatch.setattr(recorded, "LEAST_RECORDED", 8)
     network = networks()[which].to(device)
     steps = recorded.Steps(network)
     ids = torch.randint(0, SIZE, (3, 4), device=device)

@@ -23,12 +23,12 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import Registry
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.evaluation import harness
 from nextword.evaluation.fewshot import evaluate_task
 from nextword.evaluation.harness import NextwordLM
 from nextword.evaluation.tasks import load_task
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.models import model_class
 from nextword.recipe import from_tables
 from nextword.tokens import train_tokenizer, vocabulary

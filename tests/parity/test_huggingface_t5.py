@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import nextword
-from nextword.contract import Greedy, Inputs, NextwordError, Stop, Unsupported
+from nextword.contract import Greedy, Inputs, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.tokens import train_tokenizer
 from nextword.weights import convert
 

@@ -38,7 +38,7 @@ def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> t
     convert(place / "theirs", place / "run", [f"tokenizer.load={tokenizer}"])
     plan = make_plan("t5/finetune", place / "run", data, device="cpu", changes=["model.dropout=0.0", *changes])
     ours = headed(plan.recipe, plan.tokenizer)
-    from nextword.language_model import load
+    from nextword.loading_lm import load
 
     ours.under.load_state_dict(load(place / "run", device="cpu").network.state_dict())
     return peer, plan, ours

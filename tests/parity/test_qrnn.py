@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from tests.small_job import events_of, small_job, trained, walk
 from torch import Tensor
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.cache import Cache, cache_nats, read
 from nextword.evaluation.dynamic import Adapting, Dynamic, dynamic_nats
 from nextword.layers import kernels

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.recurrent import KINDS, Layer
 from nextword.models import model_class
 from nextword.models.rnn import RNN

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers import source_attention
 from nextword.layers.source_attention import Additive, Multiplicative
 from nextword.models import seq2seq

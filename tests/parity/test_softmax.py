@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Readout
+from nextword.contract import IGNORE
+from nextword.contract_protocols import Readout
 from nextword.layers import kernels, softmax
 from nextword.layers.softmax import Full, Tied, linear_cross_entropy, total_cross_entropy
 

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.buckets import bucket
 from nextword.models.t5 import T5, T5Config
 

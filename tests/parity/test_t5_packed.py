@@ -11,10 +11,11 @@ import torch
 from nextword.batching.packing import packed
 from nextword.batching.sequences import padded
 from nextword.batching.spans import Spans, taken_out
-from nextword.contract import IGNORE, Batch, Inputs, Unsupported, Vocabulary
+from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.contract_errors import Unsupported
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.models.t5 import T5, T5Config
-from nextword.objectives.sequence import Sequence
+from nextword.objectives.sequence import Seq2SeqObjective
 
 SIZE, END = 61, 1
 VOCABULARY = Vocabulary(SIZE, 0, {"<pad>": 0}, end=END)
@@ -61,7 +62,7 @@ def alone(pairs: list[Pair]) -> Batch:
 
 def loss_of(network: Any, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
     network.zero_grad()
-    value = Sequence({}).loss(network, batch, None).value
+    value = Seq2SeqObjective({}).loss(network, batch, None).value
     value.backward()
     return value.detach(), [p.grad.clone() for p in network.parameters()]
 
@@ -117,5 +118,5 @@ def test_without_segments_pairs_see_each_other(side: str) -> None:
 def test_a_network_that_cannot_read_such_rows_says_so() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder=4), VOCABULARY)
     with pytest.raises(Unsupported, match="several pairs into a row"):
-        Sequence({"pack": True}).check(network)
-    Sequence({}).check(network)
+        Seq2SeqObjective({"pack": True}).check(network)
+    Seq2SeqObjective({}).check(network)

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, NextwordError, Readout, Vocabulary
+from nextword.contract import IGNORE, Vocabulary
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Readout
 from nextword.layers.outputs import READOUTS, make_readout
 
 WIDTH = 6

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ngram_reference import assert_sound, find, log_prob
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams import arpa, arpa_text
 from nextword.ngrams.arpa import read_arpa, write_arpa
 from nextword.ngrams.trie import Level, Trie

@@ -15,7 +15,8 @@ from tests.tiny_transfer import SPECS, coloured, furnished, written
 
 import nextword
 from nextword import transfer
-from nextword.contract import Inputs, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import Unsupported
 from nextword.heads import Headed
 from nextword.heads.attribution import attributed, of_words
 from nextword.heads.framing import examples

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.training.averaging import AveragedSGD, averages, hear
 from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
 

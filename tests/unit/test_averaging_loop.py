@@ -13,7 +13,7 @@ from tests.small_job import events_of, small_job, walk
 from torch import Tensor, nn
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.models.causal import FILE
 from nextword.training.averaging import AveragedSGD
 from nextword.training.events import VALID

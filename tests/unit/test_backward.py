@@ -15,7 +15,8 @@ from tests.tiny_transfer import coloured, run_of, written
 from nextword import load, transfer
 from nextword.batching.prepare import Stream
 from nextword.batching.questions import Passages
-from nextword.contract import Encoding, Inputs, NextwordError, Unsupported
+from nextword.contract import Encoding, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.corpora.questions import answered
 from nextword.evaluation.cache import check_network
 from nextword.evaluation.likelihood import evaluate_stream
@@ -23,7 +24,8 @@ from nextword.heads.asking import asked
 from nextword.heads.choosing import choices
 from nextword.heads.framing import examples
 from nextword.heads.words import sentences
-from nextword.language_model import Causal, FromTheEnd, of_network
+from nextword.language_model import Causal, FromTheEnd
+from nextword.loading_lm import of_network
 from nextword.models import model_class
 from nextword.predicting import Averaged, Classifier
 from nextword.tokens import vocabulary

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import Beam, NextwordError, Unsupported
+from nextword.contract import Beam
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.generation import beam, leading, search, validate
 
 END = 0

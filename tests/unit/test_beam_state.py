@@ -69,7 +69,7 @@ def test_recorded_steps_go_on_in_their_own_place(device: str, monkeypatch: pytes
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
     net = network().to(device)
-    monkeypatch.setattr(recorded, "LEAST", 8)
+    monkeypatch.setattr(recorded, "LEAST_RECORDED", 8)
     steps = recorded.Steps(net)
     ids = torch.randint(0, SIZE, (4, 3), device=device)
     fixed = net.prompt(ids, torch.tensor([3, 3, 2, 2], device=device))

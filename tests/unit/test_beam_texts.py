@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from nextword.contract import Beam, Greedy, NextwordError, Stop, Unsupported, Vocabulary
-from nextword.language_model import Causal, of_network
+from nextword.contract import Beam, Greedy, Stop, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.language_model import Causal
+from nextword.loading_lm import of_network
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.tokens.letters import Bytes

@@ -11,7 +11,8 @@ import torch
 from tests.small_job import small_job, walk
 
 from nextword.batching.blocks import Blocks
-from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.training.loop import Descent, descend
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_transfer_data import SAMPLES
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.install import install
 from nextword.transfer import TASKS, open_data
 from nextword.transfer.catalog import entry_of

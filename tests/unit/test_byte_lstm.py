@@ -15,12 +15,13 @@ import torch
 from tests.small_job import small_job, walk
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.dynamic import Adapting, Dynamic
 from nextword.heads.framing import check, check_learning
 from nextword.layers import byte_lstm
 from nextword.layers.byte_lstm import EightBitsLayer, multiply, packed
-from nextword.layers.byte_tiles import COLUMNS, ROWS, UNITS, WIDE, has_pair_products, limit
+from nextword.layers.byte_tiles import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
 from nextword.layers.recurrent import Layer, Memory
 from nextword.models import count_parameters
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
@@ -54,7 +55,7 @@ def widened(layer: EightBitsLayer, x: Tensor, before: Memory) -> tuple[Tensor, M
 
 
 @compiled
-@pytest.mark.parametrize("rows", range(1, ROWS + 1))
+@pytest.mark.parametrize("rows", range(1, TILE_ROWS + 1))
 @pytest.mark.parametrize("inputs", [1, 2, 7, 64, 1152])
 @pytest.mark.parametrize("extreme", [False, True])
 def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None:
@@ -69,7 +70,7 @@ def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None
     padded[:, :inputs] = x
     want = torch.from_numpy(x) @ torch.from_numpy(q.astype(np.int64)).t()  # (rows, i f g o of all units)
     for half in range(2):
-        sums = np.zeros((ROWS, COLUMNS), np.int32)
+        sums = np.zeros((TILE_ROWS, COLUMNS), np.int32)
         multiply(rows, panels[0, half].ctypes.data, panels.shape[2], padded, sums.ctypes.data)
         assert sums[:rows].tolist() == want[:, half * COLUMNS : (half + 1) * COLUMNS].tolist()
         assert not sums[rows:].any()

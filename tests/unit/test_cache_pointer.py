@@ -11,7 +11,8 @@ import torch
 from tests.small_job import BYTES, trained
 from tests.toy_bigram import Bigram, Config
 
-from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.cache import Cache, best_share, cache_nats, check_network, found, mixed, pointed, read
 from nextword.language_model import Causal
 from nextword.models.awd_lstm import AWDLSTM

@@ -16,7 +16,7 @@ from tests.small_job import BYTES
 
 from nextword import checkpoint
 from nextword.checkpoint import FORMAT, RunFolder, checksum
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.recipe import from_tables
 
 TABLES = {

@@ -14,7 +14,7 @@ from tests.tiny_questions import as_json, as_lines, endings
 from tests.tiny_transfer import SHAPE, SHAPES, SPECS, written
 
 from nextword.batching.choices import Candidates
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads import HeadConfig
 from nextword.heads.choosing import Choosing, choices
 from nextword.models import model_class

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.random_tries import random_trie
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams import file
 from nextword.ngrams.codebooks import CHUNK, lossless, quantised
 from nextword.ngrams.compact import Compact, build_compact, read

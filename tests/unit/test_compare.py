@@ -21,7 +21,7 @@ from nextword.compare.ladder import default_ladder, fitted
 from nextword.compare.plan import FILE, Plan
 from nextword.compare.run import SHARE, Update, compare, make_plan
 from nextword.compare.table import Live, leaderboard, verdict
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.infinity import finite
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import NextwordError, Score
+from nextword.contract import Score
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, Document, open_whole
 from nextword.corpora.contamination import (
     PIECES,

@@ -10,7 +10,8 @@ import pytest
 from nextword.batching.contexts import Contexts, draws_of
 from nextword.batching.cooccurrence import cooccurrences, count_cells
 from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Vocabulary
+from nextword.contract_errors import NextwordError
 
 WORDS = Vocabulary(50, 1, {"<unk>": 0, "<eos>": 1}, 1)
 

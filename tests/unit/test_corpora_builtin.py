@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import default_name, open_corpus
 from nextword.corpora.bible import chapters, clean
 from nextword.corpora.reference import prose, topics

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import catalog as module
 from nextword.corpora import leakage, open_corpus
 from nextword.corpora.catalog import KINDS, Download, catalog, data_home, find

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Document, how_read, read
 from nextword.corpora.readers import files
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, Document, leakage, open_corpus, open_whole
 from nextword.corpora.splits import given, side
 

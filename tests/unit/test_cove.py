@@ -16,7 +16,9 @@ from tests.tiny_transfer import coloured, paired, written
 import nextword
 from nextword import transfer
 from nextword.batching.examples import Bucketed
-from nextword.contract import Beam, Encoder, NextwordError, Stop
+from nextword.contract import Beam, Stop
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Encoder
 from nextword.corpora.vectors import read_vectors
 from nextword.models.cove import CoVe, CoVeConfig
 from nextword.nest import move

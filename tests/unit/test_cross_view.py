@@ -21,7 +21,7 @@ from nextword.batching.several import UNTAGGED, Several, drawn, probabilities
 from nextword.batching.tagged import TaggedExamples
 from nextword.batching.untagged import untagged
 from nextword.cli import app
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_whole
 from nextword.layers.spelling import letters_of
 from nextword.objectives.cross_view import CrossView

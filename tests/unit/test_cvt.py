@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 from nextword.batching.several import UNTAGGED
 from nextword.batching.tagged import Sentences
-from nextword.contract import IGNORE, Batch, NextwordError
+from nextword.contract import IGNORE, Batch
+from nextword.contract_errors import NextwordError
 from nextword.heads.views import PRIMARY, VIEWS, TagTask, Views, ViewsConfig, soft_cross_entropy
 from nextword.heads.words import sentences
 from nextword.layers.bilstm import BiLSTM

@@ -15,7 +15,8 @@ from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.batching.sequences import Pairs
 from nextword.batching.several import UNTAGGED
 from nextword.batching.untranslated import Beside, Sources
-from nextword.contract import Batch, Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.models.cvt_seq2seq import CVTSeq2Seq, CVTSeq2SeqConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.cross_view_sequence import CrossViewSequence, written

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nextword.batching.prepare import Stream
 from nextword.batching.spans import Spans, taken_out
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.objectives.denoising import Denoising
 
 END = 1

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from tests.small_job import events_of, small_job, trained, walk
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.cache import Cache, cache_nats
 from nextword.evaluation.cache import read as read_text
 from nextword.evaluation.dynamic import Adapting, Dynamic, collect, dynamic_nats

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hash_seeds import said_by_two
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Document
 from nextword.corpora.duplicates import NEW, Duplicates, banding, found_share, marked, unique
 from nextword.corpora.grams import BEFORE, fold, grams, parts, words

@@ -13,9 +13,10 @@ import torch
 from tests.small_job import small_job, trained, walk
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.cache import Cache, cache_nats
-from nextword.evaluation.dynamic import FILE, OLD, Adapting, Dynamic, collect, dynamic_nats, found, in_units, statistics
+from nextword.evaluation.dynamic import FILE, OLD, Adapting, Dynamic, collect, dynamic_nats, search_settings, in_units, statistics
 from nextword.language_model import Causal
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
@@ -230,12 +231,12 @@ def test_statistics_stay_in_the_folder_until_something_differs(tmp_path: Path) -
 def test_what_is_given_stays_and_the_rest_is_found() -> None:
     model = network()
     gathered = collect(model, TRAIN)
-    given = found(model, IDS, Dynamic(rate=0.01), gathered)
+    given = search_settings(model, IDS, Dynamic(rate=0.01), gathered)
     assert given.rate == 0.01
     assert given.lambda_ is not None
-    unsearched = found(model, IDS, Dynamic(search=0), gathered)
+    unsearched = search_settings(model, IDS, Dynamic(search=0), gathered)
     assert (unsearched.rate, unsearched.lambda_, unsearched.epsilon) == (5e-5, 0.002, 2e-5)
-    searched = found(model, IDS, Dynamic(), gathered)
+    searched = search_settings(model, IDS, Dynamic(), gathered)
     costs = [dynamic_nats(Adapting(model, d, gathered), IDS).sum() for d in (unsearched, searched)]
     assert costs[1] <= costs[0]
 
@@ -266,6 +267,6 @@ def test_a_text_with_habits_of_its_own_is_learnt_while_it_is_read(tmp_path: Path
     )  # fmt: skip
     figure = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
     gathered = collect(model, train) if kind == "rms" else None
-    settings = found(model, figure[:300], Dynamic(kind=kind), gathered)
+    settings = search_settings(model, figure[:300], Dynamic(kind=kind), gathered)
     plain = Causal(model, None).stream_nats(figure).mean()  # type: ignore[arg-type]
     assert dynamic_nats(Adapting(model, settings, gathered), figure).mean() < 0.6 * plain, (plain, settings)

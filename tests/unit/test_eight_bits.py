@@ -11,7 +11,8 @@ from tests.small_job import small_job, walk
 from torch import nn
 
 import nextword
-from nextword.contract import IGNORE, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.eight_bits import EightBits, Sums, narrow, product, rounded
 from nextword.layers.products import LARGE, MORE, SOME, Product
 from nextword.models import count_parameters

@@ -13,7 +13,8 @@ from tests.small_job import small_job, walk
 
 from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
-from nextword.contract import Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.language_model import Causal
 from nextword.models.elmo import ELMo, bare, turned
 from nextword.objectives.bidirectional import Bidirectional, from_both_ends

@@ -7,7 +7,8 @@ import pytest
 import torch
 from tests.two_sided import PAIRS, TEXTS, TOKENIZERS, model
 
-from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.embedding import mix_of
 from nextword.infilling import TwoSided
 from nextword.language_model import Causal

@@ -9,7 +9,9 @@ import pytest
 import torch
 from tests.small_encoders import SLUGS, VOCABULARY, batch, close, made
 
-from nextword.contract import Encoder, Encoding, Infilling, Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Encoding, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Encoder, Infilling
 from nextword.tokens.marks import Marks
 
 

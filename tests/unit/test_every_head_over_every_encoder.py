@@ -19,7 +19,8 @@ from tests.kinds_of_models import tags
 from nextword.batching.choices import Candidates
 from nextword.batching.questions import Passages
 from nextword.conditional import Conditional
-from nextword.contract import Encoder, Unsupported
+from nextword.contract_errors import Unsupported
+from nextword.contract_protocols import Encoder
 from nextword.corpora.questions import answered
 from nextword.heads import READS
 from nextword.heads.asking import asked

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from nextword.completions import _steps, likelihoods, window_of
-from nextword.contract import NextwordError, Piece, Score, Unsupported, Vocabulary
+from nextword.contract import Piece, Score, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.fewshot import evaluate_task
 from nextword.evaluation.prompts import draw, fill, fitted, pool_for, question, write
 from nextword.evaluation.tasks import load_task, task_names
 from nextword.evaluation.tasks.measures import accuracy, bleu, resampled, wilson
 from nextword.evaluation.tasks.reading import examples
-from nextword.language_model import of_network
+from nextword.loading_lm import of_network
 from nextword.metrics import f1, mcc
 from nextword.models import model_class
 from nextword.tokens import train_tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.prompts import Question, question
 from nextword.evaluation.tasks import load_task, task_names
 from nextword.evaluation.tasks.arithmetic import sums

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import coloured, paired, run_of, written
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer import Columns
 from nextword.transfer.fitting import CHOICE, SPAN, TAG, TEXTS, held_in
 from nextword.transfer.plan import intended

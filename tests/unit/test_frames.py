@@ -9,7 +9,9 @@ import pytest
 import torch
 from tests.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
 
-from nextword.contract import IGNORE, Encoder, Encoding, Framed, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Encoding, Framed, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Encoder
 from nextword.models import MODELS, model_class
 from nextword.models.frames import TASKS, arrange, collate, combine, dress, fit, following, grow, spoken
 from nextword.models.gpt2 import GPT2, GPT2Config

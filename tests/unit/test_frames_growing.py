@@ -14,7 +14,8 @@ from tests.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, 
 from torch import nn
 
 import nextword
-from nextword.contract import IGNORE, Inputs, NextwordError, Unsupported
+from nextword.contract import IGNORE, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.models import count_parameters
 from nextword.models.frames import collate, combine, following, grow, ready, spoken
 from nextword.models.gpt1 import GPT1, GPT1Config

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.models import MODELS
 from nextword.models.causal import FILE
 from nextword.models.frames import SPREAD

@@ -13,19 +13,10 @@ from tests.toy_bigram import Bigram, Config
 from torch import nn
 
 from nextword import writing
-from nextword.contract import (
-    Beam,
-    Contrastive,
-    Greedy,
-    Inputs,
-    NextwordError,
-    Piece,
-    Sample,
-    Stop,
-    Unsupported,
-    Vocabulary,
-)
-from nextword.language_model import Causal, of_network
+from nextword.contract import Beam, Contrastive, Greedy, Inputs, Piece, Sample, Stop, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.language_model import Causal
+from nextword.loading_lm import of_network
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from nextword.contract import Beam, NextwordError
+from nextword.contract import Beam
+from nextword.contract_errors import NextwordError
 from nextword.generation.beam import search, top
 
 END, A, B, C, BEGIN = range(5)

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample
+from nextword.contract import Beam, Contrastive, Greedy, Sample
+from nextword.contract_errors import NextwordError
 from nextword.generation.rules import (
     Rules,
     forbid,

@@ -6,7 +6,8 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from nextword.contract import Greedy, NextwordError, Sample
+from nextword.contract import Greedy, Sample
+from nextword.contract_errors import NextwordError
 from nextword.generation import choosing
 from nextword.generation.choosing import NOTHING, choose, draw, greatest, narrowed, seeded
 from nextword.generation.rules import min_p, temperature, top_k, top_p, typical

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nextword.contract import NextwordError, Stop
+from nextword.contract import Stop
+from nextword.contract_errors import NextwordError
 from nextword.generation.stopping import Stopper
 
 

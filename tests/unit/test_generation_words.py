@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.generation.words import (
     EITHER,
     JOINT,

@@ -7,7 +7,7 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.metrics.groups import grouped
 
 

@@ -11,10 +11,12 @@ import torch
 from tests.two_sided import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
 from torch import Tensor
 
-from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.generation.blanks import HIDDEN, Pieces, around, blank_words
 from nextword.infilling import TwoSided
-from nextword.language_model import Causal, of_network
+from nextword.language_model import Causal
+from nextword.loading_lm import of_network
 from nextword.models.bert import BERT
 from nextword.models.xlnet import XLNet
 from nextword.tokens import train_tokenizer

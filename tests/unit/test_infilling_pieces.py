@@ -12,9 +12,11 @@ import torch
 from tests.two_sided import TOKENIZERS, lively
 
 from nextword.completions import likelihoods
-from nextword.contract import EXACT, Beam, Contrastive, Greedy, NextwordError, Sample, Stop, Unsupported
+from nextword.contract import EXACT, Beam, Contrastive, Greedy, Sample, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.generation.pieces import Filler, Gapped, divided, filled, filling_nats, likeliest
-from nextword.language_model import Causal, of_network
+from nextword.language_model import Causal
+from nextword.loading_lm import of_network
 from nextword.models.bert import BERT
 from nextword.models.glm import GLM, GLMConfig
 from nextword.tokens import train_tokenizer

@@ -12,7 +12,7 @@ import torch
 from tests.small_job import small_job, trained, walk
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.training.lamb import LAMB, ratios
 from nextword.training.loop import descend
 from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer

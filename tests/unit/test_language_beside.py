@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nextword import transfer
 from nextword.batching.examples import Bucketed, joined
-from nextword.contract import Inputs, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import Unsupported
 from nextword.heads import HeadConfig, Headed
 from nextword.models.frames import grow
 from nextword.objectives.task import Task

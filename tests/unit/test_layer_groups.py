@@ -12,7 +12,8 @@ from tests.tiny_transfer import SPECS, coloured, run_of, written
 from torch import Tensor, nn
 
 from nextword import transfer
-from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.heads import HeadConfig, Headed
 from nextword.models import MODELS, model_class
 from nextword.models.groups import groups

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer
 from nextword.tokens.lexicon import CLITICS, Lexicon, split
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from nextword import load, transfer
 from nextword.batching.examples import Bucketed, joined
-from nextword.contract import Batch, Framed, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Framed, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.pieces import skipped
 from nextword.models import model_class

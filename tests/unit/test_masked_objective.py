@@ -13,7 +13,8 @@ from tests.unit.test_pairs import END, counted, stream
 from torch import Tensor, nn
 
 from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.softmax import Full
 from nextword.models.albert import ALBERT, ALBERTConfig
 from nextword.models.bert import BERT, BERTConfig

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextword.batching.masking import Masking, below, bits, key_of, uniform
-from nextword.contract import IGNORE, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import Marks
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from nextword.conditional import Conditional
-from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop, Unsupported
+from nextword.contract import Beam, Contrastive, Greedy, Sample, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.generation.pieces import written
 from nextword.generation.sentinels import Ordered, spans
 from nextword.models.t5 import T5, T5Config

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nextword.batching.prepare import prepare
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, Document, open_corpus, open_whole
 from nextword.corpora.mixture import Mixed
 from nextword.tokens import train_tokenizer

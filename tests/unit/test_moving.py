@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.training.averaging import averages
 from nextword.training.moving import share_of
 from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer

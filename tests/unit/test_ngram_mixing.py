@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.mixing import em, mixed
 
 

@@ -17,7 +17,8 @@ import nextword
 from nextword import nest
 from nextword.batching.prepare import cache_folder
 from nextword.checkpoint import RunFolder
-from nextword.contract import Beam, Greedy, NextwordError, Sample, Stop, Vocabulary
+from nextword.contract import Beam, Greedy, Sample, Stop, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.models import ngram
 from nextword.models.ngram import NGram
 from nextword.ngrams import counting, file

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.numbered import in_words, places, scale_of, strings, usual_step
 from nextword.heads.settings import Settings, settings_of
 from nextword.transfer import open_data

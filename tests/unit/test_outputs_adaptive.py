@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers import softmax
 from nextword.layers.outputs.adaptive import Adaptive
 from nextword.layers.softmax import Full

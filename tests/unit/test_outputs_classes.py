@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers.outputs.brown import bigrams, exchange, gain
 from nextword.layers.outputs.classes import Classes, by_mass
 from nextword.layers.softmax import Full

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers import kernels
 from nextword.layers.outputs.mixture import Mixture, _OnePass
 from nextword.layers.softmax import Full

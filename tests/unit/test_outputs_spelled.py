@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.characters import (
     BEGIN,
     END,

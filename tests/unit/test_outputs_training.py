@@ -11,7 +11,7 @@ import torch
 from tests.small_job import events_of, small_job, trained, walk
 
 import nextword
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.training import train

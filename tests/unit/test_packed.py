@@ -12,7 +12,7 @@ from tests.unit.test_pairs import END, counted, segments, stream
 
 from nextword.batching.packed import Full, Packed, pieces
 from nextword.batching.texts import Sentences
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 
 def test_three_documents_written_out() -> None:

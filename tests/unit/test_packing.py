@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from nextword.batching.packing import boxes, packed
 from nextword.batching.prepare import ROW, Stream
 from nextword.batching.sequences import Pairs, Sequences
-from nextword.contract import IGNORE, NextwordError
-from nextword.objectives.sequence import Sequence
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
+from nextword.objectives.sequence import Seq2SeqObjective
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=40)
 
@@ -99,6 +100,6 @@ def test_pairs_that_are_too_long() -> None:
 
 def test_what_does_not_go_together() -> None:
     with pytest.raises(NextwordError, match="one by one"):
-        Sequence({"pack": True}, sampled=0.2)
+        Seq2SeqObjective({"pack": True}, sampled=0.2)
     with pytest.raises(NextwordError, match="long and pack"):
-        Sequence({"packs": True})
+        Seq2SeqObjective({"packs": True})

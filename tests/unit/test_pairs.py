@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.pairs import Pairs
+from nextword.batching.pairs import SentencePairs
 from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.batching.texts import Kept, Sentences, Texts, filled
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import Marks
 
 END = 3
@@ -54,7 +54,7 @@ def segments(text: Stream, texts: Texts) -> list[tuple[list[int], ...]]:
 
 def pairs(documents: list[Document], seed: int = 0, **options: object) -> list[tuple[int, tuple[list[int], ...]]]:
     text = stream(documents)
-    texts = Pairs(**options).texts(Sentences.of(text, END), seed, 0)  # type: ignore[arg-type]
+    texts = SentencePairs(**options).texts(Sentences.of(text, END), seed, 0)  # type: ignore[arg-type]
     labels = [-1] * len(texts) if texts.labels is None else texts.labels.tolist()
     return list(zip(labels, segments(text, texts), strict=True))
 
@@ -318,4 +318,4 @@ def test_no_pair_at_all() -> None:
 )
 def test_bad_settings(options: dict[str, object], said: str) -> None:
     with pytest.raises(NextwordError, match=said):
-        Pairs(**options)  # type: ignore[arg-type]
+        SentencePairs(**options)  # type: ignore[arg-type]

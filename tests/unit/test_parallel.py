@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
 from nextword.cli.data import data
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Document, is_parallel, open_corpus, open_parallel
 from nextword.corpora.catalog import data_home
 

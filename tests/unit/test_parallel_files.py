@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_parallel
 from nextword.corpora.parallel_files import named_split
 from nextword.corpora.parallel_tables import tatoeba

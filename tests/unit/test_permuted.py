@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from nextword import nest
 from nextword.batching.prepare import WORD, Stream
-from nextword.contract import IGNORE, Encoding, Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import IGNORE, Encoding, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.relative import encodings, visible
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.xlnet import XLNet, XLNetConfig

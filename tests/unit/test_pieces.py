@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nextword.batching.pieces import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
 from nextword.batching.prepare import DOCUMENT as OPENS
 from nextword.batching.prepare import SENTENCE, WORD, Stream
-from nextword.contract import IGNORE, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.objectives.infilling import Infilling
 from nextword.tokens.marks import PieceMarks
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import NextwordError, Stop, Unsupported
+from nextword.contract import Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.recipe import load_recipe
 from nextword.weights import convert
 

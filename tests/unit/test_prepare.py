@@ -22,7 +22,7 @@ from nextword.batching.prepare import (
     open_stream,
     prepare,
 )
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, open_corpus
 from nextword.tokens import train_tokenizer
 

@@ -8,7 +8,8 @@ from tests.two_sided import PAIRS, TEXTS, alone, model
 
 from nextword.batching.prepare import Stream
 from nextword.completions import likelihoods
-from nextword.contract import PSEUDO, NextwordError, Unsupported
+from nextword.contract import PSEUDO
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.generation.blanks import HIDDEN
 from nextword.infilling import TwoSided

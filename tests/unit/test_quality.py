@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.hash_seeds import said_by_two
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Document
 from nextword.corpora.grams import fold
 from nextword.corpora.quality import Quality, bags, drawn, judged, keeps, marked, sample, train

@@ -11,7 +11,7 @@ import pytest
 from tests.tiny_questions import as_json, as_lines, squad
 from tests.tiny_transfer import run_of, written
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.questions import NOWHERE, located, read_squad
 from nextword.transfer.plan import make_plan
 from nextword.transfer.questions import Columns, open_questions, read_questions

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, NextwordError, Unsupported, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.causal import Causal
 from nextword.objectives.sampled import Sampled
-from nextword.objectives.sequence import Sequence
+from nextword.objectives.sequence import Seq2SeqObjective
 
 SIZE = 11
 VOCABULARY = Vocabulary(SIZE, 0, {}, end=1)
@@ -81,7 +82,7 @@ def test_a_target_is_written_from_its_source_alike() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, attention="luong"), VOCABULARY).double()
     source, ids = torch.randint(2, SIZE, (3, 5)), torch.randint(2, SIZE, (3, 4))
     batch = Batch(Inputs(ids, source=Inputs(source)), ids.roll(-1, 1), predicted=12)
-    plain, drawn = (Sequence({}, sampled=share).loss(network, batch, None).value for share in (0.0, 1e-12))
+    plain, drawn = (Seq2SeqObjective({}, sampled=share).loss(network, batch, None).value for share in (0.0, 1e-12))
     torch.testing.assert_close(plain, drawn)
     grads = [torch.autograd.grad(value, list(network.parameters()), retain_graph=True) for value in (plain, drawn)]
     for a, b in zip(*grads, strict=True):
@@ -92,7 +93,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(NextwordError, match=r"sampled = 1\.5"):
         Causal({}, sampled=1.5)
     with pytest.raises(NextwordError, match="ramp = -1"):
-        Sequence({}, sampled=0.5, ramp=-1)
+        Seq2SeqObjective({}, sampled=0.5, ramp=-1)
     network = GPT2(GPT2Config(width=8, layers=1, heads=2, window=8), VOCABULARY)
     batch = Batch(Inputs(torch.zeros(1, 4, dtype=torch.long)), torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(Unsupported, match="networks that carry a state"):

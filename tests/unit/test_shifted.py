@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
 from nextword.batching.shifted import Shifted
-from nextword.contract import Batch, NextwordError, Vocabulary
+from nextword.contract import Batch, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import Causal
 

@@ -11,7 +11,7 @@ import torch
 from tests.tiny_transfer import SHAPE, SHAPES, SPECS
 
 from nextword.batching.questions import Passages
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.questions import Question, answered
 from nextword.heads.answers import answers, measured_answers
 from nextword.heads.asking import asked, characters_of, none_at

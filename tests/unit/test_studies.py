@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
 from nextword.cli.look import look
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.studies import STUDIES, find_study, initialisation, parameter_growth
 from nextword.studies.measures import growth, marginal, over_seeds, written
 from nextword.studies.study import (

@@ -14,7 +14,8 @@ from tests.written_tables import read_tables
 
 from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.batching.texts import Sentences
-from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.studies import apart as pool
@@ -28,7 +29,7 @@ from nextword.studies.small_transformers import (
     hidden_tokens,
     learn,
     ranged,
-    sentences,
+    short_sentences,
     some,
     text_of,
     unhidden,
@@ -89,7 +90,7 @@ def test_training_checks_as_often_as_asked_and_is_repeatable(text: Text) -> None
     weights = []
     for _ in range(2):
         network = encoder(TINY, text.vocabulary, 3)
-        objective = sentences(TINY, text.vocabulary)
+        objective = short_sentences(TINY, text.vocabulary)
         learn(network, objective, text.train, 3, TINY, seen.append, 2)
         weights.append(network.embedding.weight.detach().clone())
         nats, right = hidden_tokens(network, objective, text.test)
@@ -266,7 +267,7 @@ def test_a_wrong_token_is_noticed_by_who_knows_better(text: Text) -> None:
         def nll(self, h: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             return torch.zeros(len(targets)) if self.blind else (targets != self.right[: len(targets)]).float()
 
-    objective = sentences(TINY, text.vocabulary, masked=0.0, replaced=1.0)
+    objective = short_sentences(TINY, text.vocabulary, masked=0.0, replaced=1.0)
     assert mask_mismatch.noticed(Known(True), objective, text.test).max() == 0
 
     right: Iterator[torch.Tensor] = (unhidden(batch).reshape(-1) for batch in objective.held_out(text.test))

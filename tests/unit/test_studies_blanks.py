@@ -14,7 +14,9 @@ import torch
 from tests.little_pairs import write_pairs
 from tests.written_tables import read_tables
 
-from nextword.contract import IGNORE, Inputs, NextwordError, Tokenizer
+from nextword.contract import IGNORE, Inputs
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import default_name, open_corpus
 from nextword.generation.blanks import Pieces
 from nextword.studies import apart as pool
@@ -23,8 +25,8 @@ from nextword.studies.blanks_asked import Asked, Blank, Rules
 from nextword.studies.blanks_filling import Found
 from nextword.studies.blanks_verdict import (
     AT_ONCE,
-    BERT,
-    GLM,
+    BERT_NAME,
+    GLM_NAME,
     GPT,
     LIKED,
     NATS,
@@ -37,7 +39,7 @@ from nextword.studies.blanks_verdict import (
     WAYS,
     judge,
 )
-from nextword.studies.small_transformers import Size, Text, sentences, text_of
+from nextword.studies.small_transformers import Size, Text, short_sentences, text_of
 from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
 from nextword.studies.writing import write
 from nextword.tokens.marks import PieceMarks
@@ -115,7 +117,7 @@ def test_words_end_where_they_do() -> None:
 
 def test_blanks_are_whole_words_with_room_around(both: tuple[Text, Tokenizer]) -> None:
     (text, tokenizer), parts = both, Pieces(both[1])
-    rows = sentences(TINY, text.vocabulary)
+    rows = short_sentences(TINY, text.vocabulary)
     found = list(blanks_asked.blanks_in(rows.held_out(text.test), (1, 2, 3), tokenizer, 5, 18))
     assert {blank.words for blank in found} == {1, 2, 3}
     special = set(tokenizer.special.values())
@@ -191,12 +193,12 @@ def test_bert_told_the_length_finds_the_likeliest_of_that_length(
     answers = blanks_filling.bert_fills(network, [blank], rules)
     assert answers[TOLD_BERT].written == [(b, c)]  # as many as are missing
     assert answers[AT_ONCE].written == [(a, c)]  # each the likeliest by itself
-    assert answers[BERT].written == [(b, c)]  # 0.5 · 0.36 is more than 0.5 · 0.3
+    assert answers[BERT_NAME].written == [(b, c)]  # 0.5 · 0.36 is more than 0.5 · 0.3
     one = blanks_filling.bert_fills(network, [blank], replace(rules, shares=(0.6, 0.4)))
-    assert one[BERT].written == [(b,)]
+    assert one[BERT_NAME].written == [(b,)]
     assert one[TOLD_BERT].written == [(b, c)]
     costs = {way: answer.nats for way, answer in answers.items() if answer.nats is not None}
-    expected = {TOLD_BERT: 0.36, BERT: 0.18, AT_ONCE: 0.4 * 0.8}
+    expected = {TOLD_BERT: 0.36, BERT_NAME: 0.18, AT_ONCE: 0.4 * 0.8}
     for way, p in expected.items():
         assert costs[way] == pytest.approx([-math.log(p)])
     # Hidden one by one: b before c after `left`, one mask; c after b
@@ -215,13 +217,13 @@ def test_a_network_told_the_length_says_so_many_pieces(
     for way in (TOLD_BERT, AT_ONCE, TOLD_GPT):
         assert [len(ids) for ids in answers[way].written or ()] == sizes
     special, inner = set(tokenizer.special.values()), Pieces(tokenizer).inner
-    for way in (GLM, BERT, LIKED, GPT, RESCORED, TOLD_BERT, TOLD_GPT):
+    for way in (GLM_NAME, BERT_NAME, LIKED, GPT, RESCORED, TOLD_BERT, TOLD_GPT):
         for ids in answers[way].written or ():
             assert 1 <= len(ids) <= rules.most + 1
             assert not special & set(ids)
             assert not inner[ids[0]]
     shares = blanks_filling.log_shares(found, rules)
-    for told, alone in ((TOLD_BERT, BERT), (TOLD_GPT, GPT)):
+    for told, alone in ((TOLD_BERT, BERT_NAME), (TOLD_GPT, GPT)):
         mine, its = answers[alone].nats, answers[told].nats
         assert mine is not None
         assert its is not None
@@ -258,7 +260,7 @@ def test_costs_are_of_distributions(both: tuple[Text, Tokenizer]) -> None:
     """Over all fillings of one piece BERT's and GPT-2's add up to one where they are told the length; GLM's to less,
     which has longer ones to think of."""
     text, tokenizer = both
-    rows = sentences(TINY, text.vocabulary)
+    rows = short_sentences(TINY, text.vocabulary)
     (one,) = islice(blanks_asked.blanks_in(rows.held_out(text.test), (1,), tokenizer, 4, 18), 1)
     every = [one._replace(piece=(id,)) for id in range(len(tokenizer))]
     bert, gpt = (learn(0, TINY, text)[0] for learn in (blanks_networks.both_sides, blanks_networks.from_the_left))
@@ -268,7 +270,7 @@ def test_costs_are_of_distributions(both: tuple[Text, Tokenizer]) -> None:
     log_p = blanks_filling.followed(gpt, [[*b.left, *b.piece] for b in every], [len(one.left)] * len(every))
     assert np.exp(log_p).sum() == pytest.approx(1, abs=1e-4)
     network = blanks_networks.filler(0, TINY, text)[0]
-    glm = blanks_filling.glm_fills(network, every, Rules(tokenizer, (0.7, 0.3), 1))[GLM].nats
+    glm = blanks_filling.glm_fills(network, every, Rules(tokenizer, (0.7, 0.3), 1))[GLM_NAME].nats
     assert glm is not None
     assert 0 < np.exp(-glm).sum() < 1
 
@@ -280,11 +282,11 @@ MORE, LESS, UNSURE, ONE_SEED = [1.0, 0.5, 1.5], [-1.0, -1.5, -0.5], [0.1, -1.0, 
 
 def numbers(liked: float = 1.0, **cells: Any) -> dict[str, Table]:
     """GLM is better at all; `GPT_nats=LESS` and so on say otherwise, of several words."""
-    names = {"BERT": BERT, "LIKED": LIKED, "GPT": GPT, "TOLD": TOLD_BERT, "RESCORED": RESCORED}
+    names = {"BERT": BERT_NAME, "LIKED": LIKED, "GPT": GPT, "TOLD": TOLD_BERT, "RESCORED": RESCORED}
     changed = {(names[k.split("_")[0]], {"right": RIGHT, "nats": NATS}[k.split("_")[1]]): v for k, v in cells.items()}
     groups = ("1", "2", SEVERAL)
     rows = []
-    for way, than in (*((GLM, other) for other in WAYS if other != GLM), (TOLD_BERT, AT_ONCE)):
+    for way, than in (*((GLM_NAME, other) for other in WAYS if other != GLM_NAME), (TOLD_BERT, AT_ONCE)):
         for words in groups:
             own = [changed.get((than, kind), MORE) if words == SEVERAL else MORE for kind in (RIGHT, NATS)]
             rows.append((way, than, words, *own))

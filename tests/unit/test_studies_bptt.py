@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.studies import apart as pool
 from nextword.studies import bptt, find_study
 from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Finding, Settings, Table, run, verdict

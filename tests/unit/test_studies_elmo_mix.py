@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tagged import open_tagged
 from nextword.studies import elmo_mix_runs, find_study
 from nextword.studies.elmo_mix import PENALTIES, PLACES, USUAL, distance, judge, tables_of

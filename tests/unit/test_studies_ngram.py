@@ -13,7 +13,7 @@ import pytest
 
 import nextword
 from nextword.batching.prepare import prepare
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.infinity import NAME

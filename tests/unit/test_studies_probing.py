@@ -13,14 +13,14 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.embedding import Unseen
 from nextword.studies import STUDIES, find_study, probing, probing_numbers
 from nextword.studies import apart as pool
 from nextword.studies.probes import CASE, TAGS
 from nextword.studies.probing_numbers import COMMON, EMBEDDING, LAST, OTHER, drawn, summed, told
-from nextword.studies.probing_words import SENSES, Answers, Asked, Pieces, Question, pieces, vectors
+from nextword.studies.probing_words import SENSES, Answers, Asked, Pieces, Question, pieces, word_vectors
 from nextword.studies.small_transformers import Size, text_of
 from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, command, run, verdict
 from nextword.studies.writing import write
@@ -208,7 +208,7 @@ def test_without_data_the_study_does_what_it_can(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("small")
 def test_a_run_is_probed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nextword.language_model import of_network
+    from nextword.loading_lm import of_network
 
     text, tokenizer = text_of(open_corpus("python"), 300)
     for name, make in (("both", probing.both_sides), ("left", probing.left_to_right)):
@@ -229,7 +229,7 @@ def test_a_run_is_probed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("small")
 def test_a_run_that_reads_letters_is_probed_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words that it has no id for differ by their letters: "list1" and "list2" are not one unknown word."""
-    from nextword.language_model import of_network
+    from nextword.loading_lm import of_network
     from nextword.models.elmo import ELMo, ELMoConfig
     from nextword.tokens import vocabulary
     from nextword.tokens.lexicon import Lexicon
@@ -248,7 +248,7 @@ def test_a_run_that_reads_letters_is_probed_word_by_word(monkeypatch: pytest.Mon
     unseen = Unseen(network, tokenizer)
     given = pieces([(w, ["a"] * 3) for w in words], {"a": 0}, tokenizer, 64, unseen)
     assert [len(window) for window in given.windows] == [3, 3]
-    found = vectors(network, given, [0, 2], unseen=unseen)
+    found = word_vectors(network, given, [0, 2], unseen=unseen)
     for i, layer in enumerate((0, 2)):
         expected = torch.cat([one.vectors for one in model.embed_words(words, layer)])
         torch.testing.assert_close(found[i], expected)

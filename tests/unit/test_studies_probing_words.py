@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.studies import probing_words, senses
 from nextword.studies.probes import TAGS, fitted
@@ -188,7 +189,7 @@ def test_a_probe_finds_the_layer_where_a_label_is_planted(before: bool) -> None:
 def test_a_words_vector_is_the_mean_of_its_pieces() -> None:
     given = Pieces([np.array([3, 4, 5]), np.array([6])], [np.array([0, 1, 1]), np.array([2])], np.zeros(3), np.zeros(3))
     network, rows = Layers(), []
-    (found,) = probing_words.vectors(network, given, [1], rows.append)
+    (found,) = probing_words.word_vectors(network, given, [1], rows.append)
     expected = torch.nn.functional.one_hot(torch.tensor([3, 4, 6]), 8).float()
     expected[1, 4] = expected[1, 5] = 0.5
     assert torch.equal(found, expected)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from tests.little_pairs import write_pairs
 
-from nextword.contract import Inputs, NextwordError
+from nextword.contract import Inputs
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.studies import (
     attention_length,
@@ -20,9 +21,9 @@ from nextword.studies import (
     teacher_forcing,
     translators,
 )
-from nextword.studies.translators import Size, Texts
+from nextword.studies.translators import TranslatorSize, Texts
 
-SMALL = Size(pieces=280, width=16, rows=8, length=60, longest=60, steps=3, held=50)
+SMALL = TranslatorSize(pieces=280, width=16, rows=8, length=60, longest=60, steps=3, held=50)
 WRITTEN = ["the cat sat on the mat", "a dog", "birds fly over the old town today"]
 TARGETS = ["the cat sat on a mat", "a dog ran away", "birds fly over the old town"]
 
@@ -85,7 +86,7 @@ def test_copies_are_of_the_lengths_asked_for_and_end() -> None:
 
 
 def test_what_is_copied_is_counted_right() -> None:
-    network = symbols.copier(0, Size(width=8, steps=1), symbols.Lengths(2, 3))
+    network = symbols.copier(0, TranslatorSize(width=8, steps=1), symbols.Lengths(2, 3))
     with torch.no_grad():
         network.readout.bias.fill_(0).index_fill_(0, torch.tensor([symbols.END]), 1e4)  # always says the end
     found = symbols.copied(network, 4)
@@ -95,7 +96,7 @@ def test_what_is_copied_is_counted_right() -> None:
 
 
 def test_a_made_language_is_known_everywhere(tmp_path: Path) -> None:
-    size = Size(pieces=260, steps=4, rows=8, held=12)
+    size = TranslatorSize(pieces=260, steps=4, rows=8, held=12)
     made = made_language.made_from(open_corpus("python"), size, 10, tmp_path)
     assert made.train.shape == (16, 10)
     assert made.test.shape == (12, 10)
@@ -158,7 +159,7 @@ def test_parts_by_length_are_as_large_as_each_other() -> None:
 
 
 def test_halves_have_as_many_tokens_as_spans_and_lose_none(texts: Texts) -> None:
-    text, size = texts.train.target, Size(rows=3, length=20)
+    text, size = texts.train.target, TranslatorSize(rows=3, length=20)
     batch = next(span_corruption.halves(text, size, 11, begin=7, end=8, seed=0))
     assert batch.inputs.source is not None
     source, target = batch.inputs.source.ids, batch.targets
@@ -183,7 +184,7 @@ def test_tasks_of_plain_pairs_are_the_pairs_alone(texts: Texts, tmp_path: Path) 
 
 def test_too_few_pairs_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match=r"70 held-out pairs.*needs 40|0 held-out pairs|No pair has both sides"):
-        translators.texts_of(write_pairs(tmp_path), Size(pieces=280, length=60, longest=1))
+        translators.texts_of(write_pairs(tmp_path), TranslatorSize(pieces=280, length=60, longest=1))
 
 
 def test_reading_backwards_is_the_only_difference(texts: Texts) -> None:

@@ -9,13 +9,13 @@ import pytest
 from tests.little_pairs import write_pairs
 from tests.written_tables import read_tables
 
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.corpora import open_corpus
 from nextword.recipe import load_recipe
 from nextword.studies import apart as pool
 from nextword.studies import attention_length, beam_size, find_study, reversed_source, span_corruption, teacher_forcing
 from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.translators import Size
+from nextword.studies.translators import TranslatorSize
 from nextword.studies.writing import write
 from nextword.training import train
 
@@ -194,13 +194,13 @@ def test_beginnings(cells: dict[str, Any], expected: str) -> None:
 
 # ------------------------------------------------------------------------------------------------ whole, very small
 
-TINY = Size(pieces=280, width=12, rows=8, length=60, longest=60, steps=3, held=64)
+TINY = TranslatorSize(pieces=280, width=12, rows=8, length=60, longest=60, steps=3, held=64)
 STUDIES = {
     "reversed-source": {"QUICK": TINY, "QUICK_COPYING": TINY},
     "attention-length": {"QUICK": TINY, "QUICK_COPYING": TINY},
-    "beam-size": {"QUICK": Size(280, 12, 8, 60, 20, 3, held=40), "WIDTHS": (1, 5, 10, 50)},
+    "beam-size": {"QUICK": TranslatorSize(280, 12, 8, 60, 20, 3, held=40), "WIDTHS": (1, 5, 10, 50)},
     "teacher-forcing": {"QUICK": TINY, "QUICK_MODEL": TINY, "corpus_for": lambda data: open_corpus("python")},
-    "span-corruption": {"QUICK": Size(90, 12, 8, 24, 60, 3, held=50), "QUICK_TUNING": (20, 3)},
+    "span-corruption": {"QUICK": TranslatorSize(90, 12, 8, 24, 60, 3, held=50), "QUICK_TUNING": (20, 3)},
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract import NextwordError
-from nextword.language_model import of_network
+from nextword.contract_errors import NextwordError
+from nextword.loading_lm import of_network
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
 from nextword.studies import apart as pool
 from nextword.studies import find_study, small_elmo, word_senses, word_senses_real

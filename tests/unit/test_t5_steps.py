@@ -84,7 +84,7 @@ def test_recorded_steps_say_the_same_and_stay_where_they_are(
     monkeypatch.setattr(t5_steps, "LEAST", 4)
     monkeypatch.setattr(t5_steps, "SOURCE", 8)
     net = network(gated=True).to(device)
-    steps = t5_steps.Steps(net)
+    steps = t5_steps.T5Steps(net)
     given = source(lengths)
     given = Inputs(given.ids.to(device), None if given.padding is None else given.padding.to(device))
     rows = torch.tensor([0, 0, 1, 1], device=device)
@@ -107,7 +107,7 @@ def test_recorded_steps_say_the_same_and_stay_where_they_are(
 @torch.no_grad()
 def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
     net = network()
-    steps = t5_steps.Steps(net)
+    steps = t5_steps.T5Steps(net)
 
     def begun(seed: int) -> tuple[Tensor, Any]:
         torch.manual_seed(seed)
@@ -133,7 +133,7 @@ def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
 def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
     """Weights that were trained between two texts count; so does what was kept of a state before its step."""
     net = network()
-    steps = t5_steps.Steps(net)
+    steps = t5_steps.T5Steps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
 @torch.no_grad()
 def test_a_state_stepped_twice_says_the_same_twice() -> None:
     net = network()
-    steps = t5_steps.Steps(net)
+    steps = t5_steps.T5Steps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
     _, state = steps(first, state)  # now its own
@@ -162,11 +162,11 @@ def test_a_state_stepped_twice_says_the_same_twice() -> None:
 def test_what_is_not_in_use_is_left_alone() -> None:
     kept = torch.randn(3, 2, 2, 2, 6, 4)
     before = kept.clone()
-    after = written.reordered(kept, 4, torch.tensor([0, 2, 2]))
+    after = written.reordered_written(kept, 4, torch.tensor([0, 2, 2]))
     assert after is kept
     torch.testing.assert_close(kept[..., :4, :], before[[0, 2, 2]][..., :4, :])
     torch.testing.assert_close(kept[..., 4:, :], before[..., 4:, :])
-    more = written.reordered(kept, 4, torch.tensor([0, 0, 1, 1]))
+    more = written.reordered_written(kept, 4, torch.tensor([0, 0, 1, 1]))
     torch.testing.assert_close(more[..., :4, :], kept[[0, 0, 1, 1]][..., :4, :])
 
 

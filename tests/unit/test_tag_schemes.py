@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import (
     LETTERS,
     SCHEMES,

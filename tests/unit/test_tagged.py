@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tagged import is_columns, open_tagged, read_tagged, scheme_of
 from nextword.corpora.tagged_code import python_names
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from nextword.batching.tagged import Sentences, TaggedExamples
-from nextword.contract import IGNORE, NextwordError
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import violation
 from nextword.heads.tags import TagConfig, Tagging
 from nextword.heads.words import sentences

@@ -18,7 +18,7 @@ from nextword import transfer
 from nextword.batching.examples import Bucketed
 from nextword.batching.tagged import Sentences
 from nextword.contextual import Contextual
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.heads.framing import examples
 from nextword.heads.words import sentences
 from nextword.tagging import WordTagger

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nextword.batching.mixed import Mixture, dealt, prepare_tasks
 from nextword.batching.sequences import Sequences, prepare_pairs
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import is_parallel, open_parallel
 from nextword.corpora.task_rows import rounded
 from nextword.corpora.text_to_text import Mixing, is_tasks, prefixes, tasks

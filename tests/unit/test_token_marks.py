@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from torch import nn
 
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.models import model_class
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe, names

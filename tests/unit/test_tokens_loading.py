@@ -8,7 +8,7 @@ import shutil
 import pytest
 from tokenizers import Tokenizer as Library
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens import load_tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat on the mat and the dog sat on the log\n"] * 20

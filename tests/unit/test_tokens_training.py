@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
 
 TEXTS = ["the cat sat on the mat and the dog sat on the log\n", "naïve cafés, 戦場! the end\n"] * 20

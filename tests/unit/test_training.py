@@ -13,7 +13,8 @@ from tests.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_
 from torch import nn
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.models import model_class
 from nextword.models.nplm import NPLM
 from nextword.objectives.causal import Causal

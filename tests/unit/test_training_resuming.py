@@ -12,7 +12,8 @@ import torch
 from tests.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.models import model_class
 from nextword.models.causal import FILE
 from nextword.training.events import BEGIN, END

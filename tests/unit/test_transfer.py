@@ -15,7 +15,7 @@ from tests.tiny_transfer import coloured, furnished, written
 import nextword
 from nextword import transfer
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.heads import FILE
 from nextword.predicting import Averaged, Classifier
 from nextword.recipe import load_recipe, names

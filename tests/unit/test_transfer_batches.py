@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from nextword.batching.examples import Bucketed, Examples, joined
-from nextword.contract import Framed, NextwordError, Vocabulary
+from nextword.contract import Framed, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.pooling import mean
 from nextword.models.bert import BERT, BERTConfig

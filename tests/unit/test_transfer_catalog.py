@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.transfer import TASKS, open_data
 from nextword.transfer.catalog import find_task

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import written
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer import open_data
 from nextword.transfer.checks import near, told
 from nextword.transfer.tables import Rows

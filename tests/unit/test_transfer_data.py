@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.tiny_transfer import written
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer import FIVE, TASKS, Columns, open_data
 from nextword.transfer.catalog import find_task
 from nextword.transfer.tables import Rows, guess, held_out, read_table

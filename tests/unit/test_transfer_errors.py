@@ -17,7 +17,7 @@ import nextword
 from nextword import transfer
 from nextword.batching.tagged import TaggedExamples
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer.errors import KEPT, LETTERS, WHOLE, of_classes, of_numbers, of_tags
 from nextword.transfer.report import Looked, render
 from nextword.transfer.tables import Rows

@@ -15,7 +15,7 @@ from tests.tiny_transfer import coloured, furnished, run_of, written
 import nextword
 from nextword import transfer
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.fresh import last_layers
 from nextword.models import model_class
 from nextword.transfer.plan import headed, make_plan

@@ -11,7 +11,7 @@ import torch
 from tests.tiny_transfer import SPECS, furnished
 
 from nextword.batching.examples import Bucketed
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.heads import Headed
 from nextword.heads.framing import examples
 from nextword.models.frames import SPREAD, collate, combine, spoken

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer import open_data
 from nextword.transfer.sentences import coarse, read_labelled
 

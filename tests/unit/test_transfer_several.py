@@ -17,7 +17,7 @@ from tests.tiny_transfer import coloured, counted, paired, run_of, written
 import nextword
 from nextword import transfer
 from nextword.batching.several import Several, drawn, probabilities
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads import Headed
 from nextword.heads.many import ManyHeaded
 from nextword.objectives.task import Task

@@ -12,7 +12,7 @@ from tests.tiny_transfer import coloured, run_of, written
 
 from nextword import transfer
 from nextword.cli.answers import beside, refuse_twice
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import lines
 from nextword.corpora.marks import holding
 from nextword.transfer import open_data, open_questions

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nextword import transfer
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer.data import open_data
 from nextword.transfer.plan import make_plan
 from nextword.transfer.several import open_texts

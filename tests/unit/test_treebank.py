@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tagged import open_tagged, scheme_of
 from nextword.corpora.treebank import read_trees
 from nextword.transfer.tagging import open_tags

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from nextword.batching.prepare import Stream
 from nextword.batching.variable import Variable
-from nextword.contract import Batch, NextwordError
+from nextword.contract import Batch
+from nextword.contract_errors import NextwordError
 from nextword.objectives.causal import Causal
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.models.causal import FILE
 from nextword.recipe import from_tables
 from nextword.tokens import load_tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_corpus
 from nextword.corpora.without import Without
 from nextword.recipe import load_recipe

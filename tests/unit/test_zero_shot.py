@@ -13,7 +13,8 @@ from tests.tiny_transfer import FILLER, run_of
 
 import nextword
 from nextword.conditional import Conditional
-from nextword.contract import NextwordError, Score, Unsupported
+from nextword.contract import Score
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.models.t5 import T5, T5Config
 from nextword.prompting import ZeroShot, drawn, shares
 from nextword.tokens import train_tokenizer, vocabulary

@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
 HELD_OUT = 8192  # tokens of held-out text read at once
 ORDERS = ("shuffled", "random", "sequential")

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from nextword.compiled import compiled
-from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 
 AROUND = -1  # fills the rows of short windows
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from nextword.compiled import compiled
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 
 FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 START = 1 << 16  # places of the table at first

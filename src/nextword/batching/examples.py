@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from nextword.batching.unseen import Unseen
-from nextword.contract import Batch, Framed, Inputs, NextwordError
+from nextword.contract import Batch, Framed, Inputs
+from nextword.contract_errors import NextwordError
 
 NEAR = 128  # what the length of the longest text is rounded up to: a bound with few values
 AHEAD = 4  # batches of training in one of validation, which keeps nothing for a backward pass

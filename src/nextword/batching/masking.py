@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nextword.compiled import compiled
-from nextword.contract import IGNORE, NextwordError, Vocabulary
+from nextword.contract import IGNORE, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.corpora.grams import mixed
 from nextword.tokens.marks import Marks
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from nextword.batching.prepare import Progress, Stream, prepare
 from nextword.batching.sequences import Pairs, prepare_pairs
-from nextword.batching.spans import KEPT, Spans, taken_out
-from nextword.contract import NextwordError, Tokenizer
+from nextword.batching.spans import SPAN_HELD_OUT_SEED, Spans, taken_out
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus
 from nextword.tokens.marks import sentinels
 
@@ -79,7 +80,7 @@ class Corrupted:
     def both(self, i: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         size = self.spans.sizes[0]
         ids = np.asarray(self.text.ids[i * size : (i + 1) * size], np.int64)
-        mask = self.spans.mask(np.random.default_rng([KEPT, epoch, i]))
+        mask = self.spans.mask(np.random.default_rng([SPAN_HELD_OUT_SEED, epoch, i]))
         return taken_out(ids, mask, self.end, self.sentinels)
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.texts import Kept, Sentences, Texts, Turn, check_whole, filled, in_rows, one_pass
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 
 @dataclass(frozen=True)

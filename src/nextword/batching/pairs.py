@@ -33,7 +33,7 @@ import numpy as np
 from nextword.batching.masking import below, key_of, uniform
 from nextword.batching.texts import Kept, Sentences, Texts, Turn, check_whole, in_rows, one_pass
 from nextword.compiled import compiled
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.grams import mixed
 
 PAIRS = ("next", "order", "none")
@@ -41,7 +41,7 @@ PLAN = 1  # keys the draws of this file
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SentencePairs:
     rows: int = 256
     length: int = 128  # tokens in a row, marks and padding included
     pair: str = "next"

@@ -29,12 +29,13 @@ import torch
 
 from nextword.batching.blocks import HELD_OUT, Blocks
 from nextword.batching.prepare import SENTENCE, Stream
-from nextword.contract import IGNORE, Batch, Inputs, NextwordError
+from nextword.contract import IGNORE, Batch, Inputs
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import PieceMarks
 
 TOKENS, SENTENCES, DOCUMENT = range(3)  # ways to take a text apart, in the order of the masks
 LONGEST = 39  # tokens of a piece, where their number is drawn
-KEPT = 20_210_318  # the seed of what is taken out of held-out text
+INFILLING_HELD_OUT_SEED = 20_210_318  # the seed of what is taken out of held-out text
 SHORTEST = 4  # tokens of a text
 EIGHTS = 8  # lengths of rows are multiples of it, which a GPU reads faster
 
@@ -93,7 +94,7 @@ class PieceRows:
             )
         for at in range(0, whole, rows):
             places = np.arange(at * size, min(at + rows, whole) * size).reshape(-1, size)
-            yield self.batch(text, places, np.random.default_rng([KEPT, at]), marks, 0)
+            yield self.batch(text, places, np.random.default_rng([INFILLING_HELD_OUT_SEED, at]), marks, 0)
 
     def batch(
         self, text: Stream, places: np.ndarray, draw: np.random.Generator, marks: PieceMarks, epoch: int

@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus, Document
 from nextword.corpora.passages import passages
 from nextword.corpora.sentences import sentence_starts

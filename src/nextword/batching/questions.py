@@ -18,7 +18,8 @@ import torch
 
 from nextword.batching.examples import Bucketed, gathered
 from nextword.batching.unseen import Unseen
-from nextword.contract import Batch, NextwordError
+from nextword.contract import Batch
+from nextword.contract_errors import NextwordError
 from nextword.corpora.questions import Question
 
 

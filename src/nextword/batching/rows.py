@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
 
 def check_counts(layout: Any) -> None:

@@ -31,7 +31,9 @@ from nextword.batching import packing
 from nextword.batching.examples import Bucketed
 from nextword.batching.prepare import Progress, Stream, prepare
 from nextword.batching.texts import Kept
-from nextword.contract import IGNORE, Batch, Inputs, NextwordError, Tokenizer
+from nextword.contract import IGNORE, Batch, Inputs
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus, Document
 from nextword.tokens.marks import SENTINEL
 

@@ -28,7 +28,8 @@ import torch
 
 from nextword.batching.rows import Rows, check_counts
 from nextword.batching.windows import permuted
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from nextword.batching.blocks import HELD_OUT, Blocks
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
-KEPT = 20_210_720  # the seed of what is taken out of held-out text
+SPAN_HELD_OUT_SEED = 20_210_720  # the seed of what is taken out of held-out text
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Spans:
             )
         for at in range(0, whole, rows):
             part = np.asarray(ids[at * text : min(at + rows, whole) * text], np.int64).reshape(-1, text)
-            yield self.batch(part, np.random.default_rng([KEPT, at]), begin, end, sentinels, 0)
+            yield self.batch(part, np.random.default_rng([SPAN_HELD_OUT_SEED, at]), begin, end, sentinels, 0)
 
     def batch(
         self, text: np.ndarray, draw: np.random.Generator, begin: int, end: int, sentinels: Sequence[int], epoch: int

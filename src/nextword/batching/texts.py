@@ -21,7 +21,7 @@ import numpy as np
 from nextword.batching.prepare import SENTENCE, WORD, Stream
 from nextword.batching.windows import permuted
 from nextword.compiled import compiled
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import Marks
 
 KEPT = 4  # of the tables made last: those of the text trained on, and of the one held out

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import Encoding, Inputs, Tokenizer
+from nextword.contract import Encoding, Inputs
+from nextword.contract_protocols import Tokenizer
 
 
 class Unseen:

@@ -23,7 +23,8 @@ import numpy as np
 
 from nextword.batching.prepare import tokenizer_hash
 from nextword.batching.tagged import TaggedExamples
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus
 from nextword.corpora.sentences import sentences
 from nextword.layers.spelling import letters_of

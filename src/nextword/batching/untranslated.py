@@ -20,7 +20,8 @@ from nextword.batching.prepare import Stream
 from nextword.batching.sequences import Pairs, Sequences, padded
 from nextword.batching.several import UNTAGGED
 from nextword.batching.texts import Sentences
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
 LEAST = 2  # tokens of a source, its end not counted
 

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from nextword.batching.rows import check_counts
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 
 
 @dataclass(frozen=True)

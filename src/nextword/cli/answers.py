@@ -12,8 +12,8 @@ from nextword.cli.console import console, progress_bar
 from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice
 
 OFFICIAL = ".json"
-TABLES = (".csv", ".tsv", ".jsonl")
-ENDINGS = (OFFICIAL, *TABLES)
+ANSWER_TABLES = (".csv", ".tsv", ".jsonl")
+ANSWER_ENDINGS = (OFFICIAL, *ANSWER_TABLES)
 NO_ANSWER = ".na_prob.json"  # beside the official file, for SQuAD 2.0's script
 
 
@@ -33,7 +33,7 @@ def predict_answers(
     from nextword.transfer.questions import read_questions, told_of_empty
     from nextword.transfer.tables import Columns, Table
 
-    refuse_ending(output, ENDINGS)
+    refuse_ending(output, ANSWER_ENDINGS)
     settings = lm.settings
     beside_it = None
     if output is not None and output.suffix == OFFICIAL and settings.unanswered:
@@ -62,7 +62,7 @@ def predict_answers(
         notes += more
     if beside_it is not None:
         beside_it.write_text(_official({one.id: one.none for one in found}), encoding="utf-8")
-    each = [_fields(one, settings.unanswered) for one in found]
+    each = [_answer_fields(one, settings.unanswered) for one in found]
     facts = {"run": run, "measured": numbers, "predictions": each} if json else None
     deliver(written, output, f"{len(found):,} answers", notes, quiet, facts)
     if beside_it is not None and not json:
@@ -86,7 +86,7 @@ def predict_choices(
     from nextword.transfer.choices import read_choices
     from nextword.transfer.tables import Columns
 
-    refuse_ending(output, TABLES)
+    refuse_ending(output, ANSWER_TABLES)
     settings = lm.settings
     named = Columns(text or settings.text, second or settings.second, settings.label)
     rows, _, table = read_choices(file, named, insist=Columns(text, second))
@@ -127,7 +127,7 @@ def _official(found: dict[str, Any]) -> str:
     return library.dumps(found, ensure_ascii=False, indent=1) + "\n"
 
 
-def _fields(one: Any, unanswered: bool) -> dict[str, Any]:
+def _answer_fields(one: Any, unanswered: bool) -> dict[str, Any]:
     others = [{"text": text, "probability": share} for text, share in one.others]
     found = {"id": one.id, "predicted": one.text, "probability": one.probability, "best": others}
     return found | ({"no_answer": one.none, "margin": one.margin} if unanswered else {})

@@ -21,7 +21,7 @@ def chooser(
     text: str,
 ) -> tuple[Any, list[str]]:
     """The model as a classifier, and what is to be said of the examples in its prompt. `asked`: the table of texts."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.prompting import SECOND, TEMPLATE, ZeroShot, drawn
 
     names = [one.strip() for one in labels.split(",")] if labels else []
@@ -44,7 +44,7 @@ def chooser(
 
 def _examples(file: str, names: list[str], asked: Any, text: str) -> tuple[list[str], list[str], list[str]]:
     """Texts and labels that may stand in a prompt: of the labels asked for, and none of the texts asked about."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.transfer.tables import Columns, guess, labelled, read_table
 
     table = read_table(file, labelled())

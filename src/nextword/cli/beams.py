@@ -14,7 +14,8 @@ HELP = "beam.length_penalty, .normalisation (power, gnmt), .coverage, .groups, .
 
 def beam_of(width: int | None, changes: Sequence[str], more: Mapping[str, Any]) -> Beam | None:
     """The beam that was asked for, with `more` settings; None if none was."""
-    from nextword.contract import Beam, NextwordError
+    from nextword.contract import Beam
+    from nextword.contract_errors import NextwordError
     from nextword.recipe import suggestion
 
     if width is None:
@@ -45,7 +46,7 @@ def beam_of(width: int | None, changes: Sequence[str], more: Mapping[str, Any]) 
 
 
 def _value(key: str, value: str, change: str) -> Any:
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if key == "normalisation":
         return value.strip("\"'")

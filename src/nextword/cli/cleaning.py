@@ -18,7 +18,7 @@ def clean_corpus(
     name: str, out: Path, deduplicate: bool, good: str, against: Sequence[str], seed: int, quiet: bool
 ) -> dict[str, Any]:
     """The report of cleaning a corpus into a new folder."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora import open_corpus, open_whole
     from nextword.corpora.cleaning import check, clean
 

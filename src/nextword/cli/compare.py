@@ -44,7 +44,7 @@ def compare(
     from nextword.compare.run import compare as run_comparison
     from nextword.compare.run import make_plan
     from nextword.compare.translating import own_data, translates
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora import default_name
     from nextword.training.scale import choose_device
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.infinity import finite
 
 console = Console(highlight=False)

@@ -56,7 +56,7 @@ def data(
       nextword data tinyshakespeare --get
       nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
     """
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.install import fetch, install
     from nextword.corpora.opening import unknown
     from nextword.corpora.parallel import parse

@@ -22,7 +22,7 @@ BREAKS = re.compile(r"[\t\r\n]+")  # what a cell of a .tsv cannot have in it
 
 
 def refuse_ending(output: Path | None, endings: Sequence[str], what: str = "predictions") -> None:
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if output is not None and output.suffix not in endings:
         raise NextwordError(f"--output {output}: {what} are written as {', '.join(endings)}.")
@@ -30,7 +30,7 @@ def refuse_ending(output: Path | None, endings: Sequence[str], what: str = "pred
 
 def refuse_taken(option: str, place: Path) -> None:
     """A file that is there stays as it is, as with every command. (What is no file, as /dev/null, may be written.)"""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if place.is_file():
         raise NextwordError(
@@ -86,7 +86,7 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def refuse_twice(table: Any, output: Path | None) -> None:
     """Two columns of one name cannot both be keys of a JSON object."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     twice = next((name for name in table.header if table.header.count(name) > 1), None)
     if twice is not None and output is not None and output.suffix == JSON_LINES:

@@ -76,8 +76,8 @@ def embed(
 
     Words have vectors in runs of word2vec and GloVe, in files of them, and in any network that reads words.
     """
-    from nextword.contract import NextwordError
-    from nextword.language_model import load
+    from nextword.contract_errors import NextwordError
+    from nextword.loading_lm import load
     from nextword.transfer.missing_words import unknown_in
 
     if nearest or analogy:
@@ -176,9 +176,9 @@ class _Given:
 
 def _read(file: Path) -> _Given:
     """The lines of a file or of standard input; of a table its texts, row by row."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.decoding import FROM_STDIN, STDIN, plain_name
-    from nextword.transfer.tables import DELIMITERS, JSON_LINES, SHOWN, Columns, guess, read_table
+    from nextword.transfer.tables import DELIMITERS, TABLE_JSON_SUFFIXES, MAX_COLUMNS_NAMED, Columns, guess, read_table
 
     column = ""
     if str(file) != STDIN and not file.is_file():
@@ -186,14 +186,14 @@ def _read(file: Path) -> _Given:
         if not name or not Path(name).is_file():
             raise NextwordError(f"There is no file {file}.")
         file = Path(name)
-    if Path(plain_name(file)).suffix.lower() not in (*DELIMITERS, *JSON_LINES):
+    if Path(plain_name(file)).suffix.lower() not in (*DELIMITERS, *TABLE_JSON_SUFFIXES):
         if column:
             raise NextwordError(f"{file} has one text a line, and no column {column!r}. Leave :{column} out.")
         given = _Given(file, read_lines(file, blank=True), False, [])
     else:
         table = read_table(file)
         if column and column not in table.header:
-            there = ", ".join(table.header[:SHOWN])
+            there = ", ".join(table.header[:MAX_COLUMNS_NAMED])
             raise NextwordError(f"{file} has no column '{column}'; it has {there}. Name one of them: {file}:COLUMN")
         found = guess(table, Columns(column), labelled=False).text
         how = [] if column else [f"texts are read from '{found}': {file}:COLUMN names another"]
@@ -206,7 +206,7 @@ def _read(file: Path) -> _Given:
 
 def _target(out: Path | None, file: Path, words: bool) -> Path:
     """Where vectors are written to: a file that is not there yet."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.decoding import STDIN
 
     if out is None and str(file) == STDIN:
@@ -299,9 +299,9 @@ def _write_words(lm: Any, given: _Given, layer: str, target: Path, json: bool) -
 
 def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, device: str, json: bool) -> None:
     """The words nearest to a word, or to a sum of words."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.vectors import parse_sum, read_vectors
-    from nextword.language_model import load
+    from nextword.loading_lm import load
     from nextword.models.static import word_table
 
     if file is not None or (nearest and analogy):

@@ -22,7 +22,7 @@ def show_errors(errors: Mapping[str, Any]) -> None:
         if task.get("task"):
             console.print(f"\n[bold]{escape(task['task'])}[/]")
         kind = task.get("kind", errors["kind"])
-        {"tag": _tags, "regress": _numbers, "span": _answers, "choice": _answers}.get(kind, _classes)(task)
+        {"tag": _tags, "regress": _error_numbers, "span": _answers, "choice": _answers}.get(kind, _classes)(task)
 
 
 def _classes(found: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ def _worst(rows: Sequence[Mapping[str, Any]]) -> None:
         table(("right", "said", "times", "of its class"), shown, "the commonest mistakes")
 
 
-def _numbers(found: Mapping[str, Any]) -> None:
+def _error_numbers(found: Mapping[str, Any]) -> None:
     off = f"off by {found['mean_absolute_error']:.3g} on average"
     console.print(
         f"[bold]the largest errors[/] [dim]({off}, root mean square {found['root_mean_square_error']:.3g})[/]"

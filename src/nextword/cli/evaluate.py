@@ -70,7 +70,7 @@ def evaluate(
       nextword evaluate runs/t5-tasks --data tasks:sst2 --limit 200
       echo "the cat sat on the mat" | nextword evaluate runs/lstm-tiny --data - --lines
     """
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if tasks:
         from nextword.cli.tasks import list_tasks
@@ -91,9 +91,9 @@ def evaluate(
     if shots:
         raise NextwordError("--shots go with --task NAME; `nextword evaluate --tasks` lists the names.")
     from nextword.checkpoint import RunFolder
-    from nextword.cli.results import measure, show
+    from nextword.cli.results import measure_likelihood, show_likelihood
     from nextword.corpora import open_corpus, open_whole
-    from nextword.language_model import load
+    from nextword.loading_lm import load
 
     if limit and lines:
         raise NextwordError("--lines scores every line: leave --limit away.")
@@ -132,7 +132,7 @@ def evaluate(
         raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
     quiet = quiet or json
     method = _method(lm, folder, corpus, chosen, quiet) if adaptive else None
-    result = measure(lm, folder, corpus, split, context or None, stride or None, quiet, method, limit or None)
+    result = measure_likelihood(lm, folder, corpus, split, context or None, stride or None, quiet, method, limit or None)
     if against:
         from nextword.cli.cleaning import score_against, show_apart
 
@@ -140,15 +140,16 @@ def evaluate(
     if json:
         emit_json(result)
         return
-    show(result)
+    show_likelihood(result)
     if against:
         show_apart(result["against"])
 
 
 def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: int, json: bool, quiet: bool) -> None:
     """What the run makes of sources, judged as translations, as summaries, or task by task."""
-    from nextword.cli.translations import measure, show
-    from nextword.contract import Greedy, NextwordError
+    from nextword.cli.translations import measure_translations, show_translations
+    from nextword.contract import Greedy
+    from nextword.contract_errors import NextwordError
     from nextword.corpora import open_parallel
     from nextword.objectives import of_pairs
 
@@ -169,16 +170,17 @@ def _translate(lm: Any, folder: Any, data: str, split: str, beam: Any, limit: in
     split = split or next(name for name in ("test", "valid", "train") if name in corpus.splits)
     if split not in corpus.splits:
         raise NextwordError(f"{corpus.name} has no split '{split}'; it has {', '.join(corpus.splits)}.")
-    result = measure(lm, folder, corpus, split, beam or Greedy(), quiet or json, limit)
+    result = measure_translations(lm, folder, corpus, split, beam or Greedy(), quiet or json, limit)
     if json:
         emit_json(result)
     else:
-        show(result)
+        show_translations(result)
 
 
 def _check(lm: Any, limit: int, adaptive: bool, against: str) -> None:
     """What goes with likelihoods alone, and what with pseudo-likelihoods alone."""
-    from nextword.contract import EXACT, NextwordError, Unsupported
+    from nextword.contract import EXACT
+    from nextword.contract_errors import NextwordError, Unsupported
 
     if lm.kind == EXACT and limit:
         raise NextwordError(
@@ -192,7 +194,7 @@ def _check(lm: Any, limit: int, adaptive: bool, against: str) -> None:
 
 
 def _settings(changes: list[str], cache: bool, dynamic: bool) -> tuple[Any, Any]:
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if changes and not (cache or dynamic):
         raise NextwordError("--set goes with --cache or --dynamic: it changes their settings.")
@@ -206,7 +208,7 @@ def _settings(changes: list[str], cache: bool, dynamic: bool) -> tuple[Any, Any]
 def _method(lm: Any, folder: Any, corpus: Any, chosen: tuple[Any, Any], quiet: bool) -> Any:
     """The method with its settings: what is open is found on the text's own validation split, or the run's."""
     from nextword.batching.prepare import prepare
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora import open_corpus
     from nextword.evaluation.methods import Texts, prepare_method
 
@@ -233,8 +235,9 @@ def _method(lm: Any, folder: Any, corpus: Any, chosen: tuple[Any, Any], quiet: b
 
 
 def _rank(run: str, data: str, device: str, json: bool) -> None:
-    from nextword.contract import PSEUDO, NextwordError
-    from nextword.language_model import load
+    from nextword.contract import PSEUDO
+    from nextword.contract_errors import NextwordError
+    from nextword.loading_lm import load
 
     if not data:
         raise NextwordError("--lines needs --data: a file with one sentence a line, or - for standard input.")

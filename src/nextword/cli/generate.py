@@ -92,9 +92,10 @@ def generate(
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
     With --file, prompts are drawn with the seed given, the next one, and so on.
     """
-    from nextword.contract import Beam, Contrastive, Greedy, NextwordError, Sample, Stop
+    from nextword.contract import Beam, Contrastive, Greedy, Sample, Stop
+    from nextword.contract_errors import NextwordError
     from nextword.evaluation.translation import room_for
-    from nextword.language_model import load
+    from nextword.loading_lm import load
 
     if n_best is not None and beam is None:
         raise NextwordError("--n-best: this is for a beam, and none is asked for. Add --beam WIDTH.")
@@ -264,7 +265,7 @@ def _fill(
 
 def _refuse_long(lm: Any, prompts: Sequence[str]) -> None:
     """What `generate` refuses of prompts, of texts with blanks."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     for prompt in prompts:
         if lm.unread(prompt) or (hasattr(lm, "past_training") and lm.past_training([prompt])):
@@ -316,7 +317,7 @@ def _show(text: str) -> None:
 
 def _biases(given: Sequence[str]) -> dict[int | str, float]:
     """TOKEN=VALUE, where the token may itself hold an equals sign."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     found: dict[int | str, float] = {}
     for one in given:

@@ -71,7 +71,7 @@ def _of_questions() -> list[dict[str, Any]]:
 
 def _as_texts() -> list[dict[str, Any]]:
     """Text in, text out: answers, translations and summaries are written (docs/text-to-text.md)."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora import open_parallel
     from nextword.corpora.text_to_text import tasks
 

@@ -33,8 +33,8 @@ def next_command(
 
     A model that writes pieces fills a blank with one word or several; the others with one.
     """
-    from nextword.contract import NextwordError
-    from nextword.language_model import load
+    from nextword.contract_errors import NextwordError
+    from nextword.loading_lm import load
 
     lm = load(run, device)
     if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:

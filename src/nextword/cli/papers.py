@@ -48,7 +48,7 @@ def papers(
       nextword papers --record runs/lstm-wikitext2
       nextword papers --record runs/stars --record runs/back-stars
     """
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.recipe import short_authors, suggestion
 
     if record:

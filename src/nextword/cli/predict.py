@@ -16,7 +16,7 @@ from nextword.cli.asking import SHOTS, chooser
 from nextword.cli.console import console, emit_json, progress_bar
 from nextword.cli.delivery import beside, compared, deliver, refuse_ending, refuse_taken, refuse_twice, unfinished
 from nextword.cli.options import Device, Json, Precision, Quiet, Run
-from nextword.cli.tags import ENDINGS as OF_TAGS
+from nextword.cli.tags import TAG_ENDINGS
 from nextword.cli.tags import predict_tags
 
 ENDINGS = (".csv", ".tsv", ".jsonl")
@@ -99,9 +99,9 @@ def predict(
       nextword predict runs/gpt2 news.csv --labels "good,bad" --template "The film was {label}." --calibrate
       nextword predict runs/gpt2 news.csv --examples labelled.csv --shots 16
     """
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.marks import holding
-    from nextword.language_model import load
+    from nextword.loading_lm import load
     from nextword.transfer.checks import empty
     from nextword.transfer.missing_words import told_of_rows
     from nextword.transfer.tables import LABELS, read_table
@@ -112,7 +112,7 @@ def predict(
         _submit(run, submission, device, json, quiet)
         return
     if output is not None:
-        if output.suffix not in (*ENDINGS, *OF_TAGS, OFFICIAL):
+        if output.suffix not in (*ENDINGS, *TAG_ENDINGS, OFFICIAL):
             raise NextwordError(f"--output {output}: predictions are written as {', '.join(ENDINGS)}.")
         if not output.parent.is_dir():
             raise NextwordError(f"--output {output}: there is no folder {output.parent}.")
@@ -210,7 +210,7 @@ def _submit(run: str, place: Path, device: str, json: bool, quiet: bool) -> None
 
 def _columns(table: Any, lm: Any, text: str, second: str) -> Any:
     """As they were called in training; in a file of plain lines, or where no such column is, as they are guessed."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.transfer.tables import Columns, guess
 
     settings = lm.settings

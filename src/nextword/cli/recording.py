@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword import __version__
-from nextword.contract import PSEUDO, NextwordError
+from nextword.contract import PSEUDO
+from nextword.contract_errors import NextwordError
 from nextword.infinity import finite
 
 KEPT = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # events that stand in a recipe's log

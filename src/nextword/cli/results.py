@@ -16,7 +16,7 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
     """Score a freshly trained run on its held-out text, write its card, and say what came out."""
     from nextword.card import write_card
     from nextword.corpora import open_corpus, open_parallel
-    from nextword.language_model import load
+    from nextword.loading_lm import load
     from nextword.objectives import of_pairs
 
     recipe = run.recipe
@@ -37,9 +37,9 @@ def finish(run: Any, device: str = "auto", quiet: bool = False) -> dict[str, Any
         from nextword.cli import translations
         from nextword.contract import Greedy
 
-        result = translations.measure(lm, run, corpus, split, Greedy(), quiet) | can
+        result = translations.measure_translations(lm, run, corpus, split, Greedy(), quiet) | can
     else:
-        result = measure(lm, run, corpus, split, quiet=quiet, scored=recipe.phases[-1].scored) | can
+        result = measure_likelihood(lm, run, corpus, split, quiet=quiet, scored=recipe.phases[-1].scored) | can
     write_card(run)
     return result
 
@@ -55,7 +55,7 @@ def about(lm: Any, run: Any, corpus: Any, split: str) -> dict[str, Any]:
     }
 
 
-def measure(
+def measure_likelihood(
     lm: Any,
     run: Any,
     corpus: Any,
@@ -90,7 +90,7 @@ def measure(
     return result
 
 
-def show(result: dict[str, Any]) -> None:
+def show_likelihood(result: dict[str, Any]) -> None:
     if "nats" not in result:
         return
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"

@@ -67,7 +67,7 @@ def runs(
 
 def _facts_or_trouble(path: Path) -> dict[str, Any]:
     """One folder that cannot be read is no reason not to list the others."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     try:
         return _facts(path)

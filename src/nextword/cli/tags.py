@@ -9,9 +9,9 @@ from typing import Any
 from nextword.cli.console import progress_bar
 from nextword.cli.delivery import JSON_LINES, compared, deliver, json_lines, refuse_ending
 
-TABLES = (".csv", JSON_LINES)  # which are not read
+TAG_TABLES = (".csv", JSON_LINES)  # which are not read
 SHOWN = 5  # tags in a note
-ENDINGS = (".conll", ".tsv", JSON_LINES)
+TAG_ENDINGS = (".conll", ".tsv", JSON_LINES)
 
 
 def predict_tags(
@@ -21,12 +21,12 @@ def predict_tags(
     from nextword.corpora.decoding import FROM_STDIN, STDIN
 
     given, found = tagged(lm, file, output, quiet or json)
-    measured, notes = _measured(lm, given, found)
+    measured, notes = _measured_tags(lm, given, found)
     facts: dict[str, Any] | None = None
     if json:
         facts = {"run": run, "labels": list(lm.settings.labels), "measured": measured}
-        facts["sentences"] = [_fields(lm, one) for one in found]
-    text = _written(lm, given, found, output.suffix if output else ".conll")
+        facts["sentences"] = [_tag_fields(lm, one) for one in found]
+    text = _written_tags(lm, given, found, output.suffix if output else ".conll")
     words = sum(len(one.words) for one in given)
     deliver(text, output, f"{words:,} words of {len(given):,} sentences", [*told, *notes], quiet, facts)
     compared(measured, f"the tags in {FROM_STDIN if file == STDIN else file}", quiet or json)
@@ -34,7 +34,7 @@ def predict_tags(
 
 def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[Any], list[Any]]:
     """The sentences of a file, and what is said of each."""
-    refuse_ending(output, ENDINGS, "tags")
+    refuse_ending(output, TAG_ENDINGS, "tags")
     given = given_sentences(lm, file)
     with progress_bar("tagging", len(given), quiet) as update:
         return given, lm.predict([one.words for one in given], update)
@@ -42,13 +42,13 @@ def tagged(lm: Any, file: str, output: Path | None, quiet: bool) -> tuple[list[A
 
 def given_sentences(lm: Any, file: str) -> list[Any]:
     """Sentences of words, with the right tags where the file has them."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.corpora.decoding import FROM_STDIN, STDIN, lines, plain_name
     from nextword.corpora.tagged import is_columns, read_tagged
     from nextword.corpora.tagged_text import TaggedSentence
 
     source: list[str] = []
-    table = Path(plain_name(file)).suffix.lower() in TABLES
+    table = Path(plain_name(file)).suffix.lower() in TAG_TABLES
     if not table:
         source = list(lines(file))
         table = any(_of_table(line) for line in source[:1])
@@ -78,7 +78,7 @@ def _of_table(line: str) -> bool:
         return False
 
 
-def _measured(lm: Any, given: Sequence[Any], found: Sequence[Any]) -> tuple[dict[str, float], list[str]]:
+def _measured_tags(lm: Any, given: Sequence[Any], found: Sequence[Any]) -> tuple[dict[str, float], list[str]]:
     """The task's metrics, where all sentences have tags, and those are of the task; and what training never saw."""
     from nextword.corpora.tag_schemes import has_spans, parts, spans
     from nextword.metrics.spans import ACCURACY, OF_SPANS
@@ -104,7 +104,7 @@ def _measured(lm: Any, given: Sequence[Any], found: Sequence[Any]) -> tuple[dict
     return {ACCURACY: sum(a == b for a, b in pairs) / len(pairs)}, notes
 
 
-def _fields(lm: Any, one: Any) -> dict[str, Any]:
+def _tag_fields(lm: Any, one: Any) -> dict[str, Any]:
     spans = [
         {"type": span.type, "start": span.start, "end": span.end, "text": " ".join(one.words[span.start : span.end])}
         for span in lm.spans_of(one)
@@ -112,7 +112,7 @@ def _fields(lm: Any, one: Any) -> dict[str, Any]:
     return {"words": list(one.words), "tags": list(one.tags), **({"spans": spans} if lm.spans else {})}
 
 
-def _written(lm: Any, given: Sequence[Any], found: Sequence[Any], ending: str) -> str:
+def _written_tags(lm: Any, given: Sequence[Any], found: Sequence[Any], ending: str) -> str:
     """A word, the right tag where there is one, and the tag that was found; an empty line after each sentence.
 
     Both are in the same scheme, so that CoNLL's own script can read them.
@@ -121,7 +121,7 @@ def _written(lm: Any, given: Sequence[Any], found: Sequence[Any], ending: str) -
     from nextword.tagging import OUTPUT
 
     if ending == JSON_LINES:
-        return json_lines(_fields(lm, one) for one in found)
+        return json_lines(_tag_fields(lm, one) for one in found)
     parts = []
     for before, after in zip(given, found, strict=True):
         right = converted(before.tags, OUTPUT) if lm.spans else before.tags

@@ -62,12 +62,12 @@ def run_task(
     from nextword.checkpoint import RunFolder
     from nextword.evaluation.tasks import load_task
 
-    settings = _settings(changes)
+    settings = _task_settings(changes)
     rule = settings.pop("rule")
     task = load_task(name, **{k: v for k, v in (("split", split), ("rule", rule)) if v})
     folder = RunFolder.open(run)
     from nextword.evaluation.fewshot import evaluate_task
-    from nextword.language_model import load
+    from nextword.loading_lm import load
 
     lm = load(run, device)
     with progress_bar(f"asking {task.name}", quiet=quiet or json) as update:
@@ -80,11 +80,11 @@ def run_task(
     if json:
         emit_json(result)
     else:
-        show(found)
+        show_tasks(found)
 
 
-def _settings(changes: list[str]) -> dict[str, Any]:
-    from nextword.contract import NextwordError
+def _task_settings(changes: list[str]) -> dict[str, Any]:
+    from nextword.contract_errors import NextwordError
     from nextword.recipe import suggestion
 
     values: dict[str, Any] = dict(SETTINGS)
@@ -101,7 +101,7 @@ def _settings(changes: list[str]) -> dict[str, Any]:
     return values
 
 
-def show(found: Any) -> None:
+def show_tasks(found: Any) -> None:
     asked = f"{found.count:,}" + (f" of {found.of:,}" if found.count < found.of else "")
     console.print(f"\n[bold]{escape(found.task)}[/]  {escape(found.title)}")
     times = 100 if found.metric in PERCENT else 1

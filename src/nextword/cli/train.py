@@ -46,7 +46,7 @@ def train(
     """
     from nextword import training
     from nextword.checkpoint import RunFolder
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.objectives import of_pairs
     from nextword.recipe import load_recipe
 
@@ -92,10 +92,10 @@ def train(
         console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
         from nextword.card import quoted, uses
         from nextword.cli import translations
-        from nextword.cli.results import show
+        from nextword.cli.results import show_likelihood
 
         pairs = "decoding" in result
-        (translations.show if pairs else show)(result)
+        (translations.show_translations if pairs else show)(result)
         if pairs:
             use = f'nextword generate {folder} "{quoted(result["sample"][0]["source"])}" --beam 5'
         elif "generate" in result["can"] and "next" not in result["can"]:
@@ -108,7 +108,7 @@ def train(
 
 def refuse_changes(given: Sequence[str]) -> None:
     """A run that is gone on with stays what it is: what would change it is no use beside --resume alone."""
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if given:
         raise NextwordError(

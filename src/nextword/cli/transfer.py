@@ -114,7 +114,7 @@ def transfer(
       nextword transfer cvt/conll2000 --labels 0.1 --set phase.0.objective.unlabelled=plain.txt --out runs/chunks
       nextword transfer --resume --out runs/bert-reviews
     """
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
 
     if resume and not recipe:
         given: dict[str, Any] = {
@@ -194,7 +194,7 @@ def _folder(slug: str, data: str, scratch: bool) -> str:
 
 
 def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
-    from nextword.contract import NextwordError
+    from nextword.contract_errors import NextwordError
     from nextword.transfer import Outcome, result_of, resume
 
     if not out:

@@ -21,7 +21,7 @@ LONG = 400  # characters of a text that are shown
 WITHOUT = "Without sacrebleu there is no BLEU, and without rouge-score no ROUGE: pip install 'nextword[tasks]'."
 
 
-def measure(
+def measure_translations(
     lm: Any, run: Any, corpus: Any, split: str, how: Any, quiet: bool = False, limit: int = 0
 ) -> dict[str, Any]:
     """Translate a split and keep the result in the run's log; of tasks, do each and keep all of them."""
@@ -89,7 +89,7 @@ def _usual(field: Any) -> Any:
     return field.default if field.default is not MISSING else field.default_factory()
 
 
-def show(result: dict[str, Any]) -> None:
+def show_translations(result: dict[str, Any]) -> None:
     if "tasks" in result:
         _show_tasks(result)
         return

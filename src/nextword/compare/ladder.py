@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 from nextword.models import MODELS
 from nextword.recipe import Recipe, load_recipe, names
 from nextword.training import build

@@ -13,7 +13,7 @@ from typing import Any
 
 from nextword import __version__
 from nextword.checkpoint import full_disk_is_no_loss
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.infinity import finite, infinite
 
 FILE = "comparison.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 from nextword.compare.curves import learning_curves
 from nextword.compare.translating import TRANSLATOR
-from nextword.compare.translations import SCORE as TRANSLATED
+from nextword.compare.translations import TRANSLATION_SCORE
 from nextword.compare.translations import Translations
 from nextword.infinity import NAME, infinite
 from nextword.page import charts
@@ -340,7 +340,7 @@ class _Page:
         each = tokens.get("bytes_per_token") and f"{tokens['bytes_per_token']:.2f} bytes a token"
         threads = budget.get("threads") and f"{budget['threads']} threads"
         facts: dict[str, list[Any]] = {
-            "Score": [TRANSLATED if self.translated else SCORE],
+            "Score": [TRANSLATION_SCORE if self.translated else SCORE],
             "Interval": [INTERVAL],
             "Data": [data.get("name"), data.get("source")],
             "Tokenizer": [tokens.get("kind"), vocabulary, lossless, each],

@@ -18,12 +18,13 @@ from nextword.checkpoint import RunFolder
 from nextword.compare.ladder import counts, default_ladder, fitted
 from nextword.compare.plan import Plan
 from nextword.compare.translating import TRANSLATOR, examples, scored, translates
-from nextword.contract import NextwordError, Sample, Stop, Unsupported
+from nextword.contract import Sample, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.corpora import open_corpus
 from nextword.corpora.parallel import open_parallel
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.language_model import load
 from nextword.lens.surprisal import surprisal
+from nextword.loading_lm import load
 from nextword.models import title
 from nextword.recipe import Recipe, from_tables, load_recipe, short_authors, to_tables
 from nextword.tokens import load_tokenizer

@@ -11,7 +11,8 @@ from typing import Any
 
 from nextword.checkpoint import RunFolder
 from nextword.compare.examples import chosen, written
-from nextword.contract import Greedy, NextwordError
+from nextword.contract import Greedy
+from nextword.contract_errors import NextwordError
 from nextword.corpora.text_to_text import is_tasks
 from nextword.evaluation.translation import translate
 from nextword.objectives import of_pairs

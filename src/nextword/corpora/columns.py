@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import lines, numbered_objects, plain_name
 from nextword.corpora.delimited import Row, rows
 from nextword.corpora.document import Document

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from nextword.compiled import compiled
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document
 from nextword.corpora.grams import Part, batches, fold, grams, parts, words

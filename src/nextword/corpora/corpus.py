@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import splits
 from nextword.corpora.decoding import COMPRESSED, STDIN, open_bytes, plain_name
 from nextword.corpora.document import Document
@@ -25,7 +25,7 @@ ROWS = b"whole rows;"  # the same for tables alone: their texts were once cut at
 MANY = 100  # documents: with fewer, a split of whole documents would be a matter of luck
 SURVEY = 4 * MANY, 64 << 20  # documents or characters looked at before deciding that
 SHORT = 1 << 20  # characters: below this, passages shrink so that every split gets some
-PASSAGE = 3000  # characters in a passage of a split otherwise
+PASSAGE_LENGTH = 3000  # characters in a passage of a split otherwise
 SMALLEST = 60
 
 
@@ -185,8 +185,8 @@ def passage_size(text: Text, held_out: Mapping[str, float], name: str) -> int | 
     if documents >= MANY and sides == wanted:
         return None
     if characters > SHORT:
-        return PASSAGE
-    size = max(SMALLEST, min(PASSAGE, characters // 150))
+        return PASSAGE_LENGTH
+    size = max(SMALLEST, min(PASSAGE_LENGTH, characters // 150))
     while size >= SMALLEST:
         if all(any(splits.cut(kept, split, held_out, size)) for split in wanted):
             return size

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 STDIN = "-"

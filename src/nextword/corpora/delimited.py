@@ -17,11 +17,11 @@ from collections.abc import Container, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.marks import DELIMITERS, LOOKED_AT, MARKS, other_mark, reader, refuse_marks, said_mark
 
 ONE = {",": "a comma", ";": "a semicolon", "|": "a bar"}
-HELD = 1 << 30  # characters of a cell
+MAX_CELL_LENGTH = 1 << 30  # characters of a cell
 
 Row = tuple[int, list[str]]  # the line it begins in, and its cells
 
@@ -39,7 +39,7 @@ def rows(
     Another mark than that of the ending divides a table whose header it leaves in one piece, and `told` hears of it.
     `known`: names that a header may well have. `column`: one that is asked for; whoever says `a;b` has one so called.
     """
-    csv.field_size_limit(HELD)
+    csv.field_size_limit(MAX_CELL_LENGTH)
     mark = DELIMITERS[suffix]
     opening = list(islice(source, LOOKED_AT))
     at = next((i for i, line in enumerate(opening) if line.strip()), 0)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nextword.compiled import compiled, spread
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.document import Document
 from nextword.corpora.grams import batches, mixed, parts, roll, words
 

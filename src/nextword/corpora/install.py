@@ -17,7 +17,7 @@ from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import Entry, data_home, file_sha256
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")

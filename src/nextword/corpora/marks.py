@@ -14,12 +14,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 MARKS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LOOKED_AT = 100  # lines
-SHOWN = 120  # letters of a header
+HEADER_LENGTH = 120  # letters of a header
 Header = Callable[[Sequence[str]], bool]  # whether cells are the names of columns that are looked for
 
 
@@ -75,7 +75,7 @@ def refuse_marks(name: str | Path, first: Sequence[str], used: str) -> None:
         cells, rows = _divided(first, mark)
         if mark != used and len(cells) > 1 and rows and all(len(row) == len(cells) for row in rows):
             raise NextwordError(
-                f"{name}: its header, {first[0].strip()[:SHOWN]!r}, may be divided by {what} or by {MARKS[used]}, and "
+                f"{name}: its header, {first[0].strip()[:HEADER_LENGTH]!r}, may be divided by {what} or by {MARKS[used]}, and "
                 f"by {MARKS[used]} its rows do not fit. If it is by {what}, leave no mark of the other kind in the "
                 "names of its columns."
             )

@@ -25,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.builtin import BUILT_IN
 from nextword.corpora.catalog import find
 from nextword.corpora.corpus import Corpus

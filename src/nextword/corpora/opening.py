@@ -6,7 +6,7 @@ import os
 from difflib import get_close_matches
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.builtin import BUILT_IN, open_built_in
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
 from nextword.corpora.columns import JSON_LINES, readings

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import bible, splits
 from nextword.corpora.builtin import BUILT_IN
 from nextword.corpora.catalog import ALL, Entry, absent, find

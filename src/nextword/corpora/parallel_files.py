@@ -21,7 +21,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import COMPRESSED, lines, plain_name
 from nextword.corpora.document import Document
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.columns import JSON_LINES
 from nextword.corpora.decoding import lines, plain_name
 from nextword.corpora.document import Document

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.columns import JSON_LINES, USUAL, of_objects, texts_of
 from nextword.corpora.decoding import STDIN, chunks, lines, lines_of, plain_name
 from nextword.corpora.document import Document

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 OUTSIDE = "O"
 PLAIN = ""

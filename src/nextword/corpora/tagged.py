@@ -25,14 +25,14 @@ from fnmatch import fnmatch
 from io import TextIOWrapper
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import ALL, Entry, absent, catalog, find
 from nextword.corpora.decoding import lines, plain_name
 from nextword.corpora.tag_schemes import PLAIN, SCHEMES, converted, has_spans, violation
-from nextword.corpora.tagged_code import NAME as CODE
+from nextword.corpora.tagged_code import PYTHON_NAMES
 from nextword.corpora.tagged_code import python_names
 from nextword.corpora.tagged_text import TaggedSentence, TaggedText
-from nextword.corpora.treebank import SUFFIX as TREES
+from nextword.corpora.treebank import TREEBANK_SUFFIX
 from nextword.corpora.treebank import read_trees
 
 KIND = "tagging"  # of the catalog's entries
@@ -58,7 +58,7 @@ SPLITS = {
 def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     """The splits (train, dev, test) of a name in the catalog, a folder, or a file, which is all train."""
     path = Path(spec).expanduser()
-    if spec == CODE:
+    if spec == PYTHON_NAMES:
         return python_names()
     entry = find(spec) if isinstance(spec, str) else None
     if entry is not None and entry.kind == KIND and not path.is_file():
@@ -80,7 +80,7 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     other = f" {entry.name} is another kind of set: {entry.title}." if entry is not None else ""
     raise NextwordError(
         f"There are no tagged sentences at {spec}.{other} Expected a file with a word and its tag on each line, a "
-        f"folder with such train, dev and test files, or one of {CODE}, {known}."
+        f"folder with such train, dev and test files, or one of {PYTHON_NAMES}, {known}."
     )
 
 
@@ -89,7 +89,7 @@ def _of_entry(entry: Entry, split: str, files: Sequence[Path], column: str) -> T
     packed = files[0].suffix.lower() == ZIP
     sources = dict(_members(files[0], entry.layout[split])) if packed else {str(file): lines(file) for file in files}
     name = next(iter(sources))
-    if not name.endswith(TREES):
+    if not name.endswith(TREEBANK_SUFFIX):
         text = read_tagged(name, column, NAMES.get(entry.name, ()), source=sources[name])
         return _mended(text, MENDED[entry.name]) if entry.name in MENDED else text
     if column not in ("", "pos"):

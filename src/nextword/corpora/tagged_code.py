@@ -30,7 +30,7 @@ from pathlib import Path
 from nextword.corpora.tag_schemes import OUTSIDE, Span, written
 from nextword.corpora.tagged_text import TaggedSentence, TaggedText
 
-NAME = "python-names"
+PYTHON_NAMES = "python-names"
 MODULES = (
     *(
         "argparse",
@@ -52,7 +52,7 @@ MODULES = (
     *("threading", "timeit", "tokenize", "trace", "traceback", "types", "typing", "uuid", "warnings", "weakref"),
     *("webbrowser", "zipapp", "zipfile"),
 )
-PLAIN = 5  # of lines without a span every fifth is kept
+PLAIN_NAME = 5  # of lines without a span every fifth is kept
 LONGEST = 60  # words of a line: tables of numbers are no sentences
 OF = {"def": "FUNCTION", "class": "CLASS", "raise": "RAISED", "except": "CAUGHT", "from": "MODULE", "import": "MODULE"}
 QUOTED = '"…"'
@@ -67,12 +67,12 @@ def python_names() -> dict[str, TaggedText]:
         path = library / f"{name}.py"
         if path.is_file():
             split = {3: "dev", 4: "test"}.get(i % 5, "train")
-            lines = list(dict.fromkeys(_lines(path)))
-            splits[split] += [one for k, one in enumerate(lines) if k % PLAIN == 0 or set(one.tags) != {OUTSIDE}]
-    return {split: TaggedText(f"{NAME} ({split})", some) for split, some in splits.items()}
+            lines = list(dict.fromkeys(_code_lines(path)))
+            splits[split] += [one for k, one in enumerate(lines) if k % PLAIN_NAME == 0 or set(one.tags) != {OUTSIDE}]
+    return {split: TaggedText(f"{PYTHON_NAMES} ({split})", some) for split, some in splits.items()}
 
 
-def _lines(path: Path) -> Iterator[TaggedSentence]:
+def _code_lines(path: Path) -> Iterator[TaggedSentence]:
     words: list[str] = []
     source = io.BytesIO(path.read_bytes())
     for one in tokenize.tokenize(source.readline):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.decoding import lines
 from nextword.corpora.document import Document

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import Entry, data_home
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document

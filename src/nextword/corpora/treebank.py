@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tagged_text import TaggedSentence
 
-SUFFIX = ".mrg"
+TREEBANK_SUFFIX = ".mrg"
 TRACE = "-NONE-"
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 

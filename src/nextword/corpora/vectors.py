@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import ALL, absent, find
 from nextword.corpora.decoding import lines
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.contamination import Watch, filtered
 from nextword.corpora.corpus import Corpus
 from nextword.corpora.document import Document

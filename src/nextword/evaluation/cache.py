@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs, NextwordError, Unsupported
+from nextword.contract import Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 
 BLOCK = 512  # positions read and compared at once
 THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.66, 1.0, 1.5, 2.5, 4.0)  # tried where none is given

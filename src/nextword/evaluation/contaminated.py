@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import LanguageModel, NextwordError, Score
+from nextword.contract import Score
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import LanguageModel
 from nextword.corpora.contamination import Contamination
 from nextword.corpora.document import Document
 

@@ -32,7 +32,8 @@ from torch import Tensor
 
 from nextword import nest
 from nextword.checkpoint import RunFolder, full_disk_is_no_loss, replace_file
-from nextword.contract import Inputs, NextwordError, State, Unsupported
+from nextword.contract import Inputs, State
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.cache import BLOCK, Part, Progress
 from nextword.layers.graph import recorded
 from nextword.layers.softmax import Linear
@@ -302,7 +303,7 @@ def in_units(dynamic: Dynamic, gradients: Statistics | None) -> Dynamic:
     )
 
 
-def found(
+def search_settings(
     network: Any, ids: np.ndarray, dynamic: Dynamic, gradients: Statistics | None, progress: Progress | None = None
 ) -> Dynamic:
     """What is left open, set: the rate first and then λ, each doubled or halved for as long as that helps this text."""

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from nextword.completions import Likelihood, Progress, likelihoods, window_of, written
-from nextword.contract import Greedy, NextwordError, Stop, Unsupported
+from nextword.contract import Greedy, Stop
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.evaluation.prompts import DRAWN, LONG, Prompt, Question, draw, fitted, pool_for, question
 from nextword.evaluation.tasks import Task
 from nextword.evaluation.tasks.measures import Measured, accuracy, bleu, commonest, resampled

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword.completions import likelihoods, written
-from nextword.contract import Decoding, Greedy, NextwordError, Sample, Stop
+from nextword.contract import Decoding, Greedy, Sample, Stop
+from nextword.contract_errors import NextwordError
 
 try:
     from lm_eval.api.model import LM
@@ -46,7 +47,7 @@ class NextwordLM(LM):
         if lm is None:
             if not path:
                 raise NextwordError("Which run? Give its folder: --model_args path=runs/NAME.")
-            from nextword.language_model import load
+            from nextword.loading_lm import load
 
             lm = load(path, _device(device))
         self.lm = lm

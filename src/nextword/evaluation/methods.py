@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.evaluation import cache as pointer
 from nextword.evaluation import dynamic as adaptation
 from nextword.evaluation.cache import SEARCHED, Cache, Part, Progress, check_network
@@ -130,7 +130,7 @@ def prepare_method(
         valid = texts.valid() if _open(dynamic) else np.zeros(0, np.int64)
         lengths["dynamic"] = min(len(valid), dynamic.search)
         with watch("trying rates") as progress:
-            dynamic = adaptation.found(lm.network, valid, dynamic, gradients, progress)
+            dynamic = adaptation.search_settings(lm.network, valid, dynamic, gradients, progress)
         adapting = Adapting(lm.network, dynamic, gradients)
     if cache is not None and not cache.complete:
         valid = texts.valid()[: SEARCHED if adapting is None else SEARCHED_SLOWLY]

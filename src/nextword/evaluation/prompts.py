@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextword.completions import window_of
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.tasks import PLACE, Task
 from nextword.evaluation.tasks.reading import Example
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import PSEUDO, NextwordError, Score
+from nextword.contract import PSEUDO, Score
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.conventions import notes
 from nextword.evaluation.likelihood import FEWEST, Evaluation, bootstrap, id_bytes
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import Decoding, NextwordError
+from nextword.contract import Decoding
+from nextword.contract_errors import NextwordError
 from nextword.evaluation.rouge import bounds, rouge
 from nextword.evaluation.tasks.measures import resampled
 from nextword.evaluation.translation import AT_ONCE, Progress, compared, evenly, written_from

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nextword.contract import Decoding, NextwordError, Stop
+from nextword.contract import Decoding, Stop
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Document
 from nextword.evaluation.rouge import rouge
 

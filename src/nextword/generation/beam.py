@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import Autoregressive, Beam, State
+from nextword.contract import Beam, State
+from nextword.contract_protocols import Autoregressive
 from nextword.generation.hypotheses import (
     History,
     Hypothesis,

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 from nextword.generation.words import MARKS, WORD, goes_on, read
 
 HIDDEN = -1  # in a row of ids: a token that is asked for

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import Contrastive, Inputs, State, Unsupported
+from nextword.contract import Contrastive, Inputs, State
+from nextword.contract_errors import Unsupported
 from nextword.generation.beam import top
 from nextword.generation.rules import Rules, ensure_numbers, normalise, validate
 
@@ -55,11 +56,11 @@ def contrastive(
     """
     validate(how)
     ensure_vectors(model)
-    return _stream(model, last, state, how, Rules(how, [written], banned, allowed, end, least), before)
+    return _contrastive_stream(model, last, state, how, Rules(how, [written], banned, allowed, end, least), before)
 
 
 @torch.no_grad()
-def _stream(
+def _contrastive_stream(
     model: Any, last: Tensor, state: State, how: Contrastive, rules: Rules, before: Tensor | None
 ) -> Iterator[tuple[int, float]]:
     h, state = model.hidden(Inputs(last.unsqueeze(1)), state)

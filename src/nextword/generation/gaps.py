@@ -11,7 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nextword.contract import Beam, Decoding, NextwordError, Stop, Tokenizer
+from nextword.contract import Beam, Decoding, Stop
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 
 BLANK = "___"
 LINES = re.compile("_{3,}")  # a blank, as long as somebody likes to draw it

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import Beam, Unsupported
+from nextword.contract import Beam
+from nextword.contract_errors import Unsupported
 
 
 @dataclass(frozen=True)

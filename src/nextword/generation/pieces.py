@@ -25,7 +25,9 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Tokenizer, Unsupported
+from nextword.contract import IGNORE, Beam, Contrastive, Decoding, Inputs, State
+from nextword.contract_errors import Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.generation.beam import search
 from nextword.generation.choosing import seeded
 from nextword.generation.hypotheses import Hypothesis

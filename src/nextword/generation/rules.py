@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Beam, Contrastive, Decoding, NextwordError, Sample
+from nextword.contract import Beam, Contrastive, Decoding, Sample
+from nextword.contract_errors import NextwordError
 from nextword.generation.trails import Trails
 
 NORMALISATIONS = ("power", "gnmt")  # of a beam's scores

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import Autoregressive, Greedy, Sample, State
+from nextword.contract import Greedy, Sample, State
+from nextword.contract_protocols import Autoregressive
 from nextword.generation.choosing import NOTHING, choose, likeliest, seeded, takes_the_best
 from nextword.generation.rules import Rules, validate
 

@@ -6,7 +6,8 @@ and the "\\n" follows when the next piece shows that it was not the beginning of
 
 from __future__ import annotations
 
-from nextword.contract import NextwordError, Stop
+from nextword.contract import Stop
+from nextword.contract_errors import NextwordError
 
 
 class Stopper:

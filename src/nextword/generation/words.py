@@ -22,7 +22,9 @@ import torch
 from torch import Tensor
 
 from nextword import nest
-from nextword.contract import Autoregressive, NextwordError, State
+from nextword.contract import State
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Autoregressive
 from nextword.generation.rules import ensure_numbers
 
 # Where a text ends, seen from its first word.

@@ -29,7 +29,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Infilling, Inputs, NextwordError, State
+from nextword.contract import Batch, Inputs, State
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Infilling
 from nextword.heads.biattentive import Biattentive
 from nextword.heads.blocks import Blocks
 from nextword.heads.over import FILE as FILE

@@ -16,7 +16,9 @@ import numpy as np
 
 from nextword.batching.questions import Asked, Passages
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoding, Framed, Tokenizer, Unsupported
+from nextword.contract import Encoding, Framed
+from nextword.contract_errors import Unsupported
+from nextword.contract_protocols import Autoregressive, Tokenizer
 from nextword.corpora.questions import Question
 from nextword.heads.framing import Mold, blank, check_texts, room_beside
 

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from nextword.batching.examples import Bucketed, Examples
-from nextword.contract import Batch, Unsupported
+from nextword.contract import Batch
+from nextword.contract_errors import Unsupported
 from nextword.layers.eight_bits import EightBitsEmbedding
 from nextword.tokens.marks import MARKS
 

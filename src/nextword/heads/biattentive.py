@@ -54,7 +54,7 @@ class Biattentive(nn.Module):
 
     def _pooled(self, side: int, x: Tensor, context: Tensor, there: Tensor) -> Tensor:
         h = self.integrate[side](torch.cat([x, x - context, x * context], -1), there)
-        return pooled(h, there, self.attend[side](h).squeeze(-1))
+        return max_mean_pooled(h, there, self.attend[side](h).squeeze(-1))
 
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
@@ -68,7 +68,7 @@ def biattention(x: Tensor, in_x: Tensor, y: Tensor, in_y: Tensor) -> tuple[Tenso
     return a_x.transpose(1, 2) @ x, a_y @ y
 
 
-def pooled(h: Tensor, there: Tensor, scores: Tensor) -> Tensor:
+def max_mean_pooled(h: Tensor, there: Tensor, scores: Tensor) -> Tensor:
     """(B, T, D) → (B, 4 D): the greatest, the mean, the least, and the mean by attention."""
     gone = ~there.unsqueeze(-1)
     count = there.sum(1, keepdim=True).to(h.dtype)

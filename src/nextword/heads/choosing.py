@@ -21,7 +21,9 @@ from torch import Tensor
 
 from nextword.batching.choices import Choices
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Batch, Framed, Infilling, NextwordError, Tokenizer
+from nextword.contract import Batch, Framed
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Autoregressive, Infilling, Tokenizer
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.framing import Mold, blank, check_texts, room_beside
 from nextword.heads.pooling import pooled

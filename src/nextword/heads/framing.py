@@ -10,7 +10,9 @@ import numpy as np
 
 from nextword.batching.examples import Examples, joined
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoder, Encoding, Framed, NextwordError, Tokenizer, Unsupported
+from nextword.contract import Encoding, Framed
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Encoder, Tokenizer
 from nextword.models.frames import fit
 
 Sizes = tuple[int, ...]

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 
 def last_layers(network: Any, n: int) -> tuple[str, ...]:

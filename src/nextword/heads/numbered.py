@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Batch, NextwordError
+from nextword.contract import Batch
+from nextword.contract_errors import NextwordError
 from nextword.corpora.task_rows import multiple, rounded
 from nextword.heads.worded import Worded
 

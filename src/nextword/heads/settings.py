@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.heads import HeadConfig, Headed
 from nextword.heads.choosing import Choosing
 from nextword.heads.many import ManyConfig, ManyHeaded

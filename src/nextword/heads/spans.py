@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, NextwordError
+from nextword.contract import Batch
+from nextword.contract_errors import NextwordError
 from nextword.heads.over import Over
 from nextword.models.frames import SPREAD
 

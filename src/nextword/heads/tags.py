@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Batch, NextwordError
+from nextword.contract import IGNORE, Batch
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import PLAIN, allowed
 from nextword.heads.over import Over
 from nextword.layers.crf import CRF, Steps, penalties, plus, viterbi

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, NextwordError
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import PLAIN, allowed
 from nextword.heads.over import Over
 from nextword.heads.tags import best_of_softmax, softmax_nats

@@ -22,7 +22,9 @@ from torch import Tensor
 
 from nextword import nest
 from nextword.batching.examples import Examples, joined
-from nextword.contract import Batch, Framed, Inputs, NextwordError, Tokenizer, Unsupported
+from nextword.contract import Batch, Framed, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.heads.over import Over
 
 WORDS = "words"  # the classifier's name

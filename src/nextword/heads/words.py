@@ -18,7 +18,9 @@ import numpy as np
 
 from nextword.batching.tagged import TaggedExamples
 from nextword.batching.unseen import Unseen
-from nextword.contract import Autoregressive, Encoding, Framed, Infilling, NextwordError, Tokenizer, Unsupported
+from nextword.contract import Encoding, Framed
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Infilling, Tokenizer
 from nextword.heads.framing import check, room_for
 from nextword.layers.spelling import letters_of
 

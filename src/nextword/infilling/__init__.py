@@ -22,17 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import (
-    PSEUDO,
-    Framed,
-    Guess,
-    Inputs,
-    NextwordError,
-    Prediction,
-    Score,
-    Tokenizer,
-    Unsupported,
-)
+from nextword.contract import PSEUDO, Framed, Guess, Inputs, Prediction, Score
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.embedding import TOGETHER, Embedding, batches, framed, packed
 from nextword.generation.blanks import HIDDEN, MOST, around, blank_words
 from nextword.generation.gaps import BLANK, Filled, ids_beside, lettered, short

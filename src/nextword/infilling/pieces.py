@@ -14,18 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nextword.contract import (
-    EXACT,
-    Decoding,
-    Greedy,
-    Guess,
-    NextwordError,
-    Prediction,
-    Score,
-    Stop,
-    Tokenizer,
-    Unsupported,
-)
+from nextword.contract import EXACT, Decoding, Greedy, Guess, Prediction, Score, Stop
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.generation.blanks import HIDDEN, Pieces, around
 from nextword.generation.gaps import BLANK, LINES, Filled, check_asked, joined, lettered, short
 from nextword.generation.pieces import Gapped, divided, filled, filling_nats, likeliest, unwritten

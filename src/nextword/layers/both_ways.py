@@ -63,7 +63,7 @@ def backwards(x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather(1, at.view(*at.shape, *[1] * (x.dim() - 2)).expand(x.shape))
 
 
-class _GRU(torch.autograd.Function):
+class _BidirectionalGRU(torch.autograd.Function):
     """r, z = σ(a), σ(b)    n = tanh(c + r · u)    h' = n + z (h − n), where a, b, c and u are parts of products."""
 
     @staticmethod
@@ -105,7 +105,7 @@ class _GRU(torch.autograd.Function):
         return da, *_of_weights(ds, h[:-1])
 
 
-class _LSTM(torch.autograd.Function):
+class _BidirectionalLSTM(torch.autograd.Function):
     """i, f, o = σ(·)    g = tanh(·)    c' = f c + i g    h' = o tanh(c')."""
 
     @staticmethod
@@ -152,4 +152,4 @@ def _of_weights(ds: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     return ds.transpose(1, 2) @ h, ds.sum(1)
 
 
-SCANS: dict[str, Any] = {"GRU": _GRU, "LSTM": _LSTM}
+SCANS: dict[str, Any] = {"GRU": _BidirectionalGRU, "LSTM": _BidirectionalLSTM}

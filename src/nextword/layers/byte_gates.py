@@ -16,10 +16,10 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from nextword.layers.byte_tiles import COLUMNS, ROWS, SUMS, UNITS
+from nextword.layers.byte_tiles import COLUMNS, TILE_ROWS, SUMS, UNITS
 from nextword.layers.dots import F32, I8, I32, I64, declared, intrinsic, loaded
 
-FLOATS, SHORTS = ir.VectorType(F32, UNITS), ir.VectorType(ir.IntType(16), UNITS)
+GATE_FLOATS, SHORTS = ir.VectorType(F32, UNITS), ir.VectorType(ir.IntType(16), UNITS)
 FAST = ("fast",)
 GATES = 4  # i, f, g, o
 
@@ -31,7 +31,7 @@ class Lanes:
         self.builder = builder
 
     def of(self, value: Any) -> Any:
-        return ir.Constant(FLOATS, [value] * UNITS) if isinstance(value, (int, float)) else value
+        return ir.Constant(GATE_FLOATS, [value] * UNITS) if isinstance(value, (int, float)) else value
 
     def add(self, a: Any, b: Any) -> Any:
         return self.builder.fadd(self.of(a), self.of(b), flags=FAST)
@@ -46,7 +46,7 @@ class Lanes:
         return self.builder.fdiv(self.of(a), self.of(b), flags=FAST)
 
     def everywhere(self, value: Any) -> Any:
-        none = ir.Constant(FLOATS, ir.Undefined)
+        none = ir.Constant(GATE_FLOATS, ir.Undefined)
         first = self.builder.insert_element(none, value, I32(0))
         return self.builder.shuffle_vector(first, none, ir.Constant(SUMS, [0] * UNITS))
 
@@ -55,11 +55,11 @@ class Lanes:
         return self.builder.fptosi(self.add(x, above + 0.5), SUMS)
 
     def floats(self, x: Any) -> Any:
-        return self.builder.sitofp(x, FLOATS)
+        return self.builder.sitofp(x, GATE_FLOATS)
 
     def exp(self, x: Any) -> Any:
         least, most = (
-            declared(self.builder, f"llvm.{name}.v{UNITS}f32", FLOATS, [FLOATS, FLOATS])
+            declared(self.builder, f"llvm.{name}.v{UNITS}f32", GATE_FLOATS, [GATE_FLOATS, GATE_FLOATS])
             for name in ("minnum", "maxnum")
         )
         y = self.mul(x, 1 / math.log(2))
@@ -69,7 +69,7 @@ class Lanes:
         series = self.of(1 / math.factorial(6))
         for k in reversed(range(6)):
             series = self.add(self.mul(series, f), 1 / math.factorial(k))
-        power = self.builder.bitcast(self.builder.shl(n, ir.Constant(SUMS, [23] * UNITS)), FLOATS)
+        power = self.builder.bitcast(self.builder.shl(n, ir.Constant(SUMS, [23] * UNITS)), GATE_FLOATS)
         return self.mul(series, power)
 
     def sigmoid(self, x: Any) -> Any:
@@ -96,14 +96,14 @@ def pass_gates(typingctx: Any, table: Any, sums: Any, scale: Any, most: Any, c: 
         )
         step, zs = do.everywhere(step), []
         for gate in range(GATES):
-            a, b, bias = (loaded(builder, lists, I64(4 * UNITS * (GATES * k + gate)), FLOATS) for k in range(3))
-            place = ROWS * COLUMNS * (gate // 2) + UNITS * (gate % 2)
+            a, b, bias = (loaded(builder, lists, I64(4 * UNITS * (GATES * k + gate)), GATE_FLOATS) for k in range(3))
+            place = TILE_ROWS * COLUMNS * (gate // 2) + UNITS * (gate % 2)
             x, u = (
-                do.floats(loaded(builder, found, I64(4 * (2 * ROWS * COLUMNS * k + place)), SUMS)) for k in range(2)
+                do.floats(loaded(builder, found, I64(4 * (2 * TILE_ROWS * COLUMNS * k + place)), SUMS)) for k in range(2)
             )
             zs.append(do.add(do.add(do.mul(do.mul(x, step), a), do.mul(u, b)), bias))
         i, f, g, o = zs
-        before = loaded(builder, memory, I64(0), FLOATS)
+        before = loaded(builder, memory, I64(0), GATE_FLOATS)
         now = do.add(do.mul(do.sigmoid(f), before), do.mul(do.sigmoid(i), do.tanh(g)))
         out = do.mul(do.sigmoid(o), do.tanh(now))
         _store(builder, now, memory)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from nextword.compiled import OPTIONS, make, together
 from nextword.layers.byte_gates import GATES, pass_gates
-from nextword.layers.byte_tiles import COLUMNS, ROWS, UNITS, has_pair_products, limit, multiply_tile
+from nextword.layers.byte_tiles import COLUMNS, TILE_ROWS, UNITS, has_pair_products, limit, multiply_tile
 from nextword.layers.eight_bits import rounded
 from nextword.layers.recurrent import Layer, Memory, Weights
 
@@ -69,11 +69,11 @@ def read(
     out: np.ndarray,  # (T, B, padded)
 ) -> None:
     n, blocks = end - begin, len(table)
-    groups = (n + ROWS - 1) // ROWS  # nearly equal
+    groups = (n + TILE_ROWS - 1) // TILE_ROWS  # nearly equal
     pairs, one = (from_input.shape[2], from_state.shape[2]), np.float32(most[1])
     xs, scales = np.zeros((n, 2 * pairs[0]), np.int16), np.zeros(n, np.float32)
     before, after = np.zeros((n, blocks * UNITS), np.int16), np.zeros((n, blocks * UNITS), np.int16)
-    sums = np.zeros((2, 2, ROWS, COLUMNS), np.int32)
+    sums = np.zeros((2, 2, TILE_ROWS, COLUMNS), np.int32)
     for r in range(n):
         for j in range(h.shape[1]):
             before[r, j] = whole(h[begin + r, j] * one)

@@ -27,9 +27,9 @@ binding.initialize_native_asmparser()  # for an instruction by name
 WIDE = has_instructions("avx512f", "avx512bw", "avx512vnni")
 UNITS = 16 if WIDE else 8  # sums in a vector
 COLUMNS = 2 * UNITS  # of a panel
-ROWS = 12 if WIDE else 6  # of a tile, at most: its sums, 2 vectors of weights, x and a product fill the registers
+TILE_ROWS = 12 if WIDE else 6  # of a tile, at most: its sums, 2 vectors of weights, x and a product fill the registers
 MOST = 127  # of a weight
-SUMS, PAIRS, BYTES = ir.VectorType(I32, UNITS), ir.VectorType(ir.IntType(16), COLUMNS), ir.VectorType(I8, COLUMNS)
+SUMS, PAIRS, TILE_BYTES = ir.VectorType(I32, UNITS), ir.VectorType(ir.IntType(16), COLUMNS), ir.VectorType(I8, COLUMNS)
 
 
 def has_pair_products() -> bool:
@@ -52,7 +52,7 @@ def multiply_tile(typingctx: Any, rows: Any, panel: Any, pairs: Any, x: Any, apa
         q, to, base = (builder.inttoptr(a, I8.as_pointer()) for a in (weights, out, first))
         after = builder.append_basic_block("after")
         branch = builder.switch(rows, after)
-        for n in range(1, ROWS + 1):
+        for n in range(1, TILE_ROWS + 1):
             block = builder.append_basic_block(f"rows_{n}")
             branch.add_case(I64(n), block)
             builder.position_at_end(block)
@@ -72,7 +72,7 @@ def _tile(builder: Any, rows: int, q: Any, count: Any, base: Any, step: Any, to:
         builder.store(ir.Constant(SUMS, [0] * UNITS), place)
     with cgutils.for_range(builder, count) as loop:
         at = builder.mul(loop.index, I64(2 * COLUMNS))
-        halves = [loaded(builder, q, builder.add(at, I64(COLUMNS * c)), BYTES) for c in range(2)]
+        halves = [loaded(builder, q, builder.add(at, I64(COLUMNS * c)), TILE_BYTES) for c in range(2)]
         wide = [builder.sext(half, PAIRS) for half in halves]
         for start, pair in zip(starts, places, strict=True):
             value = _everywhere(builder, loaded(builder, start, builder.mul(loop.index, I64(4)), I32))

@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 
 BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
 OTHERS = 259  # then the special tokens

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_map
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers.outputs.classes import Classes
 from nextword.layers.outputs.prepared import Prepared, ignoring, not_recorded, wide
 from nextword.layers.softmax import Linear

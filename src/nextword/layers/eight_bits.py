@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, NextwordError
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
 from nextword.layers.dots import LANES, ROWS, has_byte_products
 from nextword.layers.whole_step import multiply, room
 

@@ -23,7 +23,7 @@ def available() -> bool:
 
 
 @cache
-def _compiled() -> Any:
+def _compiled_gates() -> Any:
     import triton
     import triton.language as tl
 
@@ -97,7 +97,7 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
     Rows whose target is IGNORE cost nothing and have no gradient.
     """
-    triton, rows, *_ = _compiled()
+    triton, rows, *_ = _compiled_gates()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
     given, own = bias is not None, z if bias is None else bias
     block = min(8192, triton.next_power_of_2(z.shape[1]))
@@ -108,7 +108,7 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
 def column_sums(x: Tensor, out: Tensor) -> None:
     """(M, N) → (N,). Torch's sum walks over memory at a half to a quarter of its speed where rows are many."""
-    triton, _, _, columns, gathered = _compiled()
+    triton, _, _, columns, gathered = _compiled_gates()
     (rows, width), across = x.shape, triton.cdiv(x.shape[1], 128)
     parts = min(triton.cdiv(768, across), triton.cdiv(rows, 32))
     each = triton.cdiv(triton.cdiv(rows, parts), 32) * 32
@@ -128,7 +128,7 @@ def averaged_step(
     scale: Tensor,
     decay: float,
 ) -> None:
-    triton, _, update, *_ = _compiled()
+    triton, _, update, *_ = _compiled_gates()
     for p, g, mean in zip(params, grads, means, strict=True):
         grid = (triton.cdiv(p.numel(), 4096),)
         update[grid](p, g.contiguous(), mean, rate, share, scale, decay, p.numel(), BLOCK=4096, num_warps=8)

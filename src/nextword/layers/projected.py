@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from nextword.layers import projected_run
 
-Memory = tuple[Tensor, Tensor]  # h (S · B, P), c (S · B, H): rows first, as all states
+ProjectedMemory = tuple[Tensor, Tensor]  # h (S · B, P), c (S · B, H): rows first, as all states
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -56,12 +56,12 @@ class Projected(nn.Module):
         found = (self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
         return found if side is None else tuple(w[side : side + 1] for w in found)  # type: ignore[return-value]
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> ProjectedMemory:
         return self.bias.new_zeros(rows, self.width), self.bias.new_zeros(rows, self.cells)
 
     def forward(
-        self, x: Tensor, memory: Memory, side: int | None = None, inside: Tensor | None = None
-    ) -> tuple[Tensor, Memory]:
+        self, x: Tensor, memory: ProjectedMemory, side: int | None = None, inside: Tensor | None = None
+    ) -> tuple[Tensor, ProjectedMemory]:
         """(S, T, B, I), memory → (S, T, B, P), memory after the last step. With `side`, S is 1 and it is that one.
 
         `inside` (T, B) is true where a row still goes on: its memory is then the one at its own end. While learning it

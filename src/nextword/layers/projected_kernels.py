@@ -21,7 +21,7 @@ BLOCK = 1024
 
 
 @cache
-def _compiled() -> Any:
+def _compiled_projected() -> Any:
     import triton
     import triton.language as tl
 
@@ -87,7 +87,7 @@ def _compiled() -> Any:
 def open_gates(z: Tensor, c: Tensor, new: Tensor, m: Tensor, most: float) -> None:
     """z (S, B, 4H), c (S, B, H) → new (S, B, H), m (S, B, H); z is overwritten. `most` is the limit of c, or 0."""
     if z.is_cuda and available():
-        triton, opened, *_ = _compiled()
+        triton, opened, *_ = _compiled_projected()
         sides, rows, cells = m.shape
         grid = (triton.cdiv(cells, BLOCK), rows, sides)
         strides = z.stride(0), c.stride(0), new.stride(0), m.stride(0)
@@ -106,7 +106,7 @@ def open_gates(z: Tensor, c: Tensor, new: Tensor, m: Tensor, most: float) -> Non
 def close_gates(z: Tensor, c: Tensor, new: Tensor, dm: Tensor, dc: Tensor, most: float) -> None:
     """z holds the gates as `open_gates` left them, and then its gradient; dc goes from that of `new` to that of c."""
     if z.is_cuda and available():
-        triton, _, closed, _ = _compiled()
+        triton, _, closed, _ = _compiled_projected()
         sides, rows, cells = dm.shape
         grid = (triton.cdiv(cells, BLOCK), rows, sides)
         strides = z.stride(0), c.stride(0), new.stride(0)
@@ -127,7 +127,7 @@ def close_gates(z: Tensor, c: Tensor, new: Tensor, dm: Tensor, dc: Tensor, most:
 def stop_where_cut(dh: Tensor, h: Tensor, most: float) -> None:
     """(S, B, P) both: no gradient where h is at its limit."""
     if dh.is_cuda and available():
-        triton, *_, stopped = _compiled()
+        triton, *_, stopped = _compiled_projected()
         size = dh.shape[1] * dh.shape[2]
         grid = (triton.cdiv(size, BLOCK), dh.shape[0])
         stopped[grid](dh, h, size, dh.stride(0), h.stride(0), most, BLOCK=BLOCK, num_warps=4)

@@ -52,7 +52,7 @@ def encodings(distances: Tensor, width: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Look:
+class RelativeLook:
     """How the rows that ask see what is known. Made once; all layers look in the same way."""
 
     seen: Tensor  # (B or 1, Q, S) True where a row may look
@@ -60,10 +60,10 @@ class Look:
     table: Tensor  # (R, D) encodings of distances
     apart: Tensor | None = None  # (B, Q, S) True where the two lie in different segments; None: there are none
 
-    def last(self, rows: int) -> Look:
+    def last(self, rows: int) -> RelativeLook:
         """The same for the last so many rows that ask alone."""
         apart = None if self.apart is None else self.apart[:, -rows:]
-        return Look(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
+        return RelativeLook(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
 
 
 class RelativeAttention(nn.Module):
@@ -83,7 +83,7 @@ class RelativeAttention(nn.Module):
         self.segment_bias = nn.Parameter(torch.zeros(heads, 1, each))  # s
         self.segments = nn.Parameter(torch.zeros(heads, 2, each))  # e: of the same segment, of another
 
-    def forward(self, x: Tensor, known: Tensor, look: Look) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor, look: RelativeLook) -> Tensor:
         q, k, v = self._heads(self.query(x)), self._heads(self.key(known)), self._heads(self.value(known))
         r = self.distance(look.table).view(len(look.table), self.heads, -1).transpose(0, 1)  # (H, R, K)
         scale = q.shape[-1] ** -0.5

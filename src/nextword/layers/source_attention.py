@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers.deferred import Deferred, Energies, Mixture
 
 SCORES = ("general", "dot", "concat")

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers.bilstm import BiLSTM
 from nextword.layers.characters import OTHERS, PADDING, spelled
 

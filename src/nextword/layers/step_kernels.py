@@ -26,7 +26,7 @@ OUTPUTS = 8  # of a program
 
 
 @cache
-def _compiled() -> Any:
+def _compiled_steps() -> Any:
     import triton
     import triton.language as tl
 
@@ -111,7 +111,7 @@ def added_norm(
     x: Tensor, y: Tensor | None, norm: nn.LayerNorm | None, like: torch.dtype, after: bool = False
 ) -> Tensor:
     """x (B, D) float32 becomes x + y, and its norm is returned, in the type asked for. `after`: x becomes the norm."""
-    triton, norms, _, _ = _compiled()
+    triton, norms, _, _ = _compiled_steps()
     rows, width = x.shape
     h = torch.empty(rows, width, dtype=like, device=x.device)
     weight = x if norm is None else norm.weight
@@ -136,7 +136,7 @@ def added_norm(
 
 def attend(joined: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, band: int = 0) -> Tensor:
     """Queries, keys and values of one token a row (B, 3 D), after `lengths` (B,) others in slots (B, H, S, K)."""
-    triton, _, attention, _ = _compiled()
+    triton, _, attention, _ = _compiled_steps()
     rows, heads, slots, each = keys.shape
     y = torch.empty(rows, heads * each, dtype=joined.dtype, device=joined.device)
     sizes = heads, slots, each, each**-0.5
@@ -147,7 +147,7 @@ def attend(joined: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, band: 
 
 def row_product(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> Tensor:
     """(1, D), (N, D), (N,) → (1, N)."""
-    triton, _, _, product = _compiled()
+    triton, _, _, product = _compiled_steps()
     outputs, width = weight.shape
     y = torch.empty(1, outputs, dtype=x.dtype, device=x.device)
     block = min(triton.next_power_of_2(width), 1024)

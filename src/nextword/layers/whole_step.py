@@ -23,7 +23,7 @@ from nextword.compiled import OPTIONS, make
 from nextword.layers.dots import ROWS, arrive, arrived, four_bytes, four_floats, place
 
 # of a block: a norm is (weight, bias), a matrix (weight, scale, sums of its rows, bias)
-NORM1, JOIN, OUT, NORM2, WIDE, NARROW, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23
+NORM1, JOIN, OUT, NORM2, WIDE, NARROW_STEP, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23
 # of the end: its norm and its matrix
 LAST_NORM, LAST = 0, 2
 # of the sizes
@@ -250,10 +250,10 @@ def walk(
                 x[r, i] = base[r, i] + joint[r, i]
         turn = meet(gate, turn, threads)
         normed(x, width, block[NORM2], block[NORM2 + 1], epsilon, h)
-        multiply(block[WIDE:NARROW], inner, width, thread, threads, h, own, bits, wide)
+        multiply(block[WIDE:NARROW_STEP], inner, width, thread, threads, h, own, bits, wide)
         gelu(wide, inner * thread // threads, inner * (thread + 1) // threads)
         turn = meet(gate, turn, threads)
-        multiply(block[NARROW:KEYS], width, inner, thread, threads, wide, own, bits, joint)
+        multiply(block[NARROW_STEP:KEYS], width, inner, thread, threads, wide, own, bits, joint)
         for r in range(len(x)):
             for i in range(begin, stop):
                 x[r, i] = base[r, i] + joint[r, i]

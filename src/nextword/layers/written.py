@@ -57,7 +57,7 @@ class Writing:
         return self.kept
 
 
-def reordered(kept: Tensor, length: int, rows: Tensor) -> Tensor:
+def reordered_written(kept: Tensor, length: int, rows: Tensor) -> Tensor:
     """Each row goes on from what another (or itself) has written. In place, if rows stay as many; only what is in use
     is copied, and on a CPU only rows that change.
     """

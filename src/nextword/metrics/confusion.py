@@ -30,9 +30,9 @@ def of_each(counts: np.ndarray, labels: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
             "label": label,
-            "precision": _ratio(right[i], found[i]),
-            "recall": _ratio(right[i], there[i]),
-            "f1": _ratio(2 * right[i], there[i] + found[i]),
+            "precision": _share(right[i], found[i]),
+            "recall": _share(right[i], there[i]),
+            "f1": _share(2 * right[i], there[i] + found[i]),
             "examples": int(there[i]),
             "said": int(found[i]),
         }
@@ -48,7 +48,7 @@ def worst(counts: np.ndarray, labels: Sequence[str], most: int) -> list[dict[str
     order = np.argsort(-wrong, axis=None, kind="stable")[:most]
     pairs = [divmod(int(place), len(labels)) for place in order]
     return [
-        {"label": labels[i], "said": labels[j], "count": int(wrong[i, j]), "share": _ratio(wrong[i, j], there[i])}
+        {"label": labels[i], "said": labels[j], "count": int(wrong[i, j]), "share": _share(wrong[i, j], there[i])}
         for i, j in pairs
         if wrong[i, j]
     ]
@@ -79,5 +79,5 @@ def calibration(probability: np.ndarray, right: np.ndarray, bins: int = BINS) ->
     return error, found
 
 
-def _ratio(above: float, below: float) -> float:
+def _share(above: float, below: float) -> float:
     return float(above / below) if below else 0.0

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 TIMES, MOST = 10, 100  # beginnings, and rounds of each
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nextword.contract import Autoregressive, Encoder, Infilling
+from nextword.contract_protocols import Autoregressive, Encoder, Infilling
 
 
 def abilities(cls: Any, settings: Mapping[str, Any]) -> frozenset[str]:

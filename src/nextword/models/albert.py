@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.products import Product
 from nextword.models.bidirectional import Bidirectional, check_norms
 from nextword.models.causal import check_sizes

@@ -25,7 +25,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.byte_lstm import EightBitsLayer
 from nextword.layers.dropout import locked, words
 from nextword.layers.eight_bits import EightBitsEmbedding, EightBitsTied

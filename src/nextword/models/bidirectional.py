@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.full_attention import FullAttention, Layout, Padded, Ragged, layout_of, taken
 from nextword.layers.products import Product
 from nextword.layers.softmax import Linear

@@ -14,7 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, Readout, State, Unsupported, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Readout
 from nextword.models.frames import arrange, dress
 
 FILE = "model.safetensors"

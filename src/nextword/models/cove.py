@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.corpora.vectors import read_words, vectors_for
 from nextword.layers.outputs.partial import Partial
 from nextword.models.frames import TASKS, arrange, dress

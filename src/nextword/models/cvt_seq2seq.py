@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, Vocabulary
+from nextword.contract import Inputs, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.softmax import Full
 from nextword.layers.source_attention import luongs
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig

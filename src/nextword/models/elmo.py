@@ -31,12 +31,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.characters import from_letters, spelled
 from nextword.layers.outputs import make_readout
 from nextword.layers.outputs.partial import Partial
 from nextword.layers.outputs.silent import Silent
-from nextword.layers.projected import Memory, Projected
+from nextword.layers.projected import ProjectedMemory, Projected
 from nextword.models.causal import CausalNetwork, check_sizes
 from nextword.models.frames import dress
 
@@ -135,7 +136,7 @@ class ELMo(CausalNetwork):
             if i and self.config.skip:
                 x = x + entered
             outputs.append(x)
-            after.append(cast(Memory, memory))
+            after.append(cast(ProjectedMemory, memory))
         outputs[-1] = F.dropout(x, drop, self.training)
         return outputs, tuple(after)
 

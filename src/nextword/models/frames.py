@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Encoding, Framed, Inputs, NextwordError, Unsupported
+from nextword.contract import IGNORE, Encoding, Framed, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 
 SPREAD = 0.02  # new rows are drawn from N(0, 0.02²), as the paper draws all of them
 TASKS = {  # texts that a task is given, in words, and how many they may be

@@ -35,7 +35,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers import past
 from nextword.layers.lt import fed
 from nextword.layers.prefix_attention import Layer, PrefixAttention

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, NextwordError, Vocabulary
+from nextword.contract import Encoding, Framed, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.attention import Layer, SelfAttention
 from nextword.layers.lt import fed
 from nextword.layers.past import Reading

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.files import linked
 from nextword.ngrams.counting import Counted, check_order, count_ngrams
 from nextword.ngrams.estimate import Estimator, estimate, estimator, memory_cap

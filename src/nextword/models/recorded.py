@@ -29,7 +29,7 @@ from nextword.layers.eight_bits import EightBits
 from nextword.layers.graph import recorded
 from nextword.layers.step_kernels import added_norm, attend, available, linear
 
-LEAST = 128  # slots of the smallest graph
+LEAST_RECORDED = 128  # slots of the smallest graph
 GRAPHS = 6  # kept at once; each holds keys and values for its rows and slots
 
 
@@ -151,7 +151,7 @@ class Steps:
         return step(last, state)
 
     def _step(self, rows: int, state: past.State) -> FixedStep:
-        slots = LEAST
+        slots = LEAST_RECORDED
         while slots < state["most"] + 1:
             slots *= 2
         slots = min(slots, self.network.window)

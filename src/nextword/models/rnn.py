@@ -22,7 +22,8 @@ from typing import Any, ClassVar, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.characters import make_embedding
 from nextword.layers.direct import with_direct
 from nextword.layers.outputs import make_readout

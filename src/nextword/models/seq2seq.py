@@ -31,7 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, State, Unsupported, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.both_ways import backwards, each_row
 from nextword.layers.deferred import Deferred
 from nextword.layers.dropout import dropped

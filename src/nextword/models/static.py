@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, State, Tokenizer, Unsupported, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.vectors import Vectors
 from nextword.models.causal import Saved
 from nextword.models.frames import arrange, dress

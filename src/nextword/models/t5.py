@@ -30,14 +30,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers import lt
 from nextword.layers.buckets import DistanceBias
 from nextword.layers.products import Product
 from nextword.layers.softmax import Full, Tied
-from nextword.layers.written import Kept, Writing, reordered, shared
+from nextword.layers.written import Kept, Writing, reordered_written, shared
 from nextword.models.causal import CausalNetwork, check_sizes, need_source
-from nextword.models.t5_steps import Steps
+from nextword.models.t5_steps import T5Steps
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class T5(CausalNetwork):
         tied = Tied(self.embedding, bias=False)
         self.readout: Any = tied if config.tied else Full(config.width, vocabulary.size, bias=False)
         self.widths = [config.width] * (len(self.decoder.blocks) + 1)
-        self.steps = Steps(self)
+        self.steps = T5Steps(self)
         self._compiled: Any = None
         self._draw()
 
@@ -239,7 +240,7 @@ class T5(CausalNetwork):
             kept = {name: nest.take(state[name], at) for name in ("there", "memory")}
         else:
             kept = {}
-        return {**state, **kept, "past": reordered(state["past"], state["length"], rows)}
+        return {**state, **kept, "past": reordered_written(state["past"], state["length"], rows)}
 
     # -------------------------------------------------------------------------------------------- the target
 

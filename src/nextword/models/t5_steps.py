@@ -29,7 +29,7 @@ SOURCE = 64
 GRAPHS = 6  # kept at once
 
 
-class FixedStep:
+class T5FixedStep:
     """One step for so many rows, sources and places, without a shape or a place that changes."""
 
     def __init__(self, network: Any, key: tuple[int, ...], like: State) -> None:
@@ -118,15 +118,15 @@ class FixedStep:
         self.length.copy_(length)
 
 
-class Steps:
+class T5Steps:
     """The steps that a network has recorded so far, the latest used last."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
-        self.made: list[FixedStep] = []
+        self.made: list[T5FixedStep] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Steps:
-        return Steps(copy.deepcopy(self.network, memo))  # the copy records its own
+    def __deepcopy__(self, memo: dict[int, Any]) -> T5Steps:
+        return T5Steps(copy.deepcopy(self.network, memo))  # the copy records its own
 
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         sources, length = state["memory"].shape[0], state["memory"].shape[4]
@@ -136,6 +136,6 @@ class Steps:
         key = len(last), sources, -(-length // SOURCE) * SOURCE, places
         fitting = [one for one in self.made if one.key == key and one.kept.dtype == state["past"].dtype]
         own = next((one for one in fitting if one.owns(state)), None)
-        step = own or next((one for one in fitting if one.free()), None) or FixedStep(self.network, key, state)
+        step = own or next((one for one in fitting if one.free()), None) or T5FixedStep(self.network, key, state)
         self.made = [*(one for one in self.made if one is not step), step][-GRAPHS:]
         return step(last, state)

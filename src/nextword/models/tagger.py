@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.bilstm import BiLSTM
 from nextword.layers.dropout import locked
 from nextword.layers.mix import ScalarMix

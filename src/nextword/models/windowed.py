@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword import nest
-from nextword.contract import Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers import lt, past
 from nextword.layers.eight_bits import narrow
 from nextword.models.causal import CausalNetwork

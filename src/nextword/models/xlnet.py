@@ -35,9 +35,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Encoding, Framed, Inputs, NextwordError, State, Vocabulary
+from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.products import Product
-from nextword.layers.relative import Look, RelativeAttention, encodings
+from nextword.layers.relative import RelativeLook, RelativeAttention, encodings
 from nextword.layers.softmax import Tied
 from nextword.models.causal import CausalNetwork, check_sizes
 
@@ -73,7 +74,7 @@ class Block(nn.Module):
         self.narrow = Product(config.inner, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Tensor, known: Tensor, look: Look) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor, look: RelativeLook) -> Tensor:
         x = self.norm1(x + self._drop(self.attention(x, known, look)))
         return self.norm2(x + self._drop(self.narrow(self._drop(F.gelu(self.wide(x))))))
 
@@ -226,7 +227,7 @@ class XLNet(CausalNetwork):
 
     def _look(
         self, inputs: Inputs, state: State, at: Tensor | None, query: bool, both: bool
-    ) -> tuple[Look, Tensor | None]:
+    ) -> tuple[RelativeLook, Tensor | None]:
         """Who sees whom, at which distance, in which segment; and the places of all that is known, where given."""
         ids, old = inputs.ids, state["layers"][0].shape[1]
         new, size = ids.shape[1], old + ids.shape[1]
@@ -250,7 +251,7 @@ class XLNet(CausalNetwork):
         if inputs.segments is not None:
             known = F.pad(inputs.segments, (old, 0))  # memory counts as the first segment
             apart = _cat([part for part in parts if part is not None]).unsqueeze(2) != known.unsqueeze(1)
-        return Look(_cat(sees), near, table, apart), places
+        return RelativeLook(_cat(sees), near, table, apart), places
 
     def _seen(self, inputs: Inputs, state: State, old: int, both: bool) -> Tensor:
         """(B or 1, T, S) What a query may look at: of the memory, and of the content of its segment."""

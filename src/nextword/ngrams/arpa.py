@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams import arpa_text
 from nextword.ngrams.arpa_text import BEGIN, BOUNDARY, END, NONE, WordTable
 from nextword.ngrams.assembly import Section, assemble, section
@@ -178,7 +178,7 @@ class _Reader:
                 arpa_text.BAD_PROB: f"a number: {spelled}",
                 arpa_text.BAD_BACKOFF: f"a finite number as the back-off: {spelled}",
                 arpa_text.POSITIVE: "a log10 probability, which is never positive",
-                arpa_text.UNKNOWN: "a word that is among the unigrams, which name the whole vocabulary",
+                arpa_text.UNKNOWN_BYTES: "a word that is among the unigrams, which name the whole vocabulary",
                 arpa_text.BEGIN_LATE: "<s> as the first word of an n-gram only",
                 arpa_text.END_EARLY: "</s> as the last word of an n-gram only",
             }[stopped],

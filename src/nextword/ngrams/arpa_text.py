@@ -20,7 +20,7 @@ BOUNDARY = 1
 
 # How parsing stopped
 DRY, SECTION, FULL, SURPLUS = 0, 1, 2, 3
-COLUMNS, BAD_PROB, BAD_BACKOFF, POSITIVE, UNKNOWN, BEGIN_LATE, END_EARLY = 10, 11, 12, 13, 14, 15, 16
+COLUMNS, BAD_PROB, BAD_BACKOFF, POSITIVE, UNKNOWN_BYTES, BEGIN_LATE, END_EARLY = 10, 11, 12, 13, 14, 15, 16
 
 DIGITS = 8  # after the point: 1e-8 nats, finer than float32 for all but the surest words
 LINE = 64  # bytes that two numbers, the tabs and the line end take at most
@@ -190,7 +190,7 @@ def parse(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_back
                 begin, i = columns[j + 1, 0], columns[j + 1, 1]
                 slot = slots[slot_of(text, begin, i, known, starts, slots)]
                 if slot == NONE:
-                    return UNKNOWN, at, filled, line, begin, i
+                    return UNKNOWN_BYTES, at, filled, line, begin, i
                 word = ids[slot]
                 if word == BEGIN:
                     if j > 0:

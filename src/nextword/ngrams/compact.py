@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from nextword.compiled import compiled, leaf, spread
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams import file
 from nextword.ngrams.codebooks import CHUNK, Column, lossless, quantised
 from nextword.ngrams.packing import (

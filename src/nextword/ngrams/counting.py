@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from nextword.compiled import compiled, spread
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.file import reserve
 from nextword.ngrams.sorting import END, by_first_word, refine, windows
 from nextword.ngrams.trie import NODE

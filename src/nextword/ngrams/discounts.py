@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
 HIGHEST = 16  # the longest table: its last entry holds for all higher counts

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from nextword.compiled import compiled
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.counting import Counted, blocks, counts_of_counts, release, sweep
 from nextword.ngrams.discounts import DISCOUNTS, HIGHEST, check_given, given_table
 from nextword.ngrams.trie import Level, Trie

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 MAGIC = b"nextword n-grams"
 VERSION = 1

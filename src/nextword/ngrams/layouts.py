@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams import file
 from nextword.ngrams.trie import Trie
 

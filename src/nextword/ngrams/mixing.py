@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 
 class Fitted(NamedTuple):

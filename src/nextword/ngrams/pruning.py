@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from nextword.compiled import compiled, spread
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.compaction import drop
 from nextword.ngrams.trie import Trie
 

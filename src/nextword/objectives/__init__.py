@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 
 OBJECTIVES = {
     "causal": "nextword.objectives.causal:Causal",
@@ -17,7 +18,7 @@ OBJECTIVES = {
     "permuted": "nextword.objectives.permuted:Permuted",
     "denoising": "nextword.objectives.denoising:Denoising",
     "infilling": "nextword.objectives.infilling:Infilling",
-    "sequence": "nextword.objectives.sequence:Sequence",
+    "sequence": "nextword.objectives.sequence:Seq2SeqObjective",
     "task": "nextword.objectives.task:Task",
     "tag": "nextword.objectives.tag:Tag",
     "span": "nextword.objectives.span:Span",

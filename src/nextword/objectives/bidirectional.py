@@ -23,7 +23,8 @@ import torch
 
 from nextword.batching.prepare import Stream
 from nextword.batching.rows import Rows
-from nextword.contract import Batch, Inputs, Loss, NextwordError, State
+from nextword.contract import Batch, Inputs, Loss, State
+from nextword.contract_errors import NextwordError
 
 SIDES = ("forward", "backward")
 REDUCE = ("token", "sequence")

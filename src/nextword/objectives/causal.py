@@ -15,7 +15,8 @@ from nextword.batching.rows import Rows
 from nextword.batching.shifted import Shifted
 from nextword.batching.variable import Variable
 from nextword.batching.windows import Windows
-from nextword.contract import Batch, Loss, NextwordError, State
+from nextword.contract import Batch, Loss, State
+from nextword.contract_errors import NextwordError
 from nextword.objectives.sampled import Sampled
 
 BATCHES: dict[str, Any] = {

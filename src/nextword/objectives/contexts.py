@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from nextword.batching.contexts import Contexts, Draws, draws_of
-from nextword.contract import IGNORE, Batch, Loss, NextwordError, State, Vocabulary
+from nextword.contract import IGNORE, Batch, Loss, State, Vocabulary
+from nextword.contract_errors import NextwordError
 
 HELD = 7  # the seed of what is drawn for held-out text: the same at every validation
 

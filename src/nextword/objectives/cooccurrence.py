@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from nextword.batching.cooccurrence import Cells, cooccurrences
-from nextword.contract import Batch, Inputs, Loss, NextwordError, State, Vocabulary
+from nextword.contract import Batch, Inputs, Loss, State, Vocabulary
+from nextword.contract_errors import NextwordError
 
 
 class Cooccurrence:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from nextword.batching.several import UNTAGGED, Several, held_out, in_turn
 from nextword.batching.tagged import TaggedExamples
-from nextword.contract import IGNORE, Batch, Loss, NextwordError, State
+from nextword.contract import IGNORE, Batch, Loss, State
+from nextword.contract_errors import NextwordError
 from nextword.heads.views import soft_cross_entropy
 from nextword.metrics import together
 from nextword.objectives.tag import Tag

@@ -20,13 +20,14 @@ from torch import Tensor
 from nextword.batching.sequences import Pairs
 from nextword.batching.several import UNTAGGED
 from nextword.batching.untranslated import Beside, in_turn
-from nextword.contract import Batch, Inputs, Loss, NextwordError, State, Unsupported
-from nextword.objectives.sequence import Sequence
+from nextword.contract import Batch, Inputs, Loss, State
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.objectives.sequence import Seq2SeqObjective
 
 TARGETS = ("soft", "hard")
 
 
-class CrossViewSequence(Sequence):
+class CrossViewSequence(Seq2SeqObjective):
     """`unlabelled`: a text in the language of the sources, as --data names one; "": none, and all steps are pairs."""
 
     def __init__(

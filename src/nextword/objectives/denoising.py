@@ -11,7 +11,8 @@ from typing import Any
 
 from nextword.batching.prepare import Stream
 from nextword.batching.spans import Spans
-from nextword.contract import Batch, Loss, NextwordError, State, Vocabulary
+from nextword.contract import Batch, Loss, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import sentinels
 
 

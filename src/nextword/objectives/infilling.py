@@ -14,7 +14,8 @@ from typing import Any
 
 from nextword.batching.pieces import PieceRows
 from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, Batch, Loss, NextwordError, State, Vocabulary
+from nextword.contract import IGNORE, Batch, Loss, State, Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.tokens.marks import PieceMarks
 
 

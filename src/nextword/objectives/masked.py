@@ -29,12 +29,13 @@ from torch import Tensor
 
 from nextword.batching.masking import Masking, key_of
 from nextword.batching.packed import Full, Packed
-from nextword.batching.pairs import Pairs
+from nextword.batching.pairs import SentencePairs
 from nextword.batching.prepare import Stream
 from nextword.batching.texts import Framed, Kept, Sentences, Turn
-from nextword.contract import IGNORE, Batch, Inputs, Loss, NextwordError, State, Vocabulary
+from nextword.contract import IGNORE, Batch, Inputs, Loss, State, Vocabulary
+from nextword.contract_errors import NextwordError
 
-BATCHES: dict[str, Any] = {"pairs": Pairs, "sentences": Full, "packed": Packed}
+BATCHES: dict[str, Any] = {"pairs": SentencePairs, "sentences": Full, "packed": Packed}
 MASKS = 2  # keys the draws of this file
 
 
@@ -115,7 +116,7 @@ class Masked:
             key_of(MASKS, seed, turn.variant),
             room,
         )
-        inputs = _packed(framed, layout, most) if packed else _rows(framed, width, isinstance(layout, Pairs))
+        inputs = _packed(framed, layout, most) if packed else _rows(framed, width, isinstance(layout, SentencePairs))
         pair = None if texts.labels is None else torch.from_numpy(texts.labels[chosen])
         return Batch(
             inputs,

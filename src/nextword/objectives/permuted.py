@@ -24,7 +24,8 @@ import torch
 
 from nextword.batching.prepare import WORD, Stream
 from nextword.batching.rows import Rows, check_counts
-from nextword.contract import IGNORE, Batch, Inputs, Loss, NextwordError, State, Unsupported
+from nextword.contract import IGNORE, Batch, Inputs, Loss, State
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.relative import visible
 
 HELD_OUT = 10  # rows of held-out text at the most, and the fewest tokens in each

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextword.contract import Batch, Inputs, NextwordError, State, Unsupported
+from nextword.contract import Batch, Inputs, State
+from nextword.contract_errors import NextwordError, Unsupported
 
 
 class Sampled:

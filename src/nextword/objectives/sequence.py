@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 
 from nextword.batching.sequences import Pairs, Sequences
-from nextword.contract import IGNORE, Batch, Loss, NextwordError, State, Unsupported
+from nextword.contract import IGNORE, Batch, Loss, State
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.softmax import Linear
 from nextword.objectives.sampled import Sampled
 
 REDUCE = ("token", "sequence")
 
 
-class Sequence:
+class Seq2SeqObjective:
     """`reduce` says what the gradient is a mean over: tokens, or pairs. `sampled` and `ramp`: sampled.py."""
 
     parallel = True  # its text is pairs of a source and a target

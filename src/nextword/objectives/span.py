@@ -14,7 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from nextword.batching.questions import Asked, Passages
-from nextword.contract import Batch, Loss, NextwordError, State
+from nextword.contract import Batch, Loss, State
+from nextword.contract_errors import NextwordError
 from nextword.heads.answers import answers, measured_answers
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from nextword.batching.tagged import Sentences, TaggedExamples
-from nextword.contract import IGNORE, Batch, Loss, NextwordError, State
+from nextword.contract import IGNORE, Batch, Loss, State
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import spans
 from nextword.metrics.spans import ACCURACY, OF_SPANS
 

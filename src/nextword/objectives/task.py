@@ -25,7 +25,9 @@ from torch import Tensor
 from nextword.batching.choices import Candidates
 from nextword.batching.examples import Bucketed, Examples
 from nextword.batching.several import Several, held_out, in_turn, parts_of
-from nextword.contract import IGNORE, Autoregressive, Batch, Infilling, Loss, NextwordError, State, Unsupported
+from nextword.contract import IGNORE, Batch, Loss, State
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Autoregressive, Infilling
 from nextword.metrics import METRICS, OF_NUMBERS, together
 from nextword.models.frames import following
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.recipe import suggestion
 from nextword.studies.study import Study
 

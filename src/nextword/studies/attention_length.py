@@ -35,7 +35,7 @@ from nextword.studies.small_transformers import ranged
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.symbols import Lengths, copied, copier
 from nextword.studies.text import enough
-from nextword.studies.translators import LOOKING, NONE, Size, Texts, about, said, sized, texts_of, translator, workers
+from nextword.studies.translators import LOOKING, NONE, TranslatorSize, Texts, about, said, sized, texts_of, translator, workers
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 CLAIM = Claim(
@@ -44,10 +44,10 @@ CLAIM = Claim(
 )
 SYMBOLS, PAIRS = "symbols", "pairs"
 NETWORKS = {NONE: "without", LOOKING: "with attention"}
-FULL = Size(steps=600, length=30, longest=44, held=400)
-QUICK = Size(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
-LARGE = Size(pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000)
-COPYING, QUICK_COPYING = Size(width=48, steps=400, rate=1e-2), Size(width=24, steps=60, rate=1e-2)
+FULL = TranslatorSize(steps=600, length=30, longest=44, held=400)
+QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
+LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000)
+COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=400, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 DRAWN = Lengths(2, 20)  # symbols of a sequence that is learnt from
 ASKED = (4, 8, 12, 16, 20)
 NATS, QUALITY = "nats", "quality"
@@ -61,14 +61,14 @@ LEAST = 4 * 15  # held-out pairs
 # ------------------------------------------------------------------------------------------------ one run
 
 
-def symbols(seed: int, attention: str, size: Size) -> list[dict[str, np.ndarray]]:
+def symbols(seed: int, attention: str, size: TranslatorSize) -> list[dict[str, np.ndarray]]:
     """For each length (n, 2): nats and symbols; symbols right and symbols."""
     network = copier(seed, size, DRAWN, attention=attention)
     each = [copied(network, length) for length in ASKED]
     return [{"costs": one[:, [0, 2]], "quality": one[:, [1, 2]]} for one in each]
 
 
-def pairs(seed: int, attention: str, size: Size, texts: Texts, parts: Sequence[np.ndarray]) -> Any:
+def pairs(seed: int, attention: str, size: TranslatorSize, texts: Texts, parts: Sequence[np.ndarray]) -> Any:
     """For each part of the held-out pairs (n, 2): nats and tokens; and (n, 10): what BLEU adds up."""
     now = said(translator(seed, size, texts, attention=attention), texts)
     quality = counted(now.written, texts.targets)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(13, 5.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
-    _costs(tables["harm"], left)
+    _draw_costs(tables["harm"], left)
     _gaps(tables["nats"], right)
 
 
-def _costs(table: Table, axes: Any) -> None:
+def _draw_costs(table: Table, axes: Any) -> None:
     names = table.column("without")
     for y, row in enumerate(table.rows):
         _, _, (middle, low, high), _, said = row

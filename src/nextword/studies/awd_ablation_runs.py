@@ -18,7 +18,8 @@ import torch
 
 from nextword.batching.prepare import Stream
 from nextword.checkpoint import RunFolder
-from nextword.contract import State, Tokenizer
+from nextword.contract import State
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe

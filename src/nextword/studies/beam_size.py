@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import Beam, Stop, Unsupported
+from nextword.contract import Beam, Stop
+from nextword.contract_errors import Unsupported
 from nextword.corpora.parallel import open_parallel
 from nextword.evaluation.translation import AT_ONCE, LONGER, MORE
-from nextword.language_model import load, of_network
+from nextword.loading_lm import load, of_network
 from nextword.studies.apart import apart, spread
 from nextword.studies.beam_size_figure import draw
 from nextword.studies.bleu import INTERVALS, between, bleu, counted, found, ratio, written_length
@@ -33,7 +34,7 @@ from nextword.studies.text import enough, held_out
 from nextword.studies.translators import (
     LEAST,
     LOOKING,
-    Size,
+    TranslatorSize,
     Texts,
     about,
     sized,
@@ -56,9 +57,9 @@ GREEDY, MIDDLE, ENOUGH, WIDEST = 1, 5, 10, 50
 PLAIN, BY_LENGTH = "plain", "by length"
 PENALTY = {PLAIN: 0.0, BY_LENGTH: 1.0}
 NEAR = 0.3  # of BLEU, within which two widths are as good as each other
-FULL = Size(steps=450, held=120)
-QUICK = Size(pieces=800, width=48, steps=60, length=20, longest=20, held=40)
-LARGE = Size(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=80, rate=1e-3, dropout=0.3, held=1000)
+FULL = TranslatorSize(steps=450, held=120)
+QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=40)
+LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=80, rate=1e-3, dropout=0.3, held=1000)
 OF_A_RUN, QUICK_OF_A_RUN = 300, 60  # held-out pairs
 
 
@@ -84,7 +85,7 @@ def searched(lm: Any, sources: Sequence[str], targets: Sequence[str], progress: 
     return out
 
 
-def trained(seed: int, size: Size, texts: Texts) -> dict[Any, Any]:
+def trained(seed: int, size: TranslatorSize, texts: Texts) -> dict[Any, Any]:
     network = translator(seed, size, texts, attention=LOOKING)
     return searched(of_network(network, texts.tokenizer), texts.sources, texts.targets)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, is_parallel, open_parallel
 from nextword.studies.apart import spread
 from nextword.studies.blanks_asked import Asked, Blank, Rules, asked_of
@@ -27,9 +27,9 @@ from nextword.studies.blanks_filling import Answers, bert_fills, glm_fills, gpt_
 from nextword.studies.blanks_networks import MEAN, SHARE, both_sides, filler, from_the_left
 from nextword.studies.blanks_verdict import (
     AT_ONCE,
-    BERT,
+    BERT_NAME,
     CLAIM,
-    GLM,
+    GLM_NAME,
     GPT,
     NATS,
     PSEUDO,
@@ -54,7 +54,7 @@ LARGE, LARGE_PIECES = Size(width=384, layers=6, heads=6, rows=256, length=64, st
 ASKED, QUICK_ASKED = Asked(), Asked(each=50, most=6, width=2)
 LARGE_ASKED = Asked(words=(1, 2, 3, 4, 6), each=400, most=12)
 LEAST = 30  # blanks of each number of words
-LEARN: dict[str, Any] = {GLM: (filler, glm_fills), BERT: (both_sides, bert_fills), GPT: (from_the_left, gpt_fills)}
+LEARN: dict[str, Any] = {GLM_NAME: (filler, glm_fills), BERT_NAME: (both_sides, bert_fills), GPT: (from_the_left, gpt_fills)}
 
 
 def text_for(data: str) -> Corpus:
@@ -145,7 +145,7 @@ def _levels(
 def _differences(found: dict[tuple[str, str], np.ndarray], groups: dict[str, np.ndarray]) -> Table:
     """How much better GLM is than every other; and BERT piece by piece than all at once."""
     rows = []
-    for way, than in (*((GLM, other) for other in WAYS if other != GLM), (TOLD_BERT, AT_ONCE)):
+    for way, than in (*((GLM_NAME, other) for other in WAYS if other != GLM_NAME), (TOLD_BERT, AT_ONCE)):
         for words, group in groups.items():
             cells: list[Any] = []
             for kind, sign in ((RIGHT, 1.0), (NATS, -1.0)):

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.contract import Batch, Tokenizer
+from nextword.contract import Batch
+from nextword.contract_protocols import Tokenizer
 from nextword.generation.blanks import Pieces
 from nextword.studies.blanks_networks import rows_of
-from nextword.studies.small_transformers import Size, Text, sentences
+from nextword.studies.small_transformers import Size, Text, short_sentences
 from nextword.studies.translators import spaced
 
 LEARNT = 20  # blanks of the training text for each one that is asked, from which lengths are known
@@ -69,7 +70,7 @@ class Rules:
 def asked_of(text: Text, tokenizer: Tokenizer, size: Size, asked: Asked) -> tuple[list[Blank], Rules]:
     """Blanks of the held-out text, equally many of each number of words, shortest first; and how long blanks are that
     are drawn in the same way from the text that is learnt from."""
-    rows = sentences(size, text.vocabulary)
+    rows = short_sentences(size, text.vocabulary)
     room = size.length - asked.most
     held = list(blanks_in(rows.held_out(text.test), asked.words, tokenizer, asked.most, room))
     by_words = {count: [blank for blank in held if blank.words == count] for count in asked.words}

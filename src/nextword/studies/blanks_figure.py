@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from nextword.studies.blanks_verdict import (
     AT_ONCE,
-    BERT,
-    GLM,
+    BERT_NAME,
+    GLM_NAME,
     GPT,
     LIKED,
     NATS,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Who is told the length is drawn with dashes
 LINES: dict[str, tuple[str, str]] = {
-    GLM: (BLUE, "-"),
-    BERT: (VERMILION, "-"),
+    GLM_NAME: (BLUE, "-"),
+    BERT_NAME: (VERMILION, "-"),
     LIKED: (ORANGE, "-"),
     GPT: (GREEN, "-"),
     RESCORED: (PURPLE, "-"),

@@ -27,7 +27,7 @@ from nextword.contract import Beam, Inputs
 from nextword.generation.blanks import Pieces
 from nextword.generation.pieces import Gapped, divided, filled, filling_nats, unwritten
 from nextword.studies.blanks_asked import Blank, Rules
-from nextword.studies.blanks_verdict import AT_ONCE, BERT, GLM, GPT, LIKED, PSEUDO, RESCORED, TOLD_BERT, TOLD_GPT
+from nextword.studies.blanks_verdict import AT_ONCE, BERT_NAME, GLM_NAME, GPT, LIKED, PSEUDO, RESCORED, TOLD_BERT, TOLD_GPT
 from nextword.tokens.marks import Marks
 
 TOGETHER = 1 << 14  # tokens read at once
@@ -154,7 +154,7 @@ def glm_fills(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answers:
     banned, inner = unwritten(rules.tokenizer, marks.end), Pieces(rules.tokenizer).inner
     best = filled(network, texts, inner, Beam(rules.width), rules.most + 1, banned=banned)
     written = [tuple((divided(network, some[0].ids) or [[]])[0]) for some in best]
-    return {GLM: Answer(written, np.array(filling_nats(network, texts, [[blank.piece] for blank in blanks])))}
+    return {GLM_NAME: Answer(written, np.array(filling_nats(network, texts, [[blank.piece] for blank in blanks])))}
 
 
 # ------------------------------------------------------------------------------------------------ GPT-2
@@ -217,7 +217,7 @@ def bert_fills(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answers:
     costs = pseudo(network, [(blank, blank.piece) for blank in blanks], beside=0)[0]
     assert one_by_one.nats is not None
     return {
-        BERT: Answer(alone, one_by_one.nats - log_shares(blanks, rules)),
+        BERT_NAME: Answer(alone, one_by_one.nats - log_shares(blanks, rules)),
         LIKED: Answer(liked, None),
         TOLD_BERT: Answer(told, one_by_one.nats),
         AT_ONCE: at_once,

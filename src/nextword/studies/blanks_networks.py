@@ -28,7 +28,7 @@ from nextword.models.glm import GLM, GLMConfig
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.objectives.infilling import Infilling
 from nextword.objectives.masked import Masked
-from nextword.studies.small_transformers import Size, Text, descend, sentences, unhidden, wider
+from nextword.studies.small_transformers import Size, Text, descend, short_sentences, unhidden, wider
 from nextword.tokens.marks import PieceMarks
 from nextword.training.scale import choose_device
 
@@ -127,7 +127,7 @@ def read_on(batch: Batch, words: Vocabulary) -> Batch:
 
 
 def _sentences(size: Size, text: Text) -> Masked:
-    return sentences(size, text.vocabulary, share=SHARE)
+    return short_sentences(size, text.vocabulary, share=SHARE)
 
 
 def _rows(size: Size, text: Text, seed: int) -> Iterator[Batch]:

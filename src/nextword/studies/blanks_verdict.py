@@ -14,35 +14,35 @@ CLAIM = Claim(
     "than GPT, which sees the left side alone, for as many tokens read.",
     "Du et al. 2021, sections 1, 2.1 and 2.4",
 )
-GLM, BERT, GPT = "GLM", "BERT", "GPT-2"
+GLM_NAME, BERT_NAME, GPT = "GLM", "BERT", "GPT-2"
 LIKED, TOLD_BERT, AT_ONCE = "BERT, by pseudo-likelihood", "BERT, told the length", "BERT, told, all at once"
 TOLD_GPT, RESCORED = "GPT-2, told the length", "GPT-2, rescored"
 PSEUDO = "BERT, pseudo"  # its nats are of no distribution
-WAYS = (GLM, BERT, LIKED, GPT, RESCORED, TOLD_BERT, AT_ONCE, TOLD_GPT)
+WAYS = (GLM_NAME, BERT_NAME, LIKED, GPT, RESCORED, TOLD_BERT, AT_ONCE, TOLD_GPT)
 SEVERAL = "several"  # words
 RIGHT, NATS = "right, %", "nats a word"
 
 
 def judge(tables: Tables) -> list[Part]:
     levels = tables[RIGHT]
-    better = max((BERT, LIKED), key=lambda way: levels.cell(SEVERAL, network=way)[0])  # in BERT's favour
+    better = max((BERT_NAME, LIKED), key=lambda way: levels.cell(SEVERAL, network=way)[0])  # in BERT's favour
     return [
-        _right(tables, GLM, better, "Nobody being told the length, GLM is right more often than BERT."),
-        _right(tables, GLM, GPT, "Nobody being told the length, GLM is right more often than GPT-2."),
-        _nats(tables, GLM, BERT, "It gives the true words more probability than BERT."),
-        _nats(tables, GLM, GPT, "It gives the true words more probability than GPT-2."),
-        _right(tables, GLM, TOLD_BERT, "It is right more often than a BERT that is told the length.", decides=False),
-        _nats(tables, GLM, TOLD_BERT, "It gives them more probability than that BERT.", decides=False),
-        _nats(tables, GLM, AT_ONCE, "It gives them more than a BERT that guesses all pieces at once.", decides=False),
+        _right(tables, GLM_NAME, better, "Nobody being told the length, GLM is right more often than BERT."),
+        _right(tables, GLM_NAME, GPT, "Nobody being told the length, GLM is right more often than GPT-2."),
+        _nats(tables, GLM_NAME, BERT_NAME, "It gives the true words more probability than BERT."),
+        _nats(tables, GLM_NAME, GPT, "It gives the true words more probability than GPT-2."),
+        _right(tables, GLM_NAME, TOLD_BERT, "It is right more often than a BERT that is told the length.", decides=False),
+        _nats(tables, GLM_NAME, TOLD_BERT, "It gives them more probability than that BERT.", decides=False),
+        _nats(tables, GLM_NAME, AT_ONCE, "It gives them more than a BERT that guesses all pieces at once.", decides=False),
         _nats(
             tables, TOLD_BERT, AT_ONCE, "BERT gives them more piece by piece than all at once.", decides=False
         ),
-        _right(tables, GLM, TOLD_GPT, "It is right more often than a GPT-2 that is told the length.", decides=False),
+        _right(tables, GLM_NAME, TOLD_GPT, "It is right more often than a GPT-2 that is told the length.", decides=False),
         _right(
-            tables, GLM, RESCORED, "It is so, too, where GPT-2 may rescore its best by the right side.", decides=False
+            tables, GLM_NAME, RESCORED, "It is so, too, where GPT-2 may rescore its best by the right side.", decides=False
         ),
-        _nats(tables, GLM, RESCORED, "It gives the true words more probability than that.", decides=False),
-        _right(tables, GLM, better, "Where one word is missing, it is right more often than BERT.", "1", decides=False),
+        _nats(tables, GLM_NAME, RESCORED, "It gives the true words more probability than that.", decides=False),
+        _right(tables, GLM_NAME, better, "Where one word is missing, it is right more often than BERT.", "1", decides=False),
     ]  # fmt: skip
 
 

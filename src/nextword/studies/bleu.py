@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.studies.measures import widest
 
 ORDERS = 4

@@ -22,11 +22,11 @@ LOOKS = {
 def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(13, 5)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    _spreading(tables["spreading"], left)
+    _draw_spreading(tables["spreading"], left)
     _apart(tables["differences"], right)
 
 
-def _spreading(table: Table, axes: Any) -> None:
+def _draw_spreading(table: Table, axes: Any) -> None:
     labels = []
     for name, (colour, dash) in LOOKS.items():
         epochs, shares = table.column("epoch", batches=name), table.column("%", batches=name)

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from nextword.contextual import Contextual
-from nextword.contract import Unsupported
+from nextword.contract_errors import Unsupported
 from nextword.corpora import default_name
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.studies.apart import spread
 from nextword.studies.elmo_mix_figure import draw
 from nextword.studies.elmo_mix_runs import Size, Tagged, cache_in, ready, small_elmo, tagged, write_tasks

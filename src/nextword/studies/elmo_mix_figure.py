@@ -20,7 +20,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     figure.set_layout_engine("constrained", wspace=0.06)
     shares, apart, places = figure.subplots(1, 3, width_ratios=(1.3, 0.9, 1))
     _shares(tables["mixes"], shares)
-    _apart(tables["mixes"], apart)
+    _draw_apart(tables["mixes"], apart)
     _places(tables["places"], places)
 
 
@@ -48,7 +48,7 @@ def _shares(table: Table, axes: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=len(layers), frameon=False, fontsize=9)
 
 
-def _apart(table: Table, axes: Any) -> None:
+def _draw_apart(table: Table, axes: Any) -> None:
     labels = []
     for task, colour in zip(dict.fromkeys(table.column("task")), TASKS, strict=False):
         cells = table.column("from equal", task=task)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from nextword import transfer
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tagged import open_tagged
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.recipe import load_recipe
 from nextword.training import train
 from nextword.transfer.tables import Columns

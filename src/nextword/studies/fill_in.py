@@ -39,7 +39,7 @@ from nextword.studies.small_transformers import (
     learn,
     left_to_right,
     ranged,
-    sentences,
+    short_sentences,
     spans,
     text_of,
     unhidden,
@@ -81,7 +81,7 @@ class Holes:
 def holes(stream: Stream, size: Size, words: Vocabulary) -> Holes:
     """One place in each row, drawn once and for all; marks are never hidden."""
     ids, padding = [], []
-    for batch in sentences(size, words).held_out(stream):
+    for batch in short_sentences(size, words).held_out(stream):
         ids.append(unhidden(batch))
         padding.append(batch.inputs.padding)
     rows, there = torch.cat(ids).numpy(), torch.cat([p for p in padding if p is not None]).numpy()
@@ -99,7 +99,7 @@ Found = tuple[np.ndarray, np.ndarray]  # nats of the hidden token (n,), and whet
 
 def fill_both(seed: int, size: Size, text: Text, given: Holes) -> dict[str, Found]:
     network = encoder(size, text.vocabulary, seed)
-    learn(network, sentences(size, text.vocabulary), text.train, seed, size)
+    learn(network, short_sentences(size, text.vocabulary), text.train, seed, size)
     mask = Marks.of(text.vocabulary).mask
     parts = []
     with torch.no_grad():

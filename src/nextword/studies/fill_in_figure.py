@@ -20,7 +20,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     right, nats, places = figure.subplots(1, 3, width_ratios=(1, 0.8, 1.1))
     levels(tables["networks"], right, "network", "right, %", "Right first choice", "% of the hidden tokens")
     levels(tables["networks"], nats, "network", "nats", "Cost of the hidden token", "nats  (left: better)", named=False)
-    _places(tables["places"], places)
+    _draw_places(tables["places"], places)
 
 
 def levels(table: Table, axes: Any, key: str, value: str, title: str, label: str, named: bool = True) -> None:
@@ -39,7 +39,7 @@ def levels(table: Table, axes: Any, key: str, value: str, title: str, label: str
     axes.set_title(title)
 
 
-def _places(table: Table, axes: Any) -> None:
+def _draw_places(table: Table, axes: Any) -> None:
     labels = []
     for name, colour, shift in zip(table.columns[3:], (VERMILION, ORANGE), (-0.07, 0.07), strict=True):
         middles = []

@@ -25,7 +25,7 @@ from nextword.corpora import Corpus
 from nextword.models.ngram import NGram, NGramConfig
 from nextword.studies.small_transformers import in_memory
 from nextword.studies.text import enough
-from nextword.studies.translators import Size
+from nextword.studies.translators import TranslatorSize
 from nextword.tokens import train_tokenizer, vocabulary
 
 CONFIG = NGramConfig(order=3)
@@ -59,7 +59,7 @@ class Made:
             epoch += 1
 
 
-def made_from(corpus: Corpus, size: Size, length: int, folder: Path) -> Made:
+def made_from(corpus: Corpus, size: TranslatorSize, length: int, folder: Path) -> Made:
     """As many rows as the training reads in two epochs, and `held` more."""
     tokenizer = train_tokenizer({"kind": "bpe", "size": size.pieces}, (d.text for d in corpus.documents("train")))
     stream = in_memory(prepare(corpus, "train", tokenizer))

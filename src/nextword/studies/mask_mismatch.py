@@ -40,7 +40,7 @@ from nextword.studies.small_transformers import (
     learn,
     masked_sentences,
     ranged,
-    sentences,
+    short_sentences,
     text_of,
     unhidden,
 )
@@ -90,7 +90,7 @@ def read_plain(seed: int, size: Size, text: Text, tasks: Sequence[Task]) -> dict
                 found[STOPPED] = measured(network, size, text, tasks) | {STEP: np.array([float(step)])}
 
         checks = CHECKS if way == MIXED else 0
-        learn(network, sentences(size, text.vocabulary, **hiding), text.train, seed, size, check, checks)
+        learn(network, short_sentences(size, text.vocabulary, **hiding), text.train, seed, size, check, checks)
         found[way] = measured(network, size, text, tasks) | {STEP: np.array([float(size.steps)])}
     found.setdefault(STOPPED, found[MIXED])  # never as good: then where it ends
     return found
@@ -98,7 +98,7 @@ def read_plain(seed: int, size: Size, text: Text, tasks: Sequence[Task]) -> dict
 
 def measured(network: Any, size: Size, text: Text, tasks: Sequence[Task]) -> Found:
     masks = masked_sentences(size, text.vocabulary)
-    wrong = sentences(size, text.vocabulary, masked=0.0, replaced=1.0)
+    wrong = short_sentences(size, text.vocabulary, masked=0.0, replaced=1.0)
     return {
         HIDDEN: hidden_tokens(network, masks, text.test)[0],
         GIVEN: given(network, masks, text.test),

@@ -28,7 +28,7 @@ from nextword.studies.small_transformers import (
     learn,
     masked_sentences,
     ranged,
-    sentences,
+    short_sentences,
     some,
     text_of,
 )
@@ -60,7 +60,7 @@ NEAR = 0.02  # nats: 2 % of perplexity, within which two ways are as good as eac
 def learned(seed: int, way: str, size: Size, text: Text) -> dict[str, np.ndarray]:
     words = text.vocabulary
     network = encoder(size, words, seed)
-    learn(network, sentences(size, words, **WAYS[way]), text.train, seed, size)
+    learn(network, short_sentences(size, words, **WAYS[way]), text.train, seed, size)
     nats, right = hidden_tokens(network, masked_sentences(size, words), text.test)
     whole = masked_sentences(size, words, whole_words=True)
     return {TOKENS: nats, RIGHT: 100.0 * right, WHOLE: hidden_tokens(network, whole, text.test)[0]}
@@ -71,7 +71,7 @@ def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], d
     size, read = (QUICK, QUICK_READ) if settings.quick else (FULL, READ)
     whole, tokenizer = text_of(corpus, PIECES)
     text = Text(some(whole.train, read), whole.test, whole.vocabulary)
-    per_epoch = sentences(size, text.vocabulary).per_epoch(text.train)
+    per_epoch = short_sentences(size, text.vocabulary).per_epoch(text.train)
     enough(len(text.train), read // 4, "tokens to learn from", corpus)
     jobs: dict[Any, Any] = {(w, seed): (learned, (seed, w, size, text)) for seed in settings.seeds for w in WAYS}
     runs = spread(jobs, progress)

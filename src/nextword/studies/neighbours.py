@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from nextword.batching.masking import key_of
-from nextword.batching.pairs import Pairs
+from nextword.batching.pairs import SentencePairs
 from nextword.batching.texts import Sentences, Texts
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 NEIGHBOURS = 7  # keys the draws of this file
 
 
 @dataclass(frozen=True)
-class Neighbours(Pairs):
+class Neighbours(SentencePairs):
     """Pairs of `each` sentences and the `each` after them, wherever both fit into a row; passages may overlap."""
 
     each: int = 1

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import Inputs, Tokenizer
+from nextword.contract import Inputs
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus
 from nextword.corpora.catalog import find
 from nextword.corpora.decoding import lines

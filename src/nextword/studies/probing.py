@@ -26,10 +26,10 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Unsupported
+from nextword.contract_errors import Unsupported
 from nextword.corpora import Corpus
 from nextword.embedding import Unseen
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.studies.apart import spread
 from nextword.studies.measures import above
 from nextword.studies.probes import CASE, TAGS, TREEBANK, cased
@@ -56,7 +56,7 @@ from nextword.studies.small_transformers import (
     learn,
     left_to_right,
     ranged,
-    sentences,
+    short_sentences,
     text_of,
 )
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
@@ -97,7 +97,7 @@ def looked_at(seed: int, name: str, size: Size, text: Text, questions: Sequence[
 
 def both_sides(seed: int, size: Size, text: Text) -> Any:
     network = encoder(size, text.vocabulary, seed)
-    learn(network, sentences(size, text.vocabulary, share=SHARE), text.train, seed, size)
+    learn(network, short_sentences(size, text.vocabulary, share=SHARE), text.train, seed, size)
     return network
 
 

@@ -104,7 +104,7 @@ def tables_of(found: Found, questions: Sequence[Asked], asks: Sequence[Question]
         "differences": _differences(levels, tasks, alone),
         "halves": _halves(levels, tasks, alone),
         "guesses": _guesses(asks, tasks),
-        "words": _words(found, questions),
+        "words": _number_words(found, questions),
     }
 
 
@@ -204,7 +204,7 @@ def _guesses(asks: Sequence[Question], tasks: Sequence[str]) -> Table:
     return Table("Right in the test without any network, %", ("guess", *tasks), tuple(rows))
 
 
-def _words(found: Found, questions: Sequence[Asked]) -> Table:
+def _number_words(found: Found, questions: Sequence[Asked]) -> Table:
     """The senses word by word; the commonest sense of each in the last row."""
     asks = [(i, question) for i, question in enumerate(questions) if question.word]
     rows: list[tuple[Any, ...]] = []

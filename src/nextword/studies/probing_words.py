@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Framed, Infilling, Tokenizer
+from nextword.contract import Framed
+from nextword.contract_protocols import Infilling, Tokenizer
 from nextword.corpora.decoding import lines
 from nextword.embedding import Unseen, batches, framed
 from nextword.models.frames import collate
@@ -203,7 +204,7 @@ def frame_of(network: Any, ids: Sequence[int] | np.ndarray) -> Framed:
 
 
 @torch.no_grad()
-def vectors(
+def word_vectors(
     network: Any,
     given: Pieces,
     layers: Sequence[int],
@@ -245,7 +246,7 @@ def answers(
     valid, test = [], []
     for layers in goes(network, question):
         train, *held = (
-            vectors(network, part, layers, read, unseen) for part in (question.train, question.valid, question.test)
+            word_vectors(network, part, layers, read, unseen) for part in (question.train, question.valid, question.test)
         )
         for x, *both in zip(train, *held, strict=True):
             hits = probe(x, question, both)

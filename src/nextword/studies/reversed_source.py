@@ -23,7 +23,7 @@ from nextword.studies.reversed_source_figure import draw
 from nextword.studies.small_transformers import by, ranged
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.symbols import Lengths, copied, copier
-from nextword.studies.translators import LOOKING, NONE, Size, Texts, about, said, sized, texts_of, translator, workers
+from nextword.studies.translators import LOOKING, NONE, TranslatorSize, Texts, about, said, sized, texts_of, translator, workers
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 CLAIM = Claim(
@@ -35,10 +35,10 @@ ORDERS = FORWARDS, BACKWARDS
 SYMBOLS, PAIRS = "symbols", "pairs"
 QUALITY, MORE = "% right or BLEU", "more without than with"
 ATTENTION = {NONE: "without attention", LOOKING: "with attention"}
-FULL = Size(steps=400, length=24, longest=24)
-QUICK = Size(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
-LARGE = Size(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000)
-COPYING, QUICK_COPYING = Size(width=48, steps=300, rate=1e-2), Size(width=24, steps=60, rate=1e-2)
+FULL = TranslatorSize(steps=400, length=24, longest=24)
+QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
+LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000)
+COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=300, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 DRAWN = Lengths(4, 20)  # symbols of a sequence
 ASKED = (4, 8, 12, 16, 20)
 
@@ -48,14 +48,14 @@ Key = tuple[str, str, str]  # ground, attention, order
 # ------------------------------------------------------------------------------------------------ one run
 
 
-def symbols(seed: int, attention: str, order: str, size: Size) -> dict[str, np.ndarray]:
+def symbols(seed: int, attention: str, order: str, size: TranslatorSize) -> dict[str, np.ndarray]:
     """(n, 2) each: nats and symbols, and symbols right and symbols."""
     network = copier(seed, size, DRAWN, attention=attention, reverse=order == BACKWARDS)
     every = np.concatenate([copied(network, length) for length in ASKED])
     return {"costs": every[:, [0, 2]], "quality": every[:, [1, 2]]}
 
 
-def pairs(seed: int, attention: str, order: str, size: Size, texts: Texts) -> dict[str, np.ndarray]:
+def pairs(seed: int, attention: str, order: str, size: TranslatorSize, texts: Texts) -> dict[str, np.ndarray]:
     """(n, 2): nats and tokens; and (n, 10): what BLEU adds up."""
     network = translator(seed, size, texts, attention=attention, reverse=order == BACKWARDS)
     now = said(network, texts)

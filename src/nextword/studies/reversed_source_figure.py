@@ -19,10 +19,10 @@ def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(12, 4.4)
     figure.set_layout_engine("constrained", wspace=0.06)
     for axes, task in zip(figure.subplots(1, 2), TITLES, strict=True):
-        _levels(tables["levels"], axes, task)
+        _draw_levels(tables["levels"], axes, task)
 
 
-def _levels(table: Table, axes: Any, task: str) -> None:
+def _draw_levels(table: Table, axes: Any, task: str) -> None:
     networks = list(dict.fromkeys(table.column("network")))
     for y, network in enumerate(networks):
         for order, shift in (("forwards", -0.13), ("backwards", 0.13)):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import data_home, find, shared_folders
 
 NAME = "senseval"

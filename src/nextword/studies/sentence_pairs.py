@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.pairs import Pairs
+from nextword.batching.pairs import SentencePairs
 from nextword.batching.prepare import Stream
 from nextword.batching.texts import Sentences
 from nextword.contract import Vocabulary
@@ -37,7 +37,7 @@ from nextword.studies.small_transformers import (
     learn,
     ranged,
     resampled,
-    sentences,
+    short_sentences,
     text_of,
     unhidden,
 )
@@ -75,7 +75,7 @@ def objective(pair: str, size: Size, words: Vocabulary) -> Masked:
 def asked_both(seed: int, pair: str, size: Size, before: Size, text: Text) -> tuple[list[float], dict[str, np.ndarray]]:
     """Its own question at each check, in per cent right; and at the end each held-out pair of either question."""
     network = encoder(size, text.vocabulary, seed)
-    learn(network, sentences(before, text.vocabulary), text.train, seed, before)
+    learn(network, short_sentences(before, text.vocabulary), text.train, seed, before)
     objectives = {name: objective(name, size, text.vocabulary) for name in (NEXT, ORDER)}
     curve: list[float] = []
 
@@ -104,7 +104,7 @@ def by_length(train: Stream, end: int | None) -> Table:
     """Pairs as BERT's program gathers them: how often the longer segment was first, in rows of several lengths."""
     found, rows = Sentences.of(train, end), []
     for length in ROWS:
-        texts = Pairs(1, length, ORDER).texts(found, 0, 0)
+        texts = SentencePairs(1, length, ORDER).texts(found, 0, 0)
         lengths, swapped = texts.length.reshape(-1, 2), np.asarray(texts.labels) == 1
         ahead = np.where(swapped[:, None], lengths[:, ::-1], lengths)  # as they stand in the document
         told = np.where(ahead[:, 0] == ahead[:, 1], 0.5, ahead[:, 0] > ahead[:, 1]).mean()

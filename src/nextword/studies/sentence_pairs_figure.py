@@ -18,12 +18,12 @@ def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(13.5, 4.4)
     figure.set_layout_engine("constrained", wspace=0.06)
     curves, crossed, lengths = figure.subplots(1, 3, width_ratios=(1.1, 1, 0.9))
-    _curves(tables["curves"], curves)
+    _draw_curves(tables["curves"], curves)
     _crossed(tables["pairs"], crossed)
     _lengths(tables["lengths"], lengths)
 
 
-def _curves(table: Table, axes: Any) -> None:
+def _draw_curves(table: Table, axes: Any) -> None:
     labels = []
     for name, colour in COLOURS.items():
         steps = table.column("step", trained_on=name)

@@ -41,7 +41,7 @@ from nextword.studies.small_transformers import (
     learn,
     masked_sentences,
     ranged,
-    sentences,
+    short_sentences,
     text_of,
     wider,
 )
@@ -86,11 +86,11 @@ def shared(seed: int, size: Size, before: Size, text: Text) -> dict[str, tuple[n
     """Each way to share, from the same beginning: nats of the hidden tokens, and whether the likeliest is right."""
     torch.manual_seed(seed)
     one = wider(Shared(BERTConfig(**before.shape), text.vocabulary, ALL))
-    learn(one, sentences(before, text.vocabulary), text.train, seed, before)
+    learn(one, short_sentences(before, text.vocabulary), text.train, seed, before)
     found = {}
     for share in SHARE:
         network = stacked(one, share, size.layers)
-        learn(network, sentences(size, text.vocabulary), text.train, seed + 1, size)
+        learn(network, short_sentences(size, text.vocabulary), text.train, seed + 1, size)
         found[share] = hidden_tokens(network, masked_sentences(size, text.vocabulary), text.test)
     return found
 

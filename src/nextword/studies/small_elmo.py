@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 
 from nextword.batching.prepare import Stream
-from nextword.contract import Batch, NextwordError, State, Unsupported, Vocabulary
+from nextword.contract import Batch, State, Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.corpora import Corpus
 from nextword.corpora.sentences import sentences
 from nextword.embedding import ALL
-from nextword.language_model import load, of_network
+from nextword.loading_lm import load, of_network
 from nextword.models.elmo import ELMo, ELMoConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
 from nextword.nest import detach

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.prepare import ROW, Stream, prepare
-from nextword.contract import Batch, Inputs, Tokenizer, Vocabulary
+from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import Corpus
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.frames import following
@@ -123,14 +124,14 @@ def encoder(size: Size, words: Vocabulary, seed: int) -> BERT:
     return wider(BERT(BERTConfig(**size.shape), words))
 
 
-def sentences(size: Size, words: Vocabulary, **options: Any) -> Masked:
+def short_sentences(size: Size, words: Vocabulary, **options: Any) -> Masked:
     """Full sentences, one row after the other, some of their tokens hidden."""
     return Masked({"kind": "sentences", "rows": size.rows, "length": size.length}, words, **options)
 
 
 def masked_sentences(size: Size, words: Vocabulary, **options: Any) -> Masked:
     """The same with [MASK] in every hidden place: so a held-out text is asked about, whatever was learnt from."""
-    return sentences(size, words, masked=1.0, replaced=0.0, **options)
+    return short_sentences(size, words, masked=1.0, replaced=0.0, **options)
 
 
 def descend(
@@ -187,7 +188,7 @@ def left_to_right(seed: int, size: Size, text: Text) -> Any:
         h = network.hidden(inputs, None)[0][-1]
         return network.readout.total(h.reshape(-1, h.shape[-1]), targets) / (targets >= 0).sum()
 
-    descend(network, sentences(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
+    descend(network, short_sentences(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
     return network
 
 

@@ -24,11 +24,12 @@ import torch
 from nextword.batching.blocks import Blocks
 from nextword.batching.prepare import Stream
 from nextword.batching.sequences import Pairs
-from nextword.contract import Batch, Inputs, Tokenizer
+from nextword.contract import Batch, Inputs
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.parallel import Parallel
 from nextword.models.t5 import T5, T5Config
 from nextword.objectives.denoising import Denoising
-from nextword.objectives.sequence import Sequence as Writing
+from nextword.objectives.sequence import Seq2SeqObjective as Writing
 from nextword.studies.apart import spread
 from nextword.studies.bleu import INTERVALS, Score, between, bleu, counted, found, lost_bleu, ratio
 from nextword.studies.measures import above, over_seeds
@@ -36,7 +37,7 @@ from nextword.studies.small_transformers import ranged
 from nextword.studies.span_corruption_figure import draw
 from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
 from nextword.studies.text import enough, held_out
-from nextword.studies.translators import Size, answered, learn, pairs_of, sized, spaced, texts_of, workers
+from nextword.studies.translators import TranslatorSize, answered, learn_translation, pairs_of, sized, spaced, texts_of, workers
 from nextword.tokens import vocabulary
 from nextword.training.scale import choose_device
 
@@ -48,9 +49,9 @@ CLAIM = Claim(
 )
 SPANS, PLAIN, NOTHING = "spans", "plain", "nothing"
 VERSES, BOOKS = "target from source", "book of a verse"
-FULL = Size(pieces=800, width=64, rows=24, length=48, longest=60, steps=500, rate=0.05, held=200)
-QUICK = Size(pieces=500, width=32, rows=8, length=32, longest=40, steps=40, rate=0.05, held=60)
-LARGE = Size(pieces=8000, width=384, rows=64, length=128, longest=128, steps=6000, rate=0.01, held=1000)
+FULL = TranslatorSize(pieces=800, width=64, rows=24, length=48, longest=60, steps=500, rate=0.05, held=200)
+QUICK = TranslatorSize(pieces=500, width=32, rows=8, length=32, longest=40, steps=40, rate=0.05, held=60)
+LARGE = TranslatorSize(pieces=8000, width=384, rows=64, length=128, longest=128, steps=6000, rate=0.01, held=1000)
 TUNING, QUICK_TUNING, LARGE_TUNING = (600, 120), (60, 20), (4000, 1000)  # examples of a task, and steps
 SENTINELS = 30
 DESCENT = {"kind": "adafactor"}  # the paper's, whose rate is a share of the weights: Adam hardly moves so large ones
@@ -66,7 +67,7 @@ class Task:
     targets: tuple[str, ...]
 
 
-def network_of(size: Size, tokenizer: Tokenizer, seed: int) -> T5:
+def network_of(size: TranslatorSize, tokenizer: Tokenizer, seed: int) -> T5:
     torch.manual_seed(seed)
     width = size.width
     config = T5Config(width=width, layers=2, heads=4, head=width // 4, inner=4 * width, dropout=0.0)
@@ -76,7 +77,7 @@ def network_of(size: Size, tokenizer: Tokenizer, seed: int) -> T5:
 # ------------------------------------------------------------------------------------------------ beginnings
 
 
-def halves(stream: Stream, size: Size, text: int, begin: int, end: int, seed: int) -> Iterator[Batch]:
+def halves(stream: Stream, size: TranslatorSize, text: int, begin: int, end: int, seed: int) -> Iterator[Batch]:
     """Blocks of so many tokens of text: the first half is the source, the rest the target, each with an end."""
     for plain in Blocks(size.rows, text).batches(stream.ids, seed, 0):
         ids = plain.inputs.ids
@@ -92,7 +93,7 @@ def tokens_of(batch: Batch) -> int:
     return batch.inputs.source.ids.numel() + batch.targets.numel()
 
 
-def begun(seed: int, how: str, size: Size, tokenizer: Tokenizer, text: Stream) -> tuple[T5, float]:
+def begun(seed: int, how: str, size: TranslatorSize, tokenizer: Tokenizer, text: Stream) -> tuple[T5, float]:
     """A network that has learnt so, and the seconds it took."""
     network, started = network_of(size, tokenizer, seed), time.process_time()
     objective = Denoising({"rows": size.rows, "length": size.length}, vocabulary(tokenizer))
@@ -103,7 +104,7 @@ def begun(seed: int, how: str, size: Size, tokenizer: Tokenizer, text: Stream) -
         assert tokenizer.end is not None
         each = tokens_of(next(objective.batches(text, seed, 0))) // size.rows - 2  # without the ends of both sides
         batches = halves(text, size, each, tokenizer.begin, tokenizer.end, seed)
-    learn(network, objective, text, seed, size, batches, DESCENT)
+    learn_translation(network, objective, text, seed, size, batches, DESCENT)
     return network, time.process_time() - started
 
 
@@ -111,7 +112,7 @@ def begun(seed: int, how: str, size: Size, tokenizer: Tokenizer, text: Stream) -
 
 
 def run(
-    seed: int, how: str, size: Size, tuning: tuple[int, int], tokenizer: Tokenizer, text: Stream, tasks: dict[str, Task]
+    seed: int, how: str, size: TranslatorSize, tuning: tuple[int, int], tokenizer: Tokenizer, text: Stream, tasks: dict[str, Task]
 ) -> dict[str, Any]:
     """By task: nats and tokens of the true targets (n, 2), and what tells how good texts are."""
     first, seconds = begun(seed, how, size, tokenizer, text)
@@ -119,7 +120,7 @@ def run(
     for name, task in tasks.items():
         network = deepcopy(first)
         objective = Writing({"rows": size.rows, "length": size.longest})
-        learn(network, objective, task.train, seed, replace(size, steps=tuning[1]), descent=DESCENT)
+        learn_translation(network, objective, task.train, seed, replace(size, steps=tuning[1]), descent=DESCENT)
         now = answered(network, tokenizer, task.sources, task.targets)
         out[name] = {"costs": now.costs, "quality": _quality(name, now.written, task.targets)}
     return out
@@ -132,7 +133,7 @@ def _quality(name: str, written: Sequence[str], targets: Sequence[str]) -> np.nd
     return np.stack([100.0 * np.array(right), np.ones(len(right))], 1)
 
 
-def tasks_of(corpus: Parallel, size: Size, count: int, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, Task]:
+def tasks_of(corpus: Parallel, size: TranslatorSize, count: int, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, Task]:
     """The pairs themselves; and where they have titles (chapters of the Bible), the book that a target stands in."""
     train, test = list(corpus.documents("train")), list(corpus.documents(held_out(corpus)))
     some, asked = [train[i] for i in spaced(len(train), 2 * count)], [test[i] for i in chosen]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.infinity import finite
 
 if TYPE_CHECKING:

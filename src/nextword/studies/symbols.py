@@ -17,8 +17,8 @@ import torch
 from nextword.batching.sequences import Pairs
 from nextword.contract import Vocabulary
 from nextword.models.seq2seq import Seq2Seq
-from nextword.objectives.sequence import Sequence
-from nextword.studies.translators import Size, learn, on_device, stream_of
+from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.studies.translators import TranslatorSize, learn_translation, on_device, stream_of_pairs
 from nextword.training.scale import choose_device
 
 SYMBOLS = 12
@@ -38,21 +38,21 @@ def copies(count: int, lengths: Lengths, seed: int) -> Pairs:
     draw = np.random.default_rng(seed)
     sizes = draw.integers(lengths.least, lengths.most + 1, count)
     ended = [np.append(draw.integers(2, SYMBOLS + 2, n), END) for n in sizes]
-    return Pairs(stream_of(ended), stream_of(ended), BEGIN, np.arange(count))
+    return Pairs(stream_of_pairs(ended), stream_of_pairs(ended), BEGIN, np.arange(count))
 
 
-def copier(seed: int, size: Size, lengths: Lengths, **model: Any) -> Seq2Seq:
+def copier(seed: int, size: TranslatorSize, lengths: Lengths, **model: Any) -> Seq2Seq:
     """A network that has learnt to copy sequences of these lengths, as far as it could."""
     torch.manual_seed(seed)
     network = Seq2Seq(size.built(**model), VOCABULARY).to(choose_device())
-    learn(network, Sequence({"rows": size.rows, "length": size.length}), copies(COUNT, lengths, seed), seed, size)
+    learn_translation(network, Seq2SeqObjective({"rows": size.rows, "length": size.length}), copies(COUNT, lengths, seed), seed, size)
     return network
 
 
 @torch.no_grad()
 def copied(network: Seq2Seq, length: int) -> np.ndarray:
     """(ASKED, 3): nats, symbols written right when fed the truth, and symbols, of sequences of one length."""
-    asked = Sequence({"rows": ASKED, "length": length + 1})
+    asked = Seq2SeqObjective({"rows": ASKED, "length": length + 1})
     parts = []
     for batch in on_device(asked.held_out(copies(ASKED, Lengths(length, length), 10**6)), network.device):
         log_p = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1])  # (B, T, V)

@@ -24,7 +24,7 @@ import torch
 
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import Causal
-from nextword.objectives.sequence import Sequence as Translating
+from nextword.objectives.sequence import Seq2SeqObjective as Translating
 from nextword.studies.apart import spread
 from nextword.studies.bleu import INTERVALS, between, bleu, counted, difference, found, joined, ratio
 from nextword.studies.made_language import Made, made_from, off_by
@@ -44,10 +44,10 @@ from nextword.studies.teacher_forcing_verdict import (
 from nextword.studies.text import corpus_for
 from nextword.studies.translators import (
     LOOKING,
-    Size,
+    TranslatorSize,
     Texts,
     about,
-    learn,
+    learn_translation,
     on_device,
     said,
     sized,
@@ -59,25 +59,25 @@ from nextword.training.scale import choose_device
 
 __all__ = ["CLAIM", "draw", "judge", "measure"]
 SAMPLED, RAMP = 0.25, 0.5  # of the tokens that are fed, from the second epoch on: scheduled sampling
-FULL = Size(steps=400, length=24, longest=24, held=200)
-QUICK = Size(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
-LARGE = Size(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000)
-MODEL = Size(pieces=500, width=96, rows=32, steps=600, rate=1e-2, held=300)
-QUICK_MODEL = Size(pieces=300, width=32, rows=16, steps=60, rate=1e-2, held=60)
-LARGE_MODEL = Size(pieces=1000, width=512, rows=128, steps=4000, rate=2e-3, held=1000)
+FULL = TranslatorSize(steps=400, length=24, longest=24, held=200)
+QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
+LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000)
+MODEL = TranslatorSize(pieces=500, width=96, rows=32, steps=600, rate=1e-2, held=300)
+QUICK_MODEL = TranslatorSize(pieces=300, width=32, rows=16, steps=60, rate=1e-2, held=60)
+LARGE_MODEL = TranslatorSize(pieces=1000, width=512, rows=128, steps=4000, rate=2e-3, held=1000)
 READ, WRITTEN, STRETCHES = 6, 30, 3  # tokens of the truth first; then so many are written, looked at in parts
 
 
 # ------------------------------------------------------------------------------------------------ a language model
 
 
-def writer(seed: int, sampled: float, size: Size, text: Made) -> dict[str, np.ndarray]:
+def writer(seed: int, sampled: float, size: TranslatorSize, text: Made) -> dict[str, np.ndarray]:
     """(n, WRITTEN): how far the network is off, fed the truth and fed its own; and nats of the truth."""
     torch.manual_seed(seed)
     network = LSTM(RecurrentConfig(width=size.width, tied=True), text.vocabulary).to(choose_device())
     batches = {"kind": "blocks", "rows": size.rows, "length": size.length}
     aim = Causal(batches, sampled=sampled, ramp=RAMP if sampled else 0.0)
-    learn(network, aim, None, seed, size, text.batches(size.rows, seed))
+    learn_translation(network, aim, None, seed, size, text.batches(size.rows, seed))
     told, own = (off_by(network, text, READ, own, seed) for own in (False, True))
     return {TRUTH: told[0], OWN: own[0], "nats": told[1]}
 
@@ -85,7 +85,7 @@ def writer(seed: int, sampled: float, size: Size, text: Made) -> dict[str, np.nd
 # ------------------------------------------------------------------------------------------------ a translator
 
 
-def translated(seed: int, sampled: float, size: Size, texts: Texts) -> dict[str, np.ndarray]:
+def translated(seed: int, sampled: float, size: TranslatorSize, texts: Texts) -> dict[str, np.ndarray]:
     """(n, 10): what BLEU adds up, fed the truth and fed its own; and (n, 2): nats and tokens of the truth."""
     aim = {"sampled": sampled, "ramp": RAMP if sampled else 0.0}
     network = translator(seed, size, texts, aim, attention=LOOKING)

@@ -19,11 +19,11 @@ def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(12.5, 4.4)
     figure.set_layout_engine("constrained", wspace=0.06)
     writing, translating = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    _writing(tables["writing"], writing)
-    _translating(tables["translating"], translating)
+    _draw_writing(tables["writing"], writing)
+    _draw_translating(tables["translating"], translating)
 
 
-def _writing(table: Table, axes: Any) -> None:
+def _draw_writing(table: Table, axes: Any) -> None:
     labels, places = [], table.columns[3:]
     for row in table.rows:
         name, fed, cells = row[0], row[1], row[3:]
@@ -39,7 +39,7 @@ def _writing(table: Table, axes: Any) -> None:
     beside(axes, labels, gap=0.07)
 
 
-def _translating(table: Table, axes: Any) -> None:
+def _draw_translating(table: Table, axes: Any) -> None:
     columns = {"fed the truth": table.columns[1], "fed its own words": table.columns[2]}
     for x, name in enumerate(columns):
         for shift, (network, colour) in zip((-0.12, 0.12), COLOURS.items(), strict=True):

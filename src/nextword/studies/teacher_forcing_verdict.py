@@ -36,13 +36,13 @@ def _cell(tables: Tables, task: str, said: str) -> Any:
     return tables["differences"].cell("by", task=task, said=said)
 
 
-def _writing(tables: Tables, network: str, fed: str, where: str = "all") -> float:
+def _judge_writing(tables: Tables, network: str, fed: str, where: str = "all") -> float:
     return float(tables["writing"].cell(where, network=network, fed=fed)[0])
 
 
 def _writes_worse(tables: Tables) -> Part:
     cell = _cell(tables, WRITING, "further off after own words")
-    own, told = (_writing(tables, TAUGHT, fed) for fed in (OWN, TRUTH))
+    own, told = (_judge_writing(tables, TAUGHT, fed) for fed in (OWN, TRUTH))
     return Part(
         "A language model is further off after its own words.",
         judged(above(cell)),
@@ -54,7 +54,7 @@ def _writes_worse(tables: Tables) -> Part:
 def _grows(tables: Tables) -> Part:
     cell = _cell(tables, WRITING, "the more, the longer it writes")
     first, last = tables["writing"].columns[3], tables["writing"].columns[-1]
-    gaps = [_writing(tables, TAUGHT, OWN, where) - _writing(tables, TAUGHT, TRUTH, where) for where in (first, last)]
+    gaps = [_judge_writing(tables, TAUGHT, OWN, where) - _judge_writing(tables, TAUGHT, TRUTH, where) for where in (first, last)]
     return Part(
         "The more so, the longer it writes.",
         judged(above(cell)),
@@ -79,7 +79,7 @@ def _translates_worse(tables: Tables) -> Part:
 
 def _mended(tables: Tables) -> Part:
     cell = _cell(tables, WRITING, "less so after scheduled sampling")
-    before, after = (_writing(tables, name, OWN) for name in (TAUGHT, SCHEDULED))
+    before, after = (_judge_writing(tables, name, OWN) for name in (TAUGHT, SCHEDULED))
     return Part(
         "A language model that was fed some of its own words is nearer after them.",
         judged(above(cell)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import Corpus, default_name, open_corpus
 from nextword.tokens import train_tokenizer
 

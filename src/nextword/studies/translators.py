@@ -11,7 +11,7 @@ larger and learn longer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,12 +20,13 @@ import torch
 
 from nextword.batching.prepare import ROW, Stream
 from nextword.batching.sequences import Pairs, prepare_pairs
-from nextword.contract import Batch, Decoding, Greedy, Inputs, Tokenizer, Vocabulary
+from nextword.contract import Batch, Decoding, Greedy, Inputs, Vocabulary
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.parallel import BIBLE, Parallel, open_parallel
 from nextword.evaluation.translation import written_from
-from nextword.language_model import of_network
+from nextword.loading_lm import of_network
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import Sequence
+from nextword.objectives.sequence import Seq2SeqObjective
 from nextword.studies import small_transformers as small
 from nextword.studies.text import enough, held_out
 from nextword.tokens import train_tokenizer, vocabulary
@@ -36,7 +37,7 @@ NONE, LOOKING = "none", "bahdanau"  # as a recipe says it
 
 
 @dataclass(frozen=True)
-class Size:
+class TranslatorSize:
     """A network, its pairs and its training."""
 
     pieces: int = 2000  # of the tokenizer
@@ -66,7 +67,7 @@ class Size:
         return small.Size(rows=self.rows, length=self.length, steps=self.steps, rate=self.rate)
 
 
-def sized(quick: bool, small_one: Size, full: Size, large: Size) -> Size:
+def sized(quick: bool, small_one: TranslatorSize, full: TranslatorSize, large: TranslatorSize) -> TranslatorSize:
     """By haste and by machine: a GPU has time for the large one."""
     return small_one if quick else large if choose_device().type == "cuda" else full
 
@@ -94,13 +95,13 @@ class Texts:
         return np.diff(self.test.bounds[0])[self.test.chosen] - 1
 
 
-def texts_of(data: str, size: Size, kind: str = "bpe", **tokenizer: Any) -> tuple[Parallel, Texts]:
+def texts_of(data: str, size: TranslatorSize, kind: str = "bpe", **tokenizer: Any) -> tuple[Parallel, Texts]:
     """Pairs by name or path; the built-in ones if none is given."""
     corpus = open_parallel(data or BIBLE)
     sides = (text for pair in corpus.documents("train") for text in (pair.source or "", pair.text))
     made = train_tokenizer({"kind": kind, "size": size.pieces, **tokenizer}, sides)
     split = held_out(corpus)
-    train, test = (in_memory(prepare_pairs(corpus, part, made)) for part in ("train", split))
+    train, test = (pairs_in_memory(prepare_pairs(corpus, part, made)) for part in ("train", split))
     train, test = train.within(size.length), test.within(size.longest)
     enough(len(test), LEAST, f"held-out pairs of at most {size.longest} tokens a side", corpus)
     test = replace(test, chosen=test.chosen[spaced(len(test), size.held)])
@@ -116,22 +117,22 @@ def spaced(total: int, wanted: int) -> np.ndarray:
     return np.linspace(0, total - 1, min(total, wanted)).round().astype(int)
 
 
-def in_memory(pairs: Pairs) -> Pairs:
+def pairs_in_memory(pairs: Pairs) -> Pairs:
     sides: list[Stream] = [small.in_memory(side) for side in (pairs.source, pairs.target)]
     return replace(pairs, source=sides[0], target=sides[1])
 
 
-def pairs_of(tokenizer: Tokenizer, texts: SequenceOf[tuple[str, str]]) -> Pairs:
+def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str]]) -> Pairs:
     """Sources and targets that stand in no corpus, each side with its end."""
     assert tokenizer.end is not None
     sides = []
     for side in zip(*texts, strict=True):
         encoded = tokenizer.encode_batch(list(side))
-        sides.append(stream_of([np.append(one.ids, tokenizer.end) for one in encoded]))
+        sides.append(stream_of_pairs([np.append(one.ids, tokenizer.end) for one in encoded]))
     return Pairs(sides[0], sides[1], tokenizer.begin, np.arange(len(texts)))
 
 
-def stream_of(texts: SequenceOf[np.ndarray]) -> Stream:
+def stream_of_pairs(texts: Sequence[np.ndarray]) -> Stream:
     """Texts, which are ids already, as a prepared one: its bytes and words are not known."""
     documents = np.zeros(len(texts), ROW)
     documents["start"] = np.cumsum([0, *map(len, texts[:-1])])
@@ -150,21 +151,21 @@ def about(corpus: Parallel, texts: Texts) -> str:
 # ------------------------------------------------------------------------------------------------ networks
 
 
-def translator(seed: int, size: Size, texts: Texts, objective: dict[str, Any] | None = None, **model: Any) -> Seq2Seq:
+def translator(seed: int, size: TranslatorSize, texts: Texts, objective: dict[str, Any] | None = None, **model: Any) -> Seq2Seq:
     """A network trained on the pairs; `objective` are settings of the sequence objective, such as `sampled`."""
     torch.manual_seed(seed)
     network = Seq2Seq(size.built(**model), texts.vocabulary).to(choose_device())
-    aim = Sequence({"rows": size.rows, "length": size.length}, **(objective or {}))
-    learn(network, aim, texts.train, seed, size)
+    aim = Seq2SeqObjective({"rows": size.rows, "length": size.length}, **(objective or {}))
+    learn_translation(network, aim, texts.train, seed, size)
     return network
 
 
-def learn(
+def learn_translation(
     network: Any,
     objective: Any,
     text: Any,
     seed: int,
-    size: Size,
+    size: TranslatorSize,
     batches: Iterator[Batch] | None = None,
     descent: Mapping[str, Any] = small.OPTIMIZER,
 ) -> None:
@@ -203,7 +204,7 @@ def said(network: Any, texts: Texts, how: Decoding = Greedy()) -> Said:
 
 
 def answered(
-    network: Any, tokenizer: Tokenizer, sources: SequenceOf[str], targets: SequenceOf[str], how: Decoding = Greedy()
+    network: Any, tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence[str], how: Decoding = Greedy()
 ) -> Said:
     lm = of_network(network, tokenizer)
     scores = lm.score_many(list(targets), list(sources))

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from nextword import transfer
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora import open_whole
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.recipe import load_recipe
 from nextword.training import train
 from nextword.transfer.data import open_data

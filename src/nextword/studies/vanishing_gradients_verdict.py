@@ -123,7 +123,7 @@ def _short(table: Table, decay: Table) -> Part:
     )
 
 
-def _ends(table: Table, case: tuple[str, float, float]) -> tuple[Any, Any]:
+def _verdict_ends(table: Table, case: tuple[str, float, float]) -> tuple[Any, Any]:
     """Nats at the end, (without, with) clipping."""
     rows = [row for row in table.rows if tuple(row[:3]) == case]
     without, clipped = sorted(rows, key=lambda row: row[3] != "none")
@@ -136,10 +136,10 @@ def _nats(value: float) -> str:
 
 
 def _tamed(table: Table) -> Part:
-    pairs = [(case, *_ends(table, case)) for case in TAMED]
+    pairs = [(case, *_verdict_ends(table, case)) for case in TAMED]
     verdicts = [True if c[2] < w[1] else False if c[1] >= w[2] else None for _, w, c in pairs]
     said = "; ".join(f"{case[0]} {_nats(c[0])} with, {_nats(w[0])} without" for case, w, c in pairs)
-    slower = [(case[0], *_ends(table, (*case[:2], 0.1))) for case in TAMED]
+    slower = [(case[0], *_verdict_ends(table, (*case[:2], 0.1))) for case in TAMED]
     still = "; ".join(f"{name} {_nats(c[0])} and {_nats(w[0])}" for name, w, c in slower)
     return Part(
         "Clipping tames gradients that explode: training goes on where without it the loss is worse or no number.",
@@ -203,7 +203,7 @@ def _explodes(table: Table) -> Part:
 
 def _always(table: Table) -> Part:
     case = next(tuple(row[:3]) for row in table.rows if row[0] == PLAIN and row[1] > 2)
-    without, clipped = _ends(table, case)
+    without, clipped = _verdict_ends(table, case)
     holds = True if clipped[2] < without[1] else False if clipped[1] > without[2] else None
     why = ". The first unclipped step makes W so large that all units stay at ±1, where nothing explodes any more and "
     why += "the output layer can learn; clipped, what explodes crowds out the rest of the gradient."

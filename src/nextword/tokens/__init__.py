@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nextword.contract import Tokenizer, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_protocols import Tokenizer
 from nextword.tokens import storage
 from nextword.tokens.decoder import Decoder
 from nextword.tokens.loading import load_tokenizer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 
 
 class Decoder:

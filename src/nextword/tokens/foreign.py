@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens.subwords import Subwords, names_of, unknown_of
 
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

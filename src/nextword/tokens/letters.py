@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import Encoding, NextwordError
+from nextword.contract import Encoding
+from nextword.contract_errors import NextwordError
 from nextword.tokens import storage
 from nextword.tokens.spans import character_bytes, partition, utf8, words_at
 

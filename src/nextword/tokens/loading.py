@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.tokens import storage
 from nextword.tokens.foreign import from_bert, from_hugging_face, from_merges
 from nextword.tokens.letters import Bytes, Characters

@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.tokens.subwords import Subwords, names_of, sentinel_names, with_sentinels
 
 _UNIGRAM = 1  # TrainerSpec.model_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 SPACES = [chr(point) for point in range(0x3001) if chr(point).isspace()]  # U+3000 is the last one; a test says so
 _NARROW = np.zeros(256, dtype=bool)  # spaces of one byte

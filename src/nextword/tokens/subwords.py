@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer as Library
 
-from nextword.contract import Encoding, NextwordError
+from nextword.contract import Encoding
+from nextword.contract_errors import NextwordError
 from nextword.tokens import storage
 from nextword.tokens.decoder import join
 from nextword.tokens.gpt2_rule import Memory, portions

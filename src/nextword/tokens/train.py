@@ -12,7 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.tokens.letters import END, Bytes, train_characters
 from nextword.tokens.lexicon import CHOICES, train_lexicon
 from nextword.tokens.loading import load_tokenizer

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.contract import Encoding, NextwordError
+from nextword.contract import Encoding
+from nextword.contract_errors import NextwordError
 from nextword.tokens import storage
 from nextword.tokens.decoder import join
 from nextword.tokens.spans import utf8

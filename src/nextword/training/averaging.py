@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers import kernels
 
 

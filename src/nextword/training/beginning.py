@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from nextword import nest
-from nextword.contract import NextwordError, Online
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Online
 from nextword.layers.initial import INITIALISATIONS, unigram_bias
 from nextword.recipe import suggestion
 from nextword.training.graphs import graphs_of

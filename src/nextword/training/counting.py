@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from nextword.contract import Counting, NextwordError
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Counting
 from nextword.training.events import BEGIN, END, STEP, Event, Job
 
 

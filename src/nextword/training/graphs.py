@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Batch, Inputs, NextwordError, State
+from nextword.contract import Batch, Inputs, State
+from nextword.contract_errors import NextwordError
 from nextword.layers.graph import recorded
 from nextword.training.scale import arithmetic, placed
 

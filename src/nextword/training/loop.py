@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import Batch, NextwordError, State
+from nextword.contract import Batch, State
+from nextword.contract_errors import NextwordError
 from nextword.objectives import make_objective
 from nextword.training.averaging import averages, hear
 from nextword.training.beginning import VALIDATIONS, check_initial, check_online, initialise, steps_from_minutes

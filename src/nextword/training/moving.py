@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.training.averaging import instead
 
 NAME, COUNT = "moving", "followed"  # in the state of a weight; in the group, how many steps there have been

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword import nest
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.recipe import suggestion
 from nextword.training.averaging import AveragedSGD
 from nextword.training.lamb import LAMB

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Batch, Inputs, NextwordError, Unsupported
+from nextword.contract import Batch, Inputs
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.recipe import Phase
 
 PRECISIONS = ("fp32", "bf16", "int8")  # of weights that are read with

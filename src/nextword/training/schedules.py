@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.recipe import suggestion
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
 
 

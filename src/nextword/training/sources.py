@@ -8,7 +8,9 @@ from typing import Any
 from nextword.batching.prepare import prepare
 from nextword.batching.sequences import Pairs
 from nextword.batching.untranslated import Beside, Sources
-from nextword.contract import NextwordError, Tokenizer, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import open_whole
 from nextword.objectives import make_objective
 from nextword.recipe import Phase

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.layers.outputs.mixture import Mixture
 from nextword.layers.outputs.sampling import Sampling
 from nextword.layers.softmax import Full, Tied

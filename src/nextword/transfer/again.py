@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.settings import settings_of
 from nextword.recipe import Recipe, differing
 from nextword.training import other_settings

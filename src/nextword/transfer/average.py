@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.settings import settings_of
 from nextword.objectives.task import measured
 from nextword.transfer.run import SAID, data_of

@@ -17,7 +17,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import Entry, data_home, find, shared_folders
 from nextword.corpora.text_to_text import is_tasks
 from nextword.transfer import choices, glue, inference, reviews, sentences

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import find
 from nextword.corpora.decoding import STDIN, chunks
 from nextword.transfer.tables import LABELS, Columns, Rows, Table, found_in, held_out, joined_rows, read_table

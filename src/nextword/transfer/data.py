@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.examples import Examples
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.marks import Header
 from nextword.heads.choosing import choices
 from nextword.heads.framing import examples

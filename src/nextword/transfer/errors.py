@@ -19,7 +19,7 @@ import torch
 
 from nextword.batching.questions import Asked
 from nextword.batching.tagged import TaggedExamples
-from nextword.contract import Unsupported
+from nextword.contract_errors import Unsupported
 from nextword.corpora.questions import Question
 from nextword.corpora.tag_schemes import converted
 from nextword.heads.answers import Answer, answers

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import find
 from nextword.corpora.decoding import chunks, json_objects, lines, plain_name
 from nextword.corpora.delimited import rows
@@ -30,7 +30,7 @@ from nextword.transfer.catalog import find_task
 from nextword.transfer.choices import offers
 from nextword.transfer.questions import open_questions
 from nextword.transfer.several import DataSets, TagSets, open_several, open_texts
-from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns
+from nextword.transfer.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns
 
 TEXTS, CHOICE, SPAN, TAG = "texts", "choice", "span", "tag"
 LEARNS = {TEXTS: "labels of texts", SPAN: "answers out of passages", TAG: "tags of words"}
@@ -164,7 +164,7 @@ def _held_in_file(path: Path) -> str:
     if suffix == ".json" and all(part in next(chunks(path), "") for part in SQUAD):
         return SPAN
     try:
-        if suffix in (*DELIMITERS, *JSON_LINES):
+        if suffix in (*DELIMITERS, *TABLE_JSON_SUFFIXES):
             return _held_in_table(_header(path, name, suffix))
         return TAG if is_columns(name, list(islice(lines(path), SEEN))) else ""
     except NextwordError:  # whoever reads it says what is wrong

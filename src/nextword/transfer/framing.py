@@ -15,14 +15,14 @@ import torch
 from nextword.batching.examples import Examples
 from nextword.batching.tagged import TaggedExamples
 from nextword.contextual import Contextual
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.heads.numbered import places
 from nextword.heads.pieces import skipped
 from nextword.heads.settings import Settings
 from nextword.heads.worded import framed_words, sources
 from nextword.heads.words import sentences
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.recipe import Recipe
 from nextword.transfer.data import DataSet, framed_rows
 from nextword.transfer.tagging import TagSet

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import lines
 from nextword.transfer.official import NUMBER, Wanted, agreed, needed, read_either, splits_of, table
 from nextword.transfer.tables import Rows, held_out, joined_rows

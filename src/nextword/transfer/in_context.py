@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.heads.numbered import in_words
 from nextword.heads.settings import CHOSEN, PROMPT, Settings
 from nextword.models import model_class

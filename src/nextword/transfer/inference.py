@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import find
 from nextword.transfer.glue import OF_THREE
 from nextword.transfer.official import Wanted, agreed, needed, read_either

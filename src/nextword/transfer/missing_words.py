@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.questions import Questions
 from nextword.heads.words import joined
 from nextword.recipe import Recipe, load_recipe, names

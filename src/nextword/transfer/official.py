@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import lines, numbered_objects, plain_name
 from nextword.transfer.tables import Rows
 from nextword.transfer.task import Read

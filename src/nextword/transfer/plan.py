@@ -19,14 +19,15 @@ import torch
 
 from nextword.batching.examples import Bucketed
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.heads.framing import check, check_learning
 from nextword.heads.fresh import last_layers
 from nextword.heads.numbered import in_words, scale_of
 from nextword.heads.over import Over
 from nextword.heads.settings import VIEWS, Settings, settings_of
 from nextword.heads.words import joined
-from nextword.language_model import load
+from nextword.loading_lm import load
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.tokens import load_tokenizer, train_tokenizer

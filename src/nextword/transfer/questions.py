@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword.batching.questions import Asked
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.catalog import absent, catalog, find
 from nextword.corpora.decoding import FROM_STDIN, STDIN, chunks, lines_of, plain_name
 from nextword.corpora.questions import Question, Questions, answered, gathered, read_squad
@@ -29,7 +30,7 @@ from nextword.heads.settings import settings_of
 from nextword.metrics.answers import OF_ANSWERS, OF_BOTH
 from nextword.objectives.span import layout_of
 from nextword.recipe import Recipe
-from nextword.transfer.tables import DELIMITERS, JSON_LINES, Columns, Rows, Table, found_in, held_out, read_table
+from nextword.transfer.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows, Table, found_in, held_out, read_table
 
 KIND = "questions"  # of the catalog's entries
 OFFICIAL = ("train-v1.1.json", "train-v2.0.json")
@@ -149,7 +150,7 @@ def _asks(usual: Columns, insist: Columns, cells: Sequence[str]) -> bool:
 
 def _is_official(suffix: str, text: str) -> bool:
     """By its ending; where that says nothing, as of standard input, by its beginning."""
-    if suffix != ".json" and (suffix in (*DELIMITERS, *JSON_LINES) or text.lstrip()[:1] != "{" or '"data"' not in text):
+    if suffix != ".json" and (suffix in (*DELIMITERS, *TABLE_JSON_SUFFIXES) or text.lstrip()[:1] != "{" or '"data"' not in text):
         return False
     return not _is_lines(text)
 

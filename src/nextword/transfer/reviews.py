@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import Entry, find
 from nextword.corpora.decoding import chunks
 from nextword.corpora.readers import broken
@@ -23,7 +23,7 @@ from nextword.transfer.tables import Rows
 from nextword.transfer.task import TENTH, Read, Task, with_dev
 
 IMDB = "imdb"
-SIDES = ("neg", "pos")
+POLARITIES = ("neg", "pos")
 TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 THINGS = {
     str(i): name
@@ -56,7 +56,7 @@ def _imdb(folder: Path) -> Read:
         if files[0].is_dir():
             found[split] = _reviews(files)
         else:
-            rows = json_table(files[0], Wanted(("text",), None, ("label",), labels=SIDES))
+            rows = json_table(files[0], Wanted(("text",), None, ("label",), labels=POLARITIES))
             found[split] = replace(rows, texts=[broken(text) for text in rows.texts])
     return _trained(IMDB, folder, found)
 
@@ -66,8 +66,8 @@ def _reviews(folders: Sequence[Path]) -> Rows:
     texts: list[str] = []
     labels: list[str] = []
     for folder in folders:
-        if folder.name not in SIDES:
-            raise NextwordError(f"{folder} is called neither {' nor '.join(SIDES)}. Expected the official folders.")
+        if folder.name not in POLARITIES:
+            raise NextwordError(f"{folder} is called neither {' nor '.join(POLARITIES)}. Expected the official folders.")
         files = sorted(folder.glob("*.txt"), key=_number)
         if not files:
             raise NextwordError(f"{folder} has no review in it. Expected files as 0_9.txt.")
@@ -100,7 +100,7 @@ def _task(name: str, title: str, catalog: str, reader: Callable[[Path], Read]) -
     return Task(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, dev=TENTH)
 
 
-TASKS = (
+REVIEW_TASKS = (
     _task("IMDb", "is the review for or against the film?", IMDB, _imdb),
     _task("AG-News", "what is the article about, of four topics?", "ag-news", _csv("ag-news", 3, TOPICS)),
     _task("DBpedia", "what is it, of fourteen kinds?", "dbpedia", _csv("dbpedia", 3, THINGS)),

@@ -18,7 +18,7 @@ import numpy as np
 from nextword.answering import open_answerer
 from nextword.card import write_card
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.settings import Settings, settings_of
 from nextword.infinity import finite
 from nextword.labelling import open_writer

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import Entry, absent, find
 from nextword.corpora.decoding import lines, open_bytes
 from nextword.transfer.official import needed
@@ -27,7 +27,7 @@ from nextword.transfer.task import OWN, TENTH, Read, Task, with_dev
 
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # the catalog's names → ours
 TREES = "trees"  # the folder of the owner's files
-SIDES = {"0": "0", "1": "0", "2": "", "3": "1", "4": "1"}  # grade → of two classes
+BINARY_OF_GRADE = {"0": "0", "1": "0", "2": "", "3": "1", "4": "1"}  # grade → of two classes
 LEAF = re.compile(r"\([0-4] ([^()\s]+)\)")
 NODE = re.compile(r"\([0-4]\s*\)")  # whose parts have been taken out
 WRITTEN = {"-LRB-": "(", "-RRB-": ")"}
@@ -53,7 +53,7 @@ def films(name: str, two: bool) -> Callable[[Path], Read]:
             in_trees = files[0].parent.name == TREES
             rows = read_trees(files[0]) if in_trees else read_labelled(files[0])
             if in_trees and two:
-                sides = [SIDES[label] for label in rows.labels or ()]
+                sides = [BINARY_OF_GRADE[label] for label in rows.labels or ()]
                 kept = [i for i, side in enumerate(sides) if side]
                 rows = replace(rows.take(kept), labels=[sides[i] for i in kept])
                 notes.append(f"{len(sides) - len(kept):,} sentences of {SPLITS[split]} are neutral and left out")
@@ -144,7 +144,7 @@ def _entry(name: str) -> Entry:
     return entry
 
 
-TASKS = tuple(
+SENTENCE_TASKS = tuple(
     Task(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
     for name, title, reader, catalog, aliases, dev in (
         ("SST-binary", "is the sentence for or against?", films("sst-2", two=True), "sst-2", ("stsa.binary",), OWN),

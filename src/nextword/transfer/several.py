@@ -13,7 +13,8 @@ from typing import Any
 
 from nextword.batching.several import Several
 from nextword.batching.untagged import untagged
-from nextword.contract import NextwordError, Tokenizer
+from nextword.contract_errors import NextwordError
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora import open_whole
 from nextword.corpora.tag_schemes import PLAIN
 from nextword.corpora.tagged_text import TaggedSentence, TaggedText

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
-from nextword.language_model import load
+from nextword.contract_errors import NextwordError
+from nextword.loading_lm import load
 from nextword.transfer import glue
 from nextword.transfer.catalog import TASKS, find_task, place_of
 from nextword.transfer.run import result_of

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.decoding import FROM_STDIN, STDIN, json_objects, lines, plain_name
 from nextword.corpora.delimited import rows
 from nextword.corpora.marks import DELIMITERS, MARKS, Header, cells_of, mark_of
@@ -28,9 +28,9 @@ LABELS = ("label", "labels", "class", "target", "category", "sentiment", "stars"
 SPLIT = "split"
 BETWEEN = "\x1e"  # texts of an example, written as one
 IGNORED = ("", "id", "index", "idx", "unnamed: 0", SPLIT)  # "": where pandas writes the number of the row
-JSON_LINES = (".jsonl", ".ndjson", ".json")
-HELD = 0.1  # of the rows, held out where a data set names none
-SHOWN = 8  # columns named in a message
+TABLE_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+HELD_OUT_FRACTION = 0.1  # of the rows, held out where a data set names none
+MAX_COLUMNS_NAMED = 8  # columns named in a message
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Table:
 
     def column(self, name: str) -> list[str]:
         if name not in self.header:
-            known = ", ".join(self.header[:SHOWN]) + (", …" if len(self.header) > SHOWN else "")
+            known = ", ".join(self.header[:MAX_COLUMNS_NAMED]) + (", …" if len(self.header) > MAX_COLUMNS_NAMED else "")
             raise NextwordError(
                 f"{self.name} has no column '{name}'; it has {known}. Name the right ones with --text, --second and "
                 "--label."
@@ -114,7 +114,7 @@ def held_out(rows: Rows, by_class: bool = True) -> list[int]:
     chosen: list[int] = []
     for group in groups.values():
         group.sort()
-        n = round(HELD * len(group))
+        n = round(HELD_OUT_FRACTION * len(group))
         while 0 < n < len(group) and group[n][0] == group[n - 1][0]:
             n += 1
         chosen += [i for _, i in group[:n]] if n < len(group) else []
@@ -157,7 +157,7 @@ def _by_first_line(name: str, first: str, source: Iterator[str], suffix: str, he
     if opening.startswith("[") and (suffix == ".json" or opening[1:].lstrip()[:1] in ("", "{")):
         how = "… | jq -c '.[]' | nextword …" if name == FROM_STDIN else f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
         raise NextwordError(f"{name} is one JSON list. Expected one object a line: {how}")
-    if suffix in JSON_LINES or opening.startswith("{"):
+    if suffix in TABLE_JSON_SUFFIXES or opening.startswith("{"):
         return _json_lines(name, source)
     mark = mark_of(first, header) if header else ""
     if not mark:
@@ -251,13 +251,13 @@ def guess(table: Table, asked: Columns, labelled: bool = True) -> Columns:
         left = [n for n in table.header if n not in (text, second) and n.lower() not in IGNORED]
         if len(left) != 1:
             raise NextwordError(
-                f"{table.name}: which column is the label? It has {', '.join(table.header[:SHOWN])}. Name it with "
+                f"{table.name}: which column is the label? It has {', '.join(table.header[:MAX_COLUMNS_NAMED])}. Name it with "
                 "--label."
             )
         label = left[0]
     if not text or text == label:
         raise NextwordError(
-            f"{table.name}: which column is the text? It has {', '.join(table.header[:SHOWN]) or 'none'}. Name it with "
+            f"{table.name}: which column is the text? It has {', '.join(table.header[:MAX_COLUMNS_NAMED]) or 'none'}. Name it with "
             "--text."
         )
     return Columns(text, second, label)

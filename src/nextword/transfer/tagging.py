@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.tag_schemes import OUTSIDE, PLAIN, SCHEMES, converted, parts
 from nextword.corpora.tagged import TaggedText, open_tagged, scheme_of
 from nextword.metrics.spans import ACCURACY, OF_SPANS

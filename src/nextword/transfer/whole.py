@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.transfer.data import DataSet
 from nextword.transfer.several import Sets
 from nextword.transfer.tables import joined_rows

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.heads.numbered import DIGITS, numbers_of
 from nextword.heads.settings import Settings
 from nextword.heads.worded import KNOWN, WORDS, check_writes, spelled

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.file import MAGIC
 from nextword.weights import arpa, elmo, huggingface, run, vectors
 from nextword.weights.run import Made, Progress, is_run

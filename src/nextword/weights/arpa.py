@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from nextword.checkpoint import checksum
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.ngrams.arpa import BOUNDARY, CONVENTIONS, UNKNOWN_MISSING, read_arpa, write_arpa
 from nextword.ngrams.compressed import Bytes
 from nextword.ngrams.trie import Trie

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from nextword.checkpoint import RunFolder, checksum, full_disk_is_no_loss
-from nextword.contract import NextwordError, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.layers.characters import BEGIN, END, OTHERS, PADDING
 from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, from_tables, load_recipe

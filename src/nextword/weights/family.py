@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from nextword.contract import NextwordError, Unsupported, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError, Unsupported
 from nextword.tokens.export import Frame
 from nextword.weights.forms import SAME, Form, Said
 

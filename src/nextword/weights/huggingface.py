@@ -23,7 +23,8 @@ import torch
 from safetensors.torch import save_file
 
 from nextword.checkpoint import RunFolder, checksum, full_disk_is_no_loss
-from nextword.contract import NextwordError, Tokenizer, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.corpora.text_to_text import is_tasks, prefixes
 from nextword.models import count_parameters, model_class
 from nextword.objectives import mends

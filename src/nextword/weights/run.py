@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword.checkpoint import RunFolder
-from nextword.contract import NextwordError, Tokenizer, Unsupported
+from nextword.contract_errors import NextwordError, Unsupported
+from nextword.contract_protocols import Tokenizer
 from nextword.heads.settings import PROMPT, settings_of
 from nextword.models import count_parameters, model_class
 from nextword.ngrams.trie import Trie

@@ -11,7 +11,7 @@ So a text is spelled for another program: " ".join(names[id] for id in tokenizer
 
 from __future__ import annotations
 
-from nextword.contract import Tokenizer
+from nextword.contract_protocols import Tokenizer
 from nextword.tokens.subwords import byte_symbols
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 SAFE, PICKLE, INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "adapter_model.safetensors")

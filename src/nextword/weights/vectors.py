@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from nextword.checkpoint import RunFolder, checksum
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.vectors import Vectors, has_vectors, read_vectors
 from nextword.models import model_class
 from nextword.models.static import word_table

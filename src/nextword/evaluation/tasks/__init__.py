@@ -29,7 +29,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 FOLDER = Path(__file__).parent
 OF_CHOICES = ("sum", "token", "byte", "unconditional")

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 COUNT = 2000  # questions of each kind, as in the paper
 POOL = 500  # from which shots are drawn
@@ -47,10 +47,10 @@ def _sum(draw: random.Random, kind: str, digits: int) -> dict[str, str]:
     a, b, c = (draw.randrange(10**digits) for _ in range(3))
     if kind == "composite":
         first, second = draw.choice(SIGNS), draw.choice(SIGNS)
-        return {"sum": f"{a}{first}({b}{second}{c})", "result": str(_of(first, a, _of(second, b, c)))}
+        return {"sum": f"{a}{first}({b}{second}{c})", "result": str(_arithmetic_of(first, a, _arithmetic_of(second, b, c)))}
     sign = SIGNS[list(WORDS).index(kind)]
-    return {"sum": f"{a} {WORDS[kind]} {b}", "result": str(_of(sign, a, b))}
+    return {"sum": f"{a} {WORDS[kind]} {b}", "result": str(_arithmetic_of(sign, a, b))}
 
 
-def _of(sign: str, a: int, b: int) -> int:
+def _arithmetic_of(sign: str, a: int, b: int) -> int:
     return a + b if sign == "+" else a - b if sign == "-" else a * b

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 
 DRAWS = 1000
 NORMAL = 1.959963984540054  # 97.5 % of a normal distribution lie below

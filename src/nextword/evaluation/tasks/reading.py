@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.corpora.catalog import absent, find
 from nextword.corpora.decoding import json_objects, lines, plain_name
 from nextword.evaluation.tasks import Task

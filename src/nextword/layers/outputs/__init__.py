@@ -23,7 +23,8 @@ from typing import Any
 
 from torch import nn
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.characters import ELMO
 from nextword.layers.outputs.adaptive import Adaptive
 from nextword.layers.outputs.classes import Classes

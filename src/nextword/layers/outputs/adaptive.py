@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers.outputs.prepared import Prepared, fill, frequencies, ignoring, not_recorded, ranks
 from nextword.layers.softmax import linear_cross_entropy, total_cross_entropy
 

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, NextwordError
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
 from nextword.layers.outputs import grouped
 from nextword.layers.outputs.prepared import Prepared, fill, frequencies, ignoring, not_recorded
 from nextword.layers.softmax import linear_cross_entropy, total_cross_entropy

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nextword.contract import NextwordError
+from nextword.contract_errors import NextwordError
 from nextword.layers import kernels
 from nextword.layers.dropout import locked
 from nextword.layers.outputs.prepared import wide

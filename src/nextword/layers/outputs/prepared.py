@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, NextwordError
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
 
 MOST = 50_000_000  # ids of the training text that are counted
 

@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, NextwordError
+from nextword.contract import IGNORE
+from nextword.contract_errors import NextwordError
 from nextword.layers.outputs.prepared import Prepared, frequencies, not_recorded, ranks, wide
 from nextword.layers.softmax import Linear
 

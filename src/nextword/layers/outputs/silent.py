@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from torch import Tensor, nn
 
-from nextword.contract import Unsupported
+from nextword.contract_errors import Unsupported
 
 
 class Silent(nn.Module):

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import NextwordError, Vocabulary
+from nextword.contract import Vocabulary
+from nextword.contract_errors import NextwordError
 from nextword.layers.characters import ELMO, CharacterCNN, WordVectors
 from nextword.layers.softmax import Linear
 
