@@ -95,7 +95,7 @@ def train(
         from nextword.cli.results import show_likelihood
 
         pairs = "decoding" in result
-        (translations.show_translations if pairs else show)(result)
+        (translations.show_translations if pairs else show_likelihood)(result)
         if pairs:
             use = f'nextword generate {folder} "{quoted(result["sample"][0]["source"])}" --beam 5'
         elif "generate" in result["can"] and "next" not in result["can"]:

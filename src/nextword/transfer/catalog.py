@@ -25,7 +25,14 @@ from nextword.transfer.sentences import place_in_catalog
 from nextword.transfer.task import Task
 
 TASKS: dict[str, Task] = {
-    task.name: task for part in (glue, inference, sentences, reviews, choices) for task in part.TASKS
+    task.name: task
+    for task in (
+        *glue.TASKS,
+        *inference.TASKS,
+        *sentences.SENTENCE_TASKS,
+        *reviews.REVIEW_TASKS,
+        *choices.TASKS,
+    )
 }
 
 
