@@ -40,13 +40,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Vocabulary
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Vocabulary
 from nextword.models import model_class
 from nextword.recipe import load_recipe
+from nextword.training.device import arithmetic, synchronize
 from nextword.training.events import Job
-from nextword.training.loop import Descent
-from nextword.training.scale import arithmetic, synchronize
+from nextword.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 EPOCHS = {10_000: ("PTB", 929_589, 73_760), 33_278: ("WikiText-2", 2_088_628, 217_646)}  # tokens: train, valid
@@ -115,7 +115,7 @@ def ours(recipe: str, text: Text, model: Mapping[str, Any], device: torch.device
     torch.manual_seed(1)
     network = cls(cls.Config(**{**found.model, **model}), Vocabulary(text.size, 0))
     train, held = Stream.from_ids(text.ids()), Stream.from_ids(text.ids(held=True))
-    descent = Descent(Job(network, dataclasses.replace(one, **changes), 0, train, held, False, None, device))
+    descent = Trainer(Job(network, dataclasses.replace(one, **changes), 0, train, held, False, None, device))
     descent.begin()
     source = descent.batches()
 

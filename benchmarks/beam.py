@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from gpt import CUDA, DEVICE, blocks, ratio
-from nextword.contract import Beam, Vocabulary
-from nextword.generation import search
+from nextword.core.types import Beam, Vocabulary
+from nextword.generation.beam_search import search
 from nextword.models.gpt2 import GPT2, GPT2Config
 
 

@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.packed import pieces
-from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.contract import IGNORE, Inputs, Vocabulary
+from nextword.batching.masked import pieces
+from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.core.types import IGNORE, Inputs, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
 from nextword.recipe import load_recipe
+from nextword.training.device import utilisation
 from nextword.training.events import Job
-from nextword.training.loop import Descent
-from nextword.training.scale import utilisation
+from nextword.training.trainer import Trainer
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -193,15 +193,15 @@ def compiled(work: Callable[..., Any], dynamic: bool | None = None) -> Callable[
     return torch.compile(work, dynamic=dynamic) if CUDA else work
 
 
-def our_step(sizes: Sizes, changes: list[str], text: Stream) -> tuple[Callable[[], None], BERT, Descent]:
+def our_step(sizes: Sizes, changes: list[str], text: Stream) -> tuple[Callable[[], None], BERT, Trainer]:
     phase = load_recipe("bert/base", changes).phases[0]
     network = BERT(sizes.config, Vocabulary(sizes.vocabulary, MARKS["[CLS]"], MARKS))
-    descent = Descent(Job(network, phase, 0, text, None, False, None, DEVICE))
+    descent = Trainer(Job(network, phase, 0, text, None, False, None, DEVICE))
     batches = descent.batches()
     return lambda: descent.advance(batches), network, descent
 
 
-def our_rows(sizes: Sizes) -> tuple[Callable[[], None], BERT, Descent]:
+def our_rows(sizes: Sizes) -> tuple[Callable[[], None], BERT, Trainer]:
     """Documents so long that all but a few rows are full."""
     changes = [f"phase.0.batches.rows={sizes.rows}", f"phase.0.batches.length={sizes.length}"]
     long = np.full(40, 4 * sizes.rows * sizes.length)

@@ -16,10 +16,10 @@ import argparse
 import json
 from pathlib import Path
 
-from nextword import transfer
-from nextword.metrics import interval
+from nextword import tasks as transfer
+from nextword.metrics.classification import interval
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 TASKS = ("SST-binary", "TREC-6")
 FEATURES = ("glove", "both")

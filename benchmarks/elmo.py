@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.layers.projected import Projected
+from nextword.core import pytree as nest
+from nextword.layers.bilstm import Projected
 
 DROPOUT, LIMIT = 0.1, 3.0
 

@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
+from nextword.convert import convert
+from nextword.tasks.data import open_data
+from nextword.tasks.plan import headed, make_plan
 from nextword.training.events import Job
-from nextword.training.loop import Descent
-from nextword.transfer.data import open_data
-from nextword.transfer.plan import headed, make_plan
-from nextword.weights import convert
+from nextword.training.trainer import Trainer as NextwordTrainer
 
 CUDA = torch.cuda.is_available()
 LENGTH = 128
@@ -114,7 +114,9 @@ def ours(run: Path, given: argparse.Namespace) -> Callable[[], float]:
     def measure() -> float:
         recipe = plan.seeded(1)
         network = headed(recipe, plan.tokenizer)
-        descent = Descent(Job(network, recipe.phases[0], 0, plan.examples["train"], None, False, None, plan.device))
+        descent = NextwordTrainer(
+            Job(network, recipe.phases[0], 0, plan.examples["train"], None, False, None, plan.device)
+        )
         batches = descent.batches()
         for _ in range(given.warm):
             descent.advance(batches)

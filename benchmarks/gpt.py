@@ -21,14 +21,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Greedy, Vocabulary
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Greedy, Vocabulary
 from nextword.generation.sampling import tokens_batch
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.recipe import load_recipe
+from nextword.training.device import utilisation
 from nextword.training.events import Job
-from nextword.training.loop import Descent
-from nextword.training.scale import utilisation
+from nextword.training.trainer import Trainer
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -127,7 +127,7 @@ def our_step(config: GPT2Config, size: int, rows: int) -> tuple[Callable[[], Non
     network = GPT2(config, Vocabulary(size, 0))
     ids = np.random.default_rng(0).integers(0, size, 20 * rows * config.window + 1).astype(np.uint16)
     job = Job(network, phase, 0, Stream.from_ids(ids), None, False, None, DEVICE)
-    descent = Descent(job)
+    descent = Trainer(job)
     batches = descent.batches()
     return lambda: descent.advance(batches), network
 

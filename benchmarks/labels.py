@@ -36,12 +36,12 @@ from typing import Any
 
 import torch
 
-from nextword import transfer
-from nextword.checkpoint import RunFolder
-from nextword.loading_lm import load
-from nextword.metrics import interval
+from nextword import tasks as transfer
+from nextword.lm.loading import load
+from nextword.metrics.classification import interval
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.run_folder import RunFolder
+from nextword.training.train import train
 
 SHARES = (1.0, 0.1, 0.01)
 VALIDATIONS = 30  # of those that are counted in steps

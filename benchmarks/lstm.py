@@ -28,11 +28,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import nextword
-from nextword.contract import Sample, Stop
-from nextword.loading_lm import of_network
+from nextword.core.types import Sample, Stop
+from nextword.lm.loading import of_network
 from nextword.models import model_class
 from nextword.recipe import load_recipe
-from nextword.tokens import load_tokenizer, vocabulary
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.loading import load_tokenizer
 
 ROWS, LENGTH = 20, 35
 NEVER = 10**9

@@ -41,9 +41,9 @@ def child(data: str, out: str, memory: str) -> None:
     import torch
 
     from nextword.models.ngram import NGram  # noqa: F401
-    from nextword.ngrams import cache, estimate, fast, mixing  # noqa: F401
+    from nextword.ngrams import interpolation as cache  # noqa: F401
     from nextword.recipe import load_recipe
-    from nextword.training import train
+    from nextword.training.train import train
 
     torch.set_num_threads(2)
     before, began = peak(), time.perf_counter()
@@ -111,7 +111,7 @@ def quality(data: Path, kenlm: Path, room: Path) -> list[list[Any]]:
     import kenlm as reader
 
     import nextword
-    from nextword.weights import convert
+    from nextword.convert import convert
 
     rows = []
     for name, train, test in (
@@ -161,10 +161,10 @@ def imitated(train: Path, lines: list[str], place: Path) -> np.ndarray:
     words before it. So its discounts are a little other than Chen and Goodman's; all else is the same.
     """
     from nextword.ngrams.counting import Counted, count_ngrams
-    from nextword.ngrams.estimate import Estimator, estimate
+    from nextword.ngrams.estimators import Estimator, estimate
     from nextword.ngrams.layouts import build, open_layout
     from nextword.ngrams.trie import Trie
-    from nextword.tokens.words import Words, train_words
+    from nextword.tokenizers.words import Words, train_words
 
     found = re.findall(r"D1=(\S+) D2=(\S+) D3\+=(\S+)", (place / "log").read_text())[-5:]
     discounts = tuple(tuple(float(d) for d in row) for row in found)
@@ -263,7 +263,7 @@ def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
 def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
     """Bytes on disk of the compact layout, and what its reading costs, beside KenLM's trie."""
     import nextword
-    from nextword.weights import convert
+    from nextword.convert import convert
 
     place, rows = room / "WikiText-2", []
     for label, flags, changes in (

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Vocabulary
-from nextword.layers.outputs import make_readout
+from nextword.core.types import Vocabulary
+from nextword.layers.output import make_readout
 
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128]]
 SPELLED = {"kind": "spelled", "filters": FILTERS, "highway": 1}

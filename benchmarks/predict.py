@@ -25,11 +25,11 @@ import numpy as np
 import torch
 
 from nextword.batching.examples import Examples
-from nextword.contract import Vocabulary
-from nextword.heads import Headed
-from nextword.heads.settings import Settings
+from nextword.core.types import Vocabulary
 from nextword.models import model_class
-from nextword.predicting import Classifier
+from nextword.tasks.heads import Headed
+from nextword.tasks.predicting import Classifier
+from nextword.tasks.settings import Settings
 
 SHARES = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1)
 LENGTHS = (

@@ -28,9 +28,10 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
-    from nextword.batching.prepare import prepare
-    from nextword.corpora import default_name, open_corpus
-    from nextword.tokens import train_tokenizer
+    from nextword.batching.token_stream import prepare
+    from nextword.data.builtin import default_name
+    from nextword.data.opening import open_corpus
+    from nextword.tokenizers.training import train_tokenizer
 
     source = open_corpus(options.text or default_name())
     file, size = folder / "text" / "train.txt", 0

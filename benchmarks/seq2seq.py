@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from gpt import DEVICE, blocks, ratio
-from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.objectives.seq2seq import Seq2SeqObjective
 
 UNKNOWN, PAD, BEGIN, END = range(4)
 Pair = tuple[list[Tensor], list[Tensor]]  # sources and targets, each with its end

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from gpt import CUDA, DEVICE, blocks, ratio
-from nextword.contract import Beam, Inputs, Vocabulary
-from nextword.generation import search
+from nextword.core.types import Beam, Inputs, Vocabulary
+from nextword.generation.beam_search import search
 from nextword.models.t5 import T5, T5Config
 
 SIZE = 32128

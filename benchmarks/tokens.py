@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 DOCUMENT = 20_000  # characters
 

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.transfer import open_data, result_of
-from nextword.transfer.run import SAID, unseen
+from nextword.tasks.data import open_data
+from nextword.tasks.finetune import SAID, result_of, unseen
 
 RECIPES = {
     False: ("ulmfit/pretrain", "ulmfit/lm", "ulmfit/classify"),

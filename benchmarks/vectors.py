@@ -26,21 +26,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Vocabulary
-from nextword.corpora.vectors import Vectors
+from nextword.batching.token_stream import Stream
+from nextword.convert.word_vectors import write_vectors
+from nextword.core.types import Vocabulary
+from nextword.data.word_vectors import Vectors
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.contexts import Negatives
-from nextword.objectives.cooccurrence import Cooccurrence
-from nextword.weights.vectors import write_vectors
+from nextword.objectives.word_vectors import Cooccurrence, Negatives
 
 WIDTH, WINDOW, NOISE, SAMPLE, RATE, FLOOR, LEAST = 100, 5, 5, 1e-3, 0.025, 0.0001, 5
 LINE = 10_000  # words in one of gensim's sentences, which is the most it takes
 
 
 def read(path: Path, words: int) -> list[str]:
-    from nextword.corpora import open_whole
+    from nextword.data.opening import open_whole
 
     found: list[str] = []
     corpus = open_whole(str(path))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nextword.models import MODELS, model_class
 
 
-def conditional(slug: str) -> bool:
+def is_conditional(slug: str) -> bool:
     """It writes from a source: tests/contract/test_conditional.py."""
-    return bool(getattr(model_class(slug), "conditional", False))
+    return bool(getattr(model_class(slug), "is_conditional", False))
 
 
 def tags(slug: str) -> bool:
@@ -18,10 +18,12 @@ def tags(slug: str) -> bool:
 def models_text(slug: str) -> bool:
     """It gives texts probabilities: tests/contract/test_contract.py."""
     return (
-        not conditional(slug) and not tags(slug) and any(hasattr(model_class(slug), name) for name in ("start", "fill"))
+        not is_conditional(slug)
+        and not tags(slug)
+        and any(hasattr(model_class(slug), name) for name in ("start", "fill"))
     )
 
 
 def vectored() -> list[str]:
     """Those that give words vectors and no probabilities: tests/contract/test_vectored.py."""
-    return [slug for slug in MODELS if not conditional(slug) and not tags(slug) and not models_text(slug)]
+    return [slug for slug in MODELS if not is_conditional(slug) and not tags(slug) and not models_text(slug)]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nextword.ngrams.discounts import DISCOUNTS, HIGHEST
-from nextword.ngrams.estimate import CONTINUATION, EITHER, Estimator
+from nextword.ngrams.estimators import CONTINUATION, DISCOUNTS, EITHER, HIGHEST, Estimator
 
 Gram = tuple[int, ...]
 

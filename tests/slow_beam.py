@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nextword import nest
-from nextword.contract import Beam, State
-from nextword.contract_protocols import Autoregressive
-from nextword.generation.hypotheses import Hypothesis
-from nextword.generation.rules import Rules, ensure_numbers, validate
+from nextword.core import pytree as nest
+from nextword.core.protocols import Autoregressive
+from nextword.core.types import Beam, State
+from nextword.generation.beam_search import Hypothesis
+from nextword.generation.logits_processors import Rules, ensure_numbers, validate
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def slow_search(
     least: int = 0,
     patient: bool = False,
 ) -> list[list[Hypothesis]]:
-    """As `nextword.generation.beam.search`; with `patient` it goes on until nothing is open."""
+    """As `nextword.generation.beam_search.search`; with `patient` it goes on until nothing is open."""
     validate(how)
     searches = [_Search(how, length, end, n or how.width, patient) for _ in last]
     rules = Rules(how, written or [()] * len(last), banned, end=end, least=least)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, Vocabulary
+from nextword.core.types import Inputs, Vocabulary
 from nextword.models import model_class
 
 SIZE, WINDOW, LAYERS = 61, 16, 3

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nextword.contract import Encoding, Vocabulary
+from nextword.core.types import Encoding, Vocabulary
 from nextword.models.gpt1 import GPT1, GPT1Config
 
 SIZE = 50

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.prepare import Stream
-from nextword.checkpoint import RunFolder
-from nextword.contract import Vocabulary
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Vocabulary
 from nextword.models import model_class
 from nextword.recipe import from_tables
-from nextword.tokens import train_tokenizer
+from nextword.run_folder import RunFolder
+from nextword.tokenizers.training import train_tokenizer
 from nextword.training.events import Event, Job
-from nextword.training.loop import descend
+from nextword.training.trainer import descend
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 

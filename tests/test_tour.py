@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import nextword
-from nextword.compare.run import compare, make_plan
-from nextword.compare.table import verdict
-from nextword.contract import Sample, Stop
+from nextword.compare.compare import compare, make_plan
+from nextword.compare.terminal import verdict
+from nextword.core.types import Sample, Stop
 from nextword.recipe import load_recipe
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.tokens import train_tokenizer
-from nextword.weights import convert
-from nextword.weights.run import Made, Opened, open_run
+from nextword.convert import convert
+from nextword.convert.base import Made, Opened, open_run
+from nextword.core.types import Inputs
+from nextword.tokenizers.training import train_tokenizer
 from tests.small_encoders import lively
 
 transformers = pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 GROUPS = ("river", "coin")
 MEMBERS = 12

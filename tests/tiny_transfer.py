@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from nextword.convert.base import create_run
 from nextword.models import model_class
 from nextword.recipe import from_tables
-from nextword.tokens import train_tokenizer, vocabulary
-from nextword.weights.run import create_run
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 FILLER = ("the", "a", "king", "queen", "house", "river", "went", "saw", "old", "new", "and", "of", "to", "in", "far")
 COLOURS = ("red", "blue")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Vocabulary
+from nextword.core.types import Vocabulary
 
 
 @dataclass(frozen=True)

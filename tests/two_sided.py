@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 
-from nextword.contract import Inputs
-from nextword.embedding import framed
-from nextword.infilling import TwoSided
-from nextword.loading_lm import of_network
+from nextword.core.types import Inputs
+from nextword.lm.embedding import framed
+from nextword.lm.loading import of_network
+from nextword.lm.masked import MaskedLM
 from nextword.models.albert import ALBERT
 from nextword.models.bert import BERT
 from nextword.models.roberta import RoBERTa
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 TALE = ["the cat sat on the mat and the dog sat by the door .", "a king (of old) went to see his house, and slept."]
 KINDS: dict[str, dict[str, Any]] = {
@@ -38,13 +39,13 @@ def lively(cls: Any, tokenizer: Any, **config: Any) -> Any:
     return network
 
 
-def model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> TwoSided:
+def model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> MaskedLM:
     lm = of_network(lively(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
-    assert isinstance(lm, TwoSided)
+    assert isinstance(lm, MaskedLM)
     return lm
 
 
-def alone(lm: TwoSided, ids: Any, t: int) -> float:
+def alone(lm: MaskedLM, ids: Any, t: int) -> float:
     """−log p of one token, by hand: frame, hide it, read."""
     frame = framed(lm.network, ids)
     row = torch.from_numpy(frame.ids.copy()).unsqueeze(0)

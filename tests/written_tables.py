@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nextword.studies.study import Table
+from nextword.studies._study import Table
 
 
 def read_tables(folder: Path) -> dict[str, Table]:

@@ -13,18 +13,18 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "load", "train"]
 
 if TYPE_CHECKING:
-    from nextword.loading_lm import load
-    from nextword.training import train
+    from nextword.lm.loading import load
+    from nextword.training.train import train
 
 
 def __getattr__(name: str) -> Any:
     # torch takes a second to import; `nextword --help` must not wait for it
     if name == "load":
-        from nextword.loading_lm import load
+        from nextword.lm.loading import load
 
         return load
     if name == "train":
-        from nextword.training import train
+        from nextword.training.train import train
 
         return train
     raise AttributeError(f"module 'nextword' has no attribute {name!r}")

@@ -11,7 +11,6 @@ them by a star (`phase.*.optimizer.discount`).
 from __future__ import annotations
 
 import copy
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError, did_you_mean
 
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
 BUDGETS = ("epochs", "steps", "minutes")
@@ -202,11 +201,6 @@ def short_authors(authors: str) -> str:
     return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""
-
-
 def _find(given: str) -> Path:
     if given.endswith(".toml"):
         if not Path(given).is_file():
@@ -220,7 +214,7 @@ def _find(given: str) -> Path:
         return RECIPES / f"{of_slug[0]}.toml"
     if of_slug:
         raise NextwordError(f"'{given}' has several recipes: {', '.join(of_slug)}. Name one of them.")
-    raise NextwordError(f"No recipe is called '{given}'.{suggestion(given, known)} `nextword papers` lists them all.")
+    raise NextwordError(f"No recipe is called '{given}'.{did_you_mean(given, known)} `nextword papers` lists them all.")
 
 
 def _read(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -257,7 +251,7 @@ def _set(tables: dict[str, Any], change: str) -> None:
             here = _phase(here, part, change)
         else:
             if i == 0 and part not in TABLES:
-                raise NextwordError(f"--set {change}: there is no table '{part}'.{suggestion(part, TABLES)}")
+                raise NextwordError(f"--set {change}: there is no table '{part}'.{did_you_mean(part, TABLES)}")
             here = here.setdefault(part, {})
         if not isinstance(here, (dict, list)):
             raise NextwordError(f"--set {change}: '{'.'.join(path[: i + 1])}' is {here!r} and has no '{last}' in it.")
@@ -280,7 +274,7 @@ def _phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[str, An
 def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     for table in tables:
         if table not in TABLES:
-            raise NextwordError(f"{name}: unknown table [{table}].{suggestion(table, TABLES)}")
+            raise NextwordError(f"{name}: unknown table [{table}].{did_you_mean(table, TABLES)}")
     for table in ("paper", "phase") if "task" in tables else ("paper", "tokenizer", "model", "phase"):
         if table not in tables:
             raise NextwordError(f"{name}: the table [{table}] is missing.")
@@ -300,7 +294,7 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
         }
         for key in given:
             if key not in known:
-                raise NextwordError(f"{name}: a phase has no key '{key}'.{suggestion(key, known)}")
+                raise NextwordError(f"{name}: a phase has no key '{key}'.{did_you_mean(key, known)}")
         check_types(given, Phase, f"{name}: in a phase,")
         phases.append(Phase(**given))
     return Recipe(

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nextword.checkpoint import RunFolder
 from nextword.cli import app
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.run_folder import RunFolder
+from nextword.training.train import train
 
 SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.log=1", "phase.0.save=0"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.card import write_card
-from nextword.checkpoint import RunFolder
+from nextword.model_card import write_card
 from nextword.models import MODELS
+from nextword.run_folder import RunFolder
 
 from .conftest import Cli, contents, sentences, sets
 

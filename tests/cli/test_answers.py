@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nextword import load, transfer
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.heads import FILE
-from nextword.metrics.answers import OF_BOTH, measured
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.lm.loading import load
+from nextword.metrics.squad import OF_BOTH, measured
+from nextword.run_folder import RunFolder
+from nextword.tasks.base import FILE
 from tests.cli.conftest import Cli, sets
 from tests.tiny_questions import as_json, as_lines, endings, squad
 from tests.tiny_transfer import run_of, written

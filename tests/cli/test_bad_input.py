@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextword import checkpoint
-from nextword.checkpoint import RunFolder
+from nextword import run_folder as checkpoint
+from nextword.run_folder import RunFolder
 
 from .conftest import QUICK, Cli, contents, environment
 

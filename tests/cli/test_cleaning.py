@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nextword.corpora import open_corpus
+from nextword.data.opening import open_corpus
 from tests.cli.conftest import Cli, contents
 
 WORDS = [f"word{i}" for i in range(900)]
@@ -168,9 +168,9 @@ def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) 
 
 def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Path) -> None:
     """What `evaluate --against` says: of three documents, the one that the training text holds is dirty."""
-    from nextword.cli.cleaning import score_against, show_apart
-    from nextword.corpora import open_whole
-    from nextword.loading_lm import load
+    from nextword.cli.data import score_against, show_apart
+    from nextword.data.opening import open_whole
+    from nextword.lm.loading import load
 
     seen = next(open_corpus(text).documents("train")).text[:300]
     path = jsonl(tmp_path / "three.jsonl", {"new": prose(1), "seen": seen, "other": prose(2)})

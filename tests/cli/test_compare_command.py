@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nextword.checkpoint import RunFolder
 from nextword.cli import app
+from nextword.run_folder import RunFolder
 
 from .conftest import Cli, contents, start
 from .test_commands import NUMBERS

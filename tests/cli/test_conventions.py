@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nextword import recipe
-from nextword.card import write_card
-from nextword.checkpoint import RunFolder
+from nextword.model_card import write_card
 from nextword.models import MODELS
+from nextword.run_folder import RunFolder
 
 from .conftest import QUICK, Cli
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword import load
+from nextword.convert import convert
+from nextword.convert.arpa import spellings
+from nextword.lm.loading import load
 from nextword.ngrams.arpa import read_arpa
 from nextword.ngrams.layouts import open_layout
-from nextword.weights import convert
-from nextword.weights.spelling import spellings
 
 from .conftest import BY_HAND, Cli, contents
 

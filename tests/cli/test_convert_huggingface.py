@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nextword import load
-from nextword.weights import convert
-from nextword.weights.tensors import Tensors
+from nextword.convert import convert
+from nextword.convert.huggingface import Tensors
+from nextword.lm.loading import load
 
 from .conftest import Cli, contents, refused
 
@@ -294,8 +294,8 @@ def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Pat
     lm = load(run)
     with torch.no_grad():
         lm.network.embedding.weight[3, 4] = 1e5
-    from nextword.checkpoint import RunFolder
-    from nextword.weights.run import create_run
+    from nextword.convert.base import create_run
+    from nextword.run_folder import RunFolder
 
     create_run(tmp_path / "large", RunFolder.open(run).recipe, lm.tokenizer, lambda place: lm.network)
     asked = ("--to", "huggingface", "--set", "huggingface.dtype=float16")

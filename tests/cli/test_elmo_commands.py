@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from nextword.cli import app
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> N
     assert found.words == ["unbelievable", "things"]
     with torch.no_grad():
         frame = lm.network.frame(encoding)
-        from nextword.embedding import packed
+        from nextword.lm.embedding import packed
 
         h = lm.network.encode(packed([frame], lm.network.device))[0][-1][0]
     start, _ = frame.parts[0]

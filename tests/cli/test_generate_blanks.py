@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.contract import Beam, Stop
+from nextword.core.types import Beam, Stop
 from tests.cli.conftest import Cli, sets
 
 Js = Callable[..., Any]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nextword.metrics import interval
-from nextword.transfer.tables import Rows
+from nextword.data.tables import Rows
+from nextword.metrics.classification import interval
 from tests.cli.conftest import Cli
 from tests.tiny_transfer import coloured, run_of, written
 from tests.unit.test_transfer_data import SAMPLES
@@ -126,7 +126,7 @@ def test_what_the_server_takes(found: tuple[str, dict[str, Any]], cli: Cli, js: 
 
 def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], place: Path) -> None:
     import nextword
-    from nextword.transfer.submission import predictions, speaking
+    from nextword.tasks.submission import predictions, speaking
 
     task = next(one for one in found[1]["tasks"] if one["name"] == "STS-B")
     best = max(range(2), key=lambda i: task["values"][i])
@@ -139,8 +139,8 @@ def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], pla
 
 
 def test_numbers_that_are_handed_in_keep_to_the_scale() -> None:
-    from nextword.transfer import TASKS
-    from nextword.transfer.submission import written as handed
+    from nextword.tasks.datasets.catalog import TASKS
+    from nextword.tasks.submission import written as handed
 
     said = [SimpleNamespace(value=value) for value in (5.7, -0.2, 3.14159)]
     rows = Rows(["a"] * 3, ["b"] * 3, ids=["7", "8", "9"])

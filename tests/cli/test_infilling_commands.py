@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nextword
-from nextword.checkpoint import RunFolder
+from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
 
 Js = Callable[..., Any]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nextword.checkpoint import RunFolder
+from nextword.run_folder import RunFolder
 
 from .conftest import QUICK, Cli, start
 from .test_kill import steps_done, wait_until

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.checkpoint import RunFolder
+from nextword.run_folder import RunFolder
 
 from .conftest import QUICK, Cli, environment, sentences, start
 
@@ -69,7 +69,7 @@ def test_killed_before_any_rename_it_ends_in_the_same_bits(text: Path, tmp_path:
 def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
     """The second phase overwrites the model files that the first one ended with."""
     from nextword.recipe import from_tables, load_recipe, to_tables
-    from nextword.training import train
+    from nextword.training.train import train
 
     settings = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate=2"]
     tables = to_tables(load_recipe("lstm/tiny", settings).with_data([str(text)]))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.contract_errors import NextwordError
-from nextword.heads.worded import sources, spelled
+from nextword.core.errors import NextwordError
+from nextword.tasks.worded import sources, spelled
 from tests.cli.conftest import Cli, sets
 from tests.tiny_transfer import coloured, counted, paired, run_of, written
 
@@ -123,9 +123,9 @@ def test_texts_are_put_into_the_template_as_they_stand() -> None:
 
 def test_glue_is_asked_in_the_words_of_the_paper() -> None:
     """The same templates as `tasks:` has for text-to-text training, so that such a run can be gone on with."""
-    from nextword.corpora.text_to_text import tasks
-    from nextword.heads.settings import settings_of
+    from nextword.data.text_to_text import tasks
     from nextword.recipe import load_recipe
+    from nextword.tasks.settings import settings_of
 
     recipe = load_recipe("t5/finetune")
     fields = {"cola": ("sentence",), "sst2": ("sentence",), "mrpc": ("one", "other"), "qqp": ("one", "other")}
@@ -148,7 +148,7 @@ def test_glue_is_asked_in_the_words_of_the_paper() -> None:
 
 
 def test_labels_end_with_the_end(place: Path) -> None:
-    from nextword.tokens import load_tokenizer
+    from nextword.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(place / "t5/tokenizer.json")
     found = spelled(tokenizer, ["red", "blue"], {"red": "the queen"})

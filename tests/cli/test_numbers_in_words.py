@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nextword
-from nextword.metrics import METRICS
+from nextword.metrics.classification import METRICS
 from tests.cli.conftest import Cli, sets
 from tests.cli.test_glue_suite import FIVE, TESTS
 from tests.tiny_transfer import counted, run_of, written

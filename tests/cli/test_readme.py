@@ -57,7 +57,7 @@ def small(command: str) -> str:
 
 def needs_absent_data(words: list[str]) -> bool:
     """A recipe for a data set that is not on this machine."""
-    from nextword.corpora.catalog import find
+    from nextword.data.catalog import find
     from nextword.recipe import load_recipe, names
 
     if words[0] != "train" or "--data" in words:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nextword import recipe
-from nextword.cli.recording import recorded
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.evaluation.record import recorded
 from tests.cli.conftest import Cli
 
 RECIPE = '[paper]\nslug = "bert"\ntitle = "T"\nauthors = "A"\nyear = 2019\n\n[[phase]]\nname = "task"\n'

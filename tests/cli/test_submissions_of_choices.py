@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.transfer import open_data
+from nextword.tasks.data import open_data
 from tests.cli.conftest import Cli, sets
 from tests.tiny_questions import endings
 from tests.tiny_transfer import run_of, written

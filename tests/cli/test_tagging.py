@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nextword.checkpoint import RunFolder
+from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of

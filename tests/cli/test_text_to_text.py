@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.contract import Beam, Stop
-from nextword.corpora import open_parallel
+from nextword.core.types import Beam, Stop
+from nextword.data.parallel import open_parallel
 from nextword.evaluation.translation import evenly
 from nextword.recipe import RECIPES
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.checkpoint import RunFolder
+from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.tiny_transfer import coloured, counted, paired, run_of, written
 
@@ -238,7 +238,7 @@ def test_glue_is_one_command(cli: Cli, js: Js, place: Path, tmp_path: Path, monk
 
 
 def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
-    from nextword import transfer
+    from nextword import tasks as transfer
 
     asked = iter([False] * 5 + [True])
     changes = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4"]
@@ -256,7 +256,7 @@ def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path
 
 
 def test_an_interrupted_run_says_that_it_is_one(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    from nextword import transfer
+    from nextword import tasks as transfer
 
     asked = iter([False] * 15 + [True])  # with keep = "best" there are weights after an epoch, of 12 steps
     changes = ["phase.0.batches.rows=16", "phase.0.epochs=2", "phase.0.keep=best"]

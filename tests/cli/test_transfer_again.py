@@ -122,8 +122,8 @@ def test_files_that_are_there_stay(cli: Cli, place: Path, finished: Any, tmp_pat
 
 def test_the_balance_is_that_of_the_rows_that_are_learnt(cli: Cli, place: Path, tmp_path: Path) -> None:
     """Of ten rows that seed 4 draws: counted by hand from the plan's own draw."""
-    from nextword.transfer import open_data
-    from nextword.transfer.share import balance_learnt, drawn
+    from nextword.tasks.data import open_data
+    from nextword.tasks.share import balance_learnt, drawn
 
     data = open_data(str(place / "colour.csv"))
     labels = data.splits["train"].labels or []

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract_errors import Unsupported
-from nextword.metrics import METRICS
-from nextword.transfer.run import resume
+from nextword.core.errors import Unsupported
+from nextword.metrics.classification import METRICS
+from nextword.tasks.finetune import resume
 from tests.cli.conftest import BY_HAND, Cli, sets
 from tests.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
 
@@ -169,8 +169,8 @@ def test_a_share_of_the_labels_and_the_last_training(cli: Cli, js: Js, place: Pa
 
 
 def test_what_was_stopped_is_gone_on_with(told: Any, place: Path, tmp_path: Path) -> None:
-    from nextword.transfer.plan import make_plan
-    from nextword.transfer.run import result_of, transfer
+    from nextword.tasks.finetune import result_of, transfer
+    from nextword.tasks.plan import make_plan
 
     changes = (SPACED, "task.shots=4")
     plan = make_plan("gpt3/in-context", place / "gpt1", str(place / "colour.csv"), changes=changes, device="cpu")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nextword import load
-from nextword.checkpoint import RunFolder
+from nextword.lm.loading import load
+from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.tiny_topics import labelled, text
 from tests.tiny_transfer import written

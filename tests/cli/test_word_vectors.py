@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.corpora.vectors import read_vectors
+from nextword.data.word_vectors import read_vectors
 from tests.cli.conftest import Cli, sentences, sets
 
 Js = Callable[..., Any]

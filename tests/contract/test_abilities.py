@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.kinds_of_models import tags
 
-from nextword.card import uses
-from nextword.checkpoint import RunFolder
-from nextword.loading_lm import of_network
-from nextword.models import MODELS, model_class
-from nextword.models.abilities import abilities
+from nextword.lm.loading import of_network
+from nextword.model_card import uses
+from nextword.models import MODELS, abilities, model_class
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.run_folder import RunFolder
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 SLUGS = [slug for slug in MODELS if not tags(slug)]  # the others carry a task's head, which is no matter of plain text
 TEXT = ["The value of an expression is an object; the types of operands differ.", "If they do, one is converted."] * 30

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import nextword
-from nextword import nest
-from nextword.conditional import Conditional
-from nextword.contract import Beam, Contrastive, Greedy, Inputs, Sample, Stop
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Beam, Contrastive, Greedy, Inputs, Sample, Stop
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import MODELS, model_class
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
-SLUGS = [slug for slug in MODELS if getattr(model_class(slug), "conditional", False)]
+SLUGS = [slug for slug in MODELS if getattr(model_class(slug), "is_conditional", False)]
 SOURCES = ["In the beginning God created the heaven and the earth.", "And it was so.", "Jesus wept.", ""]
 SIZES = {"seq2seq": 280, "cvt-seq2seq": 280, "t5": 100, "cove": 40}  # of vocabularies
 TARGETS = ["In the beginning, God created the heavens and the earth.", "It was so.", "", "Jesus wept."]
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, pairs: Path, tmp_path_factory: pytest.Te
 @pytest.fixture
 def lm(run: Path) -> Any:
     found = nextword.load(run, device="cpu")
-    assert isinstance(found, Conditional)
+    assert isinstance(found, Seq2SeqLM)
     return found
 
 

@@ -13,14 +13,15 @@ import torch
 from tests.kinds_of_models import models_text
 
 import nextword
-from nextword import language_model, nest
-from nextword.checkpoint import RunFolder
-from nextword.contract import EXACT, PSEUDO, Beam, Greedy, Sample, Stop
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.contract_protocols import Autoregressive, Counting, Encoder, Infilling, Network
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.protocols import Autoregressive, Counting, Encoder, Infilling, Network
+from nextword.core.types import EXACT, PSEUDO, Beam, Greedy, Sample, Stop
+from nextword.lm import causal as language_model
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
-from nextword.training import train
+from nextword.run_folder import RunFolder
+from nextword.training.train import train
 
 TEXTS = ["The value of an expression is", "a", "If the operands are of different types,\nthey are converted.", ""]
 TOY = {

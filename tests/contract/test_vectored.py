@@ -10,12 +10,12 @@ import torch
 from tests.kinds_of_models import vectored
 
 import nextword
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.contract_protocols import Autoregressive, Encoder, Infilling, Online
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.protocols import Autoregressive, Encoder, Infilling, Online
+from nextword.lm.word_vectors import WordVectorModel
 from nextword.recipe import load_recipe
-from nextword.training import train
-from nextword.vectored import Vectored
+from nextword.run_folder import RunFolder
+from nextword.training.train import train
 
 SLUGS = vectored()
 TEXTS = ["the value of an expression is", "object", "", "zyzzyva", "the value of an expression is an object"]
@@ -31,9 +31,9 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def lm(run: Path) -> Vectored:
+def lm(run: Path) -> WordVectorModel:
     found = nextword.load(run, device="cpu")
-    assert isinstance(found, Vectored)
+    assert isinstance(found, WordVectorModel)
     return found
 
 
@@ -41,7 +41,7 @@ def test_there_are_some() -> None:
     assert len(SLUGS) >= 2
 
 
-def test_it_is_what_it_says(lm: Vectored) -> None:
+def test_it_is_what_it_says(lm: WordVectorModel) -> None:
     assert lm.can == {"embed"}
     assert isinstance(lm.network, Encoder)
     assert isinstance(lm.network, Online)
@@ -51,19 +51,19 @@ def test_it_is_what_it_says(lm: Vectored) -> None:
 @pytest.mark.parametrize(
     "name", ["score", "score_many", "next", "fill", "generate", "generate_many", "stream_nats", "kind"]
 )
-def test_what_it_cannot_do_is_said(lm: Vectored, name: str) -> None:
+def test_what_it_cannot_do_is_said(lm: WordVectorModel, name: str) -> None:
     with pytest.raises(Unsupported, match=r"no language model.*nextword embed"):
         getattr(lm, name)
 
 
-def test_it_predicts_nothing_and_has_no_other_secrets(lm: Vectored) -> None:
+def test_it_predicts_nothing_and_has_no_other_secrets(lm: WordVectorModel) -> None:
     with pytest.raises(Unsupported, match="no task head"):
         lm.predict(["a"])
     with pytest.raises(AttributeError):
         lm.nonsense  # noqa: B018
 
 
-def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: Vectored) -> None:
+def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: WordVectorModel) -> None:
     together = lm.embed(TEXTS)
     assert together.shape == (len(TEXTS), lm.network.widths[0])
     for text, one in zip(TEXTS, together, strict=True):
@@ -74,14 +74,14 @@ def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: Vectored) -> N
         torch.testing.assert_close(one, expected)
 
 
-def test_a_word_has_one_vector_wherever_it_stands(lm: Vectored) -> None:
+def test_a_word_has_one_vector_wherever_it_stands(lm: WordVectorModel) -> None:
     """The contrast to ELMo and all after it."""
     a, b = "the value of the object", "object"
     first, second = (lm.embed([text], pooling="last")[0] for text in (a, b))
     assert torch.equal(first, second)
 
 
-def test_words_near_a_word(lm: Vectored) -> None:
+def test_words_near_a_word(lm: WordVectorModel) -> None:
     found = lm.nearest("object", 5)
     assert len(found) == 5
     assert "object" not in dict(found)
@@ -94,7 +94,7 @@ def test_words_near_a_word(lm: Vectored) -> None:
         lm.nearest("objekt")
 
 
-def test_loading_again_gives_the_same(lm: Vectored, run: Path) -> None:
+def test_loading_again_gives_the_same(lm: WordVectorModel, run: Path) -> None:
     assert torch.equal(nextword.load(run, device="cpu").embed(TEXTS), lm.embed(TEXTS))
 
 

@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 import torch
 
-from nextword.contract import Beam, Greedy
-from nextword.generation import search, tokens
+from nextword.core.types import Beam, Greedy
+from nextword.generation.beam_search import search
+from nextword.generation.sampling import tokens
 
 WORDS = ["end", "a", "the", "cat", "dog", "bird", "mouse", "sat", "begin"]
 AFTER = {

@@ -10,9 +10,8 @@ import torch
 from tests.small_job import BYTES
 from torch import Tensor
 
-from nextword.batching.rows import Rows
-from nextword.batching.windows import Windows
-from nextword.language_model import Causal
+from nextword.batching.causal import Rows, Windows
+from nextword.lm.causal import Causal
 
 
 def test_rows_are_as_they_are_drawn() -> None:

@@ -26,8 +26,7 @@ import pytest
 from tests.ngram_reference import log_prob
 
 from nextword.ngrams.counting import count_ngrams
-from nextword.ngrams.discounts import absolute, good_turing, modified
-from nextword.ngrams.estimate import Estimator, estimate
+from nextword.ngrams.estimators import Estimator, absolute, estimate, good_turing, modified
 from nextword.ngrams.trie import Trie
 
 WORDS = ["<unk>", "E", "the", "cat", "dog", "sat", "ran", "on"]

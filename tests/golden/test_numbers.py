@@ -11,12 +11,11 @@ import pytest
 import torch
 from tests.small_job import BYTES
 
-from nextword.batching.prepare import Stream
-from nextword.contract import PSEUDO, Score, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.likelihood import bootstrap, evaluate_stream, id_bytes
-from nextword.language_model import Causal
-from nextword.lens.surprisal import surprisal
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import PSEUDO, Score, Vocabulary
+from nextword.evaluation.likelihood import bootstrap, evaluate_stream, id_bytes, surprisal
+from nextword.lm.causal import Causal
 from nextword.models.rnn import RNN
 
 
@@ -102,8 +101,8 @@ def test_bytes_of_each_id() -> None:
 
 def test_each_document_end_is_paid_for(tmp_path: Path) -> None:
     """Two documents, abc and de, are seven tokens: five bytes and two ends."""
-    from nextword.batching.prepare import prepare
-    from nextword.corpora import open_corpus
+    from nextword.batching.token_stream import prepare
+    from nextword.data.opening import open_corpus
 
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"text": "abc"}\n{"text": "de"}\n')

@@ -14,11 +14,11 @@ import statistics
 import numpy as np
 import torch
 
-from nextword.batching.prepare import ROW, Stream
-from nextword.batching.sequences import Pairs
-from nextword.contract import Inputs, Vocabulary
+from nextword.batching.seq2seq import Pairs
+from nextword.batching.token_stream import ROW, Stream
+from nextword.core.types import Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.objectives.seq2seq import Seq2SeqObjective
 
 SYMBOLS, LONG, STEPS = 12, 20, 350
 VOCABULARY = Vocabulary(SYMBOLS + 2, 0, {}, end=1)

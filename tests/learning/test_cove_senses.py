@@ -14,7 +14,7 @@ import pytest
 from tests.tiny_cove import MEMBERS, furnished, sentences, trained
 from tests.tiny_transfer import written
 
-from nextword import transfer
+from nextword import tasks as transfer
 
 SHOWN = 3
 QUICK = ("task.width=16", "phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=8", "phase.0.epochs=10")

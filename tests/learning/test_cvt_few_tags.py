@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword import transfer
+from nextword import tasks as transfer
 
 NOUNS = 400
 CUES = {"ka": "X", "po": "Y"}

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.language_model import Causal
+from nextword.batching.token_stream import Stream
+from nextword.lm.causal import Causal
 from nextword.models.elmo import ELMo
 from nextword.objectives.bidirectional import Bidirectional
-from nextword.tokens import vocabulary
-from nextword.tokens.words import Words
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.words import Words
 
 WORDS = 16
 STEPS = 250

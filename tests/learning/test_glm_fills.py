@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.prepare import DOCUMENT, SENTENCE, WORD, Stream
-from nextword.contract import Beam, Stop
-from nextword.language_model import Causal
-from nextword.loading_lm import of_network
+from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, Stream
+from nextword.core.types import Beam, Stop
+from nextword.lm.causal import Causal
+from nextword.lm.loading import of_network
 from nextword.models.glm import GLM, GLMConfig
-from nextword.objectives.infilling import Infilling
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.objectives.blank_infilling import Infilling
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 DAYS = {
     "monday": ("red fox", "one old golden ring"),

@@ -20,12 +20,12 @@ import pytest
 import torch
 from tests.small_job import BYTES, small_job
 
-from nextword import language_model
-from nextword.evaluation.fewshot import evaluate_task
-from nextword.evaluation.tasks import Task
+from nextword.evaluation.few_shot import evaluate_task
+from nextword.evaluation.prompt_tasks import Task
+from nextword.lm import loading
 from nextword.recipe import from_tables
-from nextword.training import train
-from nextword.training.loop import descend
+from nextword.training.train import train
+from nextword.training.trainer import descend
 
 SHOWN, ASKED = "ghijkl", "abcdef"
 LETTERS = ("ABCD", "EFGH", "IJKL", "MNOP")
@@ -72,7 +72,7 @@ def network(folder: Path, seed: int) -> Any:
             if weight.dim() == 2:
                 weight.mul_(3)  # so narrow a net would begin too near to zero
     list(descend(job))
-    return language_model.of_network(job.network.eval(), BYTES)
+    return loading.of_network(job.network.eval(), BYTES)
 
 
 def trigram(folder: Path, seed: int) -> Any:
@@ -82,7 +82,7 @@ def trigram(folder: Path, seed: int) -> Any:
     phase = {"kind": "count", "data": str(folder)}
     recipe = {"paper": {"slug": "ngram"}, "tokenizer": {"kind": "bytes"}, "model": {"order": 3}, "phase": [phase]}
     list(train(from_tables(recipe, "trigram"), folder / "run"))
-    return language_model.load(folder / "run", "cpu")
+    return loading.load(folder / "run", "cpu")
 
 
 def example(given: Tables, key: str, table: int) -> dict[str, str]:

@@ -13,8 +13,8 @@ from tests.tiny_transfer import COLOURS, coloured, written
 
 import nextword
 from nextword.cli import app
-from nextword.prompting import ZeroShot
 from nextword.recipe import load_recipe
+from nextword.tasks.prompting import ZeroShot
 
 TEMPLATE = "so it is {label} ."
 CHANGES = [
@@ -90,7 +90,7 @@ def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_as_a_run_that_was_shown_examples(run: Path, seed: int, tmp_path: Path) -> None:
-    from nextword.transfer import run as transferred
+    from nextword.tasks.finetune import run as transferred
 
     written(tmp_path / "colour.csv", ["text", "label"], coloured(200, seed=13))
     changes = [f"task.template='{TEMPLATE}'", "task.shots=4"]

@@ -11,7 +11,7 @@ import statistics
 import pytest
 from tests.tiny_tagged import furnished, small
 
-from nextword import transfer
+from nextword import tasks as transfer
 
 SEEDS = (0, 1, 2)
 

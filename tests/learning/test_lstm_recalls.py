@@ -17,8 +17,8 @@ import pytest
 import torch
 from tests.small_job import small_job
 
-from nextword.contract import Inputs
-from nextword.training.loop import descend
+from nextword.core.types import Inputs
+from nextword.training.trainer import descend
 
 NAMES, VERSE, WIDTH = 4, 50, 32
 SIZE = NAMES + VERSE + 1

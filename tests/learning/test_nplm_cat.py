@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import nextword
-from nextword.corpora import open_corpus
-from nextword.corpora.builtin import default_name
-from nextword.language_model import Causal
+from nextword.data.builtin import default_name
+from nextword.data.opening import open_corpus
+from nextword.lm.causal import Causal
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer
-from nextword.training import train
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.train import train
 
 SENTENCE, TIMES = "the cat sat on the mat", 100
 CHANGES = [

@@ -13,7 +13,8 @@ import pytest
 from tests.tiny_questions import as_json, as_lines, endings, passage, squad
 from tests.tiny_transfer import run_of
 
-from nextword import load, transfer
+from nextword import tasks as transfer
+from nextword.lm.loading import load
 
 CHANGES = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0"]
 

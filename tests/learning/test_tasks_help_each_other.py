@@ -7,7 +7,7 @@ from statistics import median
 
 from tests.tiny_transfer import coloured, run_of, written
 
-from nextword import transfer
+from nextword import tasks as transfer
 
 CHANGES = (
     *("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=8", "model.dropout=0.0", "task.dropout=0.0"),

@@ -12,9 +12,10 @@ from pathlib import Path
 from tests.tiny_topics import labelled, text
 from tests.tiny_transfer import written
 
-from nextword import load, transfer
+from nextword import tasks as transfer
+from nextword.lm.loading import load
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 
 def test_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:

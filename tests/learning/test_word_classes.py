@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Vocabulary
-from nextword.corpora.vectors import Vectors
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Vocabulary
+from nextword.data.word_vectors import Vectors
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.contexts import Negatives
-from nextword.objectives.cooccurrence import Cooccurrence
+from nextword.objectives.word_vectors import Cooccurrence, Negatives
 
 KINDS, SAME, COMPANY = 6, 2, 4  # names of each kind and gender; words of each kind's and gender's company
 STRAY = 0.3  # share of the company that is anybody's: GloVe learns nothing of pairs that never stand together

@@ -11,9 +11,9 @@ import torch
 from tests.tiny_questions import as_json, as_lines, endings, squad
 from tests.tiny_transfer import run_of
 
+from nextword.convert import convert
 from nextword.objectives import make_objective
-from nextword.transfer.plan import Plan, headed, make_plan
-from nextword.weights import convert
+from nextword.tasks.plan import Plan, headed, make_plan
 
 
 def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[Plan, Any, Any]:
@@ -22,7 +22,7 @@ def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[P
     run_of(folder / "run", slug)
     plan = make_plan(recipe, folder / "run", str(data), device="cpu", changes=["phase.0.batches.pack=false"])
     network: Any = headed(plan.recipe, plan.tokenizer).eval()
-    network.under = type(network.under).load(folder / "run", network.under.config, network.under.vocabulary)
+    network.encoder = type(network.encoder).load(folder / "run", network.encoder.config, network.encoder.vocabulary)
     torch.nn.init.normal_(network.out.weight)
     torch.nn.init.normal_(network.out.bias)
     convert(folder / "run", folder / "hf", to="huggingface")

@@ -11,8 +11,7 @@ import pytest
 from tests.ngram_reference import assert_sound, log_probs
 
 from nextword.ngrams.arpa import CONVENTIONS, read_arpa, write_arpa
-from nextword.ngrams.assembly import Section, assemble, section
-from nextword.ngrams.trie import Trie
+from nextword.ngrams.trie import Section, Trie, assemble, section
 
 kenlm = pytest.importorskip("kenlm")
 FIXTURES = ["test.arpa", "test_nounk.arpa", "toy0.arpa", "toy1.arpa"]

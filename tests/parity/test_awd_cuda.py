@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from tests.small_job import small_job, walk
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE
-from nextword.layers import kernels
-from nextword.layers.softmax import total_cross_entropy
-from nextword.training.averaging import AveragedSGD
-from nextword.training.loop import Descent
+from nextword.core.types import IGNORE
+from nextword.kernels import triton_kernels as kernels
+from nextword.layers.output.softmax import total_cross_entropy
+from nextword.training.optimizers import AveragedSGD
+from nextword.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="NO GPU HERE: this test proves nothing")
 needs_triton = pytest.mark.skipif(not kernels.available(), reason="NO TRITON HERE: this test proves nothing")
@@ -35,14 +35,14 @@ PHASE: dict[str, Any] = {
 }
 
 
-def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Descent:
+def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
     job = small_job(folder, "awd-lstm", model, SIZE, TRAIN, None, **{**PHASE, **phase})
-    found = Descent(dataclasses.replace(job, device=GPU))
+    found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
     return found
 
 
-def steps(found: Descent, n: int) -> list[float]:
+def steps(found: Trainer, n: int) -> list[float]:
     """The loss of each, in nats."""
     batches, out = found.batches(), []
     for _ in range(n):
@@ -52,7 +52,7 @@ def steps(found: Descent, n: int) -> list[float]:
     return out
 
 
-def tensors(found: Descent) -> dict[str, Tensor]:
+def tensors(found: Trainer) -> dict[str, Tensor]:
     means = {f"mean.{name}": found.optimizer.state[p]["mean"] for name, p in found.network.named_parameters()}
     return {**dict(found.network.named_parameters()), **means}
 
@@ -128,7 +128,7 @@ def test_the_averaged_step_is_torchs(decay: float) -> None:
 # ------------------------------------------------------------------------------------------------ recorded steps
 
 
-def shapes_repeat(found: Descent) -> bool:
+def shapes_repeat(found: Trainer) -> bool:
     return found.graphs is not None and len(found.graphs.recorded) >= 3
 
 
@@ -220,7 +220,7 @@ def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
         None,
         **{**PHASE, "minutes": 0.05, "graphs": True} | {"steps": 0},
     )
-    found = Descent(dataclasses.replace(job, device=GPU))
+    found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
     assert found.step == 0
     steps(found, 30)
@@ -238,6 +238,6 @@ def test_resume_with_graphs_goes_on(tmp_path: Path) -> None:
     steps(broken, 30)
     broken.save("interrupted")
     job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "graphs": True})
-    again = Descent(dataclasses.replace(job, device=GPU))
+    again = Trainer(dataclasses.replace(job, device=GPU))
     assert again.restore()
     torch.testing.assert_close(torch.tensor(steps(again, 10)), torch.tensor(expected), rtol=1e-3, atol=1e-2)

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import nextword
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.softmax import PLAIN
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.layers.output.softmax import PLAIN
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import Causal
 from nextword.recipe import load_recipe
-from nextword.training import train
 from nextword.training.schedules import Progress, Schedule
+from nextword.training.train import train
 
 SIZE, ROWS, TIME = 50, 4, 9
 SMALL = {"embedding": 8, "width": 23, "layers": 3}  # 400 and 1150, fifty times smaller

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tests.parity.test_gpt import SIZE, pair
 
-from nextword.contract import Beam
-from nextword.generation import search
+from nextword.core.types import Beam
+from nextword.generation.beam_search import search
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.small_encoders import LAYERS, PAD, PRENORM, ROBERTAS, SIZE, SLUGS, WINDOW, batch, close, lively, made, some
 from torch import Tensor
 
-from nextword.contract import Inputs
+from nextword.core.types import Inputs
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,10 +11,10 @@ import torch
 from tests.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.layers import full_attention
-from nextword.models import bidirectional
-from nextword.models.bidirectional import counted
+from nextword.core.types import Inputs
+from nextword.layers import attention as full_attention
+from nextword.models import encoder as bidirectional
+from nextword.models.encoder import counted
 
 WAYS = {"runs": 0, "groups": 10**12}
 

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.heads.biattentive import CHANNELS, Biattentive, Maxout, biattention, max_mean_pooled
-from nextword.heads.pooling import rows
+from nextword.core.types import Inputs
+from nextword.tasks.heads import CHANNELS, Biattentive, Maxout, biattention, max_mean_pooled, rows
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.examples import Bucketed, joined
-from nextword.contract import Batch, Framed
-from nextword.heads.blocks import Blocks, Norm
-from nextword.heads.pooling import TIMES, pooled
+from nextword.core.types import Batch, Framed
+from nextword.tasks.heads import TIMES, Blocks, Norm, pooled
 
 LENGTHS = (5, 1, 7, 3)
 WIDTH = 4

@@ -8,13 +8,13 @@ import torch
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.class_weight import compute_class_weight
 
-from nextword.contract import Batch, Inputs
-from nextword.contract_errors import NextwordError
-from nextword.metrics.confusion import calibration, confusion, of_each, worst
-from nextword.objectives.task import Task
-from nextword.transfer.data import DataSet
-from nextword.transfer.tables import Rows
-from nextword.transfer.weighting import class_weights
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs
+from nextword.data.tables import Rows
+from nextword.metrics.classification import calibration, confusion, of_each, worst
+from nextword.tasks.data import DataSet
+from nextword.tasks.task_objective import Task
+from nextword.tasks.weighting import class_weights
 
 LABELS = ("a", "b", "c", "d", "e")
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import Inputs
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.weights import convert
+from nextword.convert import convert
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs
 
 h5py = pytest.importorskip("h5py", reason="HDF5 is not read without h5py: this test proves nothing here")
 
@@ -168,7 +168,7 @@ def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tm
 
 def test_only_elmo_is_written_so(tmp_path: Path) -> None:
     from nextword.recipe import load_recipe
-    from nextword.training import train
+    from nextword.training.train import train
 
     list(train(load_recipe("lstm/tiny", ["phase.0.steps=1"]), tmp_path / "lstm", device="cpu"))
     with pytest.raises(Unsupported, match="ELMo's alone"):

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.batching.pieces import TOKENS, apart
-from nextword.contract import IGNORE, Inputs, Vocabulary
+from nextword.batching.span_corruption import TOKENS, apart
+from nextword.core import pytree as nest
+from nextword.core.types import IGNORE, Inputs, Vocabulary
 from nextword.models.glm import GLM, GLMConfig, parts_seen
-from nextword.tokens.marks import PieceMarks
+from nextword.tokenizers.base import PieceMarks
 
 SIZE, WIDTH, HEADS, LAYERS, WINDOW = 29, 24, 3, 2, 16
 BEGIN, END = 0, 1

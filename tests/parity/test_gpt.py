@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers import lt
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, Vocabulary
+from nextword.kernels import cublaslt as lt
+from nextword.kernels import cuda_graphs as recorded
 from nextword.layers.attention import banded
-from nextword.models import recorded
-from nextword.models.causal import CausalNetwork
+from nextword.models.base import CausalNetwork
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config

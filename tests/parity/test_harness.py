@@ -22,16 +22,17 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import Registry
 
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.evaluation import harness
-from nextword.evaluation.fewshot import evaluate_task
-from nextword.evaluation.harness import NextwordLM
-from nextword.evaluation.tasks import load_task
-from nextword.loading_lm import load
+from nextword.core.errors import NextwordError
+from nextword.evaluation import lm_eval_adapter as harness
+from nextword.evaluation.few_shot import evaluate_task
+from nextword.evaluation.lm_eval_adapter import NextwordLM
+from nextword.evaluation.prompt_tasks import load_task
+from nextword.lm.loading import load
 from nextword.models import model_class
 from nextword.recipe import from_tables
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.run_folder import RunFolder
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 MODEL = {"width": 16, "layers": 2, "heads": 2, "window": 96, "dropout": 0.0}
 PAIRS = [("tom purrs", "cat"), ("rex barks", "dog"), ("kit mews", "cat"), ("pup yaps", "dog"), ("tib naps", "cat")]

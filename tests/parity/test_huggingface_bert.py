@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from tests.their_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.weights import convert
+from nextword.convert import convert
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs
 
 transformers = pytest.importorskip("transformers")
 

@@ -14,13 +14,15 @@ from tests.small_encoders import lively
 from tests.their_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
 from torch import nn
 
-from nextword.contract import Inputs
+from nextword.convert import convert
+from nextword.convert.base import Opened, create_run
+from nextword.core.types import Inputs
 from nextword.models import model_class
-from nextword.models.frames import collate
+from nextword.models.framing import collate
 from nextword.recipe import load_recipe
-from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
-from nextword.weights import convert
-from nextword.weights.run import Opened, create_run
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

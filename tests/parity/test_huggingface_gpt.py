@@ -15,13 +15,15 @@ from tests.their_folders import TALE, same_when_back, transformers
 from torch import Tensor, nn
 
 import nextword
-from nextword.contract import Greedy, Inputs, Stop
+from nextword.convert import convert
+from nextword.convert.base import create_run
+from nextword.core.types import Greedy, Inputs, Stop
 from nextword.models import model_class
 from nextword.recipe import load_recipe
-from nextword.tokens import load_tokenizer, train_tokenizer, vocabulary
-from nextword.tokens.export import export
-from nextword.weights import convert
-from nextword.weights.run import create_run
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.hf_export import export
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 REAL = Path(os.environ.get("NEXTWORD_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tokenizers"
 TRICKY = [
@@ -189,7 +191,7 @@ def opened(folder: Path) -> tuple[Any, Any]:
 
 
 def test_a_model_trained_here_writes_the_same_text_there(tmp_path: Path) -> None:
-    from nextword.training import train
+    from nextword.training.train import train
 
     changes = ["phase.0.steps=40", "phase.0.optimizer.rate=0.01"]
     for slug in ("gpt1", "gpt2"):

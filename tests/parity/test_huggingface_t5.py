@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import nextword
-from nextword.contract import Greedy, Inputs, Stop
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.tokens import train_tokenizer
-from nextword.weights import convert
+from nextword.convert import convert
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Greedy, Inputs, Stop
+from nextword.tokenizers.training import train_tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -47,7 +47,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def folder_of(form: str, place: Path, tokenizer: Path, **more: Any) -> Any:
-    size = len(nextword.tokens.load_tokenizer(tokenizer))
+    size = len(nextword.tokenizers.loading.load_tokenizer(tokenizer))
     peer = theirs(form, size, **more)
     peer.save_pretrained(place)
     said = json.loads((place / "config.json").read_text())

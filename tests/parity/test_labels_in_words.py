@@ -12,13 +12,13 @@ import torch
 from tests.parity.test_huggingface_t5 import FORMS, folder_of
 from tests.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
 
-from nextword import transfer
-from nextword.batching.choices import Candidates
-from nextword.heads.over import Over
+from nextword import tasks as transfer
+from nextword.convert import convert
 from nextword.objectives import make_objective
-from nextword.tokens import train_tokenizer
-from nextword.transfer.plan import Plan, headed, make_plan
-from nextword.weights import convert
+from nextword.tasks.base import ModelWithHead
+from nextword.tasks.choosing import Candidates
+from nextword.tasks.plan import Plan, headed, make_plan
+from nextword.tokenizers.training import train_tokenizer
 
 transformers = pytest.importorskip("transformers")
 IGNORED = -100  # what their loss leaves out
@@ -32,15 +32,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> tuple[Any, Plan, Over]:
+def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> tuple[Any, Plan, ModelWithHead]:
     """Their network, the plan of a transfer of the same weights, and the network of that plan."""
     peer = folder_of(form, place / "theirs", tokenizer)
     convert(place / "theirs", place / "run", [f"tokenizer.load={tokenizer}"])
     plan = make_plan("t5/finetune", place / "run", data, device="cpu", changes=["model.dropout=0.0", *changes])
     ours = headed(plan.recipe, plan.tokenizer)
-    from nextword.loading_lm import load
+    from nextword.lm.loading import load
 
-    ours.under.load_state_dict(load(place / "run", device="cpu").network.state_dict())
+    ours.encoder.load_state_dict(load(place / "run", device="cpu").network.state_dict())
     return peer, plan, ours
 
 
@@ -82,7 +82,7 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     (total / 6).backward()
     torch.testing.assert_close(loss.value, total / 6, rtol=1e-4, atol=1e-4)
     assert float(loss.nats) == pytest.approx(float(total.detach()), rel=1e-4)
-    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
+    torch.testing.assert_close(ours.encoder.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
     weighted = ours.train()
     weighted.weights = torch.tensor([1.0, 3.0])
     batch = Candidates().batch(plan.examples["train"], chosen, 0)
@@ -118,13 +118,13 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
     loss = objective.loss(ours.train(), batch, None)
     loss.value.backward()
     torch.testing.assert_close(loss.value, total / 8, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ours.under.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
+    torch.testing.assert_close(ours.encoder.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
 
     with torch.no_grad():
         found = objective.loss(ours.eval(), batch, None)
         torch.testing.assert_close(found.value, (total / 8).detach(), rtol=1e-4, atol=1e-4)
         whole = ours(batch), ours.every(batch)
-        monkeypatch.setattr("nextword.heads.worded.WRITTEN", 11)  # two strings at once
+        monkeypatch.setattr("nextword.tasks.worded.WRITTEN", 11)  # two strings at once
         torch.testing.assert_close((ours(batch), ours.every(batch)), whole)
         likeliest = []
         for text in rows.texts[:8]:

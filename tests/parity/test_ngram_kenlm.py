@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword import load
+from nextword.convert import convert
+from nextword.lm.loading import load
 from nextword.recipe import load_recipe
-from nextword.training import train
-from nextword.weights import convert
+from nextword.training.train import train
 
 LMPLZ = {"ptb": 141.18621, "wikitext-2": 220.13857}
 MORE = ["a neverheardof the neverheardof", "", "<unk>", "<unk> <unk> the"]

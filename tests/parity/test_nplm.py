@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.contract import Batch, Inputs, Vocabulary
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.nplm import NPLM
 from nextword.objectives.causal import Causal
 

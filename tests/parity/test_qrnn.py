@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from tests.small_job import events_of, small_job, trained, walk
 from torch import Tensor
 
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.cache import Cache, cache_nats, read
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
 from nextword.evaluation.dynamic import Adapting, Dynamic, dynamic_nats
-from nextword.layers import kernels
+from nextword.evaluation.neural_cache import Cache, cache_nats, read
+from nextword.kernels import triton_kernels as kernels
 from nextword.layers.qrnn import QRNN, _Fused, forget_mult, pooled
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
-from nextword.training.loop import Descent
+from nextword.training.trainer import Trainer
 
 TIME, ROWS, INPUTS, WIDTH = 7, 3, 5, 4
 SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3)]  # time, rows
@@ -350,19 +350,19 @@ def test_a_layer_with_kernels_is_the_definition(window: int) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Descent:
+def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
     phase |= {
         "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},
         "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
         "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 1e-4, "start": 20},
     }
     job = small_job(folder, "awd-lstm", model, SIZE, walk(SIZE - 1, 3000), None, clip=0.25, steps=60, **phase)
-    found = Descent(dataclasses.replace(job, device=GPU))
+    found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
     return found
 
 
-def losses(found: Descent, steps: int) -> Tensor:
+def losses(found: Trainer, steps: int) -> Tensor:
     batches, out = found.batches(), []
     for _ in range(steps):
         found.nats.zero_()

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.layers import source_attention
-from nextword.layers.source_attention import Additive, Multiplicative
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.layers import attention as source_attention
+from nextword.layers.attention import Additive, Multiplicative
 from nextword.models import seq2seq
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.sequence import surplus
+from nextword.objectives.seq2seq import surplus
 
 VOCABULARY = Vocabulary(17, 0, {}, end=1)
 FORMS: dict[str, dict[str, Any]] = {

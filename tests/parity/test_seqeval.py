@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nextword.corpora.tag_schemes import spans
+from nextword.data.tag_schemes import spans
 from nextword.metrics.spans import by_type, span_f1, span_precision, span_recall
 
 metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed: pip install seqeval")

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE
-from nextword.contract_protocols import Readout
-from nextword.layers import kernels, softmax
-from nextword.layers.softmax import Full, Tied, linear_cross_entropy, total_cross_entropy
+from nextword.core.protocols import Readout
+from nextword.core.types import IGNORE
+from nextword.kernels import triton_kernels as kernels
+from nextword.layers.output import softmax
+from nextword.layers.output.softmax import Full, Tied, linear_cross_entropy, total_cross_entropy
 
 WIDTH, SIZE = 16, 101
 

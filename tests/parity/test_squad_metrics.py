@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nextword.metrics.answers import OF_ANSWERS, measured
+from nextword.metrics.squad import OF_ANSWERS, measured
 
 WORDS = (
     "The",

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.layers.buckets import bucket
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.layers.attention import bucket
 from nextword.models.t5 import T5, T5Config
 
 transformers = pytest.importorskip("transformers")

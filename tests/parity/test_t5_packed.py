@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.packing import packed
-from nextword.batching.sequences import padded
-from nextword.batching.spans import Spans, taken_out
-from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
-from nextword.contract_errors import Unsupported
+from nextword.batching.seq2seq import packed, padded
+from nextword.batching.span_corruption import Spans, taken_out
+from nextword.core.errors import Unsupported
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.models.t5 import T5, T5Config
-from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.objectives.seq2seq import Seq2SeqObjective
 
 SIZE, END = 61, 1
 VOCABULARY = Vocabulary(SIZE, 0, {"<pad>": 0}, end=END)

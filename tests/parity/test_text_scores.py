@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from nextword.evaluation.rouge import rouge
 from nextword.evaluation.translation import compared
+from nextword.metrics.rouge import rouge
 
 pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU and chrF are not tested")
 pytest.importorskip("rouge_score", reason="ROUGE-SCORE ABSENT: ROUGE is not tested")

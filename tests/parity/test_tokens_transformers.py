@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.tokens import load_tokenizer
-from nextword.tokens.sentencepiece import _model
+from nextword.tokenizers.loading import _model, load_tokenizer
 
 sentencepiece = pytest.importorskip("sentencepiece")
 transformers = pytest.importorskip("transformers")

@@ -10,9 +10,9 @@ import torch
 from tests.tiny_transfer import paired, run_of, written
 
 from nextword.batching.examples import Bucketed
-from nextword.predicting import Classifier
-from nextword.transfer.plan import headed, make_plan
-from nextword.weights import convert
+from nextword.convert import convert
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.predicting import Classifier
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
@@ -22,8 +22,8 @@ def test_sequence_classification(slug: str, tmp_path: Path) -> None:
     data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(40))
     plan = make_plan("bert/finetune", tmp_path / "run", str(data), device="cpu")
     network: Any = headed(plan.recipe, plan.tokenizer).eval()
-    theirs_of = type(network.under)
-    network.under = theirs_of.load(tmp_path / "run", network.under.config, network.under.vocabulary)
+    theirs_of = type(network.encoder)
+    network.encoder = theirs_of.load(tmp_path / "run", network.encoder.config, network.encoder.vocabulary)
     torch.nn.init.normal_(network.out.bias)
     convert(tmp_path / "run", tmp_path / "hf", to="huggingface")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", num_labels=2).eval()

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
+from nextword.batching.token_stream import Stream
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.contexts import Negatives
-from nextword.objectives.cooccurrence import Cooccurrence
+from nextword.objectives.word_vectors import Cooccurrence, Negatives
 
 WORDS = Vocabulary(12, 1, {"<unk>": 0, "<eos>": 1}, 1)
 AROUND = np.array([[2, 3, 4, -1], [5, -1, -1, -1], [2, 2, 6, 7]])
@@ -152,7 +151,7 @@ def test_a_compiled_step_is_torchs_adagrad_on_one_cell_after_the_other() -> None
 def test_the_draws_are_gensims() -> None:
     """Who stays, and the noise: its tables are made of the same counts by the same formulas."""
     gensim = pytest.importorskip("gensim.models", reason="gensim is not installed")
-    from nextword.batching.contexts import draws_of
+    from nextword.batching.word_vectors import draws_of
 
     draw = np.random.default_rng(0)
     ids = (2 + draw.zipf(1.3, 5000) % 10).astype(np.int64)

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Inputs, Vocabulary
-from nextword.layers.relative import visible
+from nextword.core import pytree as nest
+from nextword.core.types import Inputs, Vocabulary
+from nextword.layers.attention import visible
 from nextword.models.xlnet import XLNet, XLNetConfig
 
 transformers = pytest.importorskip("transformers")

@@ -9,11 +9,21 @@ from hypothesis import strategies as st
 from tests.ngram_reference import assert_sound, log_prob
 from tests.random_tries import random_trie
 
-from nextword.ngrams.codebooks import lossless, quantised
-from nextword.ngrams.compact import NONE, Compact, build_compact
-from nextword.ngrams.file import open_file
-from nextword.ngrams.packing import NOTED, high_length, low_bits, notes_length, put_rising, rising_pair, words_for
-from nextword.ngrams.trie import Trie
+from nextword.ngrams.layouts import open_file
+from nextword.ngrams.trie import NONE, Trie
+from nextword.ngrams.trie_layout import (
+    NOTED,
+    Compact,
+    build_compact,
+    high_length,
+    lossless,
+    low_bits,
+    notes_length,
+    put_rising,
+    quantised,
+    rising_pair,
+    words_for,
+)
 
 SIZE = 9
 

@@ -8,14 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.prepare import DOCUMENT, SENTENCE, WORD, _batches, _Writer
-from nextword.corpora.corpus import Between
-from nextword.corpora.decoding import lines_of
-from nextword.corpora.document import Document
-from nextword.corpora.passages import passages
-from nextword.corpora.sentences import sentences, word_starts
-from nextword.corpora.splits import cut, side
-from nextword.tokens import train_tokenizer
+from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, _batches, _Writer
+from nextword.core.types import Document
+from nextword.data.corpus import Between, cut, side
+from nextword.data.files import lines_of
+from nextword.data.segmentation import passages, sentences, word_starts
+from nextword.tokenizers.training import train_tokenizer
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 prose = st.text(st.sampled_from(list("abcXY .!?…\"')\n\r\t。！ é\u3000\U0001f600")), max_size=400)

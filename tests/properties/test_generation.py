@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import Beam, Greedy, Sample, Stop
-from nextword.generation import Stopper, search, tokens
-from nextword.generation.rules import min_p, normalise, temperature, top_k, top_p, typical
+from nextword.core.types import Beam, Greedy, Sample, Stop
+from nextword.generation.beam_search import search
+from nextword.generation.logits_processors import min_p, normalise, temperature, top_k, top_p, typical
+from nextword.generation.sampling import tokens
+from nextword.generation.stopping import Stopper
 
 seeds = st.integers(0, 10_000)
 END = 0

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from nextword.corpora.tag_schemes import spans
-from nextword.metrics import accuracy, f1, macro_f1, mcc, micro_f1, pearson, ranks, spearman
+from nextword.data.tag_schemes import spans
+from nextword.metrics.classification import accuracy, f1, macro_f1, mcc, micro_f1, pearson, ranks, spearman
 from nextword.metrics.spans import span_f1, span_precision, span_recall
 
 sklearn = pytest.importorskip("sklearn.metrics", reason="SCIKIT-LEARN ABSENT: metrics are not compared with it")

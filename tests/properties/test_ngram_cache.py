@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.ngrams.cache import NONE, cache_distribution, cache_read
+from nextword.ngrams.interpolation import cache_distribution, cache_read
+from nextword.ngrams.trie import NONE
 
 SIZE = 5
 streams = st.lists(st.integers(0, SIZE - 1) | st.just(NONE), max_size=40)

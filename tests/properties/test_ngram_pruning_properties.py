@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
-from nextword.ngrams.compaction import drop
-from nextword.ngrams.pruning import prune
+from nextword.ngrams.pruning import drop, prune
 
 
 @st.composite

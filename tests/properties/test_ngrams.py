@@ -19,15 +19,15 @@ from tests.ngram_reference import assert_sound, log_prob
 from tests.plain_estimators import PlainModel, plain_counts
 from tests.random_tries import random_trie
 
-from nextword import compiled
-from nextword.ngrams import counting, fast
-from nextword.ngrams import estimate as estimating
+from nextword.core import jit as compiled
+from nextword.ngrams import counting
+from nextword.ngrams import estimators as estimating
+from nextword.ngrams import hash_layout as fast
 from nextword.ngrams.counting import Counted, count_ngrams
-from nextword.ngrams.discounts import DISCOUNTS, HIGHEST
-from nextword.ngrams.estimate import EITHER, KINDS, Estimator, estimate
-from nextword.ngrams.fast import LANES, NONE
+from nextword.ngrams.estimators import DISCOUNTS, EITHER, HIGHEST, KINDS, Estimator, estimate
+from nextword.ngrams.hash_layout import LANES
 from nextword.ngrams.layouts import Layout, build, open_layout
-from nextword.ngrams.trie import Trie
+from nextword.ngrams.trie import NONE, Trie
 
 FORMS = [(kind, True) for kind in KINDS] + [(kind, False) for kind in EITHER]
 AMPLE = 1 << 40

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Readout
-from nextword.layers.outputs import READOUTS, make_readout
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Readout
+from nextword.core.types import IGNORE, Vocabulary
+from nextword.layers.output import READOUTS, make_readout
 
 WIDTH = 6
 KINDS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nextword.tokens import Decoder, fingerprint, load_tokenizer, train_tokenizer
+from nextword.tokenizers import fingerprint
+from nextword.tokenizers.base import Decoder
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 LEARNT = [
     "the cat sat on the mat, naïve café — 戦場の猫\n\nthe dog didn't. שלום 👩‍👩‍👧‍👦 <unk> <|endoftext|> </s>\n"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import Encoding
-from nextword.tokens import splitting
-from nextword.tokens.spans import SPACES, spaces, utf8, words_at
-from nextword.tokens.words import Words, train_words
+from nextword.core.types import Encoding
+from nextword.tokenizers import words as splitting
+from nextword.tokenizers.base import SPACES, spaces, utf8, words_at
+from nextword.tokenizers.words import Words, train_words
 
 KNOWN = ["the", "cat", "naïve", "戦場", "İstanbul", "i̇stanbul", "ὀδυσσεύς", "seven77", "eight888", "a-rather-long-word"]
 KNOWN += [

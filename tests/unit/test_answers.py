@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nextword.metrics.answers import OF_ANSWERS, OF_BOTH, best_threshold, judged, measured, overlap, plain, same
+from nextword.metrics.squad import OF_ANSWERS, OF_BOTH, best_threshold, judged, measured, overlap, plain, same
 
 
 @pytest.mark.parametrize(

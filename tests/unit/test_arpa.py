@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ngram_reference import assert_sound, find, log_prob
 
-from nextword.contract_errors import NextwordError
-from nextword.ngrams import arpa, arpa_text
+from nextword.core.errors import NextwordError
+from nextword.ngrams import arpa
+from nextword.ngrams import arpa as arpa_text
 from nextword.ngrams.arpa import read_arpa, write_arpa
 from nextword.ngrams.trie import Level, Trie
-from nextword.tokens.words import Words
+from nextword.tokenizers.words import Words
 
 LN10 = math.log(10)
 

@@ -14,17 +14,18 @@ from tests.small_encoders import lively
 from tests.tiny_transfer import SPECS, coloured, furnished, written
 
 import nextword
-from nextword import transfer
-from nextword.contract import Inputs
-from nextword.contract_errors import Unsupported
-from nextword.heads import Headed
-from nextword.heads.attribution import attributed, of_words
-from nextword.heads.framing import examples
-from nextword.heads.settings import Settings
+from nextword import tasks as transfer
+from nextword.core.errors import Unsupported
+from nextword.core.types import Inputs
 from nextword.models import model_class
-from nextword.predicting import Classifier
-from nextword.tokens import train_tokenizer, vocabulary
-from nextword.training.scale import placed
+from nextword.tasks.attribution import attributed, of_words
+from nextword.tasks.examples import examples
+from nextword.tasks.heads import Headed
+from nextword.tasks.predicting import Classifier
+from nextword.tasks.settings import Settings
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.device import placed
 
 TEXTS = ("the red house and a blue king", "far")
 QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]

@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.contract_errors import NextwordError
-from nextword.training.averaging import AveragedSGD, averages, hear
-from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+from nextword.core.errors import NextwordError
+from nextword.training.optimizers import (
+    AveragedSGD,
+    averages,
+    hear,
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+)
 
 
 def one(value: float = 8.0) -> nn.Parameter:
@@ -195,11 +201,11 @@ def walked(steps: int, start: int) -> tuple[list[nn.Parameter], AveragedSGD]:
     torch.manual_seed(0)
     params = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(2))]
     optimizer = AveragedSGD(params, lr=0.1, weight_decay=0.01, start=start)
-    go_on(params, optimizer, range(steps))
+    forward_cached(params, optimizer, range(steps))
     return params, optimizer
 
 
-def go_on(params: list[nn.Parameter], optimizer: AveragedSGD, steps: range) -> None:
+def forward_cached(params: list[nn.Parameter], optimizer: AveragedSGD, steps: range) -> None:
     for k in steps:
         for p in params:
             p.grad = torch.sin(p.detach() * (k + 1))
@@ -240,8 +246,8 @@ def test_its_state_survives_saving(steps: int) -> None:
     again = AveragedSGD(others, lr=0.1, weight_decay=0.01, start=4)
     restore_optimizer(again, tensors, groups)
     assert again.averaging == optimizer.averaging == (steps > 4)
-    go_on(params, optimizer, range(steps, 15))
-    go_on(others, again, range(steps, 15))
+    forward_cached(params, optimizer, range(steps, 15))
+    forward_cached(others, again, range(steps, 15))
     for p, q in zip(params, others, strict=True):
         assert torch.equal(p, q)
         assert torch.equal(optimizer.state[p]["mean"], again.state[q]["mean"])

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 from tests.small_job import events_of, small_job, walk
 from torch import Tensor, nn
 
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.models.causal import FILE
-from nextword.training.averaging import AveragedSGD
+from nextword.core.errors import NextwordError
+from nextword.models.base import FILE
+from nextword.run_folder import RunFolder
 from nextword.training.events import VALID
-from nextword.training.graphs import recorded_step
-from nextword.training.loop import Descent, descend
+from nextword.training.optimizers import AveragedSGD
+from nextword.training.steps import recorded_step
+from nextword.training.trainer import Trainer, descend
 
 SIZE = 12
 MODEL = {"embedding": 6, "width": 8, "layers": 2}
@@ -67,7 +67,7 @@ def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_th
 def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
     left = iter(losses)
-    monkeypatch.setattr(Descent, "held_out", lambda self: next(left))
+    monkeypatch.setattr(Trainer, "held_out", lambda self: next(left))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
     phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate": 1}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
@@ -99,7 +99,7 @@ def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
 def test_the_loop_clips_then_decays_and_scales_the_rate_by_the_length(tmp_path: Path) -> None:
     """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
     phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.3}}
-    descent = Descent(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
+    descent = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
     twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
     batch = next(descent.batches())
     assert batch.scale == batch.targets.shape[1] / 6 != 1
@@ -119,7 +119,7 @@ def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> No
     found = []
     for recorded in (False, True):
         job = small_job(tmp_path / str(recorded), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
-        descent = Descent(job)
+        descent = Trainer(job)
         descent.begin()
         batches = descent.batches()
         state = descent.network.train().initial(4)
@@ -157,14 +157,14 @@ def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
     odd = {"accumulate": 2, "graphs": True}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
     with pytest.raises(NextwordError, match=r"graphs = true goes with accumulate = 1"):
-        Descent(job)
+        Trainer(job)
 
 
 def test_one_step_pieces_do_not_break_a_run(tmp_path: Path) -> None:
     """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
     phase = {**PHASE, "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 0.0, "half": 0.0}, "steps": 7}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
-    lengths = [n for _, n in Descent(job).objective.layout.pieces(14, 1, 0)]
+    lengths = [n for _, n in Trainer(job).objective.layout.pieces(14, 1, 0)]
     assert lengths == [6, 6, 1]
     events = list(descend(job))
     assert all(math.isfinite(e.values["loss"]) for e in events if "loss" in e.values)

@@ -12,25 +12,24 @@ import torch
 from tests.small_job import TRAIN, VALIDATION, equal, job, weights
 from tests.tiny_transfer import coloured, run_of, written
 
-from nextword import load, transfer
-from nextword.batching.prepare import Stream
-from nextword.batching.questions import Passages
-from nextword.contract import Encoding, Inputs
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.corpora.questions import answered
-from nextword.evaluation.cache import check_network
+from nextword import tasks as transfer
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Encoding, Inputs
+from nextword.data.squad import answered
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.heads.asking import asked
-from nextword.heads.choosing import choices
-from nextword.heads.framing import examples
-from nextword.heads.words import sentences
-from nextword.language_model import Causal, FromTheEnd
-from nextword.loading_lm import of_network
+from nextword.evaluation.neural_cache import check_network
+from nextword.lm.causal import BackwardLM, Causal
+from nextword.lm.loading import load, of_network
 from nextword.models import model_class
-from nextword.predicting import Averaged, Classifier
-from nextword.tokens import vocabulary
-from nextword.tokens.words import Words
-from nextword.training.loop import descend
+from nextword.tasks.asking import Passages, asked
+from nextword.tasks.choosing import choices
+from nextword.tasks.examples import examples
+from nextword.tasks.predicting import Averaged, Classifier
+from nextword.tasks.tag_words import sentences
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.words import Words
+from nextword.training.trainer import descend
 
 TOKENIZER = Words([f"w{i}" for i in range(20)])
 TEXT = "w3 w1 w4 w1 w5 w9 w2\nw6 w5 w3"
@@ -81,7 +80,7 @@ def test_it_learns_what_a_forward_one_learns_of_the_text_turned_round(tmp_path: 
 @pytest.mark.parametrize("slug", list(MODELS))
 def test_scores_are_those_of_the_text_turned_round(slug: str) -> None:
     ahead, back = (of_network(network, TOKENIZER) for network in pair(slug))
-    assert isinstance(back, FromTheEnd)
+    assert isinstance(back, BackwardLM)
     assert type(ahead) is Causal
     (nats,) = back.token_nats([TOKENIZER.encode(TEXT).ids])
     (turned,) = ahead.token_nats([reversed_text(TEXT)])

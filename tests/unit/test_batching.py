@@ -11,11 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.prepare import Stream
-from nextword.batching.rows import Rows
-from nextword.batching.windows import Windows, permuted
-from nextword.contract import Batch
-from nextword.contract_errors import NextwordError
+from nextword.batching.causal import Rows, Windows, permuted
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch
 from nextword.objectives.causal import Causal
 
 

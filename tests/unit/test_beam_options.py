@@ -11,9 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import Beam
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.generation import beam, leading, search, validate
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Beam
+from nextword.generation import beam_search as beam
+from nextword.generation import beam_search as leading
+from nextword.generation.beam_search import search
+from nextword.generation.logits_processors import validate
 
 END = 0
 seeds = st.integers(0, 10_000)

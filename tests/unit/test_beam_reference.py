@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tests.slow_beam import slow_search
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nextword.contract import Beam
-from nextword.generation import beam, leading, search
+from nextword.core.types import Beam
+from nextword.generation import beam_search as beam
+from nextword.generation import beam_search as leading
+from nextword.generation.beam_search import search
 
 seeds = st.integers(0, 10_000)
 END = 0

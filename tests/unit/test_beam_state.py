@@ -9,12 +9,14 @@ import torch
 from tests.slow_beam import slow_search
 from torch import nn
 
-from nextword import nest
-from nextword.contract import Beam, Vocabulary
-from nextword.generation import beam, leading, search
-from nextword.layers import past
-from nextword.models import recorded
-from nextword.models.causal import CausalNetwork
+from nextword.core import pytree as nest
+from nextword.core.types import Beam, Vocabulary
+from nextword.generation import beam_search as beam
+from nextword.generation import beam_search as leading
+from nextword.generation.beam_search import search
+from nextword.kernels import cuda_graphs as recorded
+from nextword.layers import kv_cache as past
+from nextword.models.base import CausalNetwork
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from nextword.contract import Beam, Greedy, Stop, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.language_model import Causal
-from nextword.loading_lm import of_network
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Beam, Greedy, Stop, Vocabulary
+from nextword.lm.causal import Causal
+from nextword.lm.loading import of_network
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
-from nextword.tokens.letters import Bytes
+from nextword.tokenizers.characters import Bytes
 
 TOKENIZER = Bytes()
 VOCABULARY = Vocabulary(len(TOKENIZER), TOKENIZER.begin, end=TOKENIZER.end)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from nextword.contract import Vocabulary
+from nextword.core.types import Vocabulary
 from nextword.models import count_parameters, model_class
 from nextword.recipe import Recipe, load_recipe, names
 

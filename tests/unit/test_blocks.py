@@ -10,11 +10,11 @@ import pytest
 import torch
 from tests.small_job import small_job, walk
 
-from nextword.batching.blocks import Blocks
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.batching.causal import Blocks
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.training.loop import Descent, descend
+from nextword.training.trainer import Trainer, descend
 
 IDS = np.arange(103, dtype=np.uint16)
 
@@ -121,7 +121,7 @@ def test_only_networks_of_blocks_are_compiled_or_checkpointed(tmp_path: Path) ->
         phase = {"steps": 1, key: True}
         job = small_job(tmp_path / key, "lstm", {"width": 8}, 30, walk(29, 300), None, **phase)
         with pytest.raises(NextwordError, match=f"{key} = true is for networks of attention blocks"):
-            Descent(job)
+            Trainer(job)
 
 
 def test_work_is_six_times_the_weights_and_attention() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from nextword.kernels.lstm import backwards, both_ways, packed
 from nextword.layers.bilstm import BiLSTM
-from nextword.layers.both_ways import backwards, both_ways, packed
 from nextword.layers.dropout import MANY, dropped
 
 LENGTHS = torch.tensor([9, 1, 4, 6])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.test_transfer_data import SAMPLES
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.install import install
-from nextword.transfer import TASKS, open_data
-from nextword.transfer.catalog import entry_of
+from nextword.core.errors import NextwordError
+from nextword.data.catalog import install
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.catalog import TASKS, entry_of
 
 MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
     "CoLA": {"val.tsv": "gj04\t1\t\tOne more.\n"},

@@ -15,18 +15,18 @@ import torch
 from tests.small_job import small_job, walk
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import Adapting, Dynamic
-from nextword.heads.framing import check, check_learning
-from nextword.layers import byte_lstm
-from nextword.layers.byte_lstm import EightBitsLayer, multiply, packed
-from nextword.layers.byte_tiles import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
+from nextword.kernels import int8_lstm as byte_lstm
+from nextword.kernels.cpu_int8 import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
+from nextword.kernels.int8_lstm import EightBitsLayer, multiply, packed
 from nextword.layers.recurrent import Layer, Memory
 from nextword.models import count_parameters
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
-from nextword.training.loop import Descent
-from nextword.training.scale import narrowed
+from nextword.tasks.examples import check, check_learning
+from nextword.training.device import narrowed
+from nextword.training.trainer import Trainer
 
 SHAPE: dict[str, Any] = {"embedding": 20, "width": 36, "layers": 3}
 VOCABULARY = Vocabulary(50, 0)
@@ -81,7 +81,7 @@ def test_vectors_of_an_older_machine(tmp_path: Path) -> None:
     """The same tests, of loops that are compiled for a machine with AVX2 alone."""
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_CACHE_DIR": str(tmp_path)}
     some = [__file__, "-p", "no:cacheprovider", "-k", "exact or widened or open or itself or says"]
-    code = f"import pytest; from nextword.layers.byte_tiles import UNITS; assert UNITS == 8; exit(pytest.main({some}))"
+    code = f"import pytest; from nextword.kernels.cpu_int8 import UNITS; assert UNITS == 8; exit(pytest.main({some}))"
     environment = {**os.environ, **older}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -259,7 +259,7 @@ def test_refused(tmp_path: Path) -> None:
             AWDConfig(core=core, bits=8)
     job = small_job(tmp_path / "run", "awd-lstm", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
     with pytest.raises(NextwordError, match="eight bits cannot be trained"):
-        Descent(job)
+        Trainer(job)
     network = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY)
     with pytest.raises(Unsupported, match="Transfer the run they came of"):
         check_learning(network)

@@ -11,10 +11,10 @@ import torch
 from tests.small_job import BYTES, trained
 from tests.toy_bigram import Bigram, Config
 
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.evaluation.cache import Cache, best_share, cache_nats, check_network, found, mixed, pointed, read
-from nextword.language_model import Causal
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.evaluation.neural_cache import Cache, best_share, cache_nats, check_network, found, mixed, pointed, read
+from nextword.lm.causal import Causal
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN

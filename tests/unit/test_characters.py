@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import Vocabulary
-from nextword.layers.characters import EDGES, PADDING, CharacterCNN
+from nextword.core.types import Vocabulary
+from nextword.layers.char_cnn import EDGES, PADDING, CharacterCNN
 
 FILTERS = [[1, 3], [2, 4], [6, 5]]
 

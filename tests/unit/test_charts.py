@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from nextword.page import charts
-from nextword.page.heat_map import UNDER
+from nextword.html import charts
+from nextword.html.charts import UNDER
 
 # ------------------------------------------------------------------------------------------------ charts
 
@@ -93,7 +93,7 @@ def contrast(a: str, b: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_and_marks_stand_out_from_their_ground(theme):
-    css = files("nextword.page").joinpath("page.css").read_text()
+    css = files("nextword.html").joinpath("page.css").read_text()
     colours = dict(re.findall(r"(--\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", css, re.S)[theme]))
     for ground in ("--paper", "--raised"):
         for ink in ("--ink", "--soft", "--accent"):
@@ -106,13 +106,13 @@ def test_text_and_marks_stand_out_from_their_ground(theme):
 
 def over(colour: tuple[int, ...], share: float, ground: str) -> str:
     """A colour that is partly seen through, on a ground."""
-    under = [int(ground[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(colour, under, strict=True))
+    encoder = [int(ground[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(colour, encoder, strict=True))
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_words_that_are_coloured_and_numbers_in_cells_can_be_read(theme):
-    css = files("nextword.page").joinpath("page.css").read_text()
+    css = files("nextword.html").joinpath("page.css").read_text()
     block = re.findall(r":root \{(.*?)\}", css, re.S)[theme]
     colours = dict(re.findall(r"(--\w+): (#\w{6});", block))
     signs = {name: tuple(map(int, parts.split())) for name, parts in re.findall(r"--(for|against): ([\d ]+);", block)}

@@ -14,10 +14,10 @@ import pytest
 import torch
 from tests.small_job import BYTES
 
-from nextword import checkpoint
-from nextword.checkpoint import FORMAT, RunFolder, checksum
-from nextword.contract_errors import NextwordError
+from nextword import run_folder as checkpoint
+from nextword.core.errors import NextwordError
 from nextword.recipe import from_tables
+from nextword.run_folder import FORMAT, RunFolder, checksum
 
 TABLES = {
     "paper": {"slug": "lstm"},

@@ -13,17 +13,17 @@ import torch
 from tests.tiny_questions import as_json, as_lines, endings
 from tests.tiny_transfer import SHAPE, SHAPES, SPECS, written
 
-from nextword.batching.choices import Candidates
-from nextword.contract_errors import NextwordError
-from nextword.heads import HeadConfig
-from nextword.heads.choosing import Choosing, choices
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Columns, Rows, held_out, joined_rows, read_table
 from nextword.models import model_class
-from nextword.models.frames import ready
-from nextword.objectives.task import Task
-from nextword.tokens import train_tokenizer, vocabulary
-from nextword.transfer import Columns, open_data
-from nextword.transfer.choices import label_of, read_choices, rows_of
-from nextword.transfer.tables import Rows, held_out, joined_rows, read_table
+from nextword.models.framing import ready
+from nextword.tasks.choosing import Candidates, Choosing, choices
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.multiple_choice import label_of, read_choices, rows_of
+from nextword.tasks.heads import HeadConfig
+from nextword.tasks.task_objective import Task
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 PASSAGE: dict[str, Any] = {
     "answers": ["B", "D"],
@@ -200,7 +200,7 @@ def test_candidates_are_part_of_what_is_held_out() -> None:
 
 
 def read_table_of(rows: Rows) -> Any:
-    from nextword.transfer.tables import Table
+    from nextword.data.tables import Table
 
     cells = [[text, *some, "0"] for text, some in zip(rows.texts, rows.choices or (), strict=True)]
     return Table("made", ["context", "choice0", "choice1", "label"], cells)

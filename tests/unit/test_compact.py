@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from tests.random_tries import random_trie
 
-from nextword.contract_errors import NextwordError
-from nextword.ngrams import file
-from nextword.ngrams.codebooks import CHUNK, lossless, quantised
-from nextword.ngrams.compact import Compact, build_compact, read
+from nextword.core.errors import NextwordError
+from nextword.ngrams import layouts as file
 from nextword.ngrams.trie import Level, Trie
+from nextword.ngrams.trie_layout import CHUNK, Compact, build_compact, lossless, quantised, read
 
 A, B, C, END = 0, 1, 2, 3
 
@@ -80,8 +79,8 @@ def test_a_stream_read_in_parts_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_trie_larger_than_a_chunk_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextword.ngrams.codebooks.CHUNK", 100)
-    monkeypatch.setattr("nextword.ngrams.compact.CHUNK", 100)
+    monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
+    monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
     trie = random_trie(seed=3, order=4, size=300, boundary=0, length=3000)
     assert len(trie.levels[3]) > 300
     back = opened(trie, tmp_path).trie()

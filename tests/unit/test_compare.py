@@ -15,14 +15,12 @@ import torch
 from rich.console import Console
 from tests.small_job import BYTES
 
-from nextword.batching.prepare import Stream
-from nextword.compare import ladder
-from nextword.compare.ladder import default_ladder, fitted
-from nextword.compare.plan import FILE, Plan
-from nextword.compare.run import SHARE, Update, compare, make_plan
-from nextword.compare.table import Live, leaderboard, verdict
-from nextword.contract_errors import NextwordError
-from nextword.infinity import finite
+from nextword.batching.token_stream import Stream
+from nextword.compare import compare as ladder
+from nextword.compare.compare import FILE, SHARE, Plan, Update, compare, default_ladder, fitted, make_plan
+from nextword.compare.terminal import Live, leaderboard, verdict
+from nextword.core.errors import NextwordError
+from nextword.core.io import finite
 from nextword.models import MODELS
 from nextword.recipe import from_tables, load_recipe
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.contract import Score
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Corpus, Document, open_whole
-from nextword.corpora.contamination import (
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document, Score
+from nextword.data.corpus import Corpus, Files
+from nextword.data.filters.decontaminate import (
     PIECES,
     WINDOW,
     Watch,
@@ -26,9 +26,9 @@ from nextword.corpora.contamination import (
     pieces,
     split_by_contamination,
 )
-from nextword.corpora.corpus import Files
-from nextword.corpora.grams import fold
-from nextword.evaluation.contaminated import score_apart
+from nextword.data.filters.dedup import fold
+from nextword.data.opening import open_whole
+from nextword.evaluation.contamination import score_apart
 
 WORDS = [f"w{i}" for i in range(3000)]
 
@@ -114,7 +114,7 @@ def test_n_is_the_5th_percentile_between_8_and_13(lengths: list[int], n: int) ->
 
 def test_a_hash_alone_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were all hashes equal, every verdict would still be right."""
-    import nextword.corpora.contamination as module
+    import nextword.data.filters.decontaminate as module
 
     def all_alike(found: object, n: int) -> tuple[np.ndarray, np.ndarray]:
         hashes, at = real(found, n)

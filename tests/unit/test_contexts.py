@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.batching.contexts import Contexts, draws_of
-from nextword.batching.cooccurrence import cooccurrences, count_cells
-from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.batching.token_stream import Stream
+from nextword.batching.word_vectors import Contexts, cooccurrences, count_cells, draws_of
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Vocabulary
 
 WORDS = Vocabulary(50, 1, {"<unk>": 0, "<eos>": 1}, 1)
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 from tests.small_job import BYTES
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Vocabulary
-from nextword.evaluation.conventions import conventions, notes
-from nextword.evaluation.likelihood import bootstrap, evaluate_stream
-from nextword.language_model import Causal
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Vocabulary
+from nextword.evaluation.likelihood import bootstrap, conventions, evaluate_stream, notes
+from nextword.lm.causal import Causal
 from nextword.models.rnn import GRU
-from nextword.tokens import train_tokenizer
-from nextword.tokens.words import Words
+from nextword.tokenizers.training import train_tokenizer
+from nextword.tokenizers.words import Words
 
 WORDS = Words(["the", "cat"])  # <unk> 0, <eos> 1, the 2, cat 3
 BIT = math.log(2)

@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import default_name, open_corpus
-from nextword.corpora.bible import chapters, clean
-from nextword.corpora.reference import prose, topics
+from nextword.core.errors import NextwordError
+from nextword.data.builtin import chapters, clean, default_name, prose, topics
+from nextword.data.opening import open_corpus
 
 
 @pytest.mark.parametrize(("version", "verse"), [("web", "Jesus wept."), ("kjv", "Jesus wept.")])

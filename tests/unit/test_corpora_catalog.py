@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import catalog as module
-from nextword.corpora import leakage, open_corpus
-from nextword.corpora.catalog import KINDS, Download, catalog, data_home, find
-from nextword.corpora.install import fetch, install
+from nextword.core.errors import NextwordError
+from nextword.data import catalog as module
+from nextword.data.catalog import KINDS, Download, catalog, data_home, fetch, find, install
+from nextword.data.filters.decontaminate import leakage
+from nextword.data.opening import open_corpus
 
 NAMED_IN_THE_SEEDS = (
     "ptb wikitext-2 wikitext-2-raw wikitext-103 1b-word bookscorpus wikipedia enwik8 text8 tinyshakespeare brown squad "

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
 from nextword.cli.data import data
-from nextword.corpora.catalog import catalog, data_home
+from nextword.data.catalog import catalog, data_home
 
 app = typer.Typer()
 app.command()(guarded(data))

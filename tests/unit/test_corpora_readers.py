@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Document, how_read, read
-from nextword.corpora.readers import files
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.opening import how_read
+from nextword.data.readers import files, read
 
 
 def texts(path: Path | str, **options: str) -> list[str]:
@@ -57,7 +58,7 @@ def test_byte_order_mark_and_carriage_returns_go(tmp_path: Path) -> None:
 
 
 def test_carriage_return_at_the_edge_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextword.corpora.decoding.BLOCK", 4)
+    monkeypatch.setattr("nextword.data.files.BLOCK", 4)
     (tmp_path / "a.txt").write_bytes(b"abc\r\ndef\rg\xc3\xa9\xc3\xa9\r")
     assert texts(tmp_path / "a.txt") == ["abc\ndef\rgéé\r"]
 
@@ -157,7 +158,7 @@ def test_missing_empty_and_binary(tmp_path: Path) -> None:
 
 
 def test_bad_byte_is_named_with_offset_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextword.corpora.decoding.BLOCK", 16)
+    monkeypatch.setattr("nextword.data.files.BLOCK", 16)
     (tmp_path / "latin.txt").write_bytes("gute Zeile é\n".encode() * 9 + b"caf\xe9 au lait\n")
     refused(tmp_path / "latin.txt", "0xe9 at offset 129", "line 10", "iconv -f windows-1252 -t utf-8")
     (tmp_path / "cut.txt").write_bytes("né".encode()[:-1])
@@ -228,7 +229,7 @@ def test_empty_texts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "c.txt").write_text("one\n\ntwo\n")
     assert how_read(f"{tmp_path}/c.txt") == []
     assert len(how_read(str(tmp_path))) == 4  # of a folder, file by file
-    monkeypatch.setattr("nextword.corpora.columns.COUNTED", 2)
+    monkeypatch.setattr("nextword.data.tables.COUNTED", 2)
     assert "1 of the first 2 rows" in how_read(f"{tmp_path}/a.csv")[1]
     assert len(how_read(str(tmp_path))) == 3  # of a folder no more either: rows of b.jsonl are not counted
 

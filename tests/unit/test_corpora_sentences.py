@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.corpora.sentences import sentences, word_starts
+from nextword.data.segmentation import sentences, word_starts
 
 
 @pytest.mark.parametrize(

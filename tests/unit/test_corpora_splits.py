@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Corpus, Document, leakage, open_corpus, open_whole
-from nextword.corpora.splits import given, side
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.corpus import Corpus, given, side
+from nextword.data.filters.decontaminate import leakage
+from nextword.data.opening import open_corpus, open_whole
 
 
 def sentence(i: int) -> str:

@@ -14,17 +14,17 @@ from tests.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, tra
 from tests.tiny_transfer import coloured, paired, written
 
 import nextword
-from nextword import transfer
+from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed
-from nextword.contract import Beam, Stop
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Encoder
-from nextword.corpora.vectors import read_vectors
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Encoder
+from nextword.core.pytree import move
+from nextword.core.types import Beam, Stop
+from nextword.data.word_vectors import read_vectors
 from nextword.models.cove import CoVe, CoVeConfig
-from nextword.nest import move
-from nextword.predicting import Classifier
-from nextword.training import build, learn_tokenizer, train
-from nextword.transfer.plan import headed, make_plan
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.predicting import Classifier
+from nextword.training.train import build, learn_tokenizer, train
 
 QUICK = ("task.width=8", "phase.0.batches.rows=16", "phase.0.epochs=1")
 
@@ -65,12 +65,12 @@ def test_what_encode_gives(lm: Any) -> None:
     network = lm.network
     assert isinstance(network, Encoder)
     inputs = torch.from_numpy(lm.tokenizer.encode("the bank by river3 never").ids)[None]
-    layers, _ = network.encode(nextword.contract.Inputs(inputs))
+    layers, _ = network.encode(nextword.core.types.Inputs(inputs))
     assert [layer.shape[-1] for layer in layers] == network.widths == [WIDTH, 64, 64, WIDTH + 64]
     glove, cove, both = (layers[network.layers_of[name]] for name in ("glove", "cove", "both"))
     torch.testing.assert_close(both, torch.cat([glove, cove], -1))
     torch.testing.assert_close(glove, network.vectors[inputs])
-    assert torch.equal(network.layer_at(nextword.contract.Inputs(inputs), 0), glove)
+    assert torch.equal(network.layer_at(nextword.core.types.Inputs(inputs), 0), glove)
     means = {layer: lm.embed(["the bank by river3 never"], layer, "text")[0] for layer in (-1, -2)}
     torch.testing.assert_close(means[-2].shape, torch.Size([64]))
     torch.testing.assert_close(means[-1][:WIDTH], glove[0].mean(0))
@@ -78,7 +78,7 @@ def test_what_encode_gives(lm: Any) -> None:
 
 def test_a_word_s_cove_depends_on_its_company_and_its_glove_does_not(lm: Any) -> None:
     one, other = (lm.tokenizer.encode(text).ids for text in ("bank by river3", "bank by coin3"))
-    vectors = [lm.network.encode(nextword.contract.Inputs(torch.tensor(ids)[None]))[0] for ids in (one, other)]
+    vectors = [lm.network.encode(nextword.core.types.Inputs(torch.tensor(ids)[None]))[0] for ids in (one, other)]
     assert torch.equal(vectors[0][0][0, 0], vectors[1][0][0, 0])
     assert (vectors[0][-2][0, 0] - vectors[1][-2][0, 0]).abs().max() > 1e-4
 
@@ -153,9 +153,9 @@ def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: P
 
 def test_without_a_file_vectors_are_random_and_as_fixed(place: Path) -> None:
     recipe = recipe_of(place, "model.vectors=''")
-    tokenizer = learn_tokenizer(recipe, nextword.corpora.open_parallel(f"{place / 'pairs'}:xx-yy"))
+    tokenizer = learn_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
     network = build(recipe, tokenizer)
-    network.furnish()
+    network.load_pretrained_embeddings()
     assert network.vectors.std() > 0.1
     assert "never" not in tokenizer.words  # type: ignore[attr-defined]
 
@@ -181,16 +181,16 @@ def test_a_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
     data = str(place / "group.csv")
     plan = make_plan("cove/classify", place / "run", data, changes=[*QUICK, f"task.features={features}"], device="cpu")
     network = headed(plan.recipe, plan.tokenizer).train()
-    assert not network.under.training
+    assert not network.encoder.training
     assert network.out.lead.in_features == {"glove": WIDTH, "cove": 64, "both": WIDTH + 64}[features]
     batch = Bucketed().batch(plan.examples["train"], np.arange(8), 0)
     network(batch).square().sum().backward()
-    assert all(p.grad is None for p in network.under.parameters())
+    assert all(p.grad is None for p in network.encoder.parameters())
     assert all(p.grad is not None for p in network.out.parameters())
     thawed = make_plan("cove/classify", place / "run", data, changes=[*QUICK, "task.frozen=false"], device="cpu")
     network = headed(thawed.recipe, thawed.tokenizer).train()
     network(batch).square().sum().backward()
-    assert all(p.grad is not None for p in network.under.encoder.parameters())
+    assert all(p.grad is not None for p in network.encoder.encoder.parameters())
 
 
 def test_saved_applied_and_the_encoder_as_it_was(place: Path) -> None:
@@ -220,7 +220,7 @@ def test_of_a_pair_each_text_is_read_by_itself(place: Path) -> None:
     frames = model.network.frames("entail", model.tokenizer.encode_batch([a, b]))
     assert [frame.ids[-1] for frame in frames] == [1, 1]
     assert [len(frame.ids) for frame in frames] == [4, 2]
-    x = [model.network.encode(nextword.contract.Inputs(torch.tensor(frame.ids)[None]))[0][-1][0] for frame in frames]
+    x = [model.network.encode(nextword.core.types.Inputs(torch.tensor(frame.ids)[None]))[0][-1][0] for frame in frames]
     there = torch.arange(4) < torch.tensor([[4], [2]])
     with torch.no_grad():
         wanted = model.headed.out(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), there, 2)
@@ -281,7 +281,7 @@ def test_bad_settings(place: Path, change: str, said: str) -> None:
 
 def test_sizes_of_the_paper() -> None:
     """600 numbers for a word beside 300 of GloVe."""
-    vocabulary = nextword.contract.Vocabulary(50, 1, {"<unk>": 0}, 1)
+    vocabulary = nextword.core.types.Vocabulary(50, 1, {"<unk>": 0}, 1)
     network = CoVe(CoVeConfig(), vocabulary)
     assert network.widths == [300, 600, 600, 900]
     assert move(network.vectors, "cpu").shape == (50, 300)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.corpora.tag_schemes import SCHEMES, allowed, violation
+from nextword.data.tag_schemes import SCHEMES, allowed, violation
 from nextword.layers.crf import CRF, FORBIDDEN
 
 ROWS, LENGTH, TAGS = 4, 5, 3

@@ -16,18 +16,18 @@ from tests.tiny_tagged import furnished, sentence
 from typer.testing import CliRunner
 
 import nextword
-from nextword import transfer
-from nextword.batching.several import UNTAGGED, Several, drawn, probabilities
-from nextword.batching.tagged import TaggedExamples
-from nextword.batching.untagged import untagged
+from nextword import tasks as transfer
+from nextword.batching.examples import UNTAGGED
 from nextword.cli import app
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_whole
-from nextword.layers.spelling import letters_of
-from nextword.objectives.cross_view import CrossView
-from nextword.tokens import train_tokenizer
-from nextword.transfer.plan import make_plan
-from nextword.transfer.several import TagSets, open_several
+from nextword.core.errors import NextwordError
+from nextword.data.opening import open_whole
+from nextword.layers.char_cnn import letters_of
+from nextword.tasks.cross_view import CrossView, untagged
+from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.plan import make_plan
+from nextword.tasks.several import TagSets, open_several
+from nextword.tasks.tag_words import TaggedExamples
+from nextword.tokenizers.training import train_tokenizer
 
 TEXT = "The U.S. has said so in 1990. It knows. Nobody else (as it seems) has ever said that it isn't so.\n\n"
 
@@ -138,7 +138,7 @@ def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch:
     wanted = letters_of(first.split(), 12)
     np.testing.assert_array_equal(text.letters[np.arange(8)][:, : wanted.shape[1]], wanted)
     (file,) = (tmp_path / "cache" / "sentences").iterdir()
-    monkeypatch.setattr("nextword.batching.untagged._made", None)  # from now on it is only read
+    monkeypatch.setattr("nextword.tasks.cross_view._made", None)  # from now on it is only read
     again, same_key = untagged(corpus, tokenizer, 12, 7, 30)
     assert same_key == key
     np.testing.assert_array_equal(again.ids, text.ids)
@@ -281,7 +281,7 @@ def test_what_does_not_go_together_is_said(data: Path) -> None:
 
 
 def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
-    from nextword.transfer.share import shared_out
+    from nextword.tasks.share import shared_out
 
     plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
     train = plan.examples["train"]

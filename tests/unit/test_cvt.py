@@ -10,17 +10,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.batching.several import UNTAGGED
-from nextword.batching.tagged import Sentences
-from nextword.contract import IGNORE, Batch
-from nextword.contract_errors import NextwordError
-from nextword.heads.views import PRIMARY, VIEWS, TagTask, Views, ViewsConfig, soft_cross_entropy
-from nextword.heads.words import sentences
+from nextword.batching.examples import UNTAGGED
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch
 from nextword.layers.bilstm import BiLSTM
+from nextword.models.bilstm_crf import Tagger, TaggerConfig
 from nextword.models.cvt import CVT, CVTConfig
-from nextword.models.tagger import Tagger, TaggerConfig
-from nextword.objectives.cross_view import CrossView
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tasks.cross_view import CrossView
+from nextword.tasks.tag_words import Sentences, sentences
+from nextword.tasks.views import PRIMARY, VIEWS, TagTask, Views, ViewsConfig, soft_cross_entropy
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 TAGS = ("O", "B-A", "E-A", "I-A", "S-A")
 WORDS = [["one", "two", "three", "four", "five", "six"], ["seven", "eight", "nine"]]
@@ -49,7 +49,7 @@ def headed(tasks: int = 1, **more: Any) -> Views:
 
 def batch_of(views: Views, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
     tags = [[i % 3 for i in range(len(one))] for one in words]
-    text, _ = sentences(views.under, tokenizer(), words, tags)
+    text, _ = sentences(views.encoder, tokenizer(), words, tags)
     return replace(Sentences().batch(text, np.arange(len(words)), 0), part=part)
 
 
@@ -104,7 +104,7 @@ def test_the_full_view_has_no_relu_and_the_others_do() -> None:
 
 
 def test_widths_are_those_of_the_paper() -> None:
-    network = headed().under
+    network = headed().encoder
     assert network.widths == [6 + 6, 14, 28]
     layers, _ = network.encode(batch_of(headed()).inputs)
     assert [layer.shape[-1] for layer in layers] == network.widths
@@ -161,7 +161,7 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
         for name, head in heads.heads.items():  # type: ignore[operator, union-attr]
             gone = all(p.grad is None for p in head.parameters())
             assert gone == (name == PRIMARY), (i, name)
-    got = {name: p.grad.clone() for name, p in views.under.named_parameters()}
+    got = {name: p.grad.clone() for name, p in views.encoder.named_parameters()}
     views.zero_grad()
     with torch.no_grad():
         seen = views.seen(batch.inputs)
@@ -174,7 +174,7 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
     )
     torch.testing.assert_close(loss.value, total)
     total.backward()
-    for name, p in views.under.named_parameters():
+    for name, p in views.encoder.named_parameters():
         torch.testing.assert_close(p.grad, got[name])
     assert torch.stack(list(loss.parts.values())).sum() == pytest.approx(float(loss.value.detach()))
     assert tuple(loss.parts) == VIEWS
@@ -183,13 +183,13 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
 def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     views, objective = headed().train(), CrossView({}, dropout=0.2)
     rates: list[tuple[float, bool]] = []
-    own = views.under.views
+    own = views.encoder.views
 
     def heard(inputs: Any, dropout: float = 0.0) -> Any:
         rates.append((dropout, torch.is_grad_enabled()))
         return own(inputs, dropout)
 
-    monkeypatch.setattr(views.under, "views", heard)
+    monkeypatch.setattr(views.encoder, "views", heard)
     objective.loss(views, batch_of(views), None)
     objective.loss(views, batch_of(views, part=UNTAGGED), None)
     objective.loss(views.eval(), batch_of(views), None)
@@ -227,7 +227,7 @@ def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> N
 
 
 def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
-    from nextword.corpora.tag_schemes import violation
+    from nextword.data.tag_schemes import violation
 
     views = headed(2).eval()
     batch = batch_of(views)

@@ -11,17 +11,16 @@ import pytest
 import torch
 from tests.little_pairs import WORDS, write_pairs
 
-from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.batching.sequences import Pairs
-from nextword.batching.several import UNTAGGED
-from nextword.batching.untranslated import Beside, Sources
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.models.cvt_seq2seq import CVTSeq2Seq, CVTSeq2SeqConfig
+from nextword.batching.examples import UNTAGGED
+from nextword.batching.seq2seq import Beside, Pairs, Sources
+from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.models.cvt import CVTSeq2Seq, CVTSeq2SeqConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.cross_view_sequence import CrossViewSequence, written
+from nextword.objectives.seq2seq import CrossViewSequence, written
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 BEGIN, END, SIZE = 0, 1, 14
 VOCABULARY = Vocabulary(SIZE, BEGIN, {}, end=END)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import coloured, counted, run_of, written
 
-from nextword import transfer
-from nextword.contract_errors import NextwordError
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
 
 
 def test_labels_of_many_tokens_are_paid_for_to_their_end(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.layers.deferred import Deferred, Energies, Mixture
+from nextword.kernels.lstm import Deferred, Energies, Mixture
 
 
 def walked(multiply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.prepare import Stream
-from nextword.batching.spans import Spans, taken_out
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.objectives.denoising import Denoising
+from nextword.batching.span_corruption import Spans, taken_out
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
+from nextword.objectives.span_corruption import Denoising
 
 END = 1
 SENTINELS = list(range(299, 199, -1))

@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from tests.small_job import events_of, small_job, trained, walk
 from torch import Tensor, nn
 
-from nextword.contract import IGNORE, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.cache import Cache, cache_nats
-from nextword.evaluation.cache import read as read_text
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Inputs, Vocabulary
 from nextword.evaluation.dynamic import Adapting, Dynamic, collect, dynamic_nats
-from nextword.layers import direct as module
-from nextword.layers.direct import Direct, Touched
+from nextword.evaluation.neural_cache import Cache, cache_nats
+from nextword.evaluation.neural_cache import read as read_text
+from nextword.layers.output import maxent_ngram as module
+from nextword.layers.output.maxent_ngram import Direct, Touched
 from nextword.models.rnn import GRU, LSTM, RNN
-from nextword.training.loop import descend
+from nextword.training.trainer import descend
 
 V, WIDTH, SIZE = 7, 3, 1 << 20
 KINDS: dict[str, dict[str, Any]] = {

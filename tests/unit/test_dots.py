@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.compiled import make
-from nextword.layers import dots
+from nextword.core.jit import make
+from nextword.kernels import cpu_int8 as dots
 
 WIDTH, APART = 128, 3
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.layers.dropout import connections, locked, words
 from nextword.layers.recurrent import KINDS, Layer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig

@@ -11,10 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hash_seeds import said_by_two
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Document
-from nextword.corpora.duplicates import NEW, Duplicates, banding, found_share, marked, unique
-from nextword.corpora.grams import BEFORE, fold, grams, parts, words
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.filters.dedup import (
+    BEFORE,
+    NEW,
+    Duplicates,
+    banding,
+    fold,
+    found_share,
+    grams,
+    marked,
+    parts,
+    unique,
+    words,
+)
 
 WORDS = [f"w{i}" for i in range(400)]
 
@@ -195,7 +206,7 @@ def test_many_copies_in_many_batches_grow_the_tables() -> None:
 
 def test_equal_in_every_process() -> None:
     code = (
-        "from nextword.corpora.duplicates import Duplicates; import random;"
+        "from nextword.data.filters.dedup import Duplicates; import random;"
         "t=[' '.join(random.Random(i % 50).choices('abcdefghij', k=60)) + ' z' * (i % 4) for i in range(200)];"
         "print([tuple(r) for r in Duplicates(0.7).add(t)])"
     )

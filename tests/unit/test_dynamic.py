@@ -12,15 +12,25 @@ import pytest
 import torch
 from tests.small_job import small_job, trained, walk
 
-from nextword.checkpoint import RunFolder
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.cache import Cache, cache_nats
-from nextword.evaluation.dynamic import FILE, OLD, Adapting, Dynamic, collect, dynamic_nats, search_settings, in_units, statistics
-from nextword.language_model import Causal
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, Vocabulary
+from nextword.evaluation.dynamic import (
+    FILE,
+    OLD,
+    Adapting,
+    Dynamic,
+    collect,
+    dynamic_nats,
+    in_units,
+    search_settings,
+    statistics,
+)
+from nextword.evaluation.neural_cache import Cache, cache_nats
+from nextword.lm.causal import Causal
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN
+from nextword.run_folder import RunFolder
 
 SIZE = 9
 TRAIN = walk(SIZE - 1, 2650, seed=1)

@@ -11,15 +11,15 @@ from tests.small_job import small_job, walk
 from torch import nn
 
 import nextword
-from nextword.contract import IGNORE, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.eight_bits import EightBits, Sums, narrow, product, rounded
-from nextword.layers.products import LARGE, MORE, SOME, Product
+from nextword.convert import convert
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Inputs, Vocabulary
+from nextword.kernels.cpu_matmul import LARGE, MORE, SOME, Product
+from nextword.layers.quantized import EightBits, Sums, narrow, product, rounded
 from nextword.models import count_parameters
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.training.loop import Descent, descend
-from nextword.weights import convert
+from nextword.training.trainer import Trainer, descend
 
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
@@ -29,7 +29,7 @@ SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 @pytest.mark.parametrize("large", [1, LARGE])
 @torch.no_grad()
 def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextword.layers.products.LARGE", large)
+    monkeypatch.setattr("nextword.kernels.cpu_matmul.LARGE", large)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.manual_seed(0)
     layer = Product(13, 29, bias=bias)
@@ -115,7 +115,7 @@ def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
         GPT2Config(bits=4)
     job = small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
     with pytest.raises(NextwordError, match="eight bits cannot be trained"):
-        Descent(job)
+        Trainer(job)
 
 
 def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:

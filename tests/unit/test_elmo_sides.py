@@ -11,16 +11,16 @@ import pytest
 import torch
 from tests.small_job import small_job, walk
 
-from nextword.batching.prepare import Stream
-from nextword.batching.rows import Rows
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.language_model import Causal
+from nextword.batching.causal import Rows
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.lm.causal import Causal
 from nextword.models.elmo import ELMo, bare, turned
 from nextword.objectives.bidirectional import Bidirectional, from_both_ends
-from nextword.tokens import vocabulary
-from nextword.tokens.lexicon import Lexicon
-from nextword.tokens.words import Words
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.words import Words
 
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
 SMALL: dict[str, Any] = {
@@ -239,7 +239,7 @@ def test_what_cannot_be_is_said() -> None:
 def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
     job = small_job(tmp_path / "run", "lstm", {"width": 4}, 12, walk(11, 100), batches={"rows": 2, "length": 5},
                     objective={"kind": "bidirectional"}, steps=2)  # fmt: skip
-    from nextword.training.loop import descend
+    from nextword.training.trainer import descend
 
     with pytest.raises(NextwordError, match="one language model"):
         list(descend(job))

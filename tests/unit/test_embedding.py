@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.two_sided import PAIRS, TEXTS, TOKENIZERS, model
+from tests.is_bidirectional import PAIRS, TEXTS, TOKENIZERS, model
 
-from nextword.contract import Inputs
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.embedding import mix_of
-from nextword.infilling import TwoSided
-from nextword.language_model import Causal
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs
+from nextword.lm.causal import Causal
+from nextword.lm.embedding import mix_of
+from nextword.lm.masked import MaskedLM
 from nextword.models.rnn import GRU
-from nextword.tokens import vocabulary
+from nextword.tokenizers import vocabulary
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
-def lm(request: pytest.FixtureRequest) -> TwoSided:
+def lm(request: pytest.FixtureRequest) -> MaskedLM:
     return model(*request.param)
 
 
-def test_texts_have_the_same_vectors_alone_and_packed(lm: TwoSided) -> None:
+def test_texts_have_the_same_vectors_alone_and_packed(lm: MaskedLM) -> None:
     for pooling in ("mean", "text", "first", "last", "max"):
         together = lm.embed(TEXTS, "mean", pooling)
         assert torch.isfinite(together).all()
         torch.testing.assert_close(together, torch.cat([lm.embed([text], "mean", pooling) for text in TEXTS]))
 
 
-def test_pooling_by_hand(lm: TwoSided) -> None:
+def test_pooling_by_hand(lm: MaskedLM) -> None:
     ids = lm.tokenizer.encode(TEXTS[0])
     frame = lm.network.frame(ids)
     segments = None if frame.segments is None else torch.from_numpy(frame.segments).unsqueeze(0)

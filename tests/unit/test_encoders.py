@@ -9,10 +9,10 @@ import pytest
 import torch
 from tests.small_encoders import SLUGS, VOCABULARY, batch, close, made
 
-from nextword.contract import Encoding, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.contract_protocols import Encoder, Infilling
-from nextword.tokens.marks import Marks
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.protocols import Encoder, Infilling
+from nextword.core.types import Encoding, Inputs, Vocabulary
+from nextword.tokenizers.base import Marks
 
 
 def test_what_layers_share() -> None:

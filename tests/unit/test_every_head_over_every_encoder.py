@@ -16,24 +16,23 @@ import pytest
 import torch
 from tests.kinds_of_models import tags
 
-from nextword.batching.choices import Candidates
-from nextword.batching.questions import Passages
-from nextword.conditional import Conditional
-from nextword.contract_errors import Unsupported
-from nextword.contract_protocols import Encoder
-from nextword.corpora.questions import answered
-from nextword.heads import READS
-from nextword.heads.asking import asked
-from nextword.heads.choosing import choices
-from nextword.heads.framing import examples
-from nextword.heads.settings import KINDS, Settings
-from nextword.heads.worded import framed_words, spelled
-from nextword.heads.words import sentences
+from nextword.core.errors import Unsupported
+from nextword.core.protocols import Encoder
+from nextword.data.squad import answered
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import MODELS, model_class
-from nextword.models.frames import ready
+from nextword.models.framing import ready
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tasks.asking import Passages, asked
+from nextword.tasks.choosing import Candidates, choices
+from nextword.tasks.examples import examples
+from nextword.tasks.heads import READS
+from nextword.tasks.settings import KINDS, Settings
+from nextword.tasks.tag_words import sentences
+from nextword.tasks.worded import framed_words, spelled
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 TEXTS = ["the old king went far", "a new house in the land", "the queen saw the river and a ship", "far away and old"]
 SECONDS = ["who went ?", "where is it ?", "what is far ?", "old ?"]
@@ -141,13 +140,13 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
         assert torch.isfinite(loss.value)
         optimizer.zero_grad()
         loss.value.backward()
-        moved = [p.grad for p in headed.under.parameters() if p.grad is not None]
+        moved = [p.grad for p in headed.encoder.parameters() if p.grad is not None]
         assert moved
         assert all(torch.isfinite(grad).all() for grad in moved)
         assert max(float(grad.abs().max()) for grad in moved) > 0  # it reaches the network under the head
         optimizer.step()
     learnt = {name.split(".")[0] for name, p in headed.named_parameters() if not torch.equal(p, before[name])}
-    assert {"under", "out"} <= learnt
+    assert {"encoder", "out"} <= learnt
 
     batch = next(objective.held_out(text))
     headed.eval()
@@ -163,7 +162,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
         assert set(objective.metrics(text, told)) == set(settings.metrics)
 
 
-@pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "conditional", False)])
+@pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
 def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Path) -> None:
     """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
     network, tokenizer = network_of(slug)
@@ -178,7 +177,7 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     assert cut == 0
     with torch.no_grad():
         said = headed(Candidates().batch(text, np.arange(4), 0))
-    lm = Conditional(network, tokenizer)
+    lm = Seq2SeqLM(network, tokenizer)
     for i, source in enumerate(TEXTS):
         want = [-one.nats for one in lm.score_many(labels, [source] * 3)]
         assert said[i].tolist() == pytest.approx(want, abs=1e-4)

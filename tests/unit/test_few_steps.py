@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nextword.batching.examples import Examples, joined
-from nextword.contract import Framed, Vocabulary
+from nextword.core.types import Framed, Vocabulary
 from nextword.recipe import load_recipe
-from nextword.transfer.share import few_steps
+from nextword.tasks.share import few_steps
 
 VOCABULARY = Vocabulary(30, 1)
 

@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.completions import _steps, likelihoods, window_of
-from nextword.contract import Piece, Score, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.evaluation.fewshot import evaluate_task
-from nextword.evaluation.prompts import draw, fill, fitted, pool_for, question, write
-from nextword.evaluation.tasks import load_task, task_names
-from nextword.evaluation.tasks.measures import accuracy, bleu, resampled, wilson
-from nextword.evaluation.tasks.reading import examples
-from nextword.loading_lm import of_network
-from nextword.metrics import f1, mcc
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Piece, Score, Vocabulary
+from nextword.evaluation.few_shot import draw, evaluate_task, fill, fitted, pool_for, question, write
+from nextword.evaluation.prompt_tasks import accuracy, bleu, examples, load_task, resampled, task_names, wilson
+from nextword.lm.completion import _steps, likelihoods, window_of
+from nextword.lm.loading import of_network
+from nextword.metrics.classification import f1, mcc
 from nextword.models import model_class
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 WORDS = train_tokenizer({"kind": "words"}, ["the cat sat on the mat and the dog lay by the door yes no"])

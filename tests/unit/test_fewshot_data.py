@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.prompts import Question, question
-from nextword.evaluation.tasks import load_task, task_names
-from nextword.evaluation.tasks.arithmetic import sums
-from nextword.evaluation.tasks.reading import examples
+from nextword.core.errors import NextwordError
+from nextword.evaluation.few_shot import Question, question
+from nextword.evaluation.prompt_tasks import examples, load_task, sums, task_names
 
 
 def test_the_official_story_cloze_file(tmp_path: Path) -> None:

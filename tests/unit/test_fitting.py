@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import coloured, paired, run_of, written
 
-from nextword.contract_errors import NextwordError
-from nextword.transfer import Columns
-from nextword.transfer.fitting import CHOICE, SPAN, TAG, TEXTS, held_in
-from nextword.transfer.plan import intended
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Columns
+from nextword.tasks.plan import CHOICE, SPAN, TAG, TEXTS, held_in, intended
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import pytest
 import torch
 from tests.toy_bigram import Bigram, Config
 
-from nextword.language_model import FORGET, Causal
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.lm.causal import FORGET, Causal
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 LEARNT = "the cat sat on the mat\nthe dog sat\n\na naïve cat\n"
 TEXTS = ["the cat sat\n", "", "\n", " \t", "a dog, naïve\u00a0cat", "the the unseen the\r\n\n", ""]

@@ -9,11 +9,21 @@ import pytest
 import torch
 from tests.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
 
-from nextword.contract import IGNORE, Encoding, Framed, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Encoder
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Encoder
+from nextword.core.types import IGNORE, Encoding, Framed, Inputs, Vocabulary
 from nextword.models import MODELS, model_class
-from nextword.models.frames import TASKS, arrange, collate, combine, dress, fit, following, grow, spoken
+from nextword.models.framing import (
+    TASKS,
+    arrange,
+    collate,
+    combine,
+    fit,
+    following,
+    frame_texts,
+    resize_embeddings,
+    spoken,
+)
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
@@ -31,7 +41,7 @@ def shown(frames: list[Framed]) -> list[list[int]]:
 
 
 def test_gpt1_frames_token_by_token() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     assert shown(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
     assert shown(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
     assert shown(network.frames("similar", [A, B])) == [
@@ -60,7 +70,7 @@ def test_without_an_end_nothing_stands_between() -> None:
 
 
 def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
-    for network in (grow(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         for frame, texts in ((network.frame(A), [A]), (network.frame(A, B), [A, B]), (network.frame(B, A), [B, A])):
             assert frame.speaks == len(frame.ids) - 1
             assert frame.segments is None
@@ -68,7 +78,7 @@ def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
 
 
 def test_empty_texts_have_empty_parts() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     assert network.frame(text()).ids.tolist() == [START, EXTRACT]
     frame = network.frame(A, text())
     assert frame.ids.tolist() == [START, 1, 2, 3, DELIMITER, EXTRACT]
@@ -88,7 +98,7 @@ def test_every_network_of_today_that_encodes_can_frame() -> None:
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("entail", 1), ("similar", 3), ("choose", 2)])
 def test_a_task_says_how_many_texts_it_is_about(task: str, count: int) -> None:
     with pytest.raises(NextwordError, match=f"'{task}' is about {TASKS[task][0]}, but {count} were given"):
-        grow(gpt1(), 3).frames(task, [A] * count)
+        resize_embeddings(gpt1(), 3).frames(task, [A] * count)
 
 
 def test_unknown_tasks_are_named_with_the_known() -> None:
@@ -100,7 +110,7 @@ def test_unknown_tasks_are_named_with_the_known() -> None:
 
 def test_arrange_serves_any_way_to_frame() -> None:
     def bert(a: Encoding, b: Encoding | None = None) -> Framed:
-        return dress([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
+        return frame_texts([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
 
     assert shown(arrange(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
 
@@ -119,7 +129,7 @@ def test_the_longer_loses_until_both_fit() -> None:
 
 
 def test_texts_are_cut_at_their_end_to_the_window() -> None:
-    network = grow(gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
+    network = resize_embeddings(gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
     frame = network.frame(run_of(40))
     assert frame.ids.tolist() == [START, *range(14), EXTRACT]
     assert frame.parts == ((1, 15),)
@@ -136,7 +146,7 @@ def test_texts_are_cut_at_their_end_to_the_window() -> None:
 
 
 def test_what_is_cut_can_be_read_at_once() -> None:
-    for network in (grow(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         inputs, _ = collate(network.frames("choose", [run_of(40), run_of(30), B]), BEGIN)
         assert inputs.ids.shape[1] == 16
         network.encode(inputs)
@@ -152,7 +162,7 @@ def test_where_no_position_ends_nothing_is_cut() -> None:
 
 
 def test_a_window_that_holds_no_text_is_refused() -> None:
-    network = grow(gpt1(window=4), 3)
+    network = resize_embeddings(gpt1(window=4), 3)
     assert network.frame(A).parts == ((1, 3),)
     with pytest.raises(NextwordError, match="window is 4 tokens and the frame itself takes 3"):
         network.frame(A, B)
@@ -162,7 +172,7 @@ def test_a_window_that_holds_no_text_is_refused() -> None:
 
 
 def test_a_batch_is_padded_at_the_end() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     inputs, speaks = collate([network.frame(A, B), network.frame(C)], pad=47)
     assert inputs.ids.tolist() == [
         [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
@@ -193,7 +203,7 @@ def test_segments_are_padded_too_and_must_be_all_or_none() -> None:
 def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
     torch.manual_seed(5)
     made = {"gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY), "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY)}
-    network: Any = grow(gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
+    network: Any = resize_embeddings(gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
     frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(text(), A)]
     inputs, speaks = collate(frames, pad=3)
     together = spoken(network.encode(inputs)[0][-1], speaks)
@@ -213,7 +223,7 @@ def test_combining_by_hand() -> None:
 
 @torch.no_grad()
 def test_likeness_does_not_depend_on_the_order() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
 
     def read(task: str, *texts: Encoding) -> torch.Tensor:
         inputs, speaks = collate(network.frames(task, texts), BEGIN)
@@ -225,7 +235,7 @@ def test_likeness_does_not_depend_on_the_order() -> None:
 
 
 def test_what_follows_is_the_texts_own_tokens() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     inputs, _ = collate([network.frame(A, B), network.frame(C)], pad=47)
     skip = IGNORE
     assert following(inputs, SIZE).tolist() == [

@@ -14,16 +14,17 @@ from tests.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, 
 from torch import nn
 
 import nextword
-from nextword.contract import IGNORE, Inputs
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.convert import convert
+from nextword.convert.base import create_run
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import IGNORE, Inputs
 from nextword.models import count_parameters
-from nextword.models.frames import collate, combine, following, grow, ready, spoken
+from nextword.models.framing import collate, combine, following, ready, resize_embeddings, spoken
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer, vocabulary
-from nextword.weights import convert
-from nextword.weights.run import create_run
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 # ------------------------------------------------------------------------------------------------ growing
 
@@ -41,7 +42,7 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
         network.embedding.weight.clone(),
     )
     network.steps.made.append(object())  # type: ignore[arg-type]  # recorded on a GPU, without room for new tokens
-    assert grow(network, 3) is network
+    assert resize_embeddings(network, 3) is network
     assert not network.steps.made
     h, _ = network.encode(Inputs(ids))
     after = (
@@ -60,7 +61,7 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
 
 @torch.no_grad()
 def test_the_new_tokens_have_rows_of_their_own() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     ids = torch.tensor([[START, 1, EXTRACT, SIZE - 1]])
     rows = torch.stack(
         [network.extra.weight[0], network.embedding.weight[1], network.extra.weight[2], network.embedding.weight[-1]]
@@ -75,13 +76,13 @@ def test_the_new_tokens_have_rows_of_their_own() -> None:
 
 def test_new_rows_are_drawn_as_the_paper_draws() -> None:
     network = gpt1()
-    grow(network, 2000, torch.Generator().manual_seed(1))
+    resize_embeddings(network, 2000, torch.Generator().manual_seed(1))
     assert network.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
     assert network.extra.weight.mean().item() == pytest.approx(0, abs=5e-4)
-    again = grow(gpt1(), 2000, torch.Generator().manual_seed(1))
+    again = resize_embeddings(gpt1(), 2000, torch.Generator().manual_seed(1))
     assert torch.equal(again.extra.weight, network.extra.weight)
     kept = network.extra.weight.detach().clone()
-    grow(network, 5)
+    resize_embeddings(network, 5)
     assert network.config.extra == 2005
     assert torch.equal(network.extra.weight[:2000], kept)
     assert count_parameters(network) == count_parameters(gpt1()) + 2005 * 24
@@ -92,7 +93,7 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
 
 
 def test_gradients_reach_the_new_rows_and_the_old() -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     inputs, speaks = collate(network.frames("similar", [A, B]), BEGIN)
     combine("similar", spoken(network.encode(inputs)[0][-1], speaks)).square().sum().backward()
     assert network.extra.weight.grad is not None
@@ -103,7 +104,7 @@ def test_gradients_reach_the_new_rows_and_the_old() -> None:
 
 def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
     """L₃ = L₂ + λ L₁ (eq. 5), λ = 0.5, as fine-tuning will put the parts together."""
-    network = grow(gpt1(), 3).train()
+    network = resize_embeddings(gpt1(), 3).train()
     head = nn.Linear(24, 2)
     optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 0.01)
     inputs, speaks = collate([network.frame(A, B), network.frame(B, C)], BEGIN)
@@ -134,15 +135,15 @@ def test_what_cannot_grow_says_why() -> None:
     with pytest.raises(NextwordError, match=r"extra = 0, and its frames need 3.*ready\(network\)"):
         gpt1().frame(A)
     with pytest.raises(Unsupported, match="GPT2 has no room"):
-        grow(GPT2(GPT2Config(**SHAPE), VOCABULARY), 3)
+        resize_embeddings(GPT2(GPT2Config(**SHAPE), VOCABULARY), 3)
     with pytest.raises(NextwordError, match="by -1"):
-        grow(gpt1(), -1)
+        resize_embeddings(gpt1(), -1)
     with pytest.raises(Unsupported, match="8 bits"):
-        grow(GPT1(GPT1Config(**SHAPE, bits=8), VOCABULARY), 3)
+        resize_embeddings(GPT1(GPT1Config(**SHAPE, bits=8), VOCABULARY), 3)
     with pytest.raises(NextwordError, match="extra = -1"):
         GPT1Config(**SHAPE, extra=-1)
     network = gpt1()
-    assert grow(network, 0).config.extra == 0
+    assert resize_embeddings(network, 0).config.extra == 0
     assert network.extra is None
 
 

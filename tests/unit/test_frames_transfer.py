@@ -9,15 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Tokenizer
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Tokenizer
 from nextword.models import MODELS
-from nextword.models.causal import FILE
-from nextword.models.frames import SPREAD
+from nextword.models.base import FILE
+from nextword.models.framing import SPREAD
 from nextword.recipe import from_tables
-from nextword.tokens import load_tokenizer, train_tokenizer
-from nextword.training import build, train
+from nextword.run_folder import RunFolder
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.train import build, train
 
 TEXT = "the king of the land went to see his house and the queen of the sea went home\n"
 SHAPE = {"width": 24, "layers": 1, "heads": 2, "window": 16, "dropout": 0.0}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.layers.gates import QUICK
+from nextword.kernels.lstm import QUICK
 from nextword.layers.recurrent import gru_gates, lstm_gates
 
 DEFINED: dict[str, tuple[Callable[..., Any], int, int]] = {"gru": (gru_gates, 3, 1), "lstm": (lstm_gates, 4, 2)}

@@ -12,19 +12,19 @@ import torch
 from tests.toy_bigram import Bigram, Config
 from torch import nn
 
-from nextword import writing
-from nextword.contract import Beam, Contrastive, Greedy, Inputs, Piece, Sample, Stop, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.language_model import Causal
-from nextword.loading_lm import of_network
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Beam, Contrastive, Greedy, Inputs, Piece, Sample, Stop, Vocabulary
+from nextword.lm import causal as writing
+from nextword.lm.causal import Causal
+from nextword.lm.loading import of_network
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
 from nextword.models.ngram import NGram, NGramConfig
 from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
-from nextword.tokens import vocabulary
-from nextword.tokens.letters import Bytes
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.characters import Bytes
 
 TOKENIZER = Bytes()
 END = TOKENIZER.end

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from nextword.contract import Beam
-from nextword.contract_errors import NextwordError
-from nextword.generation.beam import search, top
+from nextword.core.errors import NextwordError
+from nextword.core.types import Beam
+from nextword.generation.beam_search import search, top
 
 END, A, B, C, BEGIN = range(5)
 

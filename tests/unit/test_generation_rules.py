@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from nextword.contract import Beam, Contrastive, Greedy, Sample
-from nextword.contract_errors import NextwordError
-from nextword.generation.rules import (
+from nextword.core.errors import NextwordError
+from nextword.core.types import Beam, Contrastive, Greedy, Sample
+from nextword.generation.logits_processors import (
     Rules,
     forbid,
     min_p,

@@ -6,12 +6,11 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from nextword.contract import Greedy, Sample
-from nextword.contract_errors import NextwordError
-from nextword.generation import choosing
-from nextword.generation.choosing import NOTHING, choose, draw, greatest, narrowed, seeded
-from nextword.generation.rules import min_p, temperature, top_k, top_p, typical
-from nextword.generation.sampling import tokens, tokens_batch
+from nextword.core.errors import NextwordError
+from nextword.core.types import Greedy, Sample
+from nextword.generation import sampling as choosing
+from nextword.generation.logits_processors import min_p, temperature, top_k, top_p, typical
+from nextword.generation.sampling import NOTHING, choose, draw, greatest, narrowed, seeded, tokens, tokens_batch
 
 
 class Trigram:

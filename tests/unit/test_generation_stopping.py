@@ -2,8 +2,8 @@
 
 import pytest
 
-from nextword.contract import Stop
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Stop
 from nextword.generation.stopping import Stopper
 
 

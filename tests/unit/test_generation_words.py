@@ -5,19 +5,8 @@ from collections import defaultdict
 import pytest
 import torch
 
-from nextword.contract_errors import NextwordError
-from nextword.generation.words import (
-    EITHER,
-    JOINT,
-    MARKS,
-    OVER,
-    START,
-    WORD,
-    Spelling,
-    goes_on,
-    next_words,
-    read,
-)
+from nextword.core.errors import NextwordError
+from nextword.generation.whole_words import EITHER, JOINT, MARKS, OVER, START, WORD, Spelling, goes_on, next_words, read
 
 
 class Tree:
@@ -179,7 +168,7 @@ def exhaust(table, depth):
     """Every token sequence up to the depth, each counted where its first word is known to be over."""
     found = defaultdict(float)
 
-    def grow(text, last, p, level):
+    def resize_embeddings(text, last, p, level):
         for id, piece in enumerate(PIECES):
             p_next = p * float(table[last, id])
             if id == 6:
@@ -192,9 +181,9 @@ def exhaust(table, depth):
             if len(words) == 1 and None not in words:
                 found[words.pop()] += p_next
             elif level > 1:
-                grow(longer, id, p_next, level - 1)
+                resize_embeddings(longer, id, p_next, level - 1)
 
-    grow("", 0, 1.0, depth)
+    resize_embeddings("", 0, 1.0, depth)
     return found
 
 

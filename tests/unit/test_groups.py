@@ -7,8 +7,8 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from nextword.contract_errors import NextwordError
-from nextword.metrics.groups import grouped
+from nextword.core.errors import NextwordError
+from nextword.metrics.clustering import grouped
 
 
 def blobs(sizes: tuple[int, ...], width: int = 12, noise: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.two_sided import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
+from tests.is_bidirectional import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.generation.blanks import HIDDEN, Pieces, around, blank_words
-from nextword.infilling import TwoSided
-from nextword.language_model import Causal
-from nextword.loading_lm import of_network
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs
+from nextword.generation.infilling import HIDDEN, Pieces, around, blank_words
+from nextword.lm.causal import Causal
+from nextword.lm.loading import of_network
+from nextword.lm.masked import MaskedLM
 from nextword.models.bert import BERT
 from nextword.models.xlnet import XLNet
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
-def lm(request: pytest.FixtureRequest) -> TwoSided:
+def lm(request: pytest.FixtureRequest) -> MaskedLM:
     return model(*request.param)
 
 
@@ -109,7 +109,7 @@ def test_the_nearest_tokens_are_read(left: list[int], right: list[int], room: in
     assert around(left, right, room) == kept
 
 
-def test_raw_tokens_are_what_the_network_says(lm: TwoSided) -> None:
+def test_raw_tokens_are_what_the_network_says(lm: MaskedLM) -> None:
     (guesses,) = lm.fill("the ___ sat on the mat", k=10_000, tokens=True)
     assert len(guesses) == len(lm.tokenizer)
     ids = [*lm.tokenizer.encode("the").ids, *lm._ids(" sat on the mat")]
@@ -120,7 +120,7 @@ def test_raw_tokens_are_what_the_network_says(lm: TwoSided) -> None:
     assert -np.log(next(g.probability for g in guesses if g.text == name)) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_a_blank_sees_both_sides(lm: TwoSided) -> None:
+def test_a_blank_sees_both_sides(lm: MaskedLM) -> None:
     first = lm.next("the", "sat on the mat", k=3)
     assert first == lm.next("the ", " sat on the mat", k=3) == lm.fill("the ___ sat on the mat", k=3)[0]
     assert first == lm.fill("the___sat on the mat", k=3)[0]  # a word of its own, spaces or not
@@ -129,7 +129,7 @@ def test_a_blank_sees_both_sides(lm: TwoSided) -> None:
     assert first != lm.next("the", k=3)
 
 
-def test_every_blank_has_its_words_while_the_others_stay_open(lm: TwoSided) -> None:
+def test_every_blank_has_its_words_while_the_others_stay_open(lm: MaskedLM) -> None:
     found = lm.fill("the ___ sat on the ___ .", k=4)
     assert len(found) == 2
     assert all(len(guesses) == 4 for guesses in found)
@@ -163,7 +163,7 @@ def test_a_word_that_was_learnt_is_found_in_several_pieces() -> None:
                 p[:, range(1, steps - 1), text] = 1.0
             return (p / p.sum(-1, keepdim=True)).log().flatten(0, 1)[at]
 
-    lm = TwoSided(Knows(), tokenizer)
+    lm = MaskedLM(Knows(), tokenizer)
     pieces = [len(tokenizer.encode(word).ids) for word in ("the", "cats", "onto")]
     assert pieces == [1, 2, 3]
     assert lm.next("", "cats sat onto the door", k=3)[0].text == "the"
@@ -171,7 +171,7 @@ def test_a_word_that_was_learnt_is_found_in_several_pieces() -> None:
     assert lm.next("the cats sat", "the door", k=3)[0].text == "onto"
 
 
-def test_what_cannot_be_filled_says_what_to_do(lm: TwoSided) -> None:
+def test_what_cannot_be_filled_says_what_to_do(lm: MaskedLM) -> None:
     with pytest.raises(NextwordError, match=r"no blank.*___"):
         lm.fill("the cat sat")
     with pytest.raises(NextwordError, match="at least one"):
@@ -185,7 +185,7 @@ def test_what_cannot_be_filled_says_what_to_do(lm: TwoSided) -> None:
     assert lm.next("", k=2)
 
 
-def test_of_a_long_text_the_nearest_is_read(lm: TwoSided) -> None:
+def test_of_a_long_text_the_nearest_is_read(lm: MaskedLM) -> None:
     near = lm.next("the cat sat on the mat and " * 20, " by the door" * 20, k=3)
     assert near == lm.next("the cat sat on the mat and " * 30, " by the door" * 30, k=3)
 

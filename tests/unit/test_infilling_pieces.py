@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.two_sided import TOKENIZERS, lively
+from tests.is_bidirectional import TOKENIZERS, lively
 
-from nextword.completions import likelihoods
-from nextword.contract import EXACT, Beam, Contrastive, Greedy, Sample, Stop
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.generation.pieces import Filler, Gapped, divided, filled, filling_nats, likeliest
-from nextword.language_model import Causal
-from nextword.loading_lm import of_network
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import EXACT, Beam, Contrastive, Greedy, Sample, Stop
+from nextword.generation.infilling import Filler, Gapped, divided, filled, filling_nats, likeliest
+from nextword.lm.causal import Causal
+from nextword.lm.completion import likelihoods
+from nextword.lm.loading import of_network
 from nextword.models.bert import BERT
 from nextword.models.glm import GLM, GLMConfig
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 TEXT = "the ___ sat on the ___ ."
 TOKENIZERS = {**TOKENIZERS, "plain": train_tokenizer({"kind": "bytes"}, ())}
@@ -83,7 +83,7 @@ def test_what_is_written_costs_what_scoring_says(lm: Causal, how: Any) -> None:
 
 def small(window: int = 8) -> Any:
     """Six tokens, of which 0 begins and 1 ends; lively."""
-    from nextword.contract import Vocabulary
+    from nextword.core.types import Vocabulary
 
     torch.manual_seed(1)
     network = GLM(GLMConfig(8, 1, 2, window, 0.0), Vocabulary(6, 0, {"<s>": 0, "</s>": 1}, 1)).eval()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from nextword.infinity import finite, infinite, number
+from nextword.core.io import finite, infinite, number
 
 RULED_OUT = {
     "nats": math.inf,

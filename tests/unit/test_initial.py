@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Vocabulary
-from nextword.layers.initial import INITIALISATIONS, unigram_bias
+from nextword.core.types import Vocabulary
+from nextword.layers.init import INITIALISATIONS, unigram_bias
 from nextword.models.rnn import LSTM
 
 WIDTH, SIZE, SCALE = 64, 300, 0.07

@@ -12,10 +12,9 @@ import torch
 from tests.small_job import small_job, trained, walk
 from torch import Tensor, nn
 
-from nextword.contract_errors import NextwordError
-from nextword.training.lamb import LAMB, ratios
-from nextword.training.loop import descend
-from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+from nextword.core.errors import NextwordError
+from nextword.training.optimizers import LAMB, make_optimizer, optimizer_tensors, ratios, restore_optimizer
+from nextword.training.trainer import descend
 
 RATE, DECAY, EPS, BETAS = 0.03, 0.1, 1e-6, (0.9, 0.999)
 TABLE = {"kind": "lamb", "rate": RATE, "decay": DECAY, "decayed": "matrices"}

@@ -13,13 +13,13 @@ from tests.small_gpt1 import SIZE, A, B, C, gpt1
 from tests.tiny_transfer import coloured, run_of, written
 from torch import Tensor
 
-from nextword import transfer
+from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed, joined
-from nextword.contract import Inputs
-from nextword.contract_errors import Unsupported
-from nextword.heads import HeadConfig, Headed
-from nextword.models.frames import grow
-from nextword.objectives.task import Task
+from nextword.core.errors import Unsupported
+from nextword.core.types import Inputs
+from nextword.models.framing import resize_embeddings
+from nextword.tasks.heads import HeadConfig, Headed
+from nextword.tasks.task_objective import Task
 
 LABELS = [1, 0, 1]
 
@@ -29,10 +29,10 @@ def by_hand(headed: Headed, frames: Any, layer: int = -1) -> tuple[Tensor, Tenso
     task, nats, tokens = [], 0.0, 0
     for frame, label in zip(frames, LABELS, strict=True):
         ids = torch.from_numpy(frame.ids)
-        layers = headed.under.encode(Inputs(ids[None]))[0]
+        layers = headed.encoder.encode(Inputs(ids[None]))[0]
         logits = headed.out(layers[layer][0, frame.speaks])
         task.append(F.cross_entropy(logits, torch.tensor(label)))
-        log_p = headed.under.readout.log_probs(layers[-1][0])
+        log_p = headed.encoder.readout.log_probs(layers[-1][0])
         for t in range(len(ids) - 1):
             if ids[t + 1] < SIZE:
                 nats, tokens = nats - log_p[t, ids[t + 1]], tokens + 1
@@ -41,7 +41,7 @@ def by_hand(headed: Headed, frames: Any, layer: int = -1) -> tuple[Tensor, Tenso
 
 @pytest.mark.parametrize(("weight", "features"), [(0.5, ""), (0.25, ""), (0.5, "0")])
 def test_the_loss_is_the_sum_of_both(weight: float, features: str) -> None:
-    network = grow(gpt1(), 3)
+    network = resize_embeddings(gpt1(), 3)
     headed = Headed(HeadConfig(type(network), network.config, 2, dropout=0.0, features=features), network).train()
     torch.nn.init.normal_(headed.out.weight)
     frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]

@@ -8,7 +8,7 @@ from torch import nn
 
 from nextword.layers.dropout import MANY, connections
 from nextword.layers.recurrent import KINDS, Layer
-from nextword.training.averaging import AveragedSGD
+from nextword.training.optimizers import AveragedSGD
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])

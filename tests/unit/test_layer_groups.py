@@ -11,21 +11,20 @@ from tests.small_job import MODEL, equal, job, run, weights
 from tests.tiny_transfer import SPECS, coloured, run_of, written
 from torch import Tensor, nn
 
-from nextword import transfer
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.heads import HeadConfig, Headed
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models import MODELS, model_class
-from nextword.models.groups import groups
+from nextword.models.parameter_groups import groups
 from nextword.recipe import Phase, load_recipe
-from nextword.tokens import vocabulary
+from nextword.tasks.finetune import resume
+from nextword.tasks.finetune import transfer as transferred
+from nextword.tasks.heads import HeadConfig, Headed
+from nextword.tasks.plan import make_plan
+from nextword.tokenizers import vocabulary
 from nextword.training.events import STEP
-from nextword.training.layers import Learning
-from nextword.training.loop import descend
-from nextword.training.optimizers import make_optimizer, set_rate
-from nextword.transfer.plan import make_plan
-from nextword.transfer.run import resume
-from nextword.transfer.run import transfer as transferred
+from nextword.training.optimizers import Learning, make_optimizer, set_rate
+from nextword.training.trainer import descend
 
 MARKS = {"<unk>": 0, "[MASK]": 3, "[CLS]": 4, "[SEP]": 5, "<sep>": 6, "<cls>": 7}
 WORDS = Vocabulary(40, 1, MARKS, 2, [b" a"] * 40)
@@ -208,7 +207,7 @@ def test_a_frozen_network_has_one_group_that_can_learn() -> None:
     assert Learning(network, job_phase({"kind": "adam"}, trains=9)).layers == learning.layers  # more than there are
     with learning.alone():
         pass
-    assert not any(p.requires_grad for p in network.under.parameters())
+    assert not any(p.requires_grad for p in network.encoder.parameters())
 
 
 # ------------------------------------------------------------------------------------------------ through the phases
@@ -282,7 +281,7 @@ def test_stages_over_every_encoder(place: Path, slug: str) -> None:
     assert {name for name in moved[1] if not name.startswith("out.")} <= {
         name for group in named(network)[-2:] for name in group
     }
-    assert any(name.startswith("under.") for name in moved[1])
+    assert any(name.startswith("encoder.") for name in moved[1])
     assert moved[2] - moved[1] - top
 
 

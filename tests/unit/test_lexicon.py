@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer
-from nextword.tokens.lexicon import CLITICS, Lexicon, split
+from nextword.core.errors import NextwordError
+from nextword.tokenizers import fingerprint
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.ptb_words import CLITICS, Lexicon, split
+from nextword.tokenizers.training import train_tokenizer
 
 KNOWN = frozenset(("well-known", "etc.", "dogs", "do", "n't", ",", "the", "...", "light"))
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.small_job import BYTES
 
-from nextword.batching.prepare import Stream, prepare
-from nextword.contract import Vocabulary
-from nextword.corpora import open_corpus
+from nextword.batching.token_stream import Stream, prepare
+from nextword.core.types import Vocabulary
+from nextword.data.opening import open_corpus
 from nextword.evaluation.likelihood import bootstrap, evaluate_stream
-from nextword.language_model import Causal
+from nextword.lm.causal import Causal
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 TEXT = "It was the best of times, it was the worst of times.\n" * 30
 

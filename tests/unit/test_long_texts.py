@@ -12,15 +12,15 @@ import torch
 from tests.tiny_transfer import coloured, run_of, written
 from torch import Tensor
 
-from nextword import load, transfer
+from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed, joined
-from nextword.contract import Batch, Framed, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.heads import HeadConfig, Headed
-from nextword.heads.pieces import skipped
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Framed, Inputs, Vocabulary
+from nextword.lm.loading import load
 from nextword.models import model_class
-from nextword.objectives.task import Task
-from nextword.transfer.plan import make_plan
+from nextword.tasks.heads import HeadConfig, Headed, skipped
+from nextword.tasks.plan import make_plan
+from nextword.tasks.task_objective import Task
 
 AWD = {"embedding": 6, "width": 8, "layers": 2}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -99,8 +99,8 @@ def by_hand(network: Headed, ids: Tensor, skip: int) -> Tensor:
     state = None
     with torch.no_grad():
         if skip:
-            state = network.under.encode(Inputs(ids[None, :skip]), None)[1]
-    h = network.under.encode(Inputs(ids[None, skip:]), state)[0][-1][0]
+            state = network.encoder.encode(Inputs(ids[None, :skip]), None)[1]
+    h = network.encoder.encode(Inputs(ids[None, skip:]), state)[0][-1][0]
     return network.out(torch.cat([h[-1], h.max(0).values, h.mean(0)])[None])
 
 
@@ -143,7 +143,7 @@ def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
     network = headed(name, 50, 100, frozen=frozen).train(training)
     sizes: list[tuple[int, ...]] = []
     graphs: list[bool] = []
-    read = network.under.encode
+    read = network.encoder.encode
 
     def watched(inputs: Inputs, state: Any) -> Any:
         layers, after = read(inputs, state)
@@ -151,7 +151,7 @@ def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
         graphs.append(layers[-1].requires_grad)
         return layers, after
 
-    network.under.encode = watched
+    network.encoder.encode = watched
     batch = texts(20_000, 30, 160, 99, packs=True)
     assert batch.inputs.ids.numel() == 20_289
     network(batch)
@@ -169,7 +169,7 @@ def test_many_pieces_at_once_say_the_same(name: str, monkeypatch: pytest.MonkeyP
     batch = texts(5000, 9, 700, packs=True)
     network = headed(name, 4, 12)
     said = network(batch)
-    monkeypatch.setattr("nextword.heads.pieces.TOGETHER", 1)
+    monkeypatch.setattr("nextword.tasks.heads.TOGETHER", 1)
     torch.testing.assert_close(said, network(batch), rtol=1e-9, atol=1e-12)
 
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from tests.unit.test_pairs import END, counted, stream
 from torch import Tensor, nn
 
-from nextword.batching.prepare import Stream
-from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.softmax import Full
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
+from nextword.layers.output.softmax import Full
 from nextword.models.albert import ALBERT, ALBERTConfig
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.roberta import RoBERTa, RoBERTaConfig

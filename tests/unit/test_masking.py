@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.masking import Masking, below, bits, key_of, uniform
-from nextword.contract import IGNORE, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.tokens.marks import Marks
+from nextword.batching.masked import Masking, below, bits, key_of, uniform
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Vocabulary
+from nextword.tokenizers.base import Marks
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY = Vocabulary(1000, 2, SPECIAL, 3)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.conditional import Conditional
-from nextword.contract import Beam, Contrastive, Greedy, Sample, Stop
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.generation.pieces import written
-from nextword.generation.sentinels import Ordered, spans
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
+from nextword.generation.infilling import Ordered, spans, written
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 TEXTS = ["the king went up to the house of the lord, and the people saw the great light in the house."] * 20
 
@@ -80,16 +80,16 @@ def test_what_was_cut_at_the_length_is_not_complete() -> None:
 
 
 @pytest.fixture(scope="module", params=[2, 6])
-def lm(request: pytest.FixtureRequest) -> Conditional:
+def lm(request: pytest.FixtureRequest) -> Seq2SeqLM:
     """A network of random weights that say something."""
     tokenizer = train_tokenizer({"kind": "unigram", "size": 60, "sentinels": request.param}, TEXTS)
     torch.manual_seed(0)
     network = T5(T5Config(width=16, layers=1, heads=2, head=8, inner=24, dropout=0.0), vocabulary(tokenizer)).eval()
-    return Conditional(network, tokenizer)
+    return Seq2SeqLM(network, tokenizer)
 
 
 @pytest.mark.parametrize("how", [Greedy, Beam, Sample])
-def test_likelihoods_are_the_networks_own(lm: Conditional, how: Any) -> None:
+def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
     """The sum over the target, as it is scored at once; the end of the last span counts with one sentinel more."""
     over = how(bias={"</s>": 9.0, "<extra_id_1>": 9.0}, **({"seed": 3} if how is Sample else {}))
     source, marks = lm._source(["the king ", " to the ", "."]), lm.sentinels
@@ -110,7 +110,7 @@ def test_likelihoods_are_the_networks_own(lm: Conditional, how: Any) -> None:
         assert again.log_prob > -nats
 
 
-def test_texts_come_back_with_their_blanks_filled(lm: Conditional) -> None:
+def test_texts_come_back_with_their_blanks_filled(lm: Seq2SeqLM) -> None:
     texts = ["___ went up", "the ___ of the _____, and", "the light ___"]
     for text, (best,) in zip(texts, lm.infill_many(texts, Beam(2), Stop(30)), strict=True):
         parts = text.replace("_____", "___").split("___")
@@ -123,7 +123,7 @@ def test_texts_come_back_with_their_blanks_filled(lm: Conditional) -> None:
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
 
 
-def test_what_cannot_be(lm: Conditional) -> None:
+def test_what_cannot_be(lm: Seq2SeqLM) -> None:
     for text, said in (("no blank here", "has no blank"), ("a ___ " * 7, "blanks, and this model knows")):
         with pytest.raises(NextwordError, match=said):
             lm.infill(text)
@@ -139,8 +139,8 @@ def test_what_cannot_be(lm: Conditional) -> None:
         lm.next("the")
 
 
-def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Conditional) -> None:
-    other = Conditional(lm.network, lm.tokenizer)
+def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Seq2SeqLM) -> None:
+    other = Seq2SeqLM(lm.network, lm.tokenizer)
     other.mends = False
     assert not other.writes_pieces
     with pytest.raises(Unsupported, match="trained on pairs"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextword.metrics import METRICS, accuracy, f1, interval, macro_f1, mcc, pearson, ranks, spearman
+from nextword.metrics.classification import METRICS, accuracy, f1, interval, macro_f1, mcc, pearson, ranks, spearman
 
 
 def of(*values: float) -> np.ndarray:

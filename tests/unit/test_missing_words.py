@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.tiny_transfer import COLOURS, coloured, run_of, written
 
-from nextword import transfer
+from nextword import tasks as transfer
+from nextword.data.tables import Rows
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer
-from nextword.tokens.lexicon import Lexicon
-from nextword.tokens.words import Words
-from nextword.transfer import missing_words
-from nextword.transfer.missing_words import Missing, missing, told_of_rows
-from nextword.transfer.plan import make_plan
-from nextword.transfer.tables import Rows
+from nextword.tasks import missing_words
+from nextword.tasks.missing_words import Missing, missing, told_of_rows
+from nextword.tasks.plan import make_plan
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.training import train_tokenizer
+from nextword.tokenizers.words import Words
 
 KNOWN = Words(["the", "film", "was"])
 

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from nextword.contract_errors import NextwordError
-from nextword.layers.mix import Mixes, ScalarMix
+from nextword.core.errors import NextwordError
+from nextword.layers.scalar_mix import Mixes, ScalarMix
 
 LAYERS = [torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[0.0, 0.0], [8.0, 0.0]]])]
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nextword.batching.prepare import prepare
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Corpus, Document, open_corpus, open_whole
-from nextword.corpora.mixture import Mixed
-from nextword.tokens import train_tokenizer
+from nextword.batching.token_stream import prepare
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.corpus import Corpus
+from nextword.data.mixture import Mixed
+from nextword.data.opening import open_corpus, open_whole
+from nextword.tokenizers.training import train_tokenizer
 
 
 def folder(path: Path, name: str, counts: dict[str, int], size: int = 100) -> Path:
@@ -147,7 +149,7 @@ def test_it_prepares_like_any_corpus(three: Path) -> None:
 def test_equal_in_every_process(three: Path) -> None:
     path = mixture(three, ("a", 0.7), ("c", 0.1), ("b", 0.2))
     code = (
-        "import sys; from hashlib import sha256; from nextword.corpora import open_corpus;"
+        "import sys; from hashlib import sha256; from nextword.data.opening import open_corpus;"
         "c = open_corpus(sys.argv[1]);"
         "print(c.fingerprint, sha256(''.join(d.text for d in c.documents('train')).encode()).hexdigest())"
     )

@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.contract_errors import NextwordError
-from nextword.training.averaging import averages
-from nextword.training.moving import share_of
-from nextword.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+from nextword.core.errors import NextwordError
+from nextword.training.optimizers import averages, make_optimizer, optimizer_tensors, restore_optimizer, share_of
 
 KINDS: list[dict[str, Any]] = [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "adam", "rate": 0.1}]
 

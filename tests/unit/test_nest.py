@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nextword import nest
+from nextword.core import pytree as nest
 
 tensors = st.integers(0, 3).flatmap(
     lambda rank: st.integers(0, 10**6).map(lambda seed: torch.arange(2**rank).reshape([2] * rank) + seed)

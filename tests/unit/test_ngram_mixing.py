@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.ngrams.mixing import em, mixed
+from nextword.core.errors import NextwordError
+from nextword.ngrams.interpolation import em, mixed
 
 
 def held_out(seed: int, models: int = 2, tokens: int = 500) -> np.ndarray:

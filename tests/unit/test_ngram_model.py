@@ -14,17 +14,19 @@ import pytest
 import torch
 
 import nextword
-from nextword import nest
-from nextword.batching.prepare import cache_folder
-from nextword.checkpoint import RunFolder
-from nextword.contract import Beam, Greedy, Sample, Stop, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.batching.token_stream import cache_folder
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError
+from nextword.core.types import Beam, Greedy, Sample, Stop, Vocabulary
 from nextword.models import ngram
 from nextword.models.ngram import NGram
-from nextword.ngrams import counting, file
+from nextword.ngrams import counting
+from nextword.ngrams import layouts as file
 from nextword.recipe import RECIPES, from_tables, load_recipe
-from nextword.tokens import load_tokenizer, vocabulary
-from nextword.training import train
+from nextword.run_folder import RunFolder
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.training.train import train
 
 NAMES = sorted(path.stem for path in RECIPES.glob("ngram/*.toml"))
 TOKENIZERS: list[dict[str, Any]] = [

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tests.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
-from nextword.contract_errors import NextwordError
-from nextword.ngrams.compaction import drop
-from nextword.ngrams.pruning import prune
+from nextword.core.errors import NextwordError
+from nextword.ngrams.pruning import drop, prune
 
 
 def bigrams() -> Plain:

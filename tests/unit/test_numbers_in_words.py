@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.heads.numbered import in_words, places, scale_of, strings, usual_step
-from nextword.heads.settings import Settings, settings_of
-from nextword.transfer import open_data
+from nextword.core.errors import NextwordError
+from nextword.tasks.data import open_data
+from nextword.tasks.settings import Settings, settings_of
+from nextword.tasks.worded import in_words, places, scale_of, strings, usual_step
 
 SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "5.0"
 

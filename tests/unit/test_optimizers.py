@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
 from nextword.training.optimizers import OPTIMIZERS, clip, make_optimizer
 
 SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any]]] = {

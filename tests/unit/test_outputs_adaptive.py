@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract_errors import NextwordError
-from nextword.layers import softmax
-from nextword.layers.outputs.adaptive import Adaptive
-from nextword.layers.softmax import Full
+from nextword.core.errors import NextwordError
+from nextword.layers.output import softmax
+from nextword.layers.output.adaptive import Adaptive
+from nextword.layers.output.softmax import Full
 
 WIDTH, SIZE = 16, 30
 

@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract_errors import NextwordError
-from nextword.layers.outputs.brown import bigrams, exchange, gain
-from nextword.layers.outputs.classes import Classes, by_mass
-from nextword.layers.softmax import Full
+from nextword.core.errors import NextwordError
+from nextword.layers.output.class_based import Classes, bigrams, by_mass, exchange, gain
+from nextword.layers.output.softmax import Full
 
 WIDTH, SIZE = 5, 12
 

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nextword.contract import IGNORE, Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers import kernels
-from nextword.layers.outputs.mixture import Mixture, _OnePass
-from nextword.layers.softmax import Full
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
+from nextword.kernels import triton_kernels as kernels
+from nextword.layers.output.mixture import Mixture, _OnePass
+from nextword.layers.output.softmax import Full
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import Causal
 

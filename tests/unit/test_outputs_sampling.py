@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.layers.outputs import sampling
-from nextword.layers.outputs.sampling import Proposal, Sampling
-from nextword.layers.softmax import Full
+from nextword.layers.output import sampled as sampling
+from nextword.layers.output.sampled import Proposal, Sampling
+from nextword.layers.output.softmax import Full
 
 WIDTH, SIZE = 5, 14
 TEXT = np.repeat(np.arange(SIZE), np.arange(SIZE) ** 2)  # id 13 the commonest, id 0 never seen

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.characters import (
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
+from nextword.layers.char_cnn import (
     BEGIN,
     END,
     OTHERS,
@@ -20,8 +20,8 @@ from nextword.layers.characters import (
     make_embedding,
     spell,
 )
-from nextword.layers.outputs import make_readout
-from nextword.layers.outputs.spelled import Spelled
+from nextword.layers.output import make_readout
+from nextword.layers.output.char import Spelled
 
 PIECES = [b"", b"\n", b" a", b" cat", b" \xc3\xa9t\xc3\xa9"]
 WORDS = Vocabulary(5, 1, {"<unk>": 0, "<eos>": 1}, pieces=PIECES)

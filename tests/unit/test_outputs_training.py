@@ -11,12 +11,12 @@ import torch
 from tests.small_job import events_of, small_job, trained, walk
 
 import nextword
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
 from nextword.models import model_class
 from nextword.recipe import load_recipe
-from nextword.training import train
-from nextword.training.loop import Descent
 from nextword.training.schedules import Progress, Schedule
+from nextword.training.train import train
+from nextword.training.trainer import Trainer
 
 SIZE = 40
 READOUTS: dict[str, dict[str, Any]] = {
@@ -76,7 +76,7 @@ def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
     """The commonest id is alone in its class, whatever its number."""
     ids = np.where(np.arange(4000) % 2, 31, np.arange(4000) % 39).astype(np.uint8)
     job = small_job(tmp_path / "run", "rnn", {"width": 8, "readout": {"kind": "classes"}}, SIZE, ids, **PHASE)
-    Descent(job).begin()
+    Trainer(job).begin()
     classes = job.network.readout.classes_of
     assert (classes == classes[31]).sum() == 1
     assert len(classes.unique()) == job.network.readout.classes == 6
@@ -86,10 +86,10 @@ def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
     model = {"width": 8, "readout": {"kind": "tree"}}
     job = small_job(tmp_path / "run", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
     with pytest.raises(NextwordError, match="no bias for each word"):
-        Descent(job)
+        Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
     job = small_job(tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
-    descent = Descent(job)
+    descent = Trainer(job)
     descent.begin()
     assert job.network.readout.bias.argmin() == SIZE - 1  # never seen
 

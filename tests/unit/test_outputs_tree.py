@@ -10,9 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.layers.outputs.codes import balanced, depths, huffman, paths
-from nextword.layers.outputs.tree import Tree
-from nextword.layers.softmax import Full
+from nextword.layers.output.hierarchical import Tree, balanced, depths, huffman, paths
+from nextword.layers.output.softmax import Full
 
 
 def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:

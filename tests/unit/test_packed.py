@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.test_pairs import END, counted, segments, stream
 
-from nextword.batching.packed import Full, Packed, pieces
-from nextword.batching.texts import Sentences
-from nextword.contract_errors import NextwordError
+from nextword.batching.masked import Full, Packed, Sentences, pieces
+from nextword.core.errors import NextwordError
 
 
 def test_three_documents_written_out() -> None:

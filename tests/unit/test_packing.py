@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.packing import boxes, packed
-from nextword.batching.prepare import ROW, Stream
-from nextword.batching.sequences import Pairs, Sequences
-from nextword.contract import IGNORE
-from nextword.contract_errors import NextwordError
-from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.batching.seq2seq import Pairs, Sequences, boxes, packed
+from nextword.batching.token_stream import ROW, Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE
+from nextword.objectives.seq2seq import Seq2SeqObjective
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=40)
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.pairs import SentencePairs
-from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.batching.texts import Kept, Sentences, Texts, filled
-from nextword.contract_errors import NextwordError
-from nextword.tokens.marks import Marks
+from nextword.batching.masked import Kept, SentencePairs, Sentences, Texts, filled
+from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError
+from nextword.tokenizers.base import Marks
 
 END = 3
 MARKS = Marks(cls=2, sep=3, mask=4, pad=0)

@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
 from nextword.cli.data import data
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Document, is_parallel, open_corpus, open_parallel
-from nextword.corpora.catalog import data_home
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.catalog import data_home
+from nextword.data.opening import open_corpus
+from nextword.data.parallel import is_parallel, open_parallel
 
 app = typer.Typer()
 app.command()(guarded(data))

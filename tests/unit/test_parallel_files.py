@@ -17,10 +17,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_parallel
-from nextword.corpora.parallel_files import named_split
-from nextword.corpora.parallel_tables import tatoeba
+from nextword.core.errors import NextwordError
+from nextword.data.pairs import named_split
+from nextword.data.parallel import open_parallel, tatoeba
 
 PAIRS = [("Go.", "Geh."), ("“Hi”, she said", "„Hallo“, sagte sie"), ("a\tb", "c  d "), (" 1 < 2 & 3", "x\u2028y")]
 PLAIN = [("Go.", "Geh."), ('"Hi", she\u00a0said', "'Hallo'"), ("1 < 2 & 3", "so – so")]

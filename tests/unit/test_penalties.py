@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.contract import Batch, Inputs, Loss, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Loss, Vocabulary
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.models.rnn import LSTM
 from nextword.objectives.causal import Causal

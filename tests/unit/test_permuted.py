@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.batching.prepare import WORD, Stream
-from nextword.contract import IGNORE, Encoding, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.layers.relative import encodings, visible
+from nextword.batching.token_stream import WORD, Stream
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import IGNORE, Encoding, Inputs, Vocabulary
+from nextword.layers.attention import encodings, visible
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.xlnet import XLNet, XLNetConfig
 from nextword.objectives import make_objective
-from nextword.objectives.permuted import Permuted, spans
+from nextword.objectives.permutation import Permuted, spans
 
 SIZE = 29
 

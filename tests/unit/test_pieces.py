@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.pieces import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
-from nextword.batching.prepare import DOCUMENT as OPENS
-from nextword.batching.prepare import SENTENCE, WORD, Stream
-from nextword.contract import IGNORE, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.objectives.infilling import Infilling
-from nextword.tokens.marks import PieceMarks
+from nextword.batching.span_corruption import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
+from nextword.batching.token_stream import DOCUMENT as OPENS
+from nextword.batching.token_stream import SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Vocabulary
+from nextword.objectives.blank_infilling import Infilling
+from nextword.tokenizers.base import PieceMarks
 
 BEGIN, END = 0, 1
 VOCABULARY = Vocabulary(300, BEGIN, {"<s>": BEGIN, "</s>": END}, END)

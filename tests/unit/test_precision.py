@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import nextword
-from nextword.contract import Stop
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.convert import convert
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Stop
 from nextword.recipe import load_recipe
-from nextword.weights import convert
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog", "run", "by", "two", "old", "trees"]
 TEXTS = ["the cat sat", "on the mat ."]

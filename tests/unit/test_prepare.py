@@ -11,20 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.batching import prepare as module
-from nextword.batching.prepare import (
-    DOCUMENT,
-    SENTENCE,
-    WORD,
-    Stream,
-    cache_folder,
-    id_type,
-    open_stream,
-    prepare,
-)
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Corpus, open_corpus
-from nextword.tokens import train_tokenizer
+from nextword.batching import token_stream as module
+from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, Stream, cache_folder, id_type, open_stream, prepare
+from nextword.core.errors import NextwordError
+from nextword.data.corpus import Corpus
+from nextword.data.opening import open_corpus
+from nextword.tokenizers.training import train_tokenizer
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 

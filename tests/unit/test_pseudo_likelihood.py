@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.two_sided import PAIRS, TEXTS, alone, model
+from tests.is_bidirectional import PAIRS, TEXTS, alone, model
 
-from nextword.batching.prepare import Stream
-from nextword.completions import likelihoods
-from nextword.contract import PSEUDO
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import PSEUDO
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.generation.blanks import HIDDEN
-from nextword.infilling import TwoSided
+from nextword.generation.infilling import HIDDEN
+from nextword.lm.completion import likelihoods
+from nextword.lm.masked import MaskedLM
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
-def lm(request: pytest.FixtureRequest) -> TwoSided:
+def lm(request: pytest.FixtureRequest) -> MaskedLM:
     return model(*request.param)
 
 
-def test_every_token_is_hidden_in_turn(lm: TwoSided) -> None:
+def test_every_token_is_hidden_in_turn(lm: MaskedLM) -> None:
     for text, score in zip(TEXTS, lm.score_many(TEXTS), strict=True):
         ids = lm.tokenizer.encode(text).ids
         assert score.nats == pytest.approx(sum(alone(lm, ids, t) for t in range(len(ids))), rel=1e-4)
@@ -28,7 +28,7 @@ def test_every_token_is_hidden_in_turn(lm: TwoSided) -> None:
         assert (score.kind, score.context, score.stride) == (PSEUDO, lm.room, 1)
 
 
-def test_what_is_given_is_seen_and_not_hidden(lm: TwoSided) -> None:
+def test_what_is_given_is_seen_and_not_hidden(lm: MaskedLM) -> None:
     whole = lm.tokenizer.encode("the cat sat").ids
     score = lm.score(" sat", given="the cat")
     first = len(lm.tokenizer.encode("the cat").ids)
@@ -48,7 +48,7 @@ def test_windows_hold_the_hidden_token_near_their_middle(context: int, stride: i
         assert nats[t] == pytest.approx(alone(lm, ids[begin : begin + context], t - begin), rel=1e-4)
 
 
-def test_a_document_sees_no_other_and_its_end_costs_nothing(lm: TwoSided) -> None:
+def test_a_document_sees_no_other_and_its_end_costs_nothing(lm: MaskedLM) -> None:
     texts = [lm.tokenizer.encode(text).ids for text in TEXTS]
     end = lm.tokenizer.end
     ids = np.concatenate([[*one, end] for one in texts]).astype(np.uint16)
@@ -65,7 +65,7 @@ def test_windows_are_no_longer_than_what_was_trained_on() -> None:
         model(window=5)
 
 
-def test_evaluation_is_of_a_sample_and_says_so(lm: TwoSided) -> None:
+def test_evaluation_is_of_a_sample_and_says_so(lm: MaskedLM) -> None:
     ids = np.concatenate([[*lm.tokenizer.encode(text).ids, lm.tokenizer.end] for text in TEXTS * 10])
     stream = Stream.from_ids(ids, bytes=900, words=180)
     whole = evaluate_stream(lm, stream, limit=10_000)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.hash_seeds import said_by_two
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Document
-from nextword.corpora.grams import fold
-from nextword.corpora.quality import Quality, bags, drawn, judged, keeps, marked, sample, train
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.filters.dedup import fold
+from nextword.data.filters.quality import Quality, bags, drawn, judged, keeps, marked, sample, train
 
 TALE = "the house was built by its owner and the garden lies behind it in the valley of a river"
 FINE = TALE.split()
@@ -102,7 +102,7 @@ def test_saved_and_loaded_it_says_the_same(classifier: Quality, tmp_path: Path) 
 
 def test_equal_in_every_process(tmp_path: Path) -> None:
     code = (
-        "from nextword.corpora.quality import train;"
+        "from nextword.data.filters.quality import train;"
         "q=train([f'good text number {i}' for i in range(40)],[f'raw words {i}' for i in range(40)],5);"
         "print(q.score(['good raw text', 'words']).tolist(), q.bias)"
     )

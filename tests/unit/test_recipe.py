@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
 from nextword.recipe import RECIPES, dump, from_tables, load_recipe, names, record
 
 TABLES: dict[str, Any] = {

@@ -15,15 +15,14 @@ from typer.testing import CliRunner
 
 import nextword
 from nextword.cli import app
-from nextword.compare import examples
+from nextword.compare import translation as examples
 from nextword.compare.report import render
-from nextword.compare.table import leaderboard
-from nextword.contract import Greedy
-from nextword.corpora import Document
-from nextword.page.heat_map import FAINT, heat_map
+from nextword.compare.terminal import leaderboard
+from nextword.core.types import Document, Greedy
+from nextword.html.charts import FAINT, heat_map
 from nextword.recipe import load_recipe
-from nextword.tokens import train_tokenizer
-from nextword.training import train
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.train import train
 
 SOURCE, TARGET = ["the", "earth", "⏎"], ["die", "Erde", "⏎"]
 WEIGHTS = [[0.9, 0.1, 0.0], [0.05, 0.95, 0.0], [0.0, 0.005, 0.995]]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextword.corpora.text_to_text import tasks
-from nextword.evaluation.rouge import bounds, lines_of, rouge
+from nextword.data.text_to_text import tasks
 from nextword.evaluation.text_to_text import judged
-from nextword.metrics.answers import overlap, same
+from nextword.metrics.rouge import bounds, lines_of, rouge
+from nextword.metrics.squad import overlap, same
 
 
 def test_rouge_by_hand() -> None:

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.causal import Causal
-from nextword.objectives.sampled import Sampled
-from nextword.objectives.sequence import Seq2SeqObjective
+from nextword.objectives.causal import Causal, Sampled
+from nextword.objectives.seq2seq import Seq2SeqObjective
 
 SIZE = 11
 VOCABULARY = Vocabulary(SIZE, 0, {}, end=1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
 from nextword.training.schedules import SCHEDULES, Progress, Schedule
 
 OPTIONS = [

@@ -12,11 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.prepare import Stream
-from nextword.batching.rows import Rows
-from nextword.batching.shifted import Shifted
-from nextword.contract import Batch, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.batching.causal import Rows, Shifted
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Vocabulary
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import Causal
 

@@ -10,16 +10,14 @@ import pytest
 import torch
 from tests.tiny_transfer import SHAPE, SHAPES, SPECS
 
-from nextword.batching.questions import Passages
-from nextword.contract_errors import NextwordError
-from nextword.corpora.questions import Question, answered
-from nextword.heads.answers import answers, measured_answers
-from nextword.heads.asking import asked, characters_of, none_at
-from nextword.heads.spans import BEST, SpanConfig, Spanning, best_spans
+from nextword.core.errors import NextwordError
+from nextword.data.squad import Question, answered
 from nextword.models import model_class
-from nextword.models.frames import ready
-from nextword.objectives.span import Span
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.models.framing import ready
+from nextword.tasks.asking import Passages, Span, answers, asked, characters_of, measured_answers, none_at
+from nextword.tasks.span_head import BEST, SpanConfig, Spanning, best_spans
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 TEXT = "the old king went far to see a new house in the land of the queen and then he came home again"
 TRICKY = "Zürich – 東京 is far:\tthe “old” queen’s   house 😀 cost €5.30 (naïve)."
@@ -144,7 +142,7 @@ def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
 
 
 def test_in_a_bare_frame_the_questions_last_token_does() -> None:
-    from nextword.contract import Framed
+    from nextword.core.types import Framed
 
     assert none_at(Framed(np.arange(7), 6, parts=((0, 3), (3, 7)))) == 2
     assert none_at(Framed(np.arange(7), 6, parts=((1, 3), (4, 6)))) == 6

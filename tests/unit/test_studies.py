@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from nextword.cli.console import guarded
 from nextword.cli.look import look
-from nextword.contract_errors import NextwordError
-from nextword.studies import STUDIES, find_study, initialisation, parameter_growth
-from nextword.studies.measures import growth, marginal, over_seeds, written
-from nextword.studies.study import (
+from nextword.core.errors import NextwordError
+from nextword.core.io import finite
+from nextword.studies import STUDIES, find_study, parameter_growth
+from nextword.studies import initialization as initialisation
+from nextword.studies._study import (
     FAILS,
     HOLDS,
     UNDECIDED,
@@ -30,12 +31,15 @@ from nextword.studies.study import (
     Part,
     Settings,
     Table,
-    finite,
+    growth,
     judged,
+    marginal,
+    over_seeds,
     run,
     verdict,
+    write,
+    written,
 )
-from nextword.studies.writing import write
 
 
 @pytest.fixture(scope="module", params=("ngram-sparsity", "parameter-growth", "initialisation"))  # those of seconds

@@ -12,14 +12,13 @@ import torch
 from tests.written_tables import read_tables
 
 from nextword.recipe import Recipe, load_recipe
-from nextword.studies import apart as pool
+from nextword.studies import _experiment as pool
+from nextword.studies import awd_ablation as runs
 from nextword.studies import awd_ablation as study
-from nextword.studies import awd_ablation_runs as runs
 from nextword.studies import find_study
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Finding, Settings, Table, run, verdict
-from nextword.studies.writing import write
-from nextword.tokens import train_tokenizer
-from nextword.training.scale import choose_device
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Finding, Settings, Table, run, verdict, write
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.device import choose_device
 
 WORSE, BETTER, UNSURE = [20.0, 15.0, 25.0], [-20.0, -25.0, -15.0], [2.0, -3.0, 7.0]
 

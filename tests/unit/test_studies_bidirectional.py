@@ -12,16 +12,20 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.batching.prepare import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.batching.texts import Sentences
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
+from nextword.batching.masked import Sentences
+from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, Vocabulary
+from nextword.data.opening import open_corpus
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.studies import apart as pool
-from nextword.studies import fill_in, find_study, mask_mismatch, masks, probes, sentence_pairs, sharing
-from nextword.studies.neighbours import Neighbours, strangers
-from nextword.studies.small_transformers import (
+from nextword.studies import _experiment as pool
+from nextword.studies import _probes as probes
+from nextword.studies import dynamic_masking as masks
+from nextword.studies import find_study, mask_mismatch
+from nextword.studies import layer_sharing as sharing
+from nextword.studies import masked_vs_causal as fill_in
+from nextword.studies import nsp_vs_sop as sentence_pairs
+from nextword.studies._small_models import (
     Size,
     Text,
     certain,
@@ -35,8 +39,8 @@ from nextword.studies.small_transformers import (
     unhidden,
     wider,
 )
-from nextword.studies.study import Finding, Settings, run
-from nextword.studies.writing import write
+from nextword.studies._study import Finding, Settings, run, write
+from nextword.studies._synthetic import Neighbours, strangers
 
 TINY = Size(width=16, layers=1, heads=2, rows=4, length=16, steps=4)
 

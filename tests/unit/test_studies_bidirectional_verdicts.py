@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from nextword.studies import fill_in, mask_mismatch, masks, probes, sentence_pairs, sharing
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Table, verdict
+from nextword.studies import _probes as probes
+from nextword.studies import dynamic_masking as masks
+from nextword.studies import layer_sharing as sharing
+from nextword.studies import mask_mismatch
+from nextword.studies import masked_vs_causal as fill_in
+from nextword.studies import nsp_vs_sop as sentence_pairs
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Table, verdict
 
 MORE, LESS, UNSURE, ONE_SEED = [1.0, 0.5, 1.5], [-1.0, -1.5, -0.5], [0.1, -1.0, 1.2], [1.0, None, None]
 EITHER_WAY = [(MORE, HOLDS), (LESS, FAILS), (UNSURE, UNDECIDED), (ONE_SEED, UNDECIDED)]

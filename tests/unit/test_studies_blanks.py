@@ -14,16 +14,21 @@ import torch
 from tests.little_pairs import write_pairs
 from tests.written_tables import read_tables
 
-from nextword.contract import IGNORE, Inputs
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Tokenizer
-from nextword.corpora import default_name, open_corpus
-from nextword.generation.blanks import Pieces
-from nextword.studies import apart as pool
-from nextword.studies import blanks, blanks_asked, blanks_filling, blanks_networks, find_study
-from nextword.studies.blanks_asked import Asked, Blank, Rules
-from nextword.studies.blanks_filling import Found
-from nextword.studies.blanks_verdict import (
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Tokenizer
+from nextword.core.types import IGNORE, Inputs
+from nextword.data.builtin import default_name
+from nextword.data.opening import open_corpus
+from nextword.generation.infilling import Pieces
+from nextword.studies import _experiment as pool
+from nextword.studies import blank_filling as blanks
+from nextword.studies import blank_filling as blanks_asked
+from nextword.studies import blank_filling as blanks_filling
+from nextword.studies import blank_filling as blanks_networks
+from nextword.studies import find_study
+from nextword.studies._small_models import Size, Text, short_sentences, text_of
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict, write
+from nextword.studies.blank_filling import (
     AT_ONCE,
     BERT_NAME,
     GLM_NAME,
@@ -37,12 +42,13 @@ from nextword.studies.blanks_verdict import (
     TOLD_BERT,
     TOLD_GPT,
     WAYS,
+    Asked,
+    Blank,
+    Found,
+    Rules,
     judge,
 )
-from nextword.studies.small_transformers import Size, Text, short_sentences, text_of
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.writing import write
-from nextword.tokens.marks import PieceMarks
+from nextword.tokenizers.base import PieceMarks
 
 TINY = Size(width=16, layers=1, heads=2, rows=8, length=24, steps=4)
 ASKED = Asked(words=(1, 2), each=6, most=4, width=3)

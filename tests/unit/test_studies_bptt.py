@@ -9,11 +9,10 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract_errors import NextwordError
-from nextword.studies import apart as pool
+from nextword.core.errors import NextwordError
+from nextword.studies import _experiment as pool
 from nextword.studies import bptt, find_study
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Finding, Settings, Table, run, verdict
-from nextword.studies.writing import write
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Finding, Settings, Table, run, verdict, write
 
 NO_INTERVAL = [1.0, None, None]  # as JSON has it after one seed
 

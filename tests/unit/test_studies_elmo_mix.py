@@ -9,12 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.tagged import open_tagged
-from nextword.studies import elmo_mix_runs, find_study
-from nextword.studies.elmo_mix import PENALTIES, PLACES, USUAL, distance, judge, tables_of
-from nextword.studies.elmo_mix_runs import CHUNKS, NAMES, Tagged, cache_in, write_tasks
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, verdict
+from nextword.core.errors import NextwordError
+from nextword.data.conll import open_tagged
+from nextword.studies import elmo_layers as elmo_mix_runs
+from nextword.studies import find_study
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, verdict
+from nextword.studies.elmo_layers import (
+    CHUNKS,
+    NAMES,
+    PENALTIES,
+    PLACES,
+    USUAL,
+    Tagged,
+    cache_in,
+    distance,
+    judge,
+    tables_of,
+    write_tasks,
+)
 
 SEEDS = (0, 1, 2)
 

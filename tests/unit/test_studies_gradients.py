@@ -15,12 +15,12 @@ import torch
 from tests.written_tables import read_tables
 from torch import Tensor
 
-from nextword.contract import Inputs
-from nextword.studies import apart as pool
+from nextword.core.types import Inputs
+from nextword.studies import _experiment as pool
+from nextword.studies import vanishing_gradients as paths
 from nextword.studies import vanishing_gradients as study
-from nextword.studies import vanishing_gradients_paths as paths
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.vanishing_gradients_paths import (
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict, write
+from nextword.studies.vanishing_gradients import (
     ATTENTION,
     CASES,
     CURVES,
@@ -47,7 +47,6 @@ from nextword.studies.vanishing_gradients_paths import (
     spectral,
     walk,
 )
-from nextword.studies.writing import write
 
 STEPS, BACK = 9, 5
 

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import nextword
-from nextword.batching.prepare import prepare
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
+from nextword.batching.token_stream import prepare
+from nextword.core.errors import NextwordError
+from nextword.core.io import NAME
+from nextword.data.opening import open_corpus
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.infinity import NAME
 from nextword.ngrams.counting import Counted, count_ngrams
 from nextword.recipe import from_tables
 from nextword.studies import ngram_sparsity
-from nextword.studies.ngram_models import (
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, verdict
+from nextword.studies.ngram_sparsity import (
     BEST,
     KATZ,
     LIKELIHOOD,
@@ -36,7 +37,6 @@ from nextword.studies.ngram_models import (
     shorter,
     unseen,
 )
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, verdict
 
 SIZE, EOS, ORDER = 12, 1, 4
 

@@ -13,17 +13,32 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
-from nextword.embedding import Unseen
-from nextword.studies import STUDIES, find_study, probing, probing_numbers
-from nextword.studies import apart as pool
-from nextword.studies.probes import CASE, TAGS
-from nextword.studies.probing_numbers import COMMON, EMBEDDING, LAST, OTHER, drawn, summed, told
-from nextword.studies.probing_words import SENSES, Answers, Asked, Pieces, Question, pieces, word_vectors
-from nextword.studies.small_transformers import Size, text_of
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, command, run, verdict
-from nextword.studies.writing import write
+from nextword.batching.examples import Unseen
+from nextword.core.errors import NextwordError
+from nextword.data.opening import open_corpus
+from nextword.studies import STUDIES, find_study, probing
+from nextword.studies import _experiment as pool
+from nextword.studies import _probes as probing_numbers
+from nextword.studies._probes import (
+    CASE,
+    COMMON,
+    EMBEDDING,
+    LAST,
+    OTHER,
+    SENSES,
+    TAGS,
+    Answers,
+    Asked,
+    Pieces,
+    Question,
+    drawn,
+    pieces,
+    summed,
+    told,
+    word_vectors,
+)
+from nextword.studies._small_models import Size, text_of
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, command, run, verdict, write
 
 # ------------------------------------------------------------------------------------------------ numbers
 
@@ -208,7 +223,7 @@ def test_without_data_the_study_does_what_it_can(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("small")
 def test_a_run_is_probed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nextword.loading_lm import of_network
+    from nextword.lm.loading import of_network
 
     text, tokenizer = text_of(open_corpus("python"), 300)
     for name, make in (("both", probing.both_sides), ("left", probing.left_to_right)):
@@ -229,10 +244,10 @@ def test_a_run_is_probed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("small")
 def test_a_run_that_reads_letters_is_probed_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words that it has no id for differ by their letters: "list1" and "list2" are not one unknown word."""
-    from nextword.loading_lm import of_network
+    from nextword.lm.loading import of_network
     from nextword.models.elmo import ELMo, ELMoConfig
-    from nextword.tokens import vocabulary
-    from nextword.tokens.lexicon import Lexicon
+    from nextword.tokenizers import vocabulary
+    from nextword.tokenizers.ptb_words import Lexicon
 
     torch.manual_seed(0)
     tokenizer = Lexicon(["the", "hard"], lower=False)

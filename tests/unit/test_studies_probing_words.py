@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.contract import Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
-from nextword.studies import probing_words, senses
-from nextword.studies.probes import TAGS, fitted
-from nextword.studies.probing_words import Asked, Pieces, Question, answers, cut, goes, guesses
-from nextword.studies.small_transformers import text_of
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, Vocabulary
+from nextword.data.opening import open_corpus
+from nextword.studies import _probes as probing_words
+from nextword.studies import _probes as senses
+from nextword.studies._probes import TAGS, Asked, Pieces, Question, answers, cut, fitted, goes, guesses
+from nextword.studies._small_models import text_of
 
 LINE = b"""<corpus lang="en">
 

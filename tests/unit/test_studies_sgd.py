@@ -15,13 +15,14 @@ import torch
 from tests.written_tables import read_tables
 from torch import nn
 
-from nextword import nest
-from nextword.contract import Vocabulary
+from nextword.core import pytree as nest
+from nextword.core.types import Vocabulary
 from nextword.objectives.causal import Causal
-from nextword.studies import apart as pool
+from nextword.studies import _experiment as pool
+from nextword.studies import sgd_for_lms as runs
 from nextword.studies import sgd_for_lms as study
-from nextword.studies import sgd_for_lms_runs as runs
-from nextword.studies.sgd_for_lms_runs import (
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict, write
+from nextword.studies.sgd_for_lms import (
     ADAM,
     ASGD,
     CHECKS,
@@ -40,10 +41,7 @@ from nextword.studies.sgd_for_lms_runs import (
     network,
     trained,
 )
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.writing import write
-from nextword.training.averaging import AveragedSGD, averages, hear
-from nextword.training.optimizers import make_optimizer
+from nextword.training.optimizers import AveragedSGD, averages, hear, make_optimizer
 
 TINY = Size(width=8, rows=4, length=6, steps=40, train=600, valid=200, test=200)
 

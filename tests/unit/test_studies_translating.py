@@ -9,19 +9,16 @@ import pytest
 import torch
 from tests.little_pairs import write_pairs
 
-from nextword.contract import Inputs
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
-from nextword.studies import (
-    attention_length,
-    bleu,
-    made_language,
-    span_corruption,
-    symbols,
-    teacher_forcing,
-    translators,
-)
-from nextword.studies.translators import TranslatorSize, Texts
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs
+from nextword.data.opening import open_corpus
+from nextword.studies import _small_models as translators
+from nextword.studies import _study as bleu
+from nextword.studies import _synthetic as made_language
+from nextword.studies import _synthetic as symbols
+from nextword.studies import attention_length, span_corruption
+from nextword.studies import exposure_bias as teacher_forcing
+from nextword.studies._small_models import Texts, TranslatorSize
 
 SMALL = TranslatorSize(pieces=280, width=16, rows=8, length=60, longest=60, steps=3, held=50)
 WRITTEN = ["the cat sat on the mat", "a dog", "birds fly over the old town today"]

@@ -9,15 +9,15 @@ import pytest
 from tests.little_pairs import write_pairs
 from tests.written_tables import read_tables
 
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.corpora import open_corpus
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.data.opening import open_corpus
 from nextword.recipe import load_recipe
-from nextword.studies import apart as pool
-from nextword.studies import attention_length, beam_size, find_study, reversed_source, span_corruption, teacher_forcing
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.translators import TranslatorSize
-from nextword.studies.writing import write
-from nextword.training import train
+from nextword.studies import _experiment as pool
+from nextword.studies import attention_length, beam_size, find_study, reversed_source, span_corruption
+from nextword.studies import exposure_bias as teacher_forcing
+from nextword.studies._small_models import TranslatorSize
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict, write
+from nextword.training.train import train
 
 MORE, LESS, UNSURE, NO_INTERVAL = [0.2, 0.1, 0.3], [-0.2, -0.3, -0.1], [0.1, -0.1, 0.3], [0.1, None, None]
 

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.studies import find_study, ulmfit_parts_runs
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, verdict
-from nextword.studies.ulmfit_parts import judge, tables_of
-from nextword.studies.ulmfit_parts_runs import (
+from nextword.data.tables import Rows
+from nextword.studies import find_study
+from nextword.studies import ulmfit_ablation as ulmfit_parts_runs
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, verdict
+from nextword.studies.ulmfit_ablation import (
     ALL,
     BACKWARD,
     CLASSIFIERS,
@@ -18,9 +19,10 @@ from nextword.studies.ulmfit_parts_runs import (
     TOGETHER,
     Said,
     Size,
+    judge,
+    tables_of,
     write_task,
 )
-from nextword.transfer.tables import Rows
 
 TINY = Size(examples=(32, 16, 24), general=4, tuned=3, epochs=1, embedding=8, width=8)
 

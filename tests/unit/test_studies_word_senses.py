@@ -11,19 +11,40 @@ import pytest
 import torch
 from tests.written_tables import read_tables
 
-from nextword.contract_errors import NextwordError
-from nextword.loading_lm import of_network
+from nextword.core.errors import NextwordError
+from nextword.lm.loading import of_network
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.studies import apart as pool
-from nextword.studies import find_study, small_elmo, word_senses, word_senses_real
-from nextword.studies.small_elmo import CHINESE, ENGLISH, STATIC, Place, in_context, language, nearby, read_words
-from nextword.studies.small_transformers import Size, certain
-from nextword.studies.study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict
-from nextword.studies.word_senses import COMMON, Places, judge, merged, pairs_of, places, told
-from nextword.studies.word_senses_real import examples, neighbours, repeated
-from nextword.studies.writing import write
-from nextword.tokens import vocabulary
-from nextword.tokens.lexicon import Lexicon
+from nextword.studies import _experiment as pool
+from nextword.studies import _small_models as small_elmo
+from nextword.studies import find_study, word_senses
+from nextword.studies import word_senses as word_senses_real
+from nextword.studies._small_models import (
+    CHINESE,
+    ENGLISH,
+    STATIC,
+    Place,
+    Size,
+    certain,
+    in_context,
+    language,
+    nearby,
+    read_words,
+)
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Settings, Table, run, verdict, write
+from nextword.studies.word_senses import (
+    COMMON,
+    Places,
+    examples,
+    judge,
+    merged,
+    neighbours,
+    pairs_of,
+    places,
+    repeated,
+    told,
+)
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.ptb_words import Lexicon
 
 # ------------------------------------------------------------------------------------------------ text and made words
 

@@ -9,12 +9,14 @@ import torch
 from tests.slow_beam import slow_search
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Beam, Inputs, Vocabulary
-from nextword.generation import beam, leading, search
-from nextword.layers import written
-from nextword.models import t5_steps
-from nextword.models.causal import CausalNetwork
+from nextword.core import pytree as nest
+from nextword.core.types import Beam, Inputs, Vocabulary
+from nextword.generation import beam_search as beam
+from nextword.generation import beam_search as leading
+from nextword.generation.beam_search import search
+from nextword.kernels import cuda_graphs as t5_steps
+from nextword.layers import kv_cache as written
+from nextword.models.base import CausalNetwork
 from nextword.models.t5 import T5, T5Config
 
 SIZE = 23

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.tag_schemes import (
+from nextword.core.errors import NextwordError
+from nextword.data.conll import TaggedSentence, TaggedText, scheme_of
+from nextword.data.tag_schemes import (
     LETTERS,
     SCHEMES,
     Span,
@@ -20,7 +21,6 @@ from nextword.corpora.tag_schemes import (
     violation,
     written,
 )
-from nextword.corpora.tagged import TaggedSentence, TaggedText, scheme_of
 
 DRAWN = {
     "IOB1": "I-PER I-PER O I-PER B-PER O I-LOC",

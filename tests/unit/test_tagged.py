@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.tagged import is_columns, open_tagged, read_tagged, scheme_of
-from nextword.corpora.tagged_code import python_names
+from nextword.core.errors import NextwordError
+from nextword.data.conll import is_columns, open_tagged, python_names, read_tagged, scheme_of
 
 COLUMNS = """-DOCSTART- -X- O O
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.tagged import Sentences, TaggedExamples
-from nextword.contract import IGNORE
-from nextword.contract_errors import NextwordError
-from nextword.corpora.tag_schemes import violation
-from nextword.heads.tags import TagConfig, Tagging
-from nextword.heads.words import sentences
-from nextword.layers.mix import ScalarMix
-from nextword.layers.spelling import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, Spelling, capitals, letters_of
-from nextword.models.tagger import Tagger, TaggerConfig
-from nextword.tokens import train_tokenizer, vocabulary
-from nextword.tokens.lexicon import Lexicon
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE
+from nextword.data.tag_schemes import violation
+from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, Spelling, capitals, letters_of
+from nextword.layers.scalar_mix import ScalarMix
+from nextword.models.bilstm_crf import Tagger, TaggerConfig
+from nextword.tasks.tag_head import TagConfig, Tagging
+from nextword.tasks.tag_words import Sentences, TaggedExamples, sentences
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.training import train_tokenizer
 
 WORDS = [
     ["EU", "rejects", "German", "call", "."],
@@ -42,13 +42,13 @@ def network(**more: Any) -> Tagger:
     return Tagger(TaggerConfig(**SMALL | more), vocabulary(tokenizer(), spellings=True)).eval()
 
 
-def headed(under: Any, **more: Any) -> Tagging:
+def headed(encoder: Any, **more: Any) -> Tagging:
     torch.manual_seed(1)
-    return Tagging(TagConfig(type(under), under.config, TAGS, "BIOES", **more), under).eval()
+    return Tagging(TagConfig(type(encoder), encoder.config, TAGS, "BIOES", **more), encoder).eval()
 
 
-def batch_of(under: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
-    text, cut = sentences(under, tokenizer(), some)
+def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
+    text, cut = sentences(encoder, tokenizer(), some)
     assert cut == 0
     return Sentences().batch(replace(text, features=features), np.arange(len(some)), 0)
 
@@ -103,28 +103,28 @@ def test_how_words_are_capitalised() -> None:
     ],
 )
 def test_a_sentence_is_read_the_same_alone_and_in_company(more: dict[str, Any]) -> None:
-    under = network(**more)
-    layers, _ = under.encode(batch_of(under, WORDS).inputs)
-    assert [layer.shape[-1] for layer in layers] == under.widths
+    encoder = network(**more)
+    layers, _ = encoder.encode(batch_of(encoder, WORDS).inputs)
+    assert [layer.shape[-1] for layer in layers] == encoder.widths
     for i, words in enumerate(WORDS):
-        alone, _ = under.encode(batch_of(under, [words]).inputs)
+        alone, _ = encoder.encode(batch_of(encoder, [words]).inputs)
         for a, b in zip(alone, layers, strict=True):
             torch.testing.assert_close(a[0], b[i, : len(words)], rtol=1e-4, atol=1e-5)
 
 
 def test_every_word_is_read_from_both_sides() -> None:
-    under = network()
-    before = under.encode(batch_of(under, [WORDS[0]]).inputs)[0][-1][0]
+    encoder = network()
+    before = encoder.encode(batch_of(encoder, [WORDS[0]]).inputs)[0][-1][0]
     for at in range(5):
         words = list(WORDS[0])
         words[at] = "Peter"
-        after = under.encode(batch_of(under, [words]).inputs)[0][-1][0]
+        after = encoder.encode(batch_of(encoder, [words]).inputs)[0][-1][0]
         assert ((before - after).abs().amax(1) > 1e-7).all()
 
 
 def test_dropout_is_the_same_for_all_words_of_a_sentence() -> None:
-    under = network(dropout=0.5).train()
-    dropped = under._dropped(torch.ones(3, 4, 200))
+    encoder = network(dropout=0.5).train()
+    dropped = encoder._dropped(torch.ones(3, 4, 200))
     assert (dropped == dropped[:, :1]).all()
     assert not (dropped[0] == dropped[1]).all()
 
@@ -133,14 +133,14 @@ def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_pa
     (tmp_path / "v.txt").write_text("german 1 2 3\nseldom 4 5 6\n")
     config = TaggerConfig(**SMALL | {"vectors": str(tmp_path / "v.txt"), "words": 3, "tuned": False})
     known = train_tokenizer(SPEC, ["German call"], words=Tagger.words(config))
-    under = Tagger(config, vocabulary(known, spellings=True))
-    under.furnish()
-    assert under.embedding is not None
-    found = under.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
+    encoder = Tagger(config, vocabulary(known, spellings=True))
+    encoder.load_pretrained_embeddings()
+    assert encoder.embedding is not None
+    found = encoder.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
     assert found.tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0]]
-    assert not under.embedding.weight.requires_grad
+    assert not encoder.embedding.weight.requires_grad
     with pytest.raises(NextwordError, match=r"words = 5, but the vectors .* have 3 numbers"):
-        Tagger(replace(config, words=5), vocabulary(known, spellings=True)).furnish()
+        Tagger(replace(config, words=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
 
 
 def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
@@ -155,9 +155,9 @@ def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
 
 def test_a_tokenizer_that_cuts_words_is_refused() -> None:
     known = train_tokenizer({"kind": "bpe", "size": 300}, [" ".join(words) for words in WORDS])
-    under = Tagger(TaggerConfig(**SMALL), vocabulary(known, spellings=True))
+    encoder = Tagger(TaggerConfig(**SMALL), vocabulary(known, spellings=True))
     with pytest.raises(NextwordError, match=r"reads words one by one, but its tokenizer cuts them \(bpe\)"):
-        sentences(under, known, WORDS)
+        sentences(encoder, known, WORDS)
     with pytest.raises(NextwordError, match="Sentence 2 has no words"):
         sentences(network(), tokenizer(), [["a"], []])
 
@@ -197,19 +197,19 @@ def test_the_mix_is_the_formula() -> None:
 @pytest.mark.parametrize("place", ["input", "output", "both"])
 def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
     more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_at": place}
-    under = network(**more)
-    assert sorted(under.mixes) == sorted({"input", "output"} if place == "both" else {place})
+    encoder = network(**more)
+    assert sorted(encoder.mixes) == sorted({"input", "output"} if place == "both" else {place})
     given = np.random.default_rng(0).normal(size=(2, sum(map(len, WORDS)), 6)).astype(np.float16)
-    batch = batch_of(under, WORDS, given)
+    batch = batch_of(encoder, WORDS, given)
     assert batch.inputs.features.shape == (2, 4, 5, 6)
-    layers, _ = under.encode(batch.inputs)
-    assert [layer.shape[-1] for layer in layers] == under.widths
+    layers, _ = encoder.encode(batch.inputs)
+    assert [layer.shape[-1] for layer in layers] == encoder.widths
     mixed = torch.from_numpy(given.astype(np.float32)).mean(0)[:5]
     at = layers[0] if place != "output" else layers[-1]
     torch.testing.assert_close(at[0, :5, -6:], mixed, rtol=1e-3, atol=1e-3)
     with pytest.raises(NextwordError, match="reads vectors in context too, of runs/x"):
-        under.encode(batch_of(under, WORDS).inputs)
-    assert under.penalty() is None
+        encoder.encode(batch_of(encoder, WORDS).inputs)
+    assert encoder.penalty() is None
     assert float(network(**more, contextual_l2=0.1).penalty().detach()) == 0.0  # type: ignore[union-attr]
 
 
@@ -219,19 +219,19 @@ def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
 @pytest.mark.parametrize("classifier", ["linear", "crf"])
 def test_the_best_tags_are_of_the_scheme_and_rows_do_not_matter_to_each_other(classifier: str) -> None:
     tagging = headed(network(), classifier=classifier)
-    batch = batch_of(tagging.under, WORDS)
+    batch = batch_of(tagging.encoder, WORDS)
     emissions, there = tagging(batch), batch.targets != IGNORE
     assert emissions.shape == (4, 5, 5)
     best, nats = tagging.best(emissions, there), tagging.nats(emissions, batch.targets)
     for i, words in enumerate(WORDS):
         assert violation([TAGS[tag] for tag in best[i, : len(words)].tolist()], "BIOES") is None
-        alone = batch_of(tagging.under, [words])
+        alone = batch_of(tagging.encoder, [words])
         torch.testing.assert_close(tagging.nats(tagging(alone), alone.targets)[0], nats[i], rtol=1e-4, atol=1e-4)
 
 
 def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() -> None:
     tagging = headed(network(), classifier="linear")
-    batch = batch_of(tagging.under, WORDS)
+    batch = batch_of(tagging.encoder, WORDS)
     emissions = tagging(batch)
     wanted = -emissions[1, :2].log_softmax(-1)[:, 0].sum()
     torch.testing.assert_close(tagging.nats(emissions, batch.targets)[1], wanted)
@@ -251,16 +251,16 @@ def test_a_head_of_another_kind_is_refused() -> None:
 
 
 def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
-    under = network(unknown=0.5, dropout=0.0)
-    batch = batch_of(under, WORDS[:2])
-    calm = under.encode(batch.inputs)[0][0]
-    torch.testing.assert_close(under.encode(batch.inputs)[0][0], calm)
+    encoder = network(unknown=0.5, dropout=0.0)
+    batch = batch_of(encoder, WORDS[:2])
+    calm = encoder.encode(batch.inputs)[0][0]
+    torch.testing.assert_close(encoder.encode(batch.inputs)[0][0], calm)
     words = SMALL["words"]
-    assert under.embedding is not None
-    nobody = under.embedding.weight[under.vocabulary.special["<unk>"]]
-    under.train()
+    assert encoder.embedding is not None
+    nobody = encoder.embedding.weight[encoder.vocabulary.special["<unk>"]]
+    encoder.train()
     torch.manual_seed(0)
-    several = torch.stack([under.encode(batch.inputs)[0][0] for _ in range(200)])
+    several = torch.stack([encoder.encode(batch.inputs)[0][0] for _ in range(200)])
     there = batch.inputs.padding if batch.inputs.padding is not None else torch.ones(2, 5, dtype=torch.bool)
     gone = (several[..., :words] == nobody).all(-1)[:, there]
     kept = (several[..., :words] == calm[..., :words]).all(-1)[:, there]
@@ -273,11 +273,11 @@ def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
 
 def test_a_tagger_says_what_it_mixes() -> None:
     assert network().learnt == {}
-    under = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
+    encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
     with torch.no_grad():
-        under.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
-    shares, gamma = under.learnt["input"]
+        encoder.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
+    shares, gamma = encoder.learnt["input"]
     assert sum(shares) == pytest.approx(1)
     assert shares[1] / shares[0] == pytest.approx(np.e)
-    assert under.learnt["output"] == (pytest.approx([1 / 3] * 3), 1.0)
+    assert encoder.learnt["output"] == (pytest.approx([1 / 3] * 3), 1.0)
     assert gamma == 1

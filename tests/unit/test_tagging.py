@@ -14,17 +14,16 @@ from tests.tiny_tagged import furnished, small
 from tests.tiny_transfer import run_of
 
 import nextword
-from nextword import transfer
+from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed
-from nextword.batching.tagged import Sentences
-from nextword.contextual import Contextual
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.heads.framing import examples
-from nextword.heads.words import sentences
-from nextword.tagging import WordTagger
-from nextword.transfer.plan import make_plan
-from nextword.transfer.share import shared_out
-from nextword.transfer.tagging import open_tags
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.lm.embedding import Contextual
+from nextword.tasks.examples import examples
+from nextword.tasks.plan import make_plan
+from nextword.tasks.share import shared_out
+from nextword.tasks.tag_data import open_tags
+from nextword.tasks.tag_words import Sentences, sentences
+from nextword.tasks.tagging import WordTagger
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,7 @@ def test_names_are_found_that_were_never_seen(run: Path) -> None:
 def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
     text = open_tags(str(data)).splits["test"].sentences
-    from nextword.corpora.tag_schemes import spans
+    from nextword.data.tag_schemes import spans
     from nextword.metrics.spans import span_f1
 
     said = tagger.predict([one.words for one in text])

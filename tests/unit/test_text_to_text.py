@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.mixed import Mixture, dealt, prepare_tasks
-from nextword.batching.sequences import Sequences, prepare_pairs
-from nextword.contract_errors import NextwordError
-from nextword.corpora import is_parallel, open_parallel
-from nextword.corpora.task_rows import rounded
-from nextword.corpora.text_to_text import Mixing, is_tasks, prefixes, tasks
-from nextword.tokens import train_tokenizer
+from nextword.batching.seq2seq import Mixture, Sequences, dealt, prepare_pairs, prepare_tasks
+from nextword.core.errors import NextwordError
+from nextword.data.parallel import is_parallel, open_parallel
+from nextword.data.text_to_text import Mixing, is_tasks, prefixes, rounded, tasks
+from nextword.tokenizers.training import train_tokenizer
 
 
 @pytest.fixture

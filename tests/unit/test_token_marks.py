@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from torch import nn
 
-from nextword.contract_errors import NextwordError
-from nextword.contract_protocols import Tokenizer
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Tokenizer
 from nextword.models import model_class
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe, names
-from nextword.tokens import Decoder, fingerprint, load_tokenizer, train_tokenizer, vocabulary
-from nextword.tokens.marks import Marks
+from nextword.tokenizers import fingerprint, vocabulary
+from nextword.tokenizers.base import Decoder, Marks
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 from nextword.training.optimizers import make_optimizer
 
 # The marks' names stand in the text that is learnt from, often enough to become pieces if anything let them

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.tokens import Decoder, train_tokenizer
+from nextword.tokenizers.base import Decoder
+from nextword.tokenizers.training import train_tokenizer
 
 TEXTS = ["the cat sat on the mat\nand the dog didn't\n"] * 9
 

@@ -7,8 +7,9 @@ from itertools import product
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from nextword.tokens import gpt2_rule, train_tokenizer
-from nextword.tokens.gpt2_rule import _PORTION, portions, rule
+from nextword.tokenizers import subwords as gpt2_rule
+from nextword.tokenizers.subwords import _PORTION, portions, rule
+from nextword.tokenizers.training import train_tokenizer
 
 SENTENCE = "The cat's naïve, 戦場 of 1,234 words:\n\n  don't  cut\there… "
 

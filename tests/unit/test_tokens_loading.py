@@ -8,8 +8,9 @@ import shutil
 import pytest
 from tokenizers import Tokenizer as Library
 
-from nextword.contract_errors import NextwordError
-from nextword.tokens import load_tokenizer, train_tokenizer
+from nextword.core.errors import NextwordError
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 TEXTS = ["the cat sat on the mat and the dog sat on the log\n"] * 20
 SPECS = {

@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 
-from nextword.tokens import spans, train_tokenizer
+from nextword.tokenizers import base as spans
+from nextword.tokenizers.training import train_tokenizer
 
 
 def test_every_space_there_is():

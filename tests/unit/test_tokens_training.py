@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.tokens import fingerprint, load_tokenizer, train_tokenizer, vocabulary
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
+from nextword.tokenizers import fingerprint, vocabulary
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 TEXTS = ["the cat sat on the mat and the dog sat on the log\n", "naïve cafés, 戦場! the end\n"] * 20
 KINDS = ["bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
 TEXT = "the cat sat\n\nthe <unk> <eos> cat the\n"
 

@@ -12,15 +12,15 @@ import torch
 from tests.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_of, job, run, trained, weights
 from torch import nn
 
-from nextword.checkpoint import RunFolder
-from nextword.contract import Batch, Inputs, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models import model_class
 from nextword.models.nplm import NPLM
 from nextword.objectives.causal import Causal
-from nextword.training import loop
+from nextword.run_folder import RunFolder
+from nextword.training import trainer as loop
 from nextword.training.events import BEGIN, STEP, VALID
-from nextword.training.loop import Descent, descend
+from nextword.training.trainer import Trainer, descend
 
 WINDOWS = {"kind": "windows", "rows": 8, "context": 3}
 PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
@@ -102,7 +102,7 @@ def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
     ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
     np.random.default_rng(0).shuffle(ids)
     made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
-    descent = Descent(made)
+    descent = Trainer(made)
     descent.begin()
     loss = descent.objective.loss(made.network, next(descent.batches()), None)
     shares = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
@@ -160,23 +160,23 @@ def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
 
 def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
-    descent = Descent(job(tmp_path / "run", minutes=10))
-    monkeypatch.setattr(Descent, "seconds", lambda self: float(self.step))
+    descent = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.step))
     descent.total, descent.every = 1800, 180
     totals = []
     for descent.step in (1, 359, 360, 361, 599):
         descent.retime()
         totals.append((descent.total, descent.every))
     assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
-    again = Descent(job(tmp_path / "run", minutes=10))
+    again = Trainer(job(tmp_path / "run", minutes=10))
     assert again.restore()
     assert (again.total, again.every, again.retimed) == (600, 60, True)
 
 
 def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
-    descent = Descent(job(tmp_path / "run", minutes=10))
-    monkeypatch.setattr(Descent, "seconds", lambda self: 10 + self.step / 100)
+    descent = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.step / 100)
     descent.total = 60
     for descent.step in range(1, 20_000):
         descent.retime()
@@ -194,7 +194,7 @@ def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
     }
     descents, random = {}, {}
     for budget, one in made.items():
-        descents[budget] = Descent(one)
+        descents[budget] = Trainer(one)
         descents[budget].begin()
         random[budget] = torch.get_rng_state()
     timed, told = descents["minutes"], descents["steps"]
@@ -253,7 +253,7 @@ def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
 def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     """Validations as the test wants them."""
     found = iter(values)
-    monkeypatch.setattr(Descent, "held_out", lambda self: next(found))
+    monkeypatch.setattr(Trainer, "held_out", lambda self: next(found))
 
 
 def test_patience_stops_after_more_than_so_many_without_a_better_one(
@@ -269,12 +269,12 @@ def test_patience_stops_after_more_than_so_many_without_a_better_one(
 def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
 
-    def held_out(self: Descent) -> float:
+    def held_out(self: Trainer) -> float:
         metric, nats = next(found)
         self.metrics = {"accuracy": metric}
         return nats
 
-    monkeypatch.setattr(Descent, "held_out", held_out)
+    monkeypatch.setattr(Trainer, "held_out", held_out)
     _, events = run(tmp_path / "run", steps=9, validate=1, patience=3)
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)

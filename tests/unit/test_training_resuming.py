@@ -11,13 +11,13 @@ import pytest
 import torch
 from tests.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
 
-from nextword.checkpoint import RunFolder
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
 from nextword.models import model_class
-from nextword.models.causal import FILE
+from nextword.models.base import FILE
+from nextword.run_folder import RunFolder
 from nextword.training.events import BEGIN, END
-from nextword.training.loop import Descent
+from nextword.training.trainer import Trainer
 
 
 @pytest.mark.parametrize("slug", ["nplm", "rnn", "gru", "lstm"])
@@ -52,15 +52,15 @@ def test_a_finished_run_that_is_resumed_only_says_so(tmp_path: Path) -> None:
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The gradient of this step is no number, though its loss still is: the weights break after it."""
-    plain = Descent.advance
+    plain = Trainer.advance
 
-    def advance(self: Descent, batches: Any) -> None:
+    def advance(self: Trainer, batches: Any) -> None:
         plain(self, batches)
         if self.step == at:
             with torch.no_grad():
                 next(self.network.parameters()).fill_(math.nan)
 
-    monkeypatch.setattr(Descent, "advance", advance)
+    monkeypatch.setattr(Trainer, "advance", advance)
 
 
 @pytest.mark.parametrize("log", [1, 4])

@@ -13,15 +13,14 @@ from safetensors.torch import load_file
 from tests.tiny_transfer import coloured, furnished, written
 
 import nextword
-from nextword import transfer
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.heads import FILE
-from nextword.predicting import Averaged, Classifier
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError, Unsupported
 from nextword.recipe import load_recipe, names
-from nextword.transfer.fitting import refuse_decided
-from nextword.transfer.plan import make_plan
-from nextword.transfer.run import Outcome, averages
+from nextword.run_folder import RunFolder
+from nextword.tasks.base import FILE
+from nextword.tasks.finetune import Outcome, averages
+from nextword.tasks.plan import make_plan, refuse_decided
+from nextword.tasks.predicting import Averaged, Classifier
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 
@@ -264,7 +263,7 @@ def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_pa
     (tmp_path / "theirs/model.safetensors").write_bytes(b"")
     with pytest.raises(NextwordError, match=r"Hugging Face folder\. Make a run of it first: nextword convert"):
         moved(tmp_path, "x", "theirs")
-    from nextword.training import train
+    from nextword.training.train import train
 
     with pytest.raises(NextwordError, match="`nextword transfer bert/finetune --from RUN --data X`"):
         list(train(nextword.recipe.load_recipe("bert/finetune"), tmp_path / "y"))
@@ -287,7 +286,7 @@ def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     heard: list[Any] = []
     moved_alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
-    outcomes, table = transfer.suite(
+    outcomes, table = transfer.run_suite(
         "bert/finetune", place / "bert", names, tmp_path / "all", hear=heard.append, **options
     )
     assert (tmp_path / "all/colour.csv/manifest.json").is_file()

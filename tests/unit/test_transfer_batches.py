@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from nextword.batching.examples import Bucketed, Examples, joined
-from nextword.contract import Framed, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.heads import HeadConfig, Headed
-from nextword.heads.pooling import mean
+from nextword.core.errors import NextwordError
+from nextword.core.types import Framed, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
-from nextword.objectives.task import Task
 from nextword.recipe import load_recipe
+from nextword.tasks.heads import HeadConfig, Headed, mean
+from nextword.tasks.task_objective import Task
 from nextword.training.events import Job
-from nextword.training.graphs import shape_of
-from nextword.training.loop import Descent
+from nextword.training.steps import shape_of
+from nextword.training.trainer import Trainer
 
 
 def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examples:
@@ -116,7 +115,7 @@ def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
     found = []
     for graphs in (True, False):
         network = headed("speaker").cuda()
-        descent = Descent(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
+        descent = Trainer(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
         assert (descent.passes is not None) == graphs
         batches = descent.batches()
         for _ in range(40):

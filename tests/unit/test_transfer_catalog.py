@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
-from nextword.transfer import TASKS, open_data
-from nextword.transfer.catalog import find_task
+from nextword.core.errors import NextwordError
+from nextword.data.opening import open_corpus
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.catalog import TASKS, find_task
 
 PAIRS = [
     ("A man plays.", 'Somebody "plays', "entailment"),

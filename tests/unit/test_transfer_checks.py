@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import written
 
-from nextword.contract_errors import NextwordError
-from nextword.transfer import open_data
-from nextword.transfer.checks import near, told
-from nextword.transfer.tables import Rows
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Rows
+from nextword.tasks.data import open_data
+from nextword.tasks.data_checks import near, told
 
 
 def rows(*examples: tuple[str, str]) -> Rows:

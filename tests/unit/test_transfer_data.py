@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.tiny_transfer import written
 
-from nextword.contract_errors import NextwordError
-from nextword.transfer import FIVE, TASKS, Columns, open_data
-from nextword.transfer.catalog import find_task
-from nextword.transfer.tables import Rows, guess, held_out, read_table
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Columns, Rows, guess, held_out, read_table
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.catalog import TASKS, find_task
+from nextword.tasks.datasets.glue import FIVE
 
 # Small samples in the formats that the benchmark hands out
 SAMPLES: dict[str, dict[str, str]] = {

@@ -14,13 +14,13 @@ from tests.tiny_transfer import coloured, counted, paired, run_of, sentence, wri
 from tests.unit.test_report import Page
 
 import nextword
-from nextword import transfer
-from nextword.batching.tagged import TaggedExamples
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.transfer.errors import KEPT, LETTERS, WHOLE, of_classes, of_numbers, of_tags
-from nextword.transfer.report import Looked, render
-from nextword.transfer.tables import Rows
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Rows
+from nextword.run_folder import RunFolder
+from nextword.tasks.error_analysis import KEPT, LETTERS, WHOLE, of_classes, of_numbers, of_tags
+from nextword.tasks.report import Looked, render
+from nextword.tasks.tag_words import TaggedExamples
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.log=2"]
 

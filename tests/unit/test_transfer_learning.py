@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
 
-from nextword import load, transfer
+from nextword import tasks as transfer
+from nextword.lm.loading import load
 
 CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 

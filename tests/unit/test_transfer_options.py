@@ -13,12 +13,12 @@ from tests.small_encoders import made
 from tests.tiny_transfer import coloured, furnished, run_of, written
 
 import nextword
-from nextword import transfer
-from nextword.checkpoint import RunFolder
-from nextword.contract_errors import NextwordError
-from nextword.heads.fresh import last_layers
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
 from nextword.models import model_class
-from nextword.transfer.plan import headed, make_plan
+from nextword.run_folder import RunFolder
+from nextword.tasks.fresh import last_layers
+from nextword.tasks.plan import headed, make_plan
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
 
@@ -104,7 +104,7 @@ def test_names_in_other_networks(slug: str, first: str) -> None:
     config = cls.Config(**{"t5": {"width": 8, "inner": 8, "heads": 2, "head": 4, "layers": 2}}.get(
         slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
     ))  # fmt: skip
-    network = cls(config, nextword.contract.Vocabulary(20, 0, {"<s>": 0}, end=1))
+    network = cls(config, nextword.core.types.Vocabulary(20, 0, {"<s>": 0}, end=1))
     names = last_layers(network, 1)
     assert names
     assert all(name.startswith(first) for name in names)
@@ -124,7 +124,7 @@ def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: P
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["pooler.weight"], c["pooler.weight"])
     plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, *changes])
-    torch.testing.assert_close(a["pooler.weight"], headed(plan.recipe, plan.tokenizer).under.pooler.weight.detach())
+    torch.testing.assert_close(a["pooler.weight"], headed(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach())
 
 
 def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:

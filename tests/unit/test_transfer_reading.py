@@ -11,13 +11,13 @@ import torch
 from tests.tiny_transfer import SPECS, furnished
 
 from nextword.batching.examples import Bucketed
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.heads import Headed
-from nextword.heads.framing import examples
-from nextword.models.frames import SPREAD, collate, combine, spoken
-from nextword.objectives.task import Task
-from nextword.predicting import Classifier
-from nextword.transfer.plan import headed, make_plan
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.models.framing import SPREAD, collate, combine, spoken
+from nextword.tasks.examples import examples
+from nextword.tasks.heads import Headed
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.predicting import Classifier
+from nextword.tasks.task_objective import Task
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +45,15 @@ def made(
 def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
     """By hand, of the frames padded by `collate`."""
     network, plan = made(place, slug)
-    under = network.under
+    encoder = network.encoder
     rows = plan.data.splits["dev"]
     pairs = list(zip(*(plan.tokenizer.encode_batch(c[:5]) for c in (rows.texts, rows.seconds)), strict=True))
-    frames = [frame for pair in pairs for frame in under.frames("entail", pair)]
+    frames = [frame for pair in pairs for frame in encoder.frames("entail", pair)]
     inputs, speaks = collate(frames, pad=0)
     with torch.no_grad():
-        x = spoken(under.encode(inputs)[0][-1], speaks)
+        x = spoken(encoder.encode(inputs)[0][-1], speaks)
         if slug in ("bert", "albert"):
-            x = under.pooled(x)
+            x = encoder.pooled(x)
         elif slug in ("roberta", "xlnet"):
             assert network.dense is not None
             x = torch.tanh(network.dense(x))
@@ -68,7 +68,7 @@ def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
 @pytest.mark.parametrize("slug", ["bert", "gpt1"])
 def test_the_last_layer_has_two_numbers_and_is_one(place: Path, slug: str) -> None:
     """By its own number the pooler is kept as by −1, and not one layer lower."""
-    last = len(made(place, slug)[0].under.widths) - 1
+    last = len(made(place, slug)[0].encoder.widths) - 1
     heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
     assert len({(head.pools, head.at) for head in heads}) == 1
     assert heads[0].pools == (slug == "bert")
@@ -91,9 +91,9 @@ def test_the_mean_of_a_frame(place: Path, slug: str) -> None:
     assert not network.pools
     text = "the king saw a red house"
     with torch.no_grad():
-        frame = network.under.frame(plan.tokenizer.encode(text))
+        frame = network.encoder.frame(plan.tokenizer.encode(text))
         inputs, _ = collate([frame], pad=0)
-        by_hand = network.out(network.under.encode(inputs)[0][-1].mean(1))
+        by_hand = network.out(network.encoder.encode(inputs)[0][-1].mean(1))
         said = Classifier(network, plan.tokenizer, plan.settings, 128).said([text, "a", "the new queen"])
     assert np.allclose(said[0], by_hand[0].numpy(), atol=1e-5)
 
@@ -137,14 +137,16 @@ def test_a_new_head_is_small_and_has_no_bias(place: Path) -> None:
 
 
 def _tokens(place: Path) -> Any:
-    from nextword.tokens import load_tokenizer
+    from nextword.tokenizers.loading import load_tokenizer
 
     return load_tokenizer(place / "roberta" / "tokenizer.json")
 
 
 def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
     network, plan = made(place, "bert")
-    found, cut = examples(network.under, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20)
+    found, cut = examples(
+        network.encoder, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20
+    )
     assert cut == 1
     assert np.diff(found.starts).tolist() == [20, 5]
     names = plan.tokenizer.special
@@ -152,7 +154,7 @@ def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
     assert found.segments is not None
     assert found.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
     with pytest.raises(NextwordError, match="Examples may have 4 tokens, of which the frame itself takes 3"):
-        examples(network.under, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
+        examples(network.encoder, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
 
 
 # ------------------------------------------------------------------------------------------------ the loss
@@ -182,12 +184,12 @@ def test_the_language_beside_the_task(place: Path) -> None:
     alone, beside = (Task({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
     assert set(beside.parts) == {"task", "language"}
     assert torch.allclose(beside.value, alone.value + 0.5 * beside.parts["language"], atol=1e-5)
-    rows = network.under.encode(batch.inputs)[0][-1].detach()
+    rows = network.encoder.encode(batch.inputs)[0][-1].detach()
     nats, count = 0.0, 0
     for row, ids, there in zip(rows, batch.inputs.ids, batch.inputs.padding, strict=True):
         for t in range(int(there.sum()) - 1):
             if ids[t + 1] < network.vocabulary.size:
-                nats -= network.under.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
+                nats -= network.encoder.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
                 count += 1
     assert float(beside.parts["language"]) == pytest.approx(nats / count, rel=1e-4)
     with pytest.raises(Unsupported, match="read from left to right"):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.transfer import open_data
-from nextword.transfer.sentences import coarse, read_labelled
+from nextword.core.errors import NextwordError
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.sentiment import coarse, read_labelled
 
 QUESTIONS = ["DESC:manner How ?", "NUM:date When was it ?", "NUM:count How many ?", "DESC:def What is it ?"]
 

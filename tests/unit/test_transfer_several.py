@@ -15,17 +15,17 @@ from safetensors.torch import load_file
 from tests.tiny_transfer import coloured, counted, paired, run_of, written
 
 import nextword
-from nextword import transfer
-from nextword.batching.several import Several, drawn, probabilities
-from nextword.contract_errors import NextwordError
-from nextword.heads import Headed
-from nextword.heads.many import ManyHeaded
-from nextword.objectives.task import Task
-from nextword.training.scale import placed
-from nextword.transfer.plan import headed, make_plan
-from nextword.transfer.run import Outcome
-from nextword.transfer.several import DataSets, open_texts
-from nextword.transfer.share import balances_learnt, shared_out
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.tasks.finetune import Outcome
+from nextword.tasks.heads import Headed
+from nextword.tasks.many import ManyHeaded
+from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.several import DataSets, open_texts
+from nextword.tasks.share import balances_learnt, shared_out
+from nextword.tasks.task_objective import Task
+from nextword.training.device import placed
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 NAMES = ("colour", "pair", "count")
@@ -96,7 +96,7 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
     objective = Task(plan.recipe.phases[0].batches)
     for part, batch in {b.part: b for b in objective.held_out(plan.examples["dev"])}.items():
         batch = placed(batch, torch.device("cpu"))
-        alone = Headed(network.config.heads[part], network.under)
+        alone = Headed(network.config.heads[part], network.encoder)
         alone.out.load_state_dict(network.out[part].state_dict())
         if alone.dense is not None:
             alone.dense.load_state_dict(network.dense[part].state_dict())
@@ -112,7 +112,7 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
         objective.loss(network, batch, None).value.backward()
         touched = [out.weight.grad is not None for out in network.out]
         assert touched == [i == part for i in range(3)]
-        assert any(p.grad is not None for p in network.under.parameters())
+        assert any(p.grad is not None for p in network.encoder.parameters())
     own = {name.split(".")[0] for name in network._own()}
     assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
 

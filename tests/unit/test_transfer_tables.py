@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from tests.tiny_transfer import coloured, run_of, written
 
-from nextword import transfer
-from nextword.cli.answers import beside, refuse_twice
-from nextword.contract_errors import NextwordError
-from nextword.corpora.decoding import lines
-from nextword.corpora.marks import holding
-from nextword.transfer import open_data, open_questions
-from nextword.transfer.checks import of_classes
-from nextword.transfer.tables import Columns, Rows, Table, guess, how_found, read_table
+from nextword import tasks as transfer
+from nextword.cli.predict import beside, refuse_twice
+from nextword.core.errors import NextwordError
+from nextword.data.files import lines
+from nextword.data.tables import Columns, Rows, Table, guess, holding, how_found, read_table
+from nextword.tasks.data import open_data
+from nextword.tasks.data_checks import of_classes
+from nextword.tasks.question_data import open_questions
 
 ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]
 

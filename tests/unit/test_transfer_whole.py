@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from nextword import transfer
-from nextword.contract_errors import NextwordError
-from nextword.transfer.data import open_data
-from nextword.transfer.plan import make_plan
-from nextword.transfer.several import open_texts
-from nextword.transfer.tagging import open_tags
-from nextword.transfer.whole import NOTE, whole
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.tasks.data import open_data
+from nextword.tasks.plan import make_plan
+from nextword.tasks.several import open_texts
+from nextword.tasks.tag_data import open_tags
+from nextword.tasks.whole import NOTE, whole
 
 SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]
 LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has

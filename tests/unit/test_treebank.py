@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.tagged import open_tagged, scheme_of
-from nextword.corpora.treebank import read_trees
-from nextword.transfer.tagging import open_tags
+from nextword.core.errors import NextwordError
+from nextword.data.conll import open_tagged, read_trees, scheme_of
+from nextword.tasks.tag_data import open_tags
 
 TREE = """
 ( (S

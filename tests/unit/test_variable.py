@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.prepare import Stream
-from nextword.batching.variable import Variable
-from nextword.contract import Batch
-from nextword.contract_errors import NextwordError
+from nextword.batching.causal import Variable
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch
 from nextword.objectives.causal import Causal
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora.vectors import TOGETHER, read_vectors, read_words
+from nextword.core.errors import NextwordError
+from nextword.data.word_vectors import TOGETHER, read_vectors, read_words
 
 GLOVE = "the 0.5 -0.25 1e-1\ncat 1 2 3\n. . . 7 8 9\nÅngström -1 -2 -3\n"
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nextword.contract_errors import NextwordError
-from nextword.models.causal import FILE
+from nextword.core.errors import NextwordError
+from nextword.models.base import FILE
 from nextword.recipe import from_tables
-from nextword.tokens import load_tokenizer
-from nextword.tokens.lexicon import Lexicon
-from nextword.tokens.words import Words
-from nextword.training import train
-from nextword.training.words import NEW, moved, rows_of
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.words import Words
+from nextword.training.train import train
+from nextword.training.warm_start import NEW, moved, rows_of
 
 FIRST = "the king saw the old house and the queen went to the river\n" * 40
 SECOND = "The film saw an actor and the old queen in the house of horror\n" * 40

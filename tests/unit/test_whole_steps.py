@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword import nest
-from nextword.contract import Inputs, Vocabulary
-from nextword.layers.whole_step import walk
-from nextword.models import model_class, whole_steps
-from nextword.models.windowed import Windowed
+from nextword.core import pytree as nest
+from nextword.core.types import Inputs, Vocabulary
+from nextword.kernels import cpu_decode as whole_steps
+from nextword.kernels.cpu_matmul import walk
+from nextword.models import model_class
+from nextword.models.decoder import DecoderLM
 
 WORDS = 101  # no multiple of four
 
 
-def network(slug: str = "gpt2", **settings: Any) -> Windowed:
+def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
     torch.manual_seed(5)
     cls = model_class(slug)
     net = cls(
@@ -31,12 +32,12 @@ def network(slug: str = "gpt2", **settings: Any) -> Windowed:
     return net
 
 
-def plainly(net: Windowed, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+def plainly(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
     net.whole_steps.least = 10**12
     return net.step(last, state)
 
 
-def compiled(net: Windowed, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+def compiled(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
     net.whole_steps.least = 0
     assert net.whole_steps.suit(last, state)
     return net.whole_steps(last, state)

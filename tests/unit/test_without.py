@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nextword.contract_errors import NextwordError
-from nextword.corpora import open_corpus
-from nextword.corpora.without import Without
+from nextword.core.errors import NextwordError
+from nextword.data.filters.decontaminate import Without
+from nextword.data.opening import open_corpus
 from nextword.recipe import load_recipe
-from nextword.training import train
+from nextword.training.train import train
 
 SECRET = "thirteen grams in a row are what the judges of this little contest look for today"
 

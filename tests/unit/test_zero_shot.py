@@ -12,12 +12,13 @@ import torch
 from tests.tiny_transfer import FILLER, run_of
 
 import nextword
-from nextword.conditional import Conditional
-from nextword.contract import Score
-from nextword.contract_errors import NextwordError, Unsupported
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Score
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.prompting import ZeroShot, drawn, shares
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tasks.prompting import ZeroShot, drawn, shares
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 LABELS = ["red", "dark blue"]
@@ -100,15 +101,15 @@ def test_what_sees_both_sides_has_a_pseudo_likelihood(tmp_path: Path, slug: str)
     assert found[0, 0] == pytest.approx(-nats[mine].mean(), abs=1e-4)
 
 
-def translator(marks: int) -> Conditional:
+def translator(marks: int) -> Seq2SeqLM:
     spec = {"kind": "unigram", "size": 80, **({"sentinels": marks} if marks else {})}
     tokenizer = train_tokenizer(spec, [" ".join(FILLER) + " red dark blue it is ."] * 20)
     torch.manual_seed(4)
     config = T5Config(width=16, layers=1, heads=2, head=8, inner=16, dropout=0.0)
-    return Conditional(T5(config, vocabulary(tokenizer)), tokenizer)
+    return Seq2SeqLM(T5(config, vocabulary(tokenizer)), tokenizer)
 
 
-def steps(lm: Conditional, source: list[int], target: list[int]) -> list[float]:
+def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
     """−log p of each token of the target, one after the other."""
     last, state = lm._read_all([source])
     costs = []

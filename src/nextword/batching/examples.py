@@ -1,11 +1,4 @@
-"""Examples of a task, framed: all ids end to end in one array, and batches of examples of like length.
-
-    ids      [CLS] a a [SEP] [CLS] b b b b [SEP] …        starts  0 4 10 …     one frame after the other
-    epoch    a permutation, cut into stretches; each is sorted by length and cut into batches, and those are shuffled
-
-So a batch has next to no padding and is nevertheless as good as drawn at random. It lies padded, or packed into one row
-for networks that read that. Batch k is made of (seed, k) alone.
-"""
+"""Examples of tasks in batches of like length."""
 
 from __future__ import annotations
 
@@ -16,11 +9,56 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.unseen import Unseen
-from nextword.contract import Batch, Framed, Inputs
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Tokenizer
+from nextword.core.types import Batch, Encoding, Framed, Inputs
+
+
+class Unseen:
+    """Words that have no id, for a network that reads letters (it has `spelled`): numbered from its `known` on."""
+
+    def __init__(self, network: Any, tokenizer: Tokenizer) -> None:
+        self.network, self.tokenizer = network, tokenizer
+        self.spells = hasattr(network, "spelled")
+        self.unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
+        self.words: dict[bytes, int] = {}
+        self.numbers: dict[str, int] = {}  # of words that were asked for one by one
+
+    def ids(self, text: str, encoding: Encoding) -> np.ndarray:
+        """The ids of a text, in which a word that is unknown has a number of its own."""
+        ids = encoding.ids.astype(np.int64)
+        if self.spells and self.unknown is not None:
+            raw = text.encode()
+            for at in np.flatnonzero(ids == self.unknown).tolist():
+                ids[at] = self._number(raw[slice(*encoding.spans[at])])
+        return ids
+
+    def of_words(self, words: Sequence[str]) -> np.ndarray:
+        """Of words that stay as they are, whatever the tokenizer would make of them."""
+        for word in dict.fromkeys(word for word in words if word not in self.numbers):
+            found = self.tokenizer.encode_batch([word])[0].ids
+            known = len(found) == 1 and found[0] != self.unknown
+            self.numbers[word] = int(found[0]) if known else self._number(word.encode())
+        return np.array([self.numbers[word] for word in words], np.int64)
+
+    def _number(self, word: bytes) -> int:
+        return self.network.known + self.words.setdefault(word, len(self.words))
+
+    def spelled(self, inputs: Inputs) -> Inputs:
+        """With the letters of those words that are in it."""
+        new = inputs.ids >= self.network.known if self.words else None
+        if new is None or not new.any():
+            return inputs
+        found, places = inputs.ids[new].unique(return_inverse=True)
+        names = list(self.words)
+        letters = self.network.spelled([names[id - self.network.known] for id in found.tolist()])
+        ids = inputs.ids.masked_scatter(new, places + self.network.known)
+        return replace(inputs, ids=ids, characters=letters)
+
 
 NEAR = 128  # what the length of the longest text is rounded up to: a bound with few values
+
+
 AHEAD = 4  # batches of training in one of validation, which keeps nothing for a backward pass
 
 
@@ -35,7 +73,9 @@ class Examples:
     segments: np.ndarray | None = None  # (N,)
     each: int = 1
     packs: bool = False  # the network that they are framed for reads texts end to end
-    metrics: tuple[str, ...] = ()  # of nextword.metrics: what is to be said of predictions; the first decides
+    metrics: tuple[
+        str, ...
+    ] = ()  # of nextword.metrics.classification: what is to be said of predictions; the first decides
     unseen: Unseen | None = field(default=None, repr=False)  # words without an id, where the network reads letters
     gold: np.ndarray | None = field(default=None, repr=False)  # (examples,) what is right, if labels only come near it
     bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
@@ -220,3 +260,6 @@ def _padded(values: np.ndarray, there: np.ndarray) -> torch.Tensor:
     rows = np.zeros(there.shape, np.int64)
     rows[there] = values
     return torch.from_numpy(rows)
+
+
+UNTAGGED = -1  # the part of a batch without tags

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err, keep_stdin, say_columns
-from nextword.cli.options import Device, Json, Quiet
-from nextword.infinity import number
+from nextword.cli.console import Device, Json, Quiet, console, emit_json, err, keep_stdin, say_columns
+from nextword.core.io import number
 
 
 def compare(
@@ -39,14 +38,13 @@ def compare(
       nextword compare lstm/small gru/small --data my.txt --set tokenizer.size=8000
       nextword compare runs/a runs/b --data my.txt
     """
-    from nextword.compare.plan import Plan
+    from nextword.compare.compare import Plan, make_plan
+    from nextword.compare.compare import compare as run_comparison
     from nextword.compare.report import render
-    from nextword.compare.run import compare as run_comparison
-    from nextword.compare.run import make_plan
-    from nextword.compare.translating import own_data, translates
-    from nextword.contract_errors import NextwordError
-    from nextword.corpora import default_name
-    from nextword.training.scale import choose_device
+    from nextword.compare.translation import own_data, translates
+    from nextword.core.errors import NextwordError
+    from nextword.data.builtin import default_name
+    from nextword.training.device import choose_device
 
     if resume and (what or changes):
         raise NextwordError("--resume goes on with a comparison as planned: name no models, change no numbers.")
@@ -64,7 +62,7 @@ def compare(
     if json:
         emit_json(comparison)
     elif done:
-        from nextword.compare.table import leaderboard
+        from nextword.compare.terminal import leaderboard
 
         console.print(leaderboard(comparison, console.width))
         console.print(f"report: [bold]{escape(str(report))}[/]", soft_wrap=True)
@@ -90,7 +88,7 @@ def _watch(plan: Any, run_comparison: Any, device: str, quiet: bool) -> bool:
     from rich.live import Live as Screen
 
     from nextword.cli.train import interruptible
-    from nextword.compare.table import Live
+    from nextword.compare.terminal import Live
 
     names = [entry["name"] for entry in plan.entries]
     table = Live(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")

@@ -1,4 +1,7 @@
-"""What every command shares: two consoles, JSON, progress bars that are silent when nobody watches, and exit codes."""
+"""What every command shares: two consoles, JSON, progress bars that are silent when nobody watches, and exit codes.
+
+Options that mean the same in every command, written once.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nextword.contract_errors import NextwordError
-from nextword.infinity import finite
+from nextword.core.errors import NextwordError
+from nextword.core.io import finite
 
 console = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -33,7 +36,7 @@ def emit_json(value: Any) -> None:
 def read_lines(path: str | Path, blank: bool = False) -> list[str]:
     """The lines of a UTF-8 file, or of standard input (`-`), with or without blank ones; the error says where a bad
     byte is."""
-    from nextword.corpora.decoding import lines
+    from nextword.data.files import lines
 
     return [line.rstrip("\n") for line in lines(path) if blank or line.strip()]
 
@@ -45,7 +48,7 @@ def keep_stdin(data: str) -> str:
         return data
     from hashlib import blake2b
 
-    from nextword.batching.prepare import cache_folder
+    from nextword.batching.token_stream import cache_folder
 
     given = sys.stdin.buffer.read()
     kept = cache_folder().parent / "stdin" / f"stdin-{blake2b(given, digest_size=6).hexdigest()}.txt"
@@ -56,7 +59,7 @@ def keep_stdin(data: str) -> str:
 
 def say_columns(names: Iterable[str], quiet: bool) -> None:
     """Which column is read of each text that is a table, and how many of its rows are left out."""
-    from nextword.corpora import how_read
+    from nextword.data.opening import how_read
 
     for name in dict.fromkeys(names) if not quiet else ():
         for said in how_read(name):
@@ -134,3 +137,10 @@ def guarded(command: F) -> F:
             raise typer.Exit(1) from None
 
     return run  # type: ignore[return-value]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, or auto.", show_default=True)]
+Precision = Annotated[str, typer.Option("--precision", help="Of the weights: fp32, bf16 or int8.", show_default=True)]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder (see `nextword runs`).", show_default=False)]

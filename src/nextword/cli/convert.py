@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.options import Json, Quiet
+from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar
 
 
 def convert(
@@ -73,20 +72,20 @@ def convert(
       nextword convert glove.6B.100d.txt runs/glove-6b
       nextword convert runs/word2vec-tiny mine.vec.gz
     """
-    from nextword import weights
+    from nextword import convert as weights
 
     with _Bars(quiet or json) as bars:
         made = weights.convert(source, target, changes or (), bars, to)
     if weights.is_run(made.target):
-        from nextword.card import write_card
-        from nextword.checkpoint import RunFolder
+        from nextword.model_card import write_card
+        from nextword.run_folder import RunFolder
 
         write_card(RunFolder.open(made.target))
     if json:
         shown = {key: value for key, value in asdict(made).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **shown, **made.facts})
         return
-    from nextword.page.charts import size
+    from nextword.html.charts import size
 
     console.print(f"[green]✓[/] [bold]{escape(target)}[/] is {made.format} of {size(made.size)}", soft_wrap=True)
     console.print(_told(made.facts), soft_wrap=True)

@@ -1,15 +1,272 @@
-"""`nextword data`: which data sets there are, what is here, and how to bring one in."""
+"""`nextword data`: which data sets there are, what is here, and how to bring one in.
+
+`nextword data … --clean OUT`: quality, duplicates and leaks, and a table of what went.
+
+And `nextword evaluate … --against DATA`: scores of what was seen in training and of the rest, side by side.
+
+`nextword data tasks`: every task there is, what it learns or asks, its metric, and the command that does it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, progress_bar, say_columns
-from nextword.cli.known_tasks import TASKS, list_known
-from nextword.cli.options import Json, Quiet
+from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar, say_columns
+from nextword.cli.evaluate import data_here, table
+
+CLASSIFIER = ".safetensors"
+
+
+def clean_corpus(
+    name: str, out: Path, deduplicate: bool, good: str, against: Sequence[str], seed: int, quiet: bool
+) -> dict[str, Any]:
+    """The report of cleaning a corpus into a new folder."""
+    from nextword.core.errors import NextwordError
+    from nextword.data.filters.pipeline import check, clean
+    from nextword.data.opening import open_corpus, open_whole
+
+    if not name:
+        raise NextwordError("--clean needs a text: nextword data NAME --clean OUT --deduplicate.")
+    if not (deduplicate or good or against):
+        raise NextwordError("--clean does nothing by itself. Say what to remove: --deduplicate, --quality, --against.")
+    say_columns([name], quiet)
+    corpus = open_corpus(name)
+    check(corpus, out)
+    sets = [open_whole(item) for item in against]
+    for item in sets:
+        if not set(item.splits) - {"train"}:
+            raise NextwordError(
+                f"{item.name} has no held-out split to look for. Give the file with the evaluation text."
+            )
+    classifier = _classifier(corpus, good, seed, quiet) if good else None
+    return clean(
+        corpus,
+        out,
+        lambda label, total: progress_bar(label, total, quiet),
+        deduplicate=deduplicate,
+        good=classifier,
+        against=sets,
+        seed=seed,
+    )
+
+
+def _classifier(corpus: Any, good: str, seed: int, quiet: bool) -> Any:
+    """A saved one, or one that learns now what the good text has and the corpus has not."""
+    from nextword.data.filters.decontaminate import training_documents
+    from nextword.data.filters.quality import Quality, sample, train
+    from nextword.data.opening import open_whole
+
+    if good.endswith(CLASSIFIER):
+        return Quality.load(Path(good))
+    fine = open_whole(good)
+    with progress_bar(f"reading {fine.name}", quiet=quiet) as update:
+        positive = sample(training_documents(fine), seed, progress=update)
+    with progress_bar(f"reading {corpus.name}", corpus.bytes("train"), quiet) as update:
+        negative = sample(corpus.documents("train"), seed, progress=update)
+    return train(positive, negative, seed, (fine.name, corpus.name))
+
+
+def show_report(report: dict[str, Any], out: Path) -> None:
+    from rich.markup import escape
+
+    from nextword.cli.evaluate import table
+
+    rows = []
+    for step in report["steps"]:
+        gone = 1 - step["bytes_left"] / step["bytes"] if step["bytes"] else 0.0
+        counts = [f"{step[key]:,}" for key in ("documents", "documents_left", "bytes", "bytes_left")]
+        rows.append([step["name"], *counts, f"{gone:.2%}"])
+    console.print(f"[bold]{escape(report['corpus'])}[/]  {escape(report['source'])}", soft_wrap=True)
+    table(("step", "documents", "left", "bytes", "left", "removed"), rows)
+    for step in report["steps"]:
+        for line in _facts(step["name"], step["facts"]):
+            console.print(f"[dim]· {escape(line)}[/]", soft_wrap=True)
+        for example in step["examples"]:
+            which = example["title"] or example["id"]
+            console.print(f"  [bold]{escape(which)}[/]: {escape(example['why'])}", soft_wrap=True)
+            console.print(f"    [dim]{escape(example['text'])}[/]", soft_wrap=True)
+    console.print(f"Written to {escape(str(out))}: train it with --data {escape(str(out))}", soft_wrap=True)
+
+
+def _facts(name: str, facts: dict[str, Any]) -> list[str]:
+    if name == "quality":
+        return [
+            f"learned from {facts['good_documents']:,} documents of {facts['good']} and {facts['raw_documents']:,} of "
+            f"{facts['raw']}; on others it ranks a good one above a raw one {facts['ranked']:.1%} of the time"
+        ]
+    if name == "duplicates":
+        return [
+            f"similarity of {facts['threshold']} or more in runs of {facts['shingle']} words; "
+            f"{facts['of_held_out']:,} of them repeat a held-out document"
+        ]
+    return [
+        f"{s['name']}: {s['grams_seen']:,} of {s['grams']:,} runs of {s['n']} words seen, {s['dirty']:,} of "
+        f"{s['documents']:,} documents dirty; {s['grams_too_common']:,} runs are too common to remove"
+        for s in facts["sets"]
+    ] + [f"{facts['cut']:,} training documents were cut, {facts['dropped']:,} dropped"]
+
+
+def score_against(lm: Any, corpus: Any, split: str, against: str, quiet: bool) -> dict[str, Any]:
+    """What a model scores on the documents of a split that a training text holds in part, and on the others."""
+    from nextword.data.filters.decontaminate import split_by_contamination
+    from nextword.data.opening import open_corpus
+    from nextword.evaluation.contamination import score_apart
+
+    trained = open_corpus(against)
+    size = trained.bytes("train") if "train" in trained.splits else None
+    with progress_bar(f"looking into {trained.name}", size, quiet) as update:
+        found = split_by_contamination(corpus, split, trained, progress=update)
+    with progress_bar("scoring clean and dirty documents", len(found.verdicts), quiet) as update:
+        return {"data": trained.name, **score_apart(lm, found, update).as_dict()}
+
+
+def show_apart(result: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    from nextword.cli.evaluate import table
+    from nextword.core.io import number
+
+    about = result["contamination"]
+    console.print(
+        f"against [bold]{escape(result['data'])}[/]: {about['grams_seen']:,} of {about['grams']:,} runs "
+        f"of {about['n']} words were seen, in {about['dirty']:,} of {about['documents']:,} documents",
+        soft_wrap=True,
+    )
+    rows = []
+    for name in ("all", "clean", "dirty"):
+        row = result[name]
+        bits = number(row["bits_per_byte"], 4)
+        if row["bits_per_byte_low"] is not None:
+            bits += f" [dim]({row['bits_per_byte_low']:.3f}–{row['bits_per_byte_high']:.3f})[/]"
+        perplexity = number(row["word_perplexity"], 2), number(row["token_perplexity"], 2)
+        rows.append([name, f"{row['documents']:,}", f"{row['bytes']:,}", bits, *perplexity])
+    table(("documents", "", "bytes", "bits/byte", "word ppl", "token ppl"), rows)
+    for example in result["examples"]:
+        console.print(
+            f"[dim]· {escape(example['document'])}: “{escape(example['gram'])}” in {escape(example['seen_in'])}[/]"
+        )
+    if about["too_short"]:
+        console.print(f"[dim]· {about['too_short']:,} documents are too short to tell, and count as clean[/]")
+
+
+TASKS = "tasks"
+LEARNT, ASKED, WRITTEN = "transfer", "evaluate", "train"
+WORDS = ("kind", "metric", "dev split", "by", "")  # columns
+
+
+def list_known(json: bool) -> None:
+    rows = [*_of_texts(), *_of_questions(), *_of_tags(), *_as_texts(), *_in_words()]
+    if json:
+        emit_json(rows)
+        return
+    cells = [
+        [
+            f"[bold]{escape(row['name'])}[/]",
+            *(escape(row[key]) for key in ("kind", "metric", "dev", "by")),
+            "[green]✓[/]" * row["here"],
+            escape(row["title"]),
+        ]
+        for row in rows
+    ]
+    table(("task", *WORDS[:-1], "here", WORDS[-1]), cells, words=WORDS)
+    console.print(
+        "[dim]by transfer: nextword transfer RECIPE --from RUN --data TASK · by train: nextword train t5/tasks --data "
+        "TASK · by evaluate: nextword evaluate RUN --task TASK · GLUE's five with labels at hand: --data glue[/]"
+    )
+
+
+def _of_texts() -> list[dict[str, Any]]:
+    from nextword.tasks.datasets.catalog import TASKS, is_here
+
+    return [
+        {
+            "name": task.name,
+            "title": task.title,
+            "kind": task.kind,
+            "metric": task.metrics[0],
+            "dev": task.dev,
+            "by": LEARNT,
+            "here": is_here(task),
+            "submission": dict(task.submission),
+        }
+        for task in TASKS.values()
+    ]
+
+
+def _of_questions() -> list[dict[str, Any]]:
+    """Questions that a span of a passage answers."""
+    from nextword.data.catalog import catalog
+    from nextword.metrics.squad import OF_ANSWERS
+    from nextword.tasks.datasets.base import OWN
+    from nextword.tasks.question_data import KIND
+
+    row = {"kind": "span", "metric": OF_ANSWERS[0], "dev": OWN, "by": LEARNT, "submission": {}}
+    return [
+        {"name": entry.name, "title": entry.title, "here": entry.place() is not None, **row}
+        for entry in catalog().values()
+        if entry.kind == KIND
+    ]
+
+
+def _as_texts() -> list[dict[str, Any]]:
+    """Text in, text out: answers, translations and summaries are written (docs/text-to-text.md)."""
+    from nextword.core.errors import NextwordError
+    from nextword.data.parallel import open_parallel
+    from nextword.data.text_to_text import tasks
+
+    def here(name: str) -> bool:
+        try:
+            open_parallel(name)
+        except NextwordError:
+            return False
+        return True
+
+    row = {"kind": "text", "dev": "", "by": WRITTEN, "submission": {}}
+    return [
+        {"name": f"tasks:{name}", "title": task.title, "metric": task.metrics[0], "here": here(f"tasks:{name}"), **row}
+        for name, task in tasks().items()
+        if task.metrics
+    ]
+
+
+def _of_tags() -> list[dict[str, Any]]:
+    """Sets of tagged words; what their tags are decides between F1 of spans and accuracy."""
+    from nextword.data.catalog import ALL, catalog
+    from nextword.data.conll import KIND
+    from nextword.tasks.datasets.base import OWN, TENTH
+
+    return [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "kind": "tag",
+            "metric": "span_f1, or token_accuracy",
+            "dev": OWN if "valid" in entry.layout else TENTH,
+            "by": LEARNT,
+            "here": entry.place() is not None,
+            "submission": {},
+        }
+        for entry in catalog().values()
+        if entry.kind == KIND and ALL not in entry.layout
+    ]
+
+
+def _in_words() -> list[dict[str, Any]]:
+    """Asked of a language model, with examples in its prompt or without; nothing is learnt."""
+    from nextword.evaluation.prompt_tasks import load_task, task_names
+
+    found = []
+    for name in task_names():
+        task = load_task(name)
+        row = {"name": name, "title": task.title, "kind": "prompt", "metric": task.metric, "dev": "", "by": ASKED}
+        found.append({**row, "here": data_here(task), "submission": {}})
+    return found
+
 
 LICENCES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
 SHOWN = 300  # characters of either side of a sample
@@ -56,10 +313,10 @@ def data(
       nextword data tinyshakespeare --get
       nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
     """
-    from nextword.contract_errors import NextwordError
-    from nextword.corpora.install import fetch, install
-    from nextword.corpora.opening import unknown
-    from nextword.corpora.parallel import parse
+    from nextword.core.errors import NextwordError
+    from nextword.data.catalog import fetch, install
+    from nextword.data.opening import unknown
+    from nextword.data.parallel import parse
 
     if clean or deduplicate or quality or against:
         if not clean or source or get:
@@ -67,7 +324,6 @@ def data(
                 "--deduplicate, --quality and --against go with --clean OUT, which says where the cleaned text goes, "
                 "and not with --from or --get."
             )
-        from nextword.cli.cleaning import clean_corpus, show_report
 
         report = clean_corpus(name, clean, deduplicate, quality, against or [], seed, quiet or json)
         emit_json({**report, "out": str(clean)}) if json else show_report(report, clean)
@@ -96,8 +352,8 @@ def data(
 
 
 def _list(json: bool) -> None:
-    from nextword.corpora.builtin import BUILT_IN, installed
-    from nextword.corpora.catalog import catalog
+    from nextword.data.builtin import BUILT_IN, installed
+    from nextword.data.catalog import catalog
 
     rows: list[dict[str, Any]] = [
         {
@@ -153,12 +409,12 @@ def _list(json: bool) -> None:
 
 def _entry(name: str) -> Any:
     """What the catalog has under a name, or under that of a task, as RACE or SST-2."""
-    from nextword.corpora.catalog import find
+    from nextword.data.catalog import find
 
     entry = find(name)
     if entry is not None or Path(name).exists():
         return entry
-    from nextword.transfer.catalog import entry_of, find_task
+    from nextword.tasks.datasets.catalog import entry_of, find_task
 
     task = find_task(name)
     return entry_of(task) if task else None
@@ -166,10 +422,9 @@ def _entry(name: str) -> Any:
 
 def _describe(name: str, quiet: bool) -> dict[str, Any]:
     """Everything about one data set or text; counts where it is here."""
-    from nextword.corpora import is_parallel, open_corpus, open_parallel
-    from nextword.corpora.builtin import BUILT_IN
-    from nextword.corpora.opening import open_entry
-    from nextword.corpora.parallel import BIBLE, VERSIONS, parse
+    from nextword.data.builtin import BUILT_IN
+    from nextword.data.opening import open_corpus, open_entry
+    from nextword.data.parallel import BIBLE, VERSIONS, is_parallel, open_parallel, parse
 
     pairs = is_parallel(name)
     if name in BUILT_IN:
@@ -211,8 +466,8 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
 
 
 def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
-    from nextword.corpora import leakage
-    from nextword.corpora.mixture import Mixed
+    from nextword.data.filters.decontaminate import leakage
+    from nextword.data.mixture import Mixed
 
     counts = {}
     for split in corpus.splits:
@@ -236,7 +491,7 @@ def _count_pairs(corpus: Any, quiet: bool) -> dict[str, Any]:
 
     import numpy as np
 
-    from nextword.corpora.splits import digest
+    from nextword.data.corpus import digest
 
     counts: dict[str, Any] = {}
     sample: dict[str, str] = {}

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json, err, read_lines
-from nextword.cli.delivery import refuse_taken
-from nextword.cli.options import Device, Json, Precision
+from nextword.cli.console import Device, Json, Precision, console, emit_json, err, read_lines
+from nextword.cli.predict import refuse_taken
 
 NAMED = 5  # rows without a text, by their numbers
 LETTERS = 160  # of a text that is shown
@@ -76,9 +75,9 @@ def embed(
 
     Words have vectors in runs of word2vec and GloVe, in files of them, and in any network that reads words.
     """
-    from nextword.contract_errors import NextwordError
-    from nextword.loading_lm import load
-    from nextword.transfer.missing_words import unknown_in
+    from nextword.core.errors import NextwordError
+    from nextword.lm.loading import load
+    from nextword.tasks.missing_words import unknown_in
 
     if nearest or analogy:
         if out or query or groups or words:
@@ -176,9 +175,9 @@ class _Given:
 
 def _read(file: Path) -> _Given:
     """The lines of a file or of standard input; of a table its texts, row by row."""
-    from nextword.contract_errors import NextwordError
-    from nextword.corpora.decoding import FROM_STDIN, STDIN, plain_name
-    from nextword.transfer.tables import DELIMITERS, TABLE_JSON_SUFFIXES, MAX_COLUMNS_NAMED, Columns, guess, read_table
+    from nextword.core.errors import NextwordError
+    from nextword.data.files import FROM_STDIN, STDIN, plain_name
+    from nextword.data.tables import DELIMITERS, MAX_COLUMNS_NAMED, TABLE_JSON_SUFFIXES, Columns, guess, read_table
 
     column = ""
     if str(file) != STDIN and not file.is_file():
@@ -206,8 +205,8 @@ def _read(file: Path) -> _Given:
 
 def _target(out: Path | None, file: Path, words: bool) -> Path:
     """Where vectors are written to: a file that is not there yet."""
-    from nextword.contract_errors import NextwordError
-    from nextword.corpora.decoding import STDIN
+    from nextword.core.errors import NextwordError
+    from nextword.data.files import STDIN
 
     if out is None and str(file) == STDIN:
         raise NextwordError("What comes by standard input has no name to write beside: say where, with --out FILE.")
@@ -258,7 +257,7 @@ def _nearest(vectors: Any, query: Any, given: _Given, k: int) -> tuple[list[dict
 
 def _groups(vectors: Any, given: _Given, groups: int, k: int) -> tuple[list[list[dict[str, Any]]], list[str]]:
     """Each group with its texts, those nearest to its centre first; k of them are shown."""
-    from nextword.metrics.groups import grouped
+    from nextword.metrics.clustering import grouped
 
     belongs, cosines = grouped(vectors, groups)
     found, shown = [], []
@@ -299,10 +298,10 @@ def _write_words(lm: Any, given: _Given, layer: str, target: Path, json: bool) -
 
 def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, device: str, json: bool) -> None:
     """The words nearest to a word, or to a sum of words."""
-    from nextword.contract_errors import NextwordError
-    from nextword.corpora.vectors import parse_sum, read_vectors
-    from nextword.loading_lm import load
-    from nextword.models.static import word_table
+    from nextword.core.errors import NextwordError
+    from nextword.data.word_vectors import parse_sum, read_vectors
+    from nextword.lm.loading import load
+    from nextword.models.base import word_table
 
     if file is not None or (nearest and analogy):
         raise NextwordError(
@@ -329,7 +328,7 @@ def _words(run: str, file: Path | None, nearest: str, analogy: str, k: int, devi
 
 def _long(lm: Any, lines: Sequence[str]) -> list[str]:
     """Says so where lines have not fitted into the window."""
-    long = sum(len(one) > lm.room for one in lm.tokenizer.encode_batch(list(lines))) if lm.two_sided else 0
+    long = sum(len(one) > lm.room for one in lm.tokenizer.encode_batch(list(lines))) if lm.is_bidirectional else 0
     some = f"{long:,} of {len(lines):,} lines are longer than the window of {lm.room:,} tokens" if long else ""
     how = "each was read in equal parts that do not see each other, and pooled over all of them"
     notes = [f"{some}: {how}"] if some else []

@@ -1,9 +1,12 @@
-"""`nextword generate`: write on."""
+"""`nextword generate`: write on.
+
+`--beam WIDTH --set beam.KEY=VALUE`: a beam from words, for every command that searches with one.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +14,57 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.beams import HELP, beam_of
-from nextword.cli.console import emit_json, err, read_lines
-from nextword.cli.options import Device, Json, Precision, Run
+from nextword.cli.console import Device, Json, Precision, Run, emit_json, err, read_lines
 
 if TYPE_CHECKING:
-    from nextword.contract import Beam, Decoding, Piece, Stop
+    from nextword.core.types import Beam, Decoding, Piece, Stop
+
+KEYS = ("length_penalty", "normalisation", "coverage", "groups", "diversity")
+HELP = "beam.length_penalty, .normalisation (power, gnmt), .coverage, .groups, .diversity"
+
+
+def beam_of(width: int | None, changes: Sequence[str], more: Mapping[str, Any]) -> Beam | None:
+    """The beam that was asked for, with `more` settings; None if none was."""
+    from nextword.core.errors import NextwordError, did_you_mean
+    from nextword.core.types import Beam
+
+    if width is None:
+        if changes:
+            raise NextwordError(f"--set {changes[0]}: this is for a beam, and none is asked for. Add --beam WIDTH.")
+        return None
+    if width < 1:
+        raise NextwordError(f"--beam {width}: the width is {width}, and a beam holds at least one text (1: greedy).")
+    given: dict[str, Any] = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        key = name.strip().removeprefix("beam.").replace("-", "_")
+        if not name.strip().startswith("beam.") or key not in KEYS:
+            raise NextwordError(
+                f"--set {change}: expected beam.KEY=VALUE.{did_you_mean(key, KEYS)} A beam has {', '.join(KEYS)}."
+            )
+        given[key] = _value(key, value.strip(), change)
+    if "normalisation" in given and not given.get("length_penalty"):
+        raise NextwordError(
+            "--set beam.normalisation says how lengths are counted, and beam.length_penalty how much they count. Give "
+            "both."
+        )
+    if "diversity" in given and "groups" not in given:
+        raise NextwordError(
+            "--set beam.diversity is between groups of hypotheses, and there is one. Add --set beam.groups=NUMBER."
+        )
+    return Beam(width, **{**more, **given})
+
+
+def _value(key: str, value: str, change: str) -> Any:
+    from nextword.core.errors import NextwordError
+
+    if key == "normalisation":
+        return value.strip("\"'")
+    try:
+        return int(value) if key == "groups" else float(value)
+    except ValueError:
+        raise NextwordError(f"--set {change}: expected a {'whole ' if key == 'groups' else ''}number.") from None
+
 
 USUAL = 0.8  # temperature
 LENGTH = 100  # tokens
@@ -92,10 +140,10 @@ def generate(
     In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
     With --file, prompts are drawn with the seed given, the next one, and so on.
     """
-    from nextword.contract import Beam, Contrastive, Greedy, Sample, Stop
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
+    from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
     from nextword.evaluation.translation import room_for
-    from nextword.loading_lm import load
+    from nextword.lm.loading import load
 
     if n_best is not None and beam is None:
         raise NextwordError("--n-best: this is for a beam, and none is asked for. Add --beam WIDTH.")
@@ -265,7 +313,7 @@ def _fill(
 
 def _refuse_long(lm: Any, prompts: Sequence[str]) -> None:
     """What `generate` refuses of prompts, of texts with blanks."""
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
 
     for prompt in prompts:
         if lm.unread(prompt) or (hasattr(lm, "past_training") and lm.past_training([prompt])):
@@ -317,7 +365,7 @@ def _show(text: str) -> None:
 
 def _biases(given: Sequence[str]) -> dict[int | str, float]:
     """TOKEN=VALUE, where the token may itself hold an equals sign."""
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
 
     found: dict[int | str, float] = {}
     for one in given:

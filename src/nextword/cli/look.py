@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, progress_bar
-from nextword.cli.options import Json, Quiet
+from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar
 
 COLOUR = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
@@ -43,9 +42,8 @@ def look(
         _list(json)
         return
     module = find_study(study)
-    from nextword.studies.study import Settings
-    from nextword.studies.study import run as look_at
-    from nextword.studies.writing import ready, write
+    from nextword.studies._study import Settings, ready, write
+    from nextword.studies._study import run as look_at
 
     count = seeds or len(Settings(quick=quick, run=run).seeds)
     settings = Settings(tuple(range(seed, seed + count)), quick, data, run)
@@ -77,8 +75,8 @@ def _show(finding: Any, files: list[Path]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from nextword.cli.results import table
-    from nextword.studies.measures import written
+    from nextword.cli.evaluate import table
+    from nextword.studies._study import written
 
     console.print(f"\n{finding.claim.sentence}", markup=False, style="bold")
     console.print(f"{finding.claim.source}\n", markup=False, style="dim")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json, err
-from nextword.cli.options import Device, Json, Run
+from nextword.cli.console import Device, Json, Run, console, emit_json, err
 
 if TYPE_CHECKING:
-    from nextword.contract import Guess
+    from nextword.core.types import Guess
 
 BLANK = "___"
 
@@ -33,8 +32,8 @@ def next_command(
 
     A model that writes pieces fills a blank with one word or several; the others with one.
     """
-    from nextword.contract_errors import NextwordError
-    from nextword.loading_lm import load
+    from nextword.core.errors import NextwordError
+    from nextword.lm.loading import load
 
     lm = load(run, device)
     if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:

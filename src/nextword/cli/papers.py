@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nextword.cli.console import console, emit_json
-from nextword.cli.options import Json
-from nextword.infinity import NAME
+from nextword.cli.console import Json, console, emit_json
+from nextword.core.io import NAME
 
 OWN = "your text"  # what a recipe that names no data is trained on
 SHOWN = (
@@ -48,11 +47,11 @@ def papers(
       nextword papers --record runs/lstm-wikitext2
       nextword papers --record runs/stars --record runs/back-stars
     """
-    from nextword.contract_errors import NextwordError
-    from nextword.recipe import short_authors, suggestion
+    from nextword.core.errors import NextwordError, did_you_mean
+    from nextword.recipe import short_authors
 
     if record:
-        from nextword.cli.recording import recorded
+        from nextword.evaluation.record import recorded
 
         name, measured = recorded(*map(Path, record))
         if json:
@@ -66,7 +65,7 @@ def papers(
         if found is None:
             known = [row["slug"] for row in rows]
             raise NextwordError(
-                f"No paper has the slug '{slug}'.{suggestion(slug, known)} There are {', '.join(known)}."
+                f"No paper has the slug '{slug}'.{did_you_mean(slug, known)} There are {', '.join(known)}."
             )
         if json:
             emit_json(found)
@@ -135,7 +134,7 @@ def _canon() -> list[dict[str, Any]]:
 
 def _can(cls: Any) -> list[str]:
     """What a model of this class can do; where nothing is written on from left to right, its scores are pseudo."""
-    from nextword.models.abilities import abilities
+    from nextword.models import abilities
 
     if getattr(cls, "tags_words", False):
         return ["predict"]

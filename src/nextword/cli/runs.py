@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import console, emit_json
-from nextword.cli.options import Json
+from nextword.cli.console import Json, console, emit_json
 
 
 def runs(
@@ -23,9 +22,9 @@ def runs(
       nextword runs
       nextword runs runs/lstm-tiny
     """
-    from nextword.cli.results import table
-    from nextword.infinity import number
-    from nextword.page.charts import count, size
+    from nextword.cli.evaluate import table
+    from nextword.core.io import number
+    from nextword.html.charts import count, size
 
     if run:
         facts = _facts(Path(run))
@@ -67,7 +66,7 @@ def runs(
 
 def _facts_or_trouble(path: Path) -> dict[str, Any]:
     """One folder that cannot be read is no reason not to list the others."""
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
 
     try:
         return _facts(path)
@@ -78,8 +77,8 @@ def _facts_or_trouble(path: Path) -> dict[str, Any]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    from nextword.card import last_evaluation
-    from nextword.checkpoint import RunFolder
+    from nextword.model_card import last_evaluation
+    from nextword.run_folder import RunFolder
 
     run = RunFolder.open(path)
     manifest, result = run.manifest, last_evaluation(run) or {}

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Watching, console, emit_json, err, keep_stdin, say_columns
-from nextword.cli.options import Device, Json, Quiet
+from nextword.cli.console import Device, Json, Quiet, Watching, console, emit_json, err, keep_stdin, say_columns
 
 
 def train(
@@ -44,11 +43,11 @@ def train(
       nextword train gru/small --data my.txt --set phase.0.minutes=10 --out runs/mine
       nextword train --resume --out runs/mine
     """
-    from nextword import training
-    from nextword.checkpoint import RunFolder
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
     from nextword.objectives import of_pairs
     from nextword.recipe import load_recipe
+    from nextword.run_folder import RunFolder
+    from nextword.training import train as training
 
     wanted = list(changes or [])
     if not recipe and not resume:
@@ -83,19 +82,18 @@ def train(
             soft_wrap=True,
         )
         raise typer.Exit(130)
-    from nextword.cli.results import finish
+    from nextword.cli.evaluate import finish
 
     result = finish(RunFolder.open(folder), device=device, quiet=quiet or json)
     if json:
         emit_json(result)
     else:
         console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
-        from nextword.card import quoted, uses
-        from nextword.cli import translations
-        from nextword.cli.results import show_likelihood
+        from nextword.cli.evaluate import show_likelihood, show_translations
+        from nextword.model_card import quoted, uses
 
         pairs = "decoding" in result
-        (translations.show_translations if pairs else show_likelihood)(result)
+        (show_translations if pairs else show_likelihood)(result)
         if pairs:
             use = f'nextword generate {folder} "{quoted(result["sample"][0]["source"])}" --beam 5'
         elif "generate" in result["can"] and "next" not in result["can"]:
@@ -108,7 +106,7 @@ def train(
 
 def refuse_changes(given: Sequence[str]) -> None:
     """A run that is gone on with stays what it is: what would change it is no use beside --resume alone."""
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
 
     if given:
         raise NextwordError(

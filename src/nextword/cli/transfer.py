@@ -1,16 +1,19 @@
-"""`nextword transfer`: a run to a task."""
+"""`nextword transfer`: a run to a task.
+
+What a transferred run gets wrong, in the terminal: what is taken for what, each class, and the surest mistakes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Watching, console, emit_json, err
-from nextword.cli.options import Device, Json, Quiet
+from nextword.cli.console import Device, Json, Quiet, Watching, console, emit_json, err
+from nextword.cli.evaluate import table
 from nextword.cli.train import interruptible, refuse_changes
 
 CLASSES = 8  # shown of the balance
@@ -114,7 +117,7 @@ def transfer(
       nextword transfer cvt/conll2000 --labels 0.1 --set phase.0.objective.unlabelled=plain.txt --out runs/chunks
       nextword transfer --resume --out runs/bert-reviews
     """
-    from nextword.contract_errors import NextwordError
+    from nextword.core.errors import NextwordError
 
     if resume and not recipe:
         given: dict[str, Any] = {
@@ -132,9 +135,11 @@ def transfer(
         return
     if not recipe:
         raise NextwordError("Say how to fine-tune, for example bert/finetune. See `nextword transfer --help`.")
-    from nextword.transfer import FIVE, SUITE, run, suite, twins
-    from nextword.transfer.plan import fine_tuning, open_source
-    from nextword.transfer.tables import Columns
+    from nextword.data.tables import Columns
+    from nextword.tasks.datasets.glue import FIVE, SUITE
+    from nextword.tasks.finetune import run
+    from nextword.tasks.plan import fine_tuning, open_source
+    from nextword.tasks.suite import run_suite, twins
 
     own = fine_tuning(recipe)
     data = data or own.phases[0].data
@@ -175,7 +180,7 @@ def transfer(
             outcomes, beside, found = twins(recipe, source, several or (data,), folder, **options)
             outcomes = beside if beside and beside[-1].interrupted else outcomes
         elif several:
-            outcomes, found = suite(recipe, source, several, folder, **options)
+            outcomes, found = run_suite(recipe, source, several, folder, **options)
         else:
             outcomes, found = [run(recipe, source, data, folder, **options)], {}
     if outcomes[-1].interrupted:
@@ -194,8 +199,8 @@ def _folder(slug: str, data: str, scratch: bool) -> str:
 
 
 def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
-    from nextword.contract_errors import NextwordError
-    from nextword.transfer import Outcome, result_of, resume
+    from nextword.core.errors import NextwordError
+    from nextword.tasks.finetune import Outcome, result_of, resume
 
     if not out:
         raise NextwordError("Say which run to go on with, with --out RUN; `nextword runs` lists them.")
@@ -225,13 +230,13 @@ def _interrupted(folder: str, several: bool) -> None:
 
 
 def _single(outcome: Any) -> dict[str, Any]:
-    from nextword.transfer import errors_in
+    from nextword.tasks.finetune import errors_in
 
     return {"run": outcome.runs[0], **outcome.results[0], "errors": errors_in(outcome.runs[0])}
 
 
 def _several(outcome: Any) -> dict[str, Any]:
-    from nextword.transfer import errors_in
+    from nextword.tasks.finetune import errors_in
 
     return {**outcome.as_dict(), "errors": [errors_in(run) for run in outcome.runs]}
 
@@ -248,16 +253,15 @@ def _numbers(values: dict[str, float]) -> str:
 
 
 def _show(outcome: Any, folder: str) -> None:
-    from nextword.cli.errors import show_errors
-    from nextword.transfer import errors_in
-    from nextword.transfer.whole import counted
+    from nextword.tasks.finetune import errors_in
+    from nextword.tasks.whole import counted
 
     first = outcome.results[0]
     others = [split for split in first["examples"] if split not in ("train", "dev")]
     console.print(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}", soft_wrap=True)
     if len(outcome.results) > 1:
-        from nextword.cli.results import table
-        from nextword.metrics import interval
+        from nextword.cli.evaluate import table
+        from nextword.metrics.classification import interval
 
         places = [(split, name) for split in ("dev", *others) for name in first["dev"]]
         rows = [
@@ -291,8 +295,8 @@ def _show(outcome: Any, folder: str) -> None:
 
 
 def _table(found: dict[str, Any], folder: str) -> None:
-    from nextword.cli.results import table
-    from nextword.transfer.suite import heads_of, rows_of
+    from nextword.cli.evaluate import table
+    from nextword.tasks.suite import heads_of, rows_of
 
     rows = [[escape(cell) for cell in row] for row in rows_of(found)]
     if len(rows) > 1:
@@ -336,7 +340,7 @@ class Watch(Watching):
         self.learns = not plan.settings.prompted
         if self.quiet:
             return
-        from nextword.transfer.share import balance_learnt, number_of, size_of
+        from nextword.tasks.share import balance_learnt, number_of, size_of
 
         data, settings = plan.data, plan.settings
         what = _asked(settings)
@@ -386,3 +390,114 @@ class Watch(Watching):
             err.print(
                 f"  stopped: more than {self.patience} validations in a row were no better ({best})", soft_wrap=True
             )
+
+
+SMALL = 10  # classes whose whole matrix fits
+ROWS = 8  # of a table of the worst
+SHOWN = 3  # mistakes
+LETTERS = 110  # of a text
+SHARES = ("precision", "recall", "f1")
+
+
+def show_errors(errors: Mapping[str, Any]) -> None:
+    for task in errors.get("tasks") or [errors]:
+        if task.get("task"):
+            console.print(f"\n[bold]{escape(task['task'])}[/]")
+        kind = task.get("kind", errors["kind"])
+        {"tag": _tags, "regress": _error_numbers, "span": _answers, "choice": _answers}.get(kind, _classes)(task)
+
+
+def _classes(found: Mapping[str, Any]) -> None:
+    labels = found["labels"]
+    if len(labels) <= SMALL:
+        heads = ["right ↓ said →", *(escape(_short(label, 12)) for label in labels), *SHARES]
+        rows = [
+            [escape(_short(one["label"], 24)), *_counts(row, i), *_shares(one)]
+            for i, (one, row) in enumerate(zip(found["classes"], found["confusion"], strict=True))
+        ]
+        table(heads, rows, f"of {found['examples']:,} examples of dev, what is taken for what")
+    else:
+        least = sorted((one for one in found["classes"] if one["examples"]), key=_least)[:ROWS]
+        heads = ["class", "examples", *SHARES]
+        rows = [[escape(_short(one["label"], 24)), f"{one['examples']:,}", *_shares(one)] for one in least]
+        table(heads, rows, f"the {len(least)} of {len(labels)} classes that are found least")
+        _worst(found["worst"])
+    _surest(found)
+
+
+def _answers(found: Mapping[str, Any]) -> None:
+    console.print(f"of {found['examples']:,} examples of dev {found['wrong']:,} are not right")
+    _surest(found)
+
+
+def _surest(found: Mapping[str, Any]) -> None:
+    error = found["calibration"]["error"]
+    console.print(f"[dim]· calibration: probabilities are off by {100 * error:.1f} points on average[/]")
+    if found["mistakes"]:
+        console.print("[bold]the most confident mistakes[/]")
+    for one in found["mistakes"][:SHOWN]:
+        said = (
+            f"said [bold]{escape(one['predicted'])}[/] ({one['probability']:.0%}), is [bold]{escape(one['label'])}[/]"
+        )
+        console.print(f"  {said}: {_text(one)}", soft_wrap=True)
+
+
+def _least(one: Mapping[str, Any]) -> tuple[float, int]:
+    return one["f1"], -one["examples"]
+
+
+def _counts(row: Sequence[int], own: int) -> list[str]:
+    return [f"[bold]{n:,}[/]" if i == own else f"{n:,}" if n else "[dim]·[/]" for i, n in enumerate(row)]
+
+
+def _shares(one: Mapping[str, Any], prefix: str = "") -> list[str]:
+    return [f"{100 * one[prefix + name]:.1f}" for name in SHARES]
+
+
+def _worst(rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        shown = [
+            [*(escape(_short(one[key], 24)) for key in ("label", "said")), f"{one['count']:,}", f"{one['share']:.1%}"]
+            for one in rows[:ROWS]
+        ]
+        table(("right", "said", "times", "of its class"), shown, "the commonest mistakes")
+
+
+def _error_numbers(found: Mapping[str, Any]) -> None:
+    off = f"off by {found['mean_absolute_error']:.3g} on average"
+    console.print(
+        f"[bold]the largest errors[/] [dim]({off}, root mean square {found['root_mean_square_error']:.3g})[/]"
+    )
+    for one in found["mistakes"][:SHOWN]:
+        said = f"said [bold]{one['predicted']:.4g}[/], is [bold]{one['label']:g}[/]"
+        console.print(f"  {said}: {_text(one)}", soft_wrap=True)
+
+
+def _tags(found: Mapping[str, Any]) -> None:
+    spans = "types" in found
+    each = sorted(found["types" if spans else "classes"], key=lambda one: -one["spans" if spans else "examples"])
+    prefix, count = ("span_", "spans") if spans else ("", "examples")
+    rows = [[escape(one["label"]), f"{one[count]:,}", *_shares(one, prefix)] for one in each[: 2 * ROWS]]
+    more = f", the commonest of {len(each)}" if len(each) > 2 * ROWS else ""
+    table(("type" if spans else "tag", "in dev", *SHARES), rows, f"{'types' if spans else 'tags'}{more}")
+    if found["mistakes"]:
+        console.print(
+            f"[bold]sentences with most wrong[/] [dim]({found['wrong']:,} of {found['examples']:,} have any)[/]"
+        )
+    for one in found["mistakes"][:SHOWN]:
+        wrong = [
+            f"{escape(word)} [dim]said[/] {escape(said)} [dim]is[/] {escape(tag)}"
+            for word, tag, said in zip(one["words"], one["tags"], one["said"], strict=True)
+            if tag != said
+        ]
+        console.print(f"  {escape(_short(' '.join(one['words']), LETTERS))}", soft_wrap=True)
+        console.print(f"    {' · '.join(wrong[:ROWS])}", soft_wrap=True)
+
+
+def _text(one: Mapping[str, Any]) -> str:
+    texts = [one[key] for key in ("text", "second") if key in one]
+    return " [dim]│[/] ".join(escape(_short(" ".join(text.split()), LETTERS // len(texts))) for text in texts)
+
+
+def _short(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1] + "…"

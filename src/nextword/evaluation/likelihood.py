@@ -6,6 +6,26 @@ contiguous blocks, and whole blocks are drawn with replacement, since neighbouri
 
 A token of probability zero (maximum likelihood allows it) makes every perplexity infinite: how many such tokens there
 are is told beside it.
+
+Pseudo-likelihood of a text under a model that sees both sides, and how many hidden tokens it guesses right.
+
+    log PL = Σ_t log p(x_t | all other tokens of the window)          Salazar et al. (2020)
+
+Each token is hidden alone, which costs a reading of a whole window for every token; so a sample of the tokens is
+hidden, evenly spread over the text, and sums are of the sample. Ends of documents are neither hidden nor counted. The
+numbers are labelled `pseudo` and compare with those of other models that see both sides, over the same tokens, alone.
+
+What a perplexity counts: over a closed vocabulary the literature mixes four conventions, so all are given.
+
+    the cat sat on the <unk> <eos>    7 tokens; 6 without <eos> (others write </s>); 6 without <unk>; 5 without both
+
+A token that is left out leaves both the sum and the count; as context it stays, so the model reads the same text each
+time. The same 5-gram on Penn Treebank has 141.2, 160.4, 161.8 and 186.7. A lossless tokenizer spells every word, and
+its bits per byte need no such choice.
+
+Surprisal: how many bits each token of a text cost, given all before it.
+
+Looking in: what a model does with a text, token by token.
 """
 
 from __future__ import annotations
@@ -14,12 +34,86 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
-from nextword.contract import PSEUDO, Score
-from nextword.evaluation.conventions import Convention, conventions, notes
+from nextword.core.errors import NextwordError
+from nextword.core.types import PSEUDO, Score
+
+
+@dataclass(frozen=True)
+class Convention:
+    """Sums over the tokens that one convention counts."""
+
+    name: str  # in the tokenizer's own words: "without <eos>, with <unk>"
+    line_ends: bool  # whether line ends are counted
+    unknown: bool  # whether unknown words are
+    tokens: int
+    nats: float
+    impossible: int  # of the tokens, those with probability zero
+
+    def perplexity(self) -> float | None:
+        return Score(self.nats, self.tokens, words=0, bytes=0).token_perplexity()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "perplexity": self.perplexity()}
+
+
+def conventions(tokenizer: Any, ids: np.ndarray, nats: np.ndarray) -> tuple[Convention, ...]:
+    """All tokens, without line ends, without unknown words, without both; nothing where that is all the same."""
+    if tokenizer.lossless:
+        return ()
+    end, unknown = _line_end(tokenizer), _unknown(tokenizer)
+    named = end | unknown
+    present = [name for name, id in named.items() if (ids == id).any()]
+    found = []
+    for left_out in chain.from_iterable(combinations(present, n) for n in range(len(present) + 1)):
+        paid = nats[~np.isin(ids, [named[name] for name in left_out])]
+        if len(paid):
+            said = ", ".join(f"{'without' if name in left_out else 'with'} {name}" for name in present)
+            sums = len(paid), float(paid.sum()), int(np.isinf(paid).sum())
+            found.append(Convention(said, not end.keys() & left_out, not unknown.keys() & left_out, *sums))
+    return tuple(found) if len(found) > 1 else ()
+
+
+def notes(tokenizer: Any, ids: np.ndarray, nats: np.ndarray) -> tuple[str, ...]:
+    """What the number counts, in words."""
+    said = []
+    if tokenizer.end is None:
+        said.append("each line end is predicted and counts as a word (<eos>)")
+    else:
+        said.append("the end of each document is predicted and paid for")
+    for name, id in _unknown(tokenizer).items() if len(ids) else ():
+        share = float((np.asarray(ids) == id).mean())
+        said.append(f"words outside the vocabulary are scored as {name} ({100 * share:.1f} % of the tokens)")
+    if not tokenizer.lossless:
+        said.append("no bits per byte: this tokenizer does not keep the whole text")
+    impossible = int(np.isinf(nats).sum())
+    if impossible:
+        said.append(_impossible(impossible, nats[~np.isinf(nats)]))
+    return tuple(said)
+
+
+def _impossible(count: int, rest: np.ndarray) -> str:
+    has, them = ("token has", "it") if count == 1 else ("tokens have", "them")
+    note = f"{count:,} {has} probability 0"
+    perplexity = Score(float(rest.sum()), len(rest), words=0, bytes=0).token_perplexity()
+    return note if perplexity is None else f"{note}; without {them}, token perplexity is {perplexity:,.2f}"
+
+
+def _line_end(tokenizer: Any) -> dict[str, int]:
+    """Name and id of the line end, where it is predicted like a word."""
+    if tokenizer.end is not None:
+        return {}
+    return {name: id for name, id in tokenizer.special.items() if tokenizer.piece(id) == b"\n"}
+
+
+def _unknown(tokenizer: Any) -> dict[str, int]:
+    found = [(name, id) for name, id in tokenizer.special.items() if "unk" in name.lower()]
+    return dict(found[:1])
+
 
 FEWEST = 400  # tokens that an interval is worth giving from: below, too few blocks to draw from
 UNSPACED = 25  # bytes a "word" from which on the script must be one that writes no spaces
@@ -77,8 +171,6 @@ def evaluate_stream(
     model that sees both sides has pseudo-likelihoods: of a sample, of `limit` tokens.
     """
     if lm.kind == PSEUDO:
-        from nextword.evaluation.pseudo import evaluate_sample
-
         return evaluate_sample(lm, stream, context, stride, progress, limit)
     began = time.perf_counter()
     if method is not None:
@@ -104,7 +196,7 @@ def evaluate_stream(
         seen,
         moved,
     )
-    facts = {} if method is not None or context else from_the_end(lm, stream.ids, score)
+    facts = {} if method is not None or context else is_backward(lm, stream.ids, score)
     paid = as_paid(lm, stream.ids)
     low, high = (None, None)
     if score.bits_per_byte() is not None and len(nats) >= FEWEST:
@@ -129,7 +221,7 @@ def as_paid(lm: Any, ids: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(ids) < written, ids, lm.network.readout.unknown)
 
 
-def from_the_end(lm: Any, ids: np.ndarray, score: Score) -> dict[str, float | None]:
+def is_backward(lm: Any, ids: np.ndarray, score: Score) -> dict[str, float | None]:
     """Where a network is two models, one from each end of the text (it has `backward`), how well each does."""
     if not hasattr(getattr(lm, "network", None), "backward"):
         return {}
@@ -170,3 +262,86 @@ def bootstrap(
     bits = cost[drawn].sum(1) / np.maximum(size[drawn].sum(1), 1) / math.log(2)
     low, high = np.quantile(bits, [0.025, 0.975])
     return float(low), float(high)
+
+
+CONTEXT = 128  # tokens around the hidden one, itself among them, where nobody asks for more
+SAMPLE = (400, 2000)  # tokens: the fewest and the most, where nobody says how many
+WORK = 1e13  # floating point operations that the sample may take between the two: a minute or two of two cores
+
+
+def evaluate_sample(
+    lm: Any,
+    stream: Any,
+    context: int | None = None,
+    stride: int | None = None,
+    progress: Callable[[float, float | None], None] | None = None,
+    limit: int | None = None,
+) -> Evaluation:
+    """`context`: tokens that are read with each hidden one; `limit`: how many are hidden."""
+    if context is not None and context > lm.room:
+        raise NextwordError(
+            f"A context of {context:,} tokens does not fit: this model reads {lm.room:,} tokens of a text at a time. "
+            "Ask for no more."
+        )
+    seen, stride = context or min(CONTEXT, lm.room), stride or 1
+    if not 1 <= stride <= seen:
+        raise NextwordError(f"The stride must lie between 1 and the context; got context {seen}, stride {stride}.")
+    end = lm.tokenizer.end
+    ids = np.asarray(stream.ids)
+    there = np.arange(len(ids)) if end is None else np.flatnonzero(ids != end)
+    at = there[_spread(len(there), limit or _affordable(lm.parameters, seen))]
+    began = time.perf_counter()
+    found = lm.hide_in_stream(ids, at, seen, stride, progress)
+    seconds = time.perf_counter() - began
+    share = len(at) / max(len(there), 1)
+    lines = stream.lines if end is None else 0
+    score = Score(
+        float(found.nats.sum()),
+        len(at),
+        round((stream.words + lines) * share),
+        round(stream.bytes * share),
+        PSEUDO,
+        lm.tokenizer.lossless,
+        seen,
+        stride,
+    )
+    low, high = (None, None)
+    if score.bits_per_byte() is not None and len(at) >= FEWEST:
+        low, high = bootstrap(found.nats, id_bytes(lm.tokenizer)[ids[at]], total=score.bytes)
+    accuracy = float(found.right.sum()) / max(len(at), 1)
+    part = f"a sample of {len(at):,} of {len(there):,} tokens, evenly spread; words and bytes are its share of them"
+    said = (
+        "pseudo-likelihood: each token hidden alone and guessed from both sides; not to be set beside likelihoods",
+        part if share < 1 else f"all {len(there):,} tokens; the ends of documents are not predicted",
+        f"each sees at most {seen:,} tokens of its document, itself among them",
+        f"{100 * accuracy:.1f} % of the hidden tokens are the likeliest in their place",
+        *notes(lm.tokenizer, ids[at], found.nats)[1:],  # all but how document ends are paid for
+    )
+    facts = {"accuracy": accuracy, "sample": len(at), "of": len(there)}
+    return Evaluation(score, low, high, seconds, said, (), int(np.isinf(found.nats).sum()), facts)
+
+
+def _spread(total: int, wanted: int) -> np.ndarray:
+    """So many of the places up to `total`, evenly spread; all of them where that is fewer."""
+    if wanted < 1:
+        raise NextwordError(f"A sample of {wanted} tokens: give 1 or more.")
+    if wanted >= total:
+        return np.arange(total)
+    return ((np.arange(wanted) + 0.5) * total / wanted).astype(np.int64)
+
+
+def _affordable(parameters: int, context: int) -> int:
+    """Tokens to hide: as many as the work allows, which is two operations a parameter and token read."""
+    least, most = SAMPLE
+    return int(min(max(WORK / (2 * max(parameters, 1) * context), least), most))
+
+
+def surprisal(lm: Any, text: str) -> list[tuple[str, float]]:
+    """(token's text, bits) for every token; a token that ends inside a character shows the part as U+FFFD."""
+    encoding = lm.tokenizer.encode(text)
+    raw = text.encode()
+    (nats,) = lm.token_nats([encoding.ids])
+    return [
+        (raw[start:end].decode("utf-8", "replace"), float(cost) / math.log(2))
+        for (start, end), cost in zip(encoding.spans.tolist(), nats, strict=True)
+    ]

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from nextword.contract import Decoding
-from nextword.contract_errors import NextwordError
-from nextword.evaluation.rouge import bounds, rouge
-from nextword.evaluation.tasks.measures import resampled
+from nextword.core.errors import NextwordError
+from nextword.core.types import Decoding
+from nextword.evaluation.prompt_tasks import resampled
 from nextword.evaluation.translation import AT_ONCE, Progress, compared, evenly, written_from
-from nextword.metrics import METRICS, OF_NUMBERS
-from nextword.metrics.answers import OF_ANSWERS, overlap, same
+from nextword.metrics.classification import METRICS, OF_NUMBERS
+from nextword.metrics.rouge import bounds, rouge
+from nextword.metrics.squad import OF_ANSWERS, overlap, same
 
 MORE = 4  # tokens that may be written beyond the longest of the answers that a task chooses from
 MISSING = -1.0  # for what is no number

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nextword.contract import Decoding, Stop
-from nextword.contract_errors import NextwordError
-from nextword.corpora import Document
-from nextword.evaluation.rouge import rouge
+from nextword.core.errors import NextwordError
+from nextword.core.types import Decoding, Document, Stop
+from nextword.metrics.rouge import rouge
 
 AT_ONCE = 64  # sources that are written side by side
 LONGER, MORE = 2, 10  # a target has at most twice the tokens of its source, and ten

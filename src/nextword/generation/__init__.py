@@ -14,26 +14,3 @@ strings that the caller made of the ids.
     stopping     when to stop, and which text to hold back until that is known
     words        the likeliest next words, whole, from a model of sub-words
 """
-
-from __future__ import annotations
-
-from nextword.generation.beam import Hypothesis, search
-from nextword.generation.contrastive import contrastive
-from nextword.generation.rules import validate
-from nextword.generation.sampling import Rows, Written, tokens, tokens_batch
-from nextword.generation.stopping import Stopper
-from nextword.generation.words import Spelling, next_words
-
-__all__ = [
-    "Hypothesis",
-    "Rows",
-    "Spelling",
-    "Stopper",
-    "Written",
-    "contrastive",
-    "next_words",
-    "search",
-    "tokens",
-    "tokens_batch",
-    "validate",
-]

@@ -1,13 +1,13 @@
 """When to stop writing, and which text must wait until that is known.
 
-A stop string may straddle pieces: with "\\n\\n" as stop string, a piece that ends in "\\n" is let out only up to there,
-and the "\\n" follows when the next piece shows that it was not the beginning of the end.
+A stop string may straddle pieces: with "\n\n" as stop string, a piece that ends in "\n" is let out only up to there,
+and the "\n" follows when the next piece shows that it was not the beginning of the end.
 """
 
 from __future__ import annotations
 
-from nextword.contract import Stop
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Stop
 
 
 class Stopper:

@@ -2,3 +2,5 @@
 
 Shapes, everywhere: B batch · T time · S source · D width · H heads · K head width · V vocabulary · N = B·T flattened.
 """
+
+from __future__ import annotations

@@ -7,16 +7,78 @@ before:
 
     keys     [ block 0 | block 1 | block 2 | block 3 ]          T · 2b products instead of T · T
     queries              [ block 2 ] sees ↑ 1 and 2
+
+Self-attention in both directions: every token asks all tokens of its text, softmax(Q Kᵀ / √d) V, in several heads.
+
+A batch is laid out in one of two ways, and everything but attention works on (B, T, D) whichever it is:
+
+    padded   a a a a · ·      packed   a a a a b b b c c c c c c       starts = 0 4 7 13
+             b b b · · ·               one row without a gap; a, b and c do not see each other
+             c c c c c c
+
+A layout says who sees whom. It is made once a batch, by `layout_of`, and serves all layers. No way to attend over
+packed texts writes an (N, N) matrix: a GPU has a kernel for ragged rows in 16 bits; elsewhere neighbours of one length
+are a block, which is a mere view; and where that would mean many small calls, texts of nearly one length are brought
+together and padded a little.
+
+Self-attention under any mask, whose keys and values may be kept: a prefix read at once, then tokens one by one.
+
+    prefix   a a a          every token of it sees all of it
+    after        b b b      each sees the prefix, and what came before it
+
+Who sees whom is the network's to say. What is kept lies in the slots of layers/past.py, the prefix first.
+
+Attention by distance, in two streams: the scores of Transformer-XL under the orders of XLNet.
+
+Dai et al., "Transformer-XL" (2019), section 3.3; Yang et al., "XLNet" (2019), sections 2.3 to 2.5. A row i that
+asks scores what is known at j by what is there, by how far away it is, and by whether both lie in the same segment:
+
+    ( (q_i + u)·k_j  +  (q_i + w)·W r_{i−j}  +  (q_i + s)·e_{same or other} ) / √K        softmax over the j that i sees
+
+Rows that ask are of two kinds. Both go through the same weights, and both look at the content of tokens alone:
+
+    content   begins as the token itself, sees itself and what comes before it in the order
+    query     begins as one learnt vector, knows its place but not its token, and sees what comes before it in the order
+
+                known   [ memory | content of the segment ]                           S = M + T
+    rows that ask                [ content, T rows ][ queries, P rows ]               Q = T + P
+
+Whatever is a function of rows alone (products, norms) treats the two as one batch of T + P rows.
+
+Attention of a decoder over a source that has been read: which of its tokens matter for the next word.
+
+    weights_j = softmax_j(e(query, memory_j))        context = Σ_j weights_j · memory_j
+
+    Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015; Luong's "concat"
+    Multiplicative   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
+
+What depends on the memory alone, `keys`, is computed once a source; for a look at every step `looking` gives a function
+of the query that leaves gradients of weights and memory for the end (deferred.py). Shapes: query (B, T, D), memory (B,
+S, M), there (B, S) True where there is a source token; the answer is context (B, T, M) and weights (B, T, S).
+
+Distances in buckets: near ones have one each, far ones share, more and more (Raffel et al. 2020, section 2.1).
+
+distance   0  1  2 … 7   8–9  10–12 …   ≥ 128        of 32 buckets: 16 for what follows, 16 for what came before;
+bucket     0  1  2 … 7    8     9   …     15         where nothing that follows is seen, all 32 look back
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.layers.past import Reading
-from nextword.layers.products import Product
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs
+from nextword.kernels.cpu_matmul import Product
+from nextword.kernels.lstm import Deferred, Energies, Mixture
+from nextword.layers.kv_cache import Reading
 
 Layer = tuple[Tensor, Tensor]  # keys, values: each (B, H, C, D)
 
@@ -72,3 +134,406 @@ def banded(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0.0) -> Ten
     mask = torch.cat([first.unsqueeze(0), seen.expand(blocks - 1, -1, -1)])
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
     return y.reshape(batch, heads, blocks * band, width)[:, :, :steps]
+
+
+varlen_attn: Any
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # a torch before 2.10
+    varlen_attn = None
+
+# What one more call of attention costs, in numbers copied instead and in products computed instead. Measured on a CPU;
+# a GPU copies so fast that there calls are always the dearer.
+COPIED = 6_000
+COMPUTED = 300_000
+
+
+class Layout(Protocol):
+    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor: ...  # (B, T, 3 D) → (B, T, D)
+
+
+class FullAttention(nn.Module):
+    """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.join = Product(width, 3 * width, bias=bias)
+        self.out = Product(width, width, bias=bias)
+
+    def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
+        """With `at` (K,), flat positions of the batch's B·T, what is asked from these alone: (K, width)."""
+        y = layout.attend(self.join(x), self.heads, self.dropout if self.training else 0.0)
+        return self.out(taken(y, at))
+
+
+def taken(x: Tensor, at: Tensor | None) -> Tensor:
+    """(B, T, D) → (K, D) at these flat positions; without any, x as it is."""
+    return x if at is None else x.reshape(-1, x.shape[-1]).index_select(0, at)
+
+
+def layout_of(inputs: Inputs, width: int, heads: int, longest: int, dtype: torch.dtype = torch.float32) -> Layout:
+    """How a batch lies. `longest` bounds the length of a text where asking for it would stall a GPU: the lower, the
+    fewer places the kernel for ragged rows looks at in vain.
+    """
+    if inputs.starts is None:
+        padding = inputs.padding
+        if padding is None or (not padding.is_cuda and bool(padding.all())):
+            return Padded(None)
+        return Padded(padding[:, None, None, :])
+    starts = inputs.starts
+    if torch.is_autocast_enabled(starts.device.type):
+        dtype = torch.get_autocast_dtype(starts.device.type)
+    each = width // heads
+    if starts.is_cuda and varlen_attn is not None and dtype.itemsize == 2 and each % 8 == 0 and each <= 256:
+        return Ragged(starts.to(torch.int32), longest)
+    return _in_pieces(starts, width)
+
+
+# ------------------------------------------------------------------------------------------------ layouts
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Texts one below the other."""
+
+    mask: Tensor | None  # (B, 1, 1, T) True at the keys that are there; None: all are
+
+    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
+        batch, steps, _ = joined.shape
+        return _attend(joined, batch, steps, heads, drop, self.mask).view(batch, steps, joined.shape[-1] // 3)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Texts end to end on a GPU, in 16 bits: one kernel reads them as they lie, and nothing is known of them here."""
+
+    starts: Tensor  # (n + 1,) int32
+    longest: int  # no text has more tokens than these
+
+    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
+        batch, total, width = joined.shape
+        q, k, v = joined.view(total, 3, heads, -1).unbind(1)  # each (N, H, K)
+        ends, most = self.starts, self.longest
+        if drop:  # the same kernel by its inner name, for the public one does not drop
+            flash = torch.ops.aten._flash_attention_forward
+            y = flash(q, k, v, ends, ends, most, most, drop, False, False)[0]
+        else:
+            y = varlen_attn(q, k, v, ends, ends, most, most)
+        return y.reshape(batch, total, width // 3)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Texts end to end, in blocks of neighbours that have one length: views, so nothing is copied but the result."""
+
+    blocks: tuple[tuple[int, int], ...]  # how many texts, and their length
+
+    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
+        if len(self.blocks) == 1:
+            return _attend(joined, *self.blocks[0], heads, drop).view(*joined.shape[:2], -1)
+        parts = joined.squeeze(0).split([texts * length for texts, length in self.blocks])
+        done = [_attend(part, *block, heads, drop) for part, block in zip(parts, self.blocks, strict=True)]
+        return torch.cat(done).unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Texts end to end, brought together by length, the shorter of a group padded at their end.
+
+    row     a a a a b b c c c       slots   a a a a | c c c · | b b
+    """
+
+    take: Tensor  # (slots,) which token of the row lies in a slot; where there is none, its text's first
+    back: Tensor  # (N,) in which slot a token of the row lies
+    blocks: tuple[tuple[int, int], ...]  # how many texts, and their length
+    masks: tuple[Tensor | None, ...]  # (texts, 1, 1, length)
+
+    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
+        slots = _Brought.apply(joined.squeeze(0), self.take, self.back)
+        parts = slots.split([texts * length for texts, length in self.blocks])
+        done = [
+            _attend(part, *block, heads, drop, mask)
+            for part, block, mask in zip(parts, self.blocks, self.masks, strict=True)
+        ]
+        return torch.cat(done).index_select(0, self.back).unsqueeze(0)
+
+
+class _Brought(torch.autograd.Function):
+    """Rows into slots. Slots that only fill up a group are masked, so that nothing flows back out of them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, take: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, take)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (back,) = ctx.saved_tensors
+        return grad.index_select(0, back), None, None
+
+
+def _attend(
+    joined: Tensor, texts: int, length: int, heads: int, drop: float, mask: Tensor | None = None
+) -> Tensor:  # (texts · length, 3 D) → (texts · length, D)
+    width = joined.shape[-1] // 3
+    q, k, v = joined.view(texts, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)  # each (texts, H, length, K)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
+    return y.transpose(1, 2).reshape(texts * length, width)
+
+
+# ------------------------------------------------------------------------------------------------ which pieces
+
+
+def _in_pieces(starts: Tensor, width: int) -> Layout:
+    """Runs where they are few for what there is to copy, or else groups."""
+    ends = starts.tolist()
+    lengths = [b - a for a, b in pairwise(ends)]
+    runs = tuple((len(list(same)), length) for length, same in groupby(n for n in lengths if n))
+    if not runs:  # no token at all
+        return Padded(None)
+    if len(runs) == 1 or (not starts.is_cuda and len(runs) * COPIED <= ends[-1] * width):
+        return Runs(runs)
+    return _grouped(ends, lengths, width, starts.device)
+
+
+def _grouped(starts: Sequence[int], lengths: Sequence[int], width: int, device: torch.device) -> Groups:
+    """From the longest text down: a group ends where its padding would cost more than another call."""
+    order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
+    spare, wasted = COMPUTED / width, 0.0
+    groups: list[list[int]] = []
+    for i in order:
+        if groups:
+            wasted += lengths[groups[-1][0]] ** 2 - lengths[i] ** 2
+        if not groups or wasted > spare:
+            groups.append([])
+            wasted = 0.0
+        groups[-1].append(i)
+    first, count = torch.tensor(starts[:-1]), torch.tensor(lengths)
+    take, back, masks = [], torch.empty(starts[-1], dtype=torch.long), []
+    slots = 0
+    for group in groups:
+        longest = lengths[group[0]]
+        texts, at = torch.tensor(group), torch.arange(longest)
+        there = at < count[texts].unsqueeze(1)  # (texts, length)
+        tokens = first[texts].unsqueeze(1) + at * there
+        back[tokens[there]] = slots + there.flatten().nonzero().squeeze(1)
+        take.append(tokens.flatten())
+        masks.append(None if lengths[group[-1]] == longest else there[:, None, None, :].to(device))
+        slots += tokens.numel()
+    blocks = tuple((len(group), lengths[group[0]]) for group in groups)
+    return Groups(torch.cat(take).to(device), back.to(device), blocks, tuple(masks))
+
+
+class PrefixAttention(nn.Module):
+    """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.join = Product(width, 3 * width)
+        self.out = Product(width, width)
+
+    def forward(
+        self, x: Tensor, seen: Tensor | None, reading: Reading | None, before: Layer | None
+    ) -> tuple[Tensor, Layer | None]:
+        """`seen` (…, T, S) is True where a token may look, over all S that are there; None: everywhere.
+
+        `reading` is None where nothing is to be kept; `before` are this layer's keys and values.
+        """
+        q, k, v = self.join(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        now = None
+        if reading is not None:
+            old_k, old_v = before if before is not None else (None, None)
+            now = (reading.extended(old_k, k), reading.extended(old_v, v))
+            k, v = (t[:, :, : reading.most + reading.steps] for t in now)
+        drop = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=drop)
+        return self.out(y.transpose(1, 2).reshape(x.shape)), now
+
+
+NEVER = -1e9  # a score that no softmax gives any weight beside another; finite, so that a row without sight is no NaN
+
+
+def visible(ranks: Tensor) -> Tensor:
+    """(B, T) → (B, T, T), True where the token at i is to be predicted, or read, from the one at j.
+
+    A rank is when a token's turn comes. What has a negative one is given: seen by all, and seeing no more than that.
+
+    order 2 0 3 1, so ranks 1 3 0 2        j  0 1 2 3        rank 2 is given: −1     j  0 1 2 3
+                                      i = 0   . . # .        and ranks 0 2 −1 1  0   . . # .
+                                          1   # . # #                            1   # . # #
+                                          2   . . . .                            2   . . # .
+                                          3   # . # .                            3   # . # .
+    """
+    i, j = ranks.unsqueeze(-1), ranks.unsqueeze(-2)
+    return (j < i) | (j < 0)
+
+
+def encodings(distances: Tensor, width: int) -> Tensor:
+    """(R,) → (R, width): sines, then cosines, of each distance at wavelengths from 2π to 10000 · 2π."""
+    turns = 10000.0 ** (-torch.arange(0, width, 2, device=distances.device, dtype=torch.float32) / width)
+    angles = distances.float().unsqueeze(1) * turns
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+@dataclass(frozen=True)
+class RelativeLook:
+    """How the rows that ask see what is known. Made once; all layers look in the same way."""
+
+    seen: Tensor  # (B or 1, Q, S) True where a row may look
+    near: Tensor  # (B or 1, Q, S) for each pair the row of `table` that its distance has
+    table: Tensor  # (R, D) encodings of distances
+    apart: Tensor | None = None  # (B, Q, S) True where the two lie in different segments; None: there are none
+
+    def last(self, rows: int) -> RelativeLook:
+        """The same for the last so many rows that ask alone."""
+        apart = None if self.apart is None else self.apart[:, -rows:]
+        return RelativeLook(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
+
+
+class RelativeAttention(nn.Module):
+    """(B, Q, width), (B, S, width) → (B, Q, width). A row that sees nothing gets nothing: a vector of zeros."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = Product(width, width, bias=False)
+        self.key = Product(width, width, bias=False)
+        self.value = Product(width, width, bias=False)
+        self.distance = Product(width, width, bias=False)
+        self.out = Product(width, width, bias=False)
+        each = width // heads
+        self.content_bias = nn.Parameter(torch.zeros(heads, 1, each))  # u
+        self.distance_bias = nn.Parameter(torch.zeros(heads, 1, each))  # w
+        self.segment_bias = nn.Parameter(torch.zeros(heads, 1, each))  # s
+        self.segments = nn.Parameter(torch.zeros(heads, 2, each))  # e: of the same segment, of another
+
+    def forward(self, x: Tensor, known: Tensor, look: RelativeLook) -> Tensor:
+        q, k, v = self._heads(self.query(x)), self._heads(self.key(known)), self._heads(self.value(known))
+        r = self.distance(look.table).view(len(look.table), self.heads, -1).transpose(0, 1)  # (H, R, K)
+        scale = q.shape[-1] ** -0.5
+        by_distance = (q + self.distance_bias) @ r.transpose(1, 2)  # (B, H, Q, R): of every distance there is
+        near = look.near.unsqueeze(1).expand(*q.shape[:3], -1)
+        scores = by_distance.gather(3, near)  # (B, H, Q, S): of the one that each pair has
+        if look.apart is not None:
+            same, other = ((q + self.segment_bias) @ self.segments.transpose(1, 2)).split(1, -1)
+            scores = scores + torch.where(look.apart.unsqueeze(1), other, same)
+        scores = (scores * scale).masked_fill(~look.seen.unsqueeze(1), NEVER)
+        drop = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(q + self.content_bias, k, v, attn_mask=scores, dropout_p=drop)
+        y = y.masked_fill(~look.seen.any(-1)[:, None, :, None], 0.0)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
+
+
+SCORES = ("general", "dot", "concat")
+Look = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class Looking(nn.Module):
+    def keys(self, memory: Tensor) -> Tensor:
+        raise NotImplementedError  # each of the two below
+
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        raise NotImplementedError  # each of the two below
+
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        return self.looking(keys, memory, there)(query)
+
+
+class Additive(Looking):
+    def __init__(self, query: int, memory: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query, width)
+        self.key = nn.Linear(memory, width, bias=False)
+        self.score = nn.Parameter(torch.empty(width))
+        nn.init.uniform_(self.score, -(width**-0.5), width**-0.5)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
+
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        asked, energies = Deferred(self.query.weight, self.query.bias), Energies(keys, self.score)
+        mixture = Mixture(memory)
+
+        def look(query: Tensor) -> tuple[Tensor, Tensor]:
+            return weighted(energies(asked(query)), mixture, there)
+
+        return look
+
+
+class Multiplicative(Looking):
+    """With `scaled`, scores are multiplied by one learnt number, which lets the softmax be as sharp as it pays."""
+
+    def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
+        super().__init__()
+        if score not in SCORES:
+            raise NextwordError(f"[model] score = {score!r}; expected {', '.join(SCORES[:-1])} or {SCORES[-1]}.")
+        if score == "dot" and query != memory:
+            raise NextwordError(
+                f'[model] score = "dot" needs vectors of one width, but the decoder\'s have {query} numbers and the '
+                f'encoder\'s {memory}. Use "general", or make them alike.'
+            )
+        self.key = nn.Linear(memory, query, bias=False) if score == "general" else None
+        self.scale = nn.Parameter(torch.ones(())) if scaled else None
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return memory if self.key is None else self.key(memory)
+
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+        mixture, keys = Mixture(memory), keys.transpose(1, 2)
+
+        def look(query: Tensor) -> tuple[Tensor, Tensor]:
+            e = query @ keys  # (B, T, S)
+            return weighted(e if self.scale is None else e * self.scale, mixture, there)
+
+        return look
+
+
+def luongs(query: int, memory: int, score: str, scaled: bool) -> Looking:
+    """One of his three: two of them multiply, the third adds."""
+    if score != "concat":
+        return Multiplicative(query, memory, score, scaled)
+    if scaled:
+        raise NextwordError('[model] scaled = true is for score = "general" and "dot"; "concat" learns its own scale.')
+    return Additive(query, memory, query)
+
+
+def weighted(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:
+    weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
+    return mixture(weights.to(mixture.memory.dtype)), weights
+
+
+def bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: bool = True) -> Tensor:
+    """Of key minus query, any shape. From `most` on all are in the last one."""
+    first = torch.zeros_like(distance)
+    if both:
+        buckets //= 2
+        first = (distance > 0).long() * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    exact = buckets // 2
+    far = torch.log(distance.clamp(min=1).float() / exact) / math.log(most / exact) * (buckets - exact)
+    far = (exact + far.long()).clamp(max=buckets - 1)
+    return first + torch.where(distance < exact, distance, far)
+
+
+class DistanceBias(nn.Module):
+    """What is added to attention scores, one number for each bucket and head."""
+
+    def __init__(self, heads: int, buckets: int, most: int, both: bool) -> None:
+        super().__init__()
+        self.most, self.both = most, both
+        self.weight = nn.Parameter(torch.empty(buckets, heads))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """(H, queries, keys), the queries being the last of the keys."""
+        # one number a distance, from −(keys − 1) to queries − 1; each query sees a stretch of them, one further left
+        distance = torch.arange(1 - keys, queries, device=self.weight.device)
+        which = bucket(distance, len(self.weight), self.most, self.both)
+        return nn.functional.embedding(which, self.weight).t().contiguous().unfold(1, keys, 1).flip(1)

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nextword.layers import kernels
+from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import connections
 
 Memory = tuple[Tensor, ...]  # (c,), or (c, x) where the window is 2: (B, D) and (B, I)

@@ -1,11 +1,19 @@
-"""Networks: one paper, one file. The table is explicit, so a reader finds a paper's code by its slug."""
+"""Networks: one paper, one file. The table is explicit, so a reader finds a paper's code by its slug.
+
+What a run can be asked for, told from its class and its settings, before any weights are read.
+
+It is what `can` says of a model that is loaded (language_model.py, conditional.py, infilling, vectored.py); a contract
+test holds the two together. Lists of papers and cards of runs are written by it.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Autoregressive, Encoder, Infilling
 
 MODELS = {
     "ngram": "nextword.models.ngram:NGram",
@@ -25,9 +33,9 @@ MODELS = {
     "xlnet": "nextword.models.xlnet:XLNet",
     "seq2seq": "nextword.models.seq2seq:Seq2Seq",
     "cove": "nextword.models.cove:CoVe",
-    "tagger": "nextword.models.tagger:Tagger",
+    "tagger": "nextword.models.bilstm_crf:Tagger",
     "cvt": "nextword.models.cvt:CVT",
-    "cvt-seq2seq": "nextword.models.cvt_seq2seq:CVTSeq2Seq",
+    "cvt-seq2seq": "nextword.models.cvt:CVTSeq2Seq",
     "t5": "nextword.models.t5:T5",
     "glm": "nextword.models.glm:GLM",
     "word2vec": "nextword.models.word2vec:Word2Vec",
@@ -74,3 +82,28 @@ def count_parameters(network: Any) -> int:
     """Numbers that were learnt: weights, or what a model that counts says it has stored."""
     stored = getattr(network, "stored", None)
     return int(stored) if stored is not None else sum(p.numel() for p in network.parameters())
+
+
+def abilities(cls: Any, settings: Mapping[str, Any]) -> frozenset[str]:
+    """Of "score", "next", "fill", "generate" and "embed"; `settings` are those of [model]."""
+    encodes, is_bidirectional = _has(cls, Encoder), getattr(cls, "is_bidirectional", False)
+    if getattr(cls, "is_conditional", False):
+        return frozenset({"score", "generate", *(["embed"] if is_bidirectional else ())})
+    found = {"embed"} if encodes else set()
+    if encodes and _has(cls, Infilling):
+        found.add("fill")
+    if _has(cls, Autoregressive):
+        found |= set() if silent(settings) else {"score"} if settings.get("backward") else {"score", "next", "generate"}
+    elif "fill" in found:
+        found |= {"score", "next"}
+    return frozenset(found)
+
+
+def silent(settings: Mapping[str, Any]) -> bool:
+    """Whether its weights came without an output layer: it gives vectors, and predicts nothing."""
+    return (settings.get("readout") or {}).get("kind") == "none"
+
+
+def _has(cls: Any, protocol: Any) -> bool:
+    methods = [name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name, None))]
+    return all(callable(getattr(cls, name, None)) for name in methods)

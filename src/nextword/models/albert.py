@@ -15,12 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.products import Product
-from nextword.models.bidirectional import Bidirectional, check_norms
-from nextword.models.causal import check_sizes
-from nextword.models.windowed import check_heads, draw
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
+from nextword.kernels.cpu_matmul import Product
+from nextword.models.base import check_sizes
+from nextword.models.decoder import check_heads, draw
+from nextword.models.encoder import Bidirectional, check_norms
 
 SHARE = ("none", "attention", "feed-forward", "all")
 

@@ -25,17 +25,17 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.byte_lstm import EightBitsLayer
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.kernels.int8_lstm import EightBitsLayer
 from nextword.layers.dropout import locked, words
-from nextword.layers.eight_bits import EightBitsEmbedding, EightBitsTied
-from nextword.layers.outputs import make_readout
-from nextword.layers.outputs.mixture import Mixture
+from nextword.layers.output import make_readout
+from nextword.layers.output.mixture import Mixture
+from nextword.layers.output.softmax import Tied
 from nextword.layers.qrnn import QRNN
+from nextword.layers.quantized import EightBitsEmbedding, EightBitsTied
 from nextword.layers.recurrent import Layer
-from nextword.layers.softmax import Tied
-from nextword.models.causal import CausalNetwork, check_bits, check_sizes
+from nextword.models.base import CausalNetwork, check_bits, check_sizes
 
 CORES = ("lstm", "gru", "qrnn")
 SHARES = ("words", "input", "between", "output", "connections", "input_connections")  # that are dropped
@@ -96,7 +96,7 @@ class AWDConfig:
 
 class AWDLSTM(CausalNetwork):
     Config = AWDConfig
-    carries = True
+    is_stateful = True
 
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nextword.contract import Vocabulary
-from nextword.models.bidirectional import Bidirectional, check_norms
-from nextword.models.causal import check_sizes
-from nextword.models.windowed import check_heads, draw
+from nextword.core.types import Vocabulary
+from nextword.models.base import check_sizes
+from nextword.models.decoder import check_heads, draw
+from nextword.models.encoder import Bidirectional, check_norms
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.corpora.vectors import read_words, vectors_for
-from nextword.layers.outputs.partial import Partial
-from nextword.models.frames import TASKS, arrange, dress
+from nextword.core.errors import NextwordError
+from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.data.word_vectors import read_words, vectors_for
+from nextword.layers.output.char import Partial
+from nextword.models.framing import TASKS, arrange, frame_texts
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 SPREAD = 0.4  # of vectors that nobody has given: about GloVe's
@@ -55,7 +55,7 @@ class CoVeConfig(Seq2SeqConfig):
 
 class CoVe(Seq2Seq):
     Config = CoVeConfig
-    two_sided = True  # a word's vector is made of all the text
+    is_bidirectional = True  # a word's vector is made of all the text
     layers_of: ClassVar = {"glove": 0, "cove": -2, "both": -1}  # names of what `encode` gives, for a classifier
 
     def __init__(self, config: CoVeConfig, vocabulary: Vocabulary) -> None:
@@ -74,7 +74,7 @@ class CoVe(Seq2Seq):
         """Those that have vectors, for a tokenizer to know."""
         return read_words(config.vectors) if config.vectors else ()
 
-    def furnish(self) -> None:
+    def load_pretrained_embeddings(self) -> None:
         """Vectors out of their file, once, before training; from then on they are in the run's own files."""
         if self.config.vectors:
             matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.read, "read")
@@ -96,7 +96,7 @@ class CoVe(Seq2Seq):
     def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
         """A text and its end, as sources are read."""
         end = () if self.vocabulary.end is None else (self.vocabulary.end,)
-        return dress([a] if b is None else [a, b], ((), end, end))
+        return frame_texts([a] if b is None else [a, b], ((), end, end))
 
     def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
         """Of a pair each text by itself: the encoder knows sentences, not pairs of them."""

@@ -31,15 +31,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.characters import from_letters, spelled
-from nextword.layers.outputs import make_readout
-from nextword.layers.outputs.partial import Partial
-from nextword.layers.outputs.silent import Silent
-from nextword.layers.projected import ProjectedMemory, Projected
-from nextword.models.causal import CausalNetwork, check_sizes
-from nextword.models.frames import dress
+from nextword.core.errors import NextwordError
+from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.layers.bilstm import Projected, ProjectedMemory
+from nextword.layers.char_cnn import from_letters, spelled
+from nextword.layers.output import make_readout
+from nextword.layers.output.base import Silent
+from nextword.layers.output.char import Partial
+from nextword.models.base import CausalNetwork, check_sizes
+from nextword.models.framing import frame_texts
 
 FORWARD, BACKWARD = 0, 1
 
@@ -67,7 +67,7 @@ class ELMoConfig:
 
 class ELMo(CausalNetwork):
     Config = ELMoConfig
-    two_sided = True  # of `encode`: a word's vectors are made of all the text
+    is_bidirectional = True  # of `encode`: a word's vectors are made of all the text
 
     def __init__(self, config: ELMoConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -162,7 +162,7 @@ class ELMo(CausalNetwork):
     def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
         """A text between the marks of its beginning and its end: what the forward and the backward model read first."""
         end = self.vocabulary.begin if self.vocabulary.end is None else self.vocabulary.end
-        return dress([a] if b is None else [a, b], ((self.begin,), (end,), (end,)))
+        return frame_texts([a] if b is None else [a, b], ((self.begin,), (end,), (end,)))
 
 
 class Backward(CausalNetwork):
@@ -170,22 +170,22 @@ class Backward(CausalNetwork):
 
     def __init__(self, network: ELMo) -> None:
         super().__init__(network.config, network.vocabulary)
-        self.under = (network,)  # in a tuple, so that the weights belong to one network alone
+        self.owner = (network,)  # in a tuple, so that the weights belong to one network alone
         self.widths = [network.config.width] * (network.config.layers + 1)
 
     @property
     def readout(self) -> Any:  # type: ignore[override]
-        return self.under[0].readout
+        return self.owner[0].readout
 
     @property
     def device(self) -> torch.device:
-        return self.under[0].device
+        return self.owner[0].device
 
     def initial(self, batch: int) -> State:
-        return self.under[0].initial(batch)
+        return self.owner[0].initial(batch)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        return self.under[0].one_side(inputs, state, BACKWARD)
+        return self.owner[0].one_side(inputs, state, BACKWARD)
 
 
 def turned(padding: Tensor | None, ids: Tensor) -> Tensor:

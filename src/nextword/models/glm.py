@@ -34,18 +34,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nextword import nest
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers import past
-from nextword.layers.lt import fed
-from nextword.layers.prefix_attention import Layer, PrefixAttention
-from nextword.layers.products import Product
-from nextword.layers.softmax import Tied
-from nextword.models.bidirectional import counted
-from nextword.models.causal import CausalNetwork, check_sizes
-from nextword.models.windowed import check_heads, draw
-from nextword.tokens.marks import PieceMarks
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.kernels.cpu_matmul import Product
+from nextword.kernels.cublaslt import fed
+from nextword.layers import kv_cache as past
+from nextword.layers.attention import Layer, PrefixAttention
+from nextword.layers.output.softmax import Tied
+from nextword.models.base import CausalNetwork, check_sizes
+from nextword.models.decoder import check_heads, draw
+from nextword.models.encoder import counted
+from nextword.tokenizers.base import PieceMarks
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Encoding, Framed, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Encoding, Framed, Vocabulary
+from nextword.kernels.cpu_matmul import Product
+from nextword.kernels.cublaslt import fed
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.lt import fed
-from nextword.layers.past import Reading
-from nextword.layers.products import Product
-from nextword.layers.softmax import Tied
-from nextword.models.causal import check_bits, check_sizes
-from nextword.models.windowed import Windowed, check_heads, draw
+from nextword.layers.kv_cache import Reading
+from nextword.layers.output.softmax import Tied
+from nextword.models.base import check_bits, check_sizes
+from nextword.models.decoder import DecoderLM, check_heads, draw
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Block(nn.Module):
         return self.norm2(x + F.dropout(y, self.dropout, self.training)), now
 
 
-class GPT1(Windowed):
+class GPT1(DecoderLM):
     Config = GPT1Config
     norms_after = True
-    own_tokens = 3  # start, delimiter, extract
+    num_extra_tokens = 3  # start, delimiter, extract
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -93,9 +93,9 @@ class GPT1(Windowed):
         return self.begun(x + self.positions(positions))
 
     def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        if self.config.extra < self.own_tokens:
+        if self.config.extra < self.num_extra_tokens:
             raise NextwordError(
-                f"The network has [model] extra = {self.config.extra}, and its frames need {self.own_tokens} tokens "
+                f"The network has [model] extra = {self.config.extra}, and its frames need {self.num_extra_tokens} tokens "
                 "beyond the vocabulary: start, delimiter and extract. Make room with ready(network) of models/frames."
             )
         first = self.vocabulary.size

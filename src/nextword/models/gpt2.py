@@ -17,14 +17,14 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Vocabulary
+from nextword.core.types import Vocabulary
+from nextword.kernels.cpu_matmul import Product
+from nextword.kernels.cublaslt import fed
 from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.lt import fed
-from nextword.layers.past import Reading
-from nextword.layers.products import Product
-from nextword.layers.softmax import Tied
-from nextword.models.causal import check_bits, check_sizes
-from nextword.models.windowed import Windowed, check_heads, draw
+from nextword.layers.kv_cache import Reading
+from nextword.layers.output.softmax import Tied
+from nextword.models.base import check_bits, check_sizes
+from nextword.models.decoder import DecoderLM, check_heads, draw
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Block(nn.Module):
         return x + F.dropout(y, self.dropout, self.training), now
 
 
-class GPT2(Windowed):
+class GPT2(DecoderLM):
     Config = GPT2Config
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.files import linked
+from nextword.core.errors import NextwordError
+from nextword.core.io import linked
+from nextword.core.types import Inputs, State, Vocabulary
 from nextword.ngrams.counting import Counted, check_order, count_ngrams
-from nextword.ngrams.estimate import Estimator, estimate, estimator, memory_cap
+from nextword.ngrams.estimators import Estimator, estimate, estimator, memory_cap
 from nextword.ngrams.layouts import LAYOUTS, build, open_layout
 from nextword.ngrams.trie import NONE, Trie
 
@@ -130,7 +130,7 @@ class NGram(nn.Module):
         return folder / FILE
 
     def _weigh(self, ids: np.ndarray) -> list[float]:
-        from nextword.ngrams.mixing import em
+        from nextword.ngrams.interpolation import em
 
         with np.errstate(divide="ignore"):
             self.weights, *_ = em(np.log(self._probabilities(self._stream(ids))[:, 1:]))
@@ -178,7 +178,7 @@ class NGram(nn.Module):
             return torch.from_numpy(parts[0]), state
         found = [np.exp(part) for part in parts]
         if self.config.cache:
-            from nextword.ngrams.cache import cache_distribution
+            from nextword.ngrams.interpolation import cache_distribution
 
             kept = history[:, history.shape[1] - self.config.cache :]
             found.append(np.stack([cache_distribution(row, self.vocabulary.size) for row in kept]))
@@ -209,7 +209,7 @@ class NGram(nn.Module):
         """(parts, T): what each part gives; where the cache is empty, what the model itself gives."""
         found = [np.exp(part.read(ids)) for part in self.parts]
         if self.config.cache:
-            from nextword.ngrams.cache import cache_read
+            from nextword.ngrams.interpolation import cache_read
 
             cached = cache_read(ids, np.full(self.config.cache, NONE, np.uint32))
             found.append(np.where(cached < 0, found[0], cached))
@@ -254,8 +254,8 @@ class NGram(nn.Module):
 
 def _same_tokens(folder: Path, vocabulary: Vocabulary, tokens: str) -> bool:
     """`tokens`: the hash of the saved tokenizer that the text was prepared with, where there is one."""
-    from nextword.tokens import load_tokenizer
-    from nextword.tokens import vocabulary as vocabulary_of
+    from nextword.tokenizers import vocabulary as vocabulary_of
+    from nextword.tokenizers.loading import load_tokenizer
 
     path = folder / "tokenizer.json"
     if tokens and blake2b(path.read_bytes(), digest_size=16).hexdigest() != tokens:

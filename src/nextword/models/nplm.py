@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.layers.softmax import Full
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.layers.output.softmax import Full
+from nextword.models.base import CausalNetwork, check_sizes
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from typing import Any, ClassVar, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.characters import make_embedding
-from nextword.layers.direct import with_direct
-from nextword.layers.outputs import make_readout
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.layers.char_cnn import make_embedding
+from nextword.layers.output import make_readout
+from nextword.layers.output.maxent_ngram import with_direct
 from nextword.layers.recurrent import Layer
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.models.base import CausalNetwork, check_sizes
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ElmanConfig(RecurrentConfig):
 class Recurrent(CausalNetwork):
     Config: ClassVar[type[RecurrentConfig]] = RecurrentConfig
     kind: ClassVar[str]
-    carries = True
+    is_stateful = True
 
     def __init__(self, config: RecurrentConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from nextword.contract import Encoding, Framed, Vocabulary
-from nextword.models.bidirectional import Bidirectional, check_norms
-from nextword.models.causal import check_sizes
-from nextword.models.windowed import check_heads, draw
-from nextword.tokens.marks import Marks
+from nextword.core.types import Encoding, Framed, Vocabulary
+from nextword.models.base import check_sizes
+from nextword.models.decoder import check_heads, draw
+from nextword.models.encoder import Bidirectional, check_norms
+from nextword.tokenizers.base import Marks
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError, Unsupported
-from nextword.layers.both_ways import backwards, each_row
-from nextword.layers.deferred import Deferred
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.kernels.lstm import QUICK, Deferred, backwards, each_row
+from nextword.layers.attention import Additive, Look, luongs
 from nextword.layers.dropout import dropped
-from nextword.layers.gates import QUICK
+from nextword.layers.output.softmax import Full, Tied
 from nextword.layers.recurrent import Layer, Memory
-from nextword.layers.softmax import Full, Tied
-from nextword.layers.source_attention import Additive, Look, luongs
-from nextword.models.causal import CausalNetwork, check_sizes, need_source
+from nextword.models.base import CausalNetwork, check_sizes, need_source
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 ATTENTION = ("none", "bahdanau", "luong")
@@ -113,7 +111,7 @@ class Bridge(nn.Module):
 
 class Seq2Seq(CausalNetwork):
     Config = Seq2SeqConfig
-    conditional = True  # it writes from a source, and models no text by itself
+    is_conditional = True  # it writes from a source, and models no text by itself
 
     def __init__(self, config: Seq2SeqConfig, vocabulary: Vocabulary, read: int = 0, written: int = 0) -> None:
         """`read`: width of the source's vectors, `written`: how many words can be written, where those are others."""

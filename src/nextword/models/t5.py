@@ -29,16 +29,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nextword import nest
-from nextword.contract import Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers import lt
-from nextword.layers.buckets import DistanceBias
-from nextword.layers.products import Product
-from nextword.layers.softmax import Full, Tied
-from nextword.layers.written import Kept, Writing, reordered_written, shared
-from nextword.models.causal import CausalNetwork, check_sizes, need_source
-from nextword.models.t5_steps import T5Steps
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError
+from nextword.core.types import Inputs, State, Vocabulary
+from nextword.kernels import cublaslt as lt
+from nextword.kernels.cpu_matmul import Product
+from nextword.kernels.cuda_graphs import T5Steps
+from nextword.layers.attention import DistanceBias
+from nextword.layers.kv_cache import Kept, Writing, reordered_written, shared
+from nextword.layers.output.softmax import Full, Tied
+from nextword.models.base import CausalNetwork, check_sizes, need_source
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Stack(nn.Module):
 
 class T5(CausalNetwork):
     Config = T5Config
-    conditional = True
+    is_conditional = True
     packs = True  # reads rows of several pairs
 
     def __init__(self, config: T5Config, vocabulary: Vocabulary) -> None:

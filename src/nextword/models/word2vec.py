@@ -25,10 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.contract import Batch, Inputs, Loss, Vocabulary
-from nextword.layers.word_steps import windows
-from nextword.models.causal import check_sizes
-from nextword.models.static import Static
+from nextword.core.types import Batch, Inputs, Loss, Vocabulary
+from nextword.kernels.word2vec import windows
+from nextword.models.base import Static, check_sizes
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword import nest
-from nextword.contract import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.contract_errors import NextwordError
-from nextword.layers.products import Product
-from nextword.layers.relative import RelativeLook, RelativeAttention, encodings
-from nextword.layers.softmax import Tied
-from nextword.models.causal import CausalNetwork, check_sizes
+from nextword.core import pytree as nest
+from nextword.core.errors import NextwordError
+from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.kernels.cpu_matmul import Product
+from nextword.layers.attention import RelativeAttention, RelativeLook, encodings
+from nextword.layers.output.softmax import Tied
+from nextword.models.base import CausalNetwork, check_sizes
 
 
 @dataclass(frozen=True)

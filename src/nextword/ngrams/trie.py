@@ -1,7 +1,7 @@
-"""The back-off model that every estimator makes and every file format holds, as plain arrays.
+r"""The back-off model that every estimator makes and every file format holds, as plain arrays.
 
     level 0 (unigrams)   a            b            c
-                         |  \\          |
+                         |  \          |
     level 1 (bigrams)   a b  a c      b c          children of a node lie side by side, words ascending
                          |             |
     level 2 (trigrams)  a b c         b c a
@@ -16,6 +16,11 @@ level up: the place to go on from when a context has not been seen.
 Unigrams are dense: node w of level 0 is word w. The `boundary` is one id with two meanings: as the first word of an
 n-gram it is the beginning of a sentence (`<s>`, never predicted), as the last its end (`</s>`, after which no n-gram
 goes on). It never stands in between, and every context begins anew after it.
+
+From n-grams in any order to a trie, with what is missing between them.
+
+A trie needs every n-gram's beginning (its parent) and its end (its link). Where a file has left one out, as pruning
+does, it is put in with the value that backing off would have given and a back-off of 1, which changes no probability.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from nextword.core.jit import compiled, spread
 
 NODE = np.uint32  # ids of words and of nodes within a level
 NONE = 0xFFFFFFFF  # no word: in a stream of ids, forget all before; in a table, nothing here
@@ -76,3 +83,114 @@ class Trie:
             node = parents if node is None else parents[node]
             columns.append(self.levels[level - 1].words[node])
         return np.stack(columns[::-1], axis=1)
+
+
+@dataclass
+class Section:
+    """The n-grams of one order, each once, in any order. Unigrams are dense and have no rows."""
+
+    rows: np.ndarray  # (U, n) uint32
+    log_probs: np.ndarray  # (U,) float32; NaN: to be found by backing off
+    log_backoffs: np.ndarray  # (U,) float32
+    slots: np.ndarray  # the hash table over the rows
+
+    def look_up(self, longer: np.ndarray, offset: int) -> np.ndarray:
+        """Which row each longer n-gram begins (offset 0) or ends with (1); NONE where there is none."""
+        found = np.empty(len(longer), NODE)
+        spread(len(longer), lambda begin, end: find_rows(longer, begin, end, offset, self.rows, self.slots, found))
+        return found
+
+
+def section(rows: np.ndarray, log_probs: np.ndarray, log_backoffs: np.ndarray) -> tuple[Section, int]:
+    """The n-grams with their hash table, and which of them is the first that was there before; −1 if none."""
+    slots = np.full(1 << max(4, (2 * len(rows)).bit_length()), NONE, np.uint32)
+    twice = enter_rows(rows, slots)
+    return Section(rows, log_probs, log_backoffs, slots), twice
+
+
+def assemble(sections: list[Section], boundary: int, facts: dict[str, Any]) -> Trie:
+    """The trie of these n-grams; `facts["inserted"]` counts those that had to be put in. The sections are used up."""
+    order, size = len(sections), len(sections[0].log_probs)
+    inserted = 0
+    parents: dict[int, np.ndarray] = {}
+    links: dict[int, np.ndarray] = {}
+    for k in range(order - 1, 0, -1):
+        rows = sections[k].rows
+        if k == 1:
+            parents[k], links[k] = rows[:, 0], rows[:, 1]
+            break
+        parents[k], links[k] = (sections[k - 1].look_up(rows, offset) for offset in (0, 1))
+        missing = np.concatenate([rows[parents[k] == NONE, :-1], rows[links[k] == NONE, 1:]])
+        if len(missing):
+            missing = np.unique(missing, axis=0)
+            inserted += len(missing)
+            sections[k - 1] = _with(sections[k - 1], missing)
+            parents[k], links[k] = (sections[k - 1].look_up(rows, offset) for offset in (0, 1))
+
+    levels = [Level(np.arange(size, dtype=NODE), None, None, sections[0].log_probs, sections[0].log_backoffs)]
+    rank = levels[0].words  # of each row of the section before: its node
+    for k in range(1, order):
+        before, here = levels[-1], sections[k]
+        last = here.rows[:, -1]
+        above = rank[parents.pop(k)]
+        by_words = np.argsort(above.astype(np.uint64) * np.uint64(size) + last)
+        above = above[by_words]
+        before.first = np.searchsorted(above, np.arange(len(before) + 1, dtype=NODE)).astype(NODE)
+        link = rank[links.pop(k)][by_words]
+        log_probs, log_backoffs = here.log_probs[by_words], here.log_backoffs[by_words]
+        unknown = np.isnan(log_probs)
+        if unknown.any():
+            assert before.log_backoffs is not None
+            log_probs[unknown] = before.log_backoffs[above[unknown]] + before.log_probs[link[unknown]]
+        levels.append(Level(last[by_words], link, None, log_probs, log_backoffs))
+        rank = np.empty(len(by_words), NODE)
+        rank[by_words] = np.arange(len(by_words), dtype=NODE)
+        sections[k] = sections[0]  # its memory is free from here on
+    levels[-1].log_backoffs = None
+    return Trie(levels, boundary, {**facts, "inserted": inserted})
+
+
+def _with(old: Section, rows: np.ndarray) -> Section:
+    return section(
+        np.concatenate([old.rows, rows]),
+        np.concatenate([old.log_probs, np.full(len(rows), np.nan, np.float32)]),
+        np.concatenate([old.log_backoffs, np.zeros(len(rows), np.float32)]),
+    )[0]
+
+
+@compiled
+def slot_of_row(rows, row, offset, known, slots):
+    """Where the words of a row, from `offset` on, are in the table over `known`, or where they would be."""
+    n = known.shape[1]
+    h = np.uint64(0)
+    for j in range(n):
+        h = (h ^ np.uint64(rows[row, offset + j])) * np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> np.uint64(32)
+    mask = len(slots) - 1
+    at = np.int64(h & np.uint64(mask))
+    while slots[at] != NONE:
+        same = True
+        for j in range(n):
+            if known[slots[at], j] != rows[row, offset + j]:
+                same = False
+                break
+        if same:
+            break
+        at = (at + 1) & mask
+    return at
+
+
+@compiled
+def enter_rows(rows, slots):
+    for row in range(len(rows)):
+        at = slot_of_row(rows, row, 0, rows, slots)
+        if slots[at] != NONE:
+            return row
+        slots[at] = row
+    return -1
+
+
+@compiled
+def find_rows(rows, begin, end, offset, known, slots, found):
+    for row in range(begin, end):
+        found[row] = slots[slot_of_row(rows, row, offset, known, slots)]

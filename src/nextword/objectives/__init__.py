@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from nextword.contract import Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
 
 OBJECTIVES = {
     "causal": "nextword.objectives.causal:Causal",
     "bidirectional": "nextword.objectives.bidirectional:Bidirectional",
     "masked": "nextword.objectives.masked:Masked",
-    "permuted": "nextword.objectives.permuted:Permuted",
-    "denoising": "nextword.objectives.denoising:Denoising",
-    "infilling": "nextword.objectives.infilling:Infilling",
-    "sequence": "nextword.objectives.sequence:Seq2SeqObjective",
-    "task": "nextword.objectives.task:Task",
-    "tag": "nextword.objectives.tag:Tag",
-    "span": "nextword.objectives.span:Span",
-    "contexts": "nextword.objectives.contexts:Negatives",
-    "cooccurrence": "nextword.objectives.cooccurrence:Cooccurrence",
-    "cross-view": "nextword.objectives.cross_view:CrossView",
-    "cross-view-sequence": "nextword.objectives.cross_view_sequence:CrossViewSequence",
+    "permuted": "nextword.objectives.permutation:Permuted",
+    "denoising": "nextword.objectives.span_corruption:Denoising",
+    "infilling": "nextword.objectives.blank_infilling:Infilling",
+    "sequence": "nextword.objectives.seq2seq:Seq2SeqObjective",
+    "task": "nextword.tasks.task_objective:Task",
+    "tag": "nextword.tasks.tag_objective:Tag",
+    "span": "nextword.tasks.asking:Span",
+    "contexts": "nextword.objectives.word_vectors:Negatives",
+    "cooccurrence": "nextword.objectives.word_vectors:Cooccurrence",
+    "cross-view": "nextword.tasks.cross_view:CrossView",
+    "cross-view-sequence": "nextword.objectives.seq2seq:CrossViewSequence",
 }
 
 

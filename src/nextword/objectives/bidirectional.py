@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.batching.rows import Rows
-from nextword.contract import Batch, Inputs, Loss, State
-from nextword.contract_errors import NextwordError
+from nextword.batching.causal import Rows
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Loss, State
 
 SIDES = ("forward", "backward")
 REDUCE = ("token", "sequence")

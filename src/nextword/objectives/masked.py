@@ -27,13 +27,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.batching.masking import Masking, key_of
-from nextword.batching.packed import Full, Packed
-from nextword.batching.pairs import SentencePairs
-from nextword.batching.prepare import Stream
-from nextword.batching.texts import Framed, Kept, Sentences, Turn
-from nextword.contract import IGNORE, Batch, Inputs, Loss, State, Vocabulary
-from nextword.contract_errors import NextwordError
+from nextword.batching.masked import Framed, Full, Kept, Masking, Packed, SentencePairs, Sentences, Turn, key_of
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
 
 BATCHES: dict[str, Any] = {"pairs": SentencePairs, "sentences": Full, "packed": Packed}
 MASKS = 2  # keys the draws of this file

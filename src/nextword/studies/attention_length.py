@@ -6,38 +6,94 @@ targets are asked for by how long their sources are, of pairs some longer than a
 
     symbols   copied: nothing can be guessed, so what is not carried is lost
     pairs     translated: much can be guessed from the target's own beginning
+
+The figure of the study of long sources: quality by length, with attention and without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.studies.apart import spread
-from nextword.studies.attention_length_figure import draw
-from nextword.studies.bleu import (
+from nextword.studies._experiment import enough, spread
+from nextword.studies._small_models import (
+    LOOKING,
+    NONE,
+    Texts,
+    TranslatorSize,
+    about,
+    ranged,
+    said,
+    sized,
+    texts_of,
+    translator,
+    workers,
+)
+from nextword.studies._study import (
+    BLUE,
     INTERVALS,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
     Score,
+    Settings,
+    Table,
+    Tables,
+    above,
+    beside,
     between,
     bleu,
+    bounded,
     counted,
     difference,
     found,
     joined,
+    judged,
     lost_bleu,
     ratio,
     unpaired,
 )
-from nextword.studies.measures import above
-from nextword.studies.small_transformers import ranged
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.symbols import Lengths, copied, copier
-from nextword.studies.text import enough
-from nextword.studies.translators import LOOKING, NONE, TranslatorSize, Texts, about, said, sized, texts_of, translator, workers
+from nextword.studies._synthetic import Lengths, copied, copier
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {"without": VERMILION, "with attention": BLUE}
+PANELS = (
+    ("symbols", "quality", "Copying symbols", "% of symbols right"),
+    ("pairs", "nats", "Pairs: cost of the target", "nats a token  (down: better)"),
+    ("pairs", "quality", "Pairs: translations", "BLEU"),
+)
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    figure.set_size_inches(13.5, 4.2)
+    figure.set_layout_engine("constrained", wspace=0.05)
+    for axes, panel in zip(figure.subplots(1, 3), PANELS, strict=True):
+        _panel(tables["levels"], axes, *panel)
+
+
+def _panel(table: Table, axes: Any, task: str, what: str, title: str, label: str) -> None:
+    sources, labels = table.column("source", task=task), []
+    for name, colour in COLOURS.items():
+        cells = table.column(f"{what}, {name}", task=task)
+        middles = [cell[0] for cell in cells]
+        axes.plot(range(len(cells)), middles, "o-", color=colour, linewidth=1.8, markersize=5)
+        for x, cell in enumerate(cells):
+            if bounded(cell):
+                axes.plot([x, x], cell[1:], color=colour, linewidth=2.5, alpha=0.45, solid_capstyle="round")
+        labels.append((middles[-1], name, colour))
+    axes.set_xticks(range(len(sources)), sources)
+    axes.set(xlabel="tokens of the source", ylabel=label)
+    if what == "quality":
+        axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    beside(axes, labels, gap=0.07)
+
+
 CLAIM = Claim(
     "Without attention a network loses the more the longer its source is; attention recovers long sentences.",
     "Bahdanau, Cho & Bengio 2015, section 5.1 and figure 2; Luong, Pham & Manning 2015, section 5.2",
@@ -46,7 +102,9 @@ SYMBOLS, PAIRS = "symbols", "pairs"
 NETWORKS = {NONE: "without", LOOKING: "with attention"}
 FULL = TranslatorSize(steps=600, length=30, longest=44, held=400)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
-LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000)
+LARGE = TranslatorSize(
+    pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000
+)
 COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=400, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 DRAWN = Lengths(2, 20)  # symbols of a sequence that is learnt from
 ASKED = (4, 8, 12, 16, 20)

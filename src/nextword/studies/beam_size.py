@@ -8,43 +8,98 @@ they are better. Each held-out source is translated with each width:
     by length its logarithm divided by the number of tokens: probability alone prefers short texts
 
 Asked are BLEU, the model's own score and how long texts are. With `--run` it looks at a trained run.
+
+The figure of the study of beams: BLEU, the model's own score and the length of texts, by width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.checkpoint import RunFolder
-from nextword.contract import Beam, Stop
-from nextword.contract_errors import Unsupported
-from nextword.corpora.parallel import open_parallel
+from nextword.core.errors import Unsupported
+from nextword.core.types import Beam, Stop
+from nextword.data.parallel import open_parallel
 from nextword.evaluation.translation import AT_ONCE, LONGER, MORE
-from nextword.loading_lm import load, of_network
-from nextword.studies.apart import apart, spread
-from nextword.studies.beam_size_figure import draw
-from nextword.studies.bleu import INTERVALS, between, bleu, counted, found, ratio, written_length
-from nextword.studies.measures import above, below
-from nextword.studies.small_transformers import ranged
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import enough, held_out
-from nextword.studies.translators import (
+from nextword.lm.loading import load, of_network
+from nextword.run_folder import RunFolder
+from nextword.studies._experiment import apart, enough, held_out, spread
+from nextword.studies._small_models import (
     LEAST,
     LOOKING,
-    TranslatorSize,
     Texts,
+    TranslatorSize,
     about,
+    ranged,
     sized,
     spaced,
     texts_of,
     translator,
     workers,
 )
+from nextword.studies._study import (
+    BLUE,
+    GREY,
+    INTERVALS,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    above,
+    below,
+    beside,
+    between,
+    bleu,
+    bounded,
+    counted,
+    found,
+    judged,
+    ratio,
+    written_length,
+)
 
-__all__ = ["CLAIM", "TAKES_RUN", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {"plain": VERMILION, "by length": BLUE}
+TITLES = {
+    "BLEU": "How good texts are",
+    "log p of a text": "How much the model likes them",
+    "length, % of the references'": "How long they are",
+}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    figure.set_size_inches(13.5, 4.2)
+    figure.set_layout_engine("constrained", wspace=0.05)
+    for axes, (what, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
+        _panel(tables["widths"], axes, what, title)
+
+
+def _panel(table: Table, axes: Any, what: str, title: str) -> None:
+    labels, widths = [], list(dict.fromkeys(table.column("width")))
+    for name, colour in COLOURS.items():
+        cells = table.column(what, search=name)
+        middles = [cell[0] for cell in cells]
+        axes.plot(range(len(cells)), middles, "o-", color=colour, linewidth=1.8, markersize=5)
+        if all(map(bounded, cells)):
+            low, high = zip(*(cell[1:] for cell in cells), strict=True)
+            axes.fill_between(range(len(cells)), low, high, color=colour, alpha=0.12, linewidth=0)
+        labels.append((middles[-1], name, colour))
+    if "length" in what:
+        axes.axhline(100, color=GREY, linewidth=1, linestyle=":")
+    axes.set_xticks(range(len(widths)), [str(width) for width in widths])
+    axes.set(xlabel="width of the beam", ylabel=what)
+    axes.set_title(title)
+    beside(axes, labels, gap=0.07)
+
+
 TAKES_RUN = True
 CLAIM = Claim(
     "A beam finds better translations than greedy search; what it can give is there by a width of ten, and wider ones "
@@ -59,7 +114,9 @@ PENALTY = {PLAIN: 0.0, BY_LENGTH: 1.0}
 NEAR = 0.3  # of BLEU, within which two widths are as good as each other
 FULL = TranslatorSize(steps=450, held=120)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=40)
-LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=80, rate=1e-3, dropout=0.3, held=1000)
+LARGE = TranslatorSize(
+    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=80, rate=1e-3, dropout=0.3, held=1000
+)
 OF_A_RUN, QUICK_OF_A_RUN = 300, 60  # held-out pairs
 
 
@@ -119,7 +176,7 @@ def _given(settings: Settings, progress: Progress) -> tuple[list[dict[Any, Any]]
     """The run's own held-out pairs, or those of --data."""
     with apart():
         lm: Any = load(settings.run)
-        if not getattr(lm.network, "conditional", False):
+        if not getattr(lm.network, "is_conditional", False):
             raise Unsupported(
                 f"{settings.run} goes on from a prompt and makes no text from a source, so there is nothing to compare "
                 "its beams with. Give the run of a model that was trained on pairs (docs/sequence.md)."

@@ -21,15 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.prepare import Stream
-from nextword.contract import Inputs
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Inputs
 from nextword.objectives.masked import Masked
-from nextword.studies.apart import spread
-from nextword.studies.drawing import GREY
-from nextword.studies.fill_in_figure import levels
-from nextword.studies.measures import above, below, over_seeds
-from nextword.studies.probes import CASE, TAGS, Task, case_task, probed, tags_task
-from nextword.studies.small_transformers import (
+from nextword.studies._experiment import corpus_for, enough, held_out, spread
+from nextword.studies._probes import CASE, TAGS, Task, case_task, probed, tags_task
+from nextword.studies._small_models import (
     INTERVALS,
     Size,
     Text,
@@ -44,8 +41,20 @@ from nextword.studies.small_transformers import (
     text_of,
     unhidden,
 )
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough, held_out
+from nextword.studies._study import (
+    GREY,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    above,
+    below,
+    judged,
+    over_seeds,
+)
+from nextword.studies.masked_vs_causal import levels
 
 CLAIM = Claim(
     "[MASK] in pretraining and never in use costs something: a network that found [MASK] in every hidden place has "

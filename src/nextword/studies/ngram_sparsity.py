@@ -7,49 +7,307 @@ is measured at every n on text that was held out:
     p(w | students opened their) = c(students opened their w) / c(students opened their)
 
 Words are those of the `words` tokenizer; each line end is predicted, and no n-gram reaches over one.
+
+Measuring n-gram models on held-out text, for the study of their sparsity: which n-grams are new, what models cost.
+
+    neither     maximum likelihood                     back-off    stupid back-off, divided by its sum
+    smoothing   adding δ to all counts of a context    both        Katz, Witten-Bell, absolute discounting, Kneser-Ney
+
+Intervals are of 95 %, over blocks of the held-out text. Two models are compared token by token on the same blocks.
+
+The figure of the study of n-gram sparsity: what is new in a new text, what is stored, what each remedy buys.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.batching.prepare import prepare
-from nextword.infinity import NAME
-from nextword.ngrams.counting import count_ngrams
+from nextword.batching.token_stream import prepare
+from nextword.core.io import NAME
+from nextword.evaluation.likelihood import bootstrap
+from nextword.ngrams.counting import Counted, count_ngrams
+from nextword.ngrams.estimators import EITHER, Estimator, estimate
 from nextword.ngrams.layouts import build, open_layout
-from nextword.studies.measures import written
-from nextword.studies.ngram_figure import draw
-from nextword.studies.ngram_models import (
-    BEST,
-    KATZ,
-    LIKELIHOOD,
-    REMEDIES,
-    STUPID,
-    TITLES,
-    by_remedy,
-    context,
-    estimated,
-    likelihood,
-    pairs,
-    percent,
-    perplexity,
-    seen,
-    shorter,
-    sparsity,
-    storage,
-    stored_in,
+from nextword.ngrams.trie import Level, Trie
+from nextword.studies._experiment import corpus_for, enough, held_out
+from nextword.studies._study import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    beside,
+    judged,
+    written,
 )
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough, held_out
-from nextword.tokens import train_tokenizer
+from nextword.tokenizers.training import train_tokenizer
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KATZ, STUPID, LIKELIHOOD = "Katz", "stupid back-off", "maximum likelihood"
+TITLES = {
+    "witten-bell": "Witten-Bell",
+    "absolute": "absolute",
+    "kneser-ney": "Kneser-Ney",
+    "modified-kneser-ney": "modified Kneser-Ney",
+}
+FORMS = {False: "back-off", True: "interpolated"}
+EITHERS = {f"{TITLES[kind]}, {FORMS[form]}": Estimator(kind, form) for kind in EITHER for form in FORMS}
+REMEDIES: dict[str, dict[str, Estimator]] = {
+    "neither": {LIKELIHOOD: Estimator("maximum-likelihood")},
+    "smoothing": {"add 1": Estimator("additive"), "add 0.01": Estimator("additive", add=0.01)},
+    "back-off": {STUPID: Estimator("stupid")},
+    "both": {KATZ: Estimator("good-turing"), **EITHERS},
+}
+BEST = "modified Kneser-Ney, interpolated"  # the one that the files of the storage table hold
+PAIRS = [
+    *((f"{title}, back-off", f"{title}, interpolated") for title in TITLES.values()),
+    (STUPID, KATZ),
+    ("absolute, interpolated", "Kneser-Ney, interpolated"),
+    ("Kneser-Ney, interpolated", BEST),
+]
+
+
+def shorter(counted: Counted, n: int) -> Counted:
+    """The counts of the n-grams up to n alone: what counting with that order would have given."""
+    lists = (counted.words[:n], counted.counts[:n], counted.first[: n - 1], counted.links[:n])
+    return Counted(counted.boundary, counted.size, counted.arrays, counted.block, *lists)
+
+
+def estimated(counted: Counted, how: Estimator) -> Trie:
+    trie: Any = [*estimate(counted, how, np.zeros(counted.size, bool))][-1]
+    return trie
+
+
+def seen(counted: Counted, stream: np.ndarray, path: Path) -> np.ndarray:
+    """How long the longest n-gram ending at each token is that occurs in the counted text; 0 for a new word.
+
+    A model that says "n" of every n-gram it has, and takes nothing for backing off, says just that.
+    """
+    levels = []
+    for k in range(counted.order):
+        last = k == counted.order - 1
+        says = np.full(len(counted.words[k]), k + 1, np.float32)
+        free = None if last else np.zeros(len(says), np.float32)
+        links = counted.links[k] if k else None
+        levels.append(Level(counted.words[k], links, None if last else counted.first[k], says, free))
+    levels[0].log_probs[counted.counts[0] == 0] = 0.0
+    build(Trie(levels, counted.boundary), path, "fast")
+    return open_layout(path).read(stream).astype(np.int64)
+
+
+def unseen(longest: np.ndarray, stream: np.ndarray, boundary: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each token after the first: is its n-gram new, and is the context of that new already?
+
+    Near the beginning of a line both are as long as they can be: they begin with the line.
+    """
+    at = np.arange(len(stream))
+    line = np.maximum.accumulate(np.where(stream == boundary, at, 0))  # where the line that a token ends begins
+    back = at[1:] - line[:-1]  # tokens before, with the line's beginning
+    return longest[1:] < np.minimum(n, back + 1), longest[:-1] < np.minimum(n - 1, back)
+
+
+def stored_in(trie: Trie, path: Path) -> tuple[int, int, int, int]:
+    """N-grams, and bytes on disk: fast, compact, compact with probabilities of 8 bits."""
+    sizes = []
+    for layout, bits in (("fast", 0), ("compact", 0), ("compact", 8)):
+        build(trie, path, layout, bits)
+        sizes.append(path.stat().st_size)
+    return len(trie), sizes[0], sizes[1], sizes[2]
+
+
+def perplexity(nats: np.ndarray) -> float | str:
+    mean = float(nats.mean())
+    return NAME if mean == math.inf else math.exp(mean)
+
+
+def interval(values: np.ndarray, seed: int) -> list[float]:
+    """[mean, low, high] of a value that every token has; `bootstrap` gives bits, so it is given nats."""
+    low, high = bootstrap(values * math.log(2), np.ones(len(values)), len(values), seed=seed)
+    return [float(values.mean()), low, high]
+
+
+def falls(before: np.ndarray, after: np.ndarray, seed: int) -> list[float]:
+    """By how many per cent the perplexity falls, token by token on the same text; below 0 it rises."""
+    low, middle, high = (100 * (1 - math.exp(x)) for x in sorted(interval(after - before, seed), reverse=True))
+    return [middle, low, high]
+
+
+def sparsity(counted: Counted, longest: np.ndarray, stream: np.ndarray, seed: int) -> Table:
+    rows = []
+    for n in range(1, counted.order + 1):
+        counts = counted.counts[n - 1]
+        kinds, once = int((counts > 0).sum()), int((counts == 1).sum())
+        new, lost = unseen(longest, stream, counted.boundary, n)
+        held = (
+            interval(100.0 * new, seed),
+            interval(100.0 * (new & ~lost), seed),
+            interval(100.0 * (new & lost), seed),
+        )
+        rows.append((n, counted.size**n, kinds, kinds / counted.size**n, 100 * once / kinds, *held))
+    columns = (
+        "n",
+        "possible, |V|^n",
+        "in the text",
+        "of the possible",
+        "once only, %",
+        "new when held out, %",
+        "word new, %",
+        "context new, %",
+    )
+    return Table("Sparsity: n-grams of the counted text, and of the held-out text by tokens", columns, tuple(rows))
+
+
+def storage(stored: Sequence[tuple[int, int, int, int]], text: float) -> Table:
+    rows = []
+    for n, (entries, *sizes) in enumerate(stored, 1):
+        added = entries - (stored[n - 2][0] if n > 1 else 0)
+        rows.append((n, added, entries, *(size / 1e6 for size in sizes), sizes[0] / text))
+    columns = ("n", "n-grams of n words", "all up to n", "fast, MB", "compact, MB", "8 bits, MB", "fast / text")
+    return Table(f"Storage: a model of all n-grams up to n ({text / 1e6:.1f} MB of text)", columns, tuple(rows))
+
+
+def likelihood(costs: Sequence[np.ndarray], seed: int) -> Table:
+    rows = []
+    for n, nats in enumerate(costs, 1):
+        none = np.isinf(nats)
+        rows.append((n, interval(100.0 * none, seed), perplexity(nats[~none])))
+    columns = ("n", "probability 0, % of tokens", "perplexity of the other tokens")
+    return Table("Counts alone: maximum likelihood (unseen contexts ask shorter ones)", columns, tuple(rows))
+
+
+def context(costs: Sequence[np.ndarray], seed: int) -> Table:
+    rows: list[tuple[Any, ...]] = [(1, perplexity(costs[0]), None)]
+    for n in range(2, len(costs) + 1):
+        rows.append((n, perplexity(costs[n - 1]), falls(costs[n - 2], costs[n - 1], seed)))
+    return Table(
+        f"What one more word of context buys: {BEST}", ("n", "perplexity", "lower than before, %"), tuple(rows)
+    )
+
+
+def pairs(costs: Mapping[str, Sequence[np.ndarray]], seed: int) -> Table:
+    rows = []
+    for worse, better in PAIRS:
+        for n, (a, b) in enumerate(zip(costs[worse], costs[better], strict=True), 1):
+            rows.append((worse, better, n, falls(a, b, seed)))
+    return Table("By how much one estimator is better than another", ("from", "to", "n", "lower, %"), tuple(rows), True)
+
+
+def by_remedy(table: Table, *remedies: str) -> dict[str, list[Any]]:
+    """The perplexities of the estimators of these remedies, by order, out of the table of all."""
+    return {row[0]: list(row[2:]) for row in table.rows if row[1] in remedies}
+
+
+def percent(value: float) -> str:
+    return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
+
+
+COLOURS = {
+    "Witten-Bell": PURPLE,
+    "absolute": SKY,
+    "Kneser-Ney": GREEN,
+    "modified Kneser-Ney": BLUE,
+    KATZ: VERMILION,
+    STUPID: ORANGE,
+}
+ALONE = ("smoothing", "back-off")
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    figure.set_size_inches(13, 7.2)
+    sides: Any = figure.subfigures(1, 2, width_ratios=(1, 1.25))
+    left, right = sides
+    above, below = left.subplots(2, 1)
+    _draw_sparsity(tables["sparsity"], above)
+    _draw_storage(tables["storage"], below)
+    _draw_perplexity(tables["perplexity"], *right.subplots(2, 1, sharex=True, height_ratios=(1, 2.6)))
+
+
+def _draw_sparsity(table: Table, axes: Any) -> None:
+    orders = table.column("n")
+    word, lost = ([share[0] for share in table.column(name)] for name in ("word new, %", "context new, %"))
+    axes.set_title("Sparsity: how much of a new text was never seen")
+    axes.bar(orders, word, color=ORANGE, width=0.7)
+    axes.bar(orders, lost, bottom=word, color=VERMILION, width=0.7)
+    for n, share in zip(orders, table.column("new when held out, %"), strict=True):
+        axes.text(n, share[0] + 2, percent(share[0]), ha="center", fontsize=9, color=INK)
+    axes.set(xlabel="n", ylabel="% of the held-out tokens", xticks=orders, ylim=(0, 108))
+    axes.grid(axis="x", visible=False)
+    labels = [(word[-1] / 2, "the context was seen,\nbut not this word after it:\nfor smoothing", ORANGE)]
+    labels.append((word[-1] + lost[-1] / 2, "the context itself\nis new: for back-off", VERMILION))
+    beside(axes, labels, gap=0.3)
+
+
+def _draw_storage(table: Table, axes: Any) -> None:
+    orders = table.column("n")
+    axes.set_title("Storage: a model of all n-grams up to n")
+    labels = []
+    for column, name, colour in (
+        ("fast, MB", "fast layout", BLUE),
+        ("compact, MB", "compact layout", GREEN),
+        ("8 bits, MB", "compact, 8 bits", SKY),
+    ):
+        y = table.column(column)
+        axes.plot(orders, y, "-o", color=colour, markersize=4, linewidth=1.8)
+        labels.append((y[-1], f"{name}:\n{y[-1]:.3g} MB", colour))
+    text = table.column("fast, MB")[-1] / table.column("fast / text")[-1]
+    axes.axhline(text, color=GREY, linestyle="--", linewidth=1.2)
+    labels.append((text, f"the text: {text:.3g} MB", GREY))
+    axes.set(xlabel="n", ylabel="MB on disk", xticks=orders)
+    axes.set_ylim(bottom=0)
+    beside(axes, labels, gap=0.13)
+
+
+def _draw_perplexity(table: Table, above: Any, below: Any) -> None:
+    """One axis in two parts: most estimators differ by a few per cent, and adding δ is far above them."""
+    lines = by_remedy(table, "smoothing", "back-off", "both")
+    orders = range(1, len(table.columns) - 1)
+    close = [v for row in by_remedy(table, "back-off", "both").values() for v in row[1:] if v != NAME]
+    edge = 0.05 * (max(close) - min(close)) or 1.0
+    most = max(v for row in lines.values() for v in row if v != NAME)
+    below.set_ylim(min(close) - edge, max(close) + edge)
+    above.set(yscale="log", ylim=(1.15 * (max(close) + edge), 4 * most))
+    ticks = [d * 10**e for e in range(2, 7) for d in (1, 2, 5)]
+    above.set_yticks(shown := [t for t in ticks if above.get_ylim()[0] <= t <= most], [f"{t:,}" for t in shown])
+    above.set_yticks([], minor=True)
+    for axes in (above, below):
+        labels = []
+        for name, row in lines.items():
+            title, _, form = name.partition(", ")
+            alone = next((f" ({remedy} alone)" for remedy in ALONE if name in REMEDIES[remedy]), "")
+            colour = COLOURS.get(title, GREY)
+            at = [(n, value) for n, value in zip(orders, row, strict=True) if value != NAME]
+            stroke = "--" if form == "back-off" else "-"
+            axes.plot(*zip(*at, strict=True), stroke, marker="o", color=colour, markersize=4, linewidth=1.8)
+            if (axes is above) == (name in REMEDIES["smoothing"]):
+                labels.append((at[-1][1], name + alone, colour))
+        if axes is above and NAME in by_remedy(table, "neither")[LIKELIHOOD]:
+            labels.append((3 * most, f"{LIKELIHOOD}: {NAME} (neither)", INK))
+        beside(axes, labels, gap=0.05 if axes is below else 0.13)
+    above.set_title("Perplexity: what smoothing and back-off buy")
+    above.spines["bottom"].set_visible(False)
+    above.tick_params(axis="x", length=0)
+    above.set_ylabel("logarithmic scale")
+    below.set(xlabel="n", ylabel="perplexity", xticks=orders)
+
+
 CLAIM = Claim(
     "The longer an n-gram, the rarer: most long n-grams of a new text were never seen, so counts alone find the text "
     "impossible, while the table only grows. Smoothing and back-off make it possible; still n is rarely more than 5.",

@@ -15,12 +15,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from nextword.contract import Vocabulary
+from nextword.core.types import Vocabulary
 from nextword.models.nplm import NPLM, NPLMConfig
-from nextword.studies.drawing import BLUE, GREEN, GREY, INK, VERMILION, beside
-from nextword.studies.measures import growth, marginal, over_seeds, written
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough, word_lists
+from nextword.studies._experiment import corpus_for, enough, word_lists
+from nextword.studies._study import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    beside,
+    growth,
+    judged,
+    marginal,
+    over_seeds,
+    written,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

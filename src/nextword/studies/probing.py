@@ -15,6 +15,8 @@ that was chosen because it came out best there would come out best by chance.
 The networks are small ones that this study trains itself, or a run: --run RUN. Small ones know little of senses, and
 what they show is no more than that. Of a run that reads letters (ELMo) a word is a word, any of them; of another it is
 the mean of its pieces.
+
+The figure of the study of layers: how often a probe of each is right, task by task, and which layer is best.
 """
 
 from __future__ import annotations
@@ -22,33 +24,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nextword.contract_errors import Unsupported
-from nextword.corpora import Corpus
-from nextword.embedding import Unseen
-from nextword.loading_lm import load
-from nextword.studies.apart import spread
-from nextword.studies.measures import above
-from nextword.studies.probes import CASE, TAGS, TREEBANK, cased
-from nextword.studies.probing_figure import draw
-from nextword.studies.probing_numbers import COMMON, EMBEDDING, INTERVALS, OTHER, Found, tables_of
-from nextword.studies.probing_words import (
+from nextword.batching.examples import Unseen
+from nextword.core.errors import Unsupported
+from nextword.data.corpus import Corpus
+from nextword.lm.loading import load
+from nextword.studies._experiment import corpus_for, enough, held_out, spread
+from nextword.studies._probes import (
+    ABSENT,
+    CASE,
+    COMMON,
+    EMBEDDING,
+    INTERVALS,
+    OTHER,
     SENSES,
+    TAGS,
+    TREEBANK,
     Answers,
     Asked,
+    Found,
     Question,
     answers,
     asked,
+    cased,
     frame_of,
     goes,
     sense_questions,
+    tables_of,
     tag_questions,
 )
-from nextword.studies.senses import ABSENT
-from nextword.studies.small_transformers import (
+from nextword.studies._small_models import (
     Size,
     Text,
     by,
@@ -59,10 +67,80 @@ from nextword.studies.small_transformers import (
     short_sentences,
     text_of,
 )
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough, held_out
+from nextword.studies._study import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    above,
+    beside,
+    bounded,
+    judged,
+)
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = (BLUE, VERMILION, GREEN)
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    layers = tables["layers"]
+    tasks = layers.columns[2:]
+    figure.set_size_inches(5.6 * len(tasks), 4.4)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    for task, axes in zip(tasks, figure.subplots(1, len(tasks), squeeze=False)[0], strict=True):
+        _task(layers, tables["best"], task, axes)
+        _guess(tables["guesses"], task, axes)
+
+
+def _task(table: Table, best: Table, task: str, axes: Any) -> None:
+    labels = []
+    for network, colour in zip(dict.fromkeys(table.column("network")), COLOURS * 9, strict=False):
+        x = table.column("layer", network=network)
+        cells = table.column(task, network=network)
+        middles = [cell[0] for cell in cells]
+        if all(map(bounded, cells)):
+            axes.fill_between(x, [c[1] for c in cells], [c[2] for c in cells], color=colour, alpha=0.15, linewidth=0)
+        axes.plot(x, middles, "o-", color=colour, linewidth=1.6, markersize=5)
+        top = round(best.cell(task, network=network)[0])
+        axes.plot(top, middles[top], "o", color=colour, markersize=12, fillstyle="none", markeredgewidth=1.6)
+        axes.annotate(
+            f"{middles[top]:.1f}", (top, middles[top]), (0, 12), textcoords="offset points", ha="center", fontsize=9,
+            color=INK,
+        )  # fmt: skip
+        axes.set_xticks(range(max(x) + 1))
+        labels.append((middles[-1], network, colour))
+    axes.set(xlabel="layer  (0: the embedding; ringed: best on validation text)", ylabel="% right")
+    axes.margins(y=0.18)
+    axes.set_title(task.capitalize())
+    beside(axes, labels)
+
+
+def _guess(table: Table, task: str, axes: Any) -> None:
+    """The commonest label as a dotted line, where it is near enough to the layers to be drawn."""
+    floor, (low, high) = table.rows[0][1 + table.columns[1:].index(task)], axes.get_ylim()
+    if floor > low - 0.5 * (high - low):
+        axes.axhline(floor, color=GREY, linewidth=1, linestyle=":")
+        right = axes.get_xlim()[1]
+        axes.annotate(
+            "the commonest label",
+            (right, floor),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=GREY,
+        )
+
+
 CLAIM = Claim(
     "Lower layers do better on part of speech, higher ones on word sense.",
     "Peters et al. 2018, section 5.3 and tables 5 and 6; lecture notes on ELMo: the lower LSTM "

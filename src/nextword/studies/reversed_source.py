@@ -7,25 +7,97 @@ A network without attention has all of the source in one vector. Read backwards,
 
 so that learning has somewhere to begin. A network that looks at its source has every token one step away, either way.
 All networks here read the source in one direction, and differ in nothing else.
+
+The figure of the study of sources fed backwards: what targets cost either way, and what is gained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.studies.apart import spread
-from nextword.studies.bleu import INTERVALS, Score, between, bleu, counted, difference, found, joined, lost_bleu, ratio
-from nextword.studies.measures import above
-from nextword.studies.reversed_source_figure import draw
-from nextword.studies.small_transformers import by, ranged
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.symbols import Lengths, copied, copier
-from nextword.studies.translators import LOOKING, NONE, TranslatorSize, Texts, about, said, sized, texts_of, translator, workers
+from nextword.studies._experiment import spread
+from nextword.studies._small_models import (
+    LOOKING,
+    NONE,
+    Texts,
+    TranslatorSize,
+    about,
+    by,
+    ranged,
+    said,
+    sized,
+    texts_of,
+    translator,
+    workers,
+)
+from nextword.studies._study import (
+    BLUE,
+    GREY,
+    INK,
+    INTERVALS,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Score,
+    Settings,
+    Table,
+    Tables,
+    above,
+    between,
+    bleu,
+    bounded,
+    counted,
+    difference,
+    found,
+    joined,
+    judged,
+    lost_bleu,
+    ratio,
+)
+from nextword.studies._synthetic import Lengths, copied, copier
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLES = {"symbols": "Copying symbols", "pairs": "Pairs"}
+COLOURS = {"forwards": BLUE, "backwards": VERMILION}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    figure.set_size_inches(12, 4.4)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    for axes, task in zip(figure.subplots(1, 2), TITLES, strict=True):
+        _draw_levels(tables["levels"], axes, task)
+
+
+def _draw_levels(table: Table, axes: Any, task: str) -> None:
+    networks = list(dict.fromkeys(table.column("network")))
+    for y, network in enumerate(networks):
+        for order, shift in (("forwards", -0.13), ("backwards", 0.13)):
+            cell = table.cell("nats a token", task=task, network=network, source=order)
+            quality = table.cell("% right or BLEU", task=task, network=network, source=order)[0]
+            at, colour = y + shift, COLOURS[order]
+            if bounded(cell):
+                axes.plot(cell[1:], [at, at], color=colour, linewidth=2.5, solid_capstyle="round")
+            axes.plot(cell[0], at, "o", color=colour, markersize=8)
+            text = f"{quality:.0f} % right" if task == "symbols" else f"BLEU {quality:.1f}"
+            above = (8, -15)[order == "backwards"]
+            axes.annotate(
+                f"{order}: {text}", (cell[0], at), (0, above), textcoords="offset points", ha="center", fontsize=9,
+                color=INK,
+            )  # fmt: skip
+    axes.set_yticks(range(len(networks)), networks, color=INK)
+    low, high = axes.get_xlim()
+    axes.set(xlim=(low - 0.2 * (high - low), high + 0.2 * (high - low)), ylim=(len(networks) - 0.4, -0.6))
+    axes.set_xlabel("nats a token of the target  (left: better)", color=GREY)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(TITLES[task])
+
+
 CLAIM = Claim(
     "Feeding the source backwards helps a network without attention, and one with attention less or not at all.",
     "Sutskever, Vinyals & Le 2014, section 3.3; lecture notes on pretrained models: words are fed in reverse order",
@@ -37,7 +109,9 @@ QUALITY, MORE = "% right or BLEU", "more without than with"
 ATTENTION = {NONE: "without attention", LOOKING: "with attention"}
 FULL = TranslatorSize(steps=400, length=24, longest=24)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
-LARGE = TranslatorSize(pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000)
+LARGE = TranslatorSize(
+    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000
+)
 COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=300, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 DRAWN = Lengths(4, 20)  # symbols of a sequence
 ASKED = (4, 8, 12, 16, 20)

@@ -3,44 +3,276 @@
 One small LSTM is trained by each optimizer for the same number of steps at a constant rate. The rate is the best of a
 grid by the validation text, the grids being of one size; then all seeds are trained at that rate and the test text is
 read. All of it twice: with dropout, which is the setting of the papers that say so, and without.
+
+The figure of the study of optimizers for language models: rates, learning, and what is reached.
+
+One small LSTM language model trained by each optimizer: what `nextword look sgd-for-lms` measures with.
+
+Averaging weights does not change SGD's steps. So one walk of SGD serves three optimizers: two followers go with it,
+which are the library's AveragedSGD at a rate of 0. They move nothing, average what they see, and are validated so.
+
+    sgd          the weights as they are
+    asgd         their mean from step K on (Polyak & Juditsky 1992); K is half of all steps
+    nt-asgd      their mean from where the held-out loss was no longer better than PATIENCE checks before
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from nextword.corpora import Corpus
-from nextword.studies.apart import apart
-from nextword.studies.measures import over_seeds
-from nextword.studies.sgd_for_lms_figure import draw
-from nextword.studies.sgd_for_lms_runs import (
-    ADAM,
-    ASGD,
-    CHECKS,
-    CLIP,
-    GRIDS,
-    MOMENTUM,
-    PATIENCE,
-    SGD,
-    TRIGGERED,
-    WALK,
-    WALKS,
-    Job,
-    Outcome,
-    Size,
-    Text,
-    lower,
-    network,
-    train_all,
+from nextword.batching.token_stream import Stream
+from nextword.core import pytree as nest
+from nextword.core.types import State, Vocabulary
+from nextword.data.corpus import Corpus
+from nextword.models.rnn import LSTM, RecurrentConfig
+from nextword.objectives.causal import Causal
+from nextword.studies._experiment import apart, corpus_for, enough, spread
+from nextword.studies._study import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    beside,
+    interval,
+    judged,
+    over_seeds,
 )
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
-from nextword.tokens import train_tokenizer, vocabulary
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.optimizers import AveragedSGD, averages, hear, make_optimizer
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SGD, MOMENTUM, ADAM, ASGD, TRIGGERED = "SGD", "momentum 0.9", "Adam", "ASGD from half", "NT-ASGD"
+WALKS: dict[str, tuple[str, ...]] = {SGD: (SGD, ASGD, TRIGGERED), MOMENTUM: (MOMENTUM,), ADAM: (ADAM,)}
+WALK = {name: walk for walk, names in WALKS.items() for name in names}  # which walk serves an optimizer
+OPTIONS: dict[str, dict[str, Any]] = {
+    SGD: {"kind": "sgd"},
+    MOMENTUM: {"kind": "sgd", "momentum": 0.9},
+    ADAM: {"kind": "adam"},
+}
+GRIDS: dict[str, tuple[float, ...]] = {  # as many for each, twice the one before
+    SGD: (10, 20, 40, 80, 160),
+    MOMENTUM: (1, 2, 4, 8, 16),
+    ADAM: (0.002, 0.004, 0.008, 0.016, 0.032),
+}
+CLIP = 0.25
+PATIENCE = 5
+CHECKS = 20  # validations in a walk
+
+
+@dataclass(frozen=True)
+class Text:
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+    vocabulary: Vocabulary
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int  # of the LSTM and its vectors of tokens
+    rows: int  # in a step
+    length: int  # of each, in tokens
+    steps: int
+    train: int  # tokens of each text
+    valid: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Job:
+    walk: str
+    rate: float
+    dropout: float
+    seed: int
+    size: Size
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Nats a token. The weights are those of the best check, as training keeps them."""
+
+    valid: float
+    test: float
+    curve: tuple[float, ...]  # at each check
+    averaged: int | None = None  # the step from which on weights are averaged
+
+
+def network(job: Job, vocabulary: Vocabulary) -> LSTM:
+    torch.manual_seed(job.seed)
+    return LSTM(RecurrentConfig(width=job.size.width, tied=True, dropout=job.dropout), vocabulary)
+
+
+def trained(job: Job, text: Text) -> dict[str, Outcome]:
+    """Walk once; what each optimizer that this walk serves has found."""
+    with apart():
+        return _walked(job, text)
+
+
+def _walked(job: Job, text: Text) -> dict[str, Outcome]:
+    lstm = network(job, text.vocabulary)
+    params: list[Any] = list(lstm.parameters())
+    moving = make_optimizer(params, {**OPTIONS[job.walk], "rate": job.rate})
+    voices: dict[str, torch.optim.Optimizer] = {job.walk: moving}
+    if job.walk == SGD:
+        voices[ASGD] = AveragedSGD(params, lr=0.0, start=job.size.steps // 2)
+        voices[TRIGGERED] = AveragedSGD(params, lr=0.0, patience=PATIENCE)
+    curves: dict[str, list[float]] = {name: [] for name in voices}
+    best: dict[str, Any] = {}
+    since: dict[str, int | None] = dict.fromkeys(voices)
+    objective = Causal({"kind": "rows", "rows": job.size.rows, "length": job.size.length})
+    state: State = None
+    checks = {round(job.size.steps * i / CHECKS) for i in range(1, CHECKS + 1)}
+    ids = np.roll(text.train, np.random.default_rng(job.seed).integers(len(text.train)))  # seeds differ in rows, too
+    for step, batch in enumerate(islice(objective.batches(Stream.from_ids(ids), job.seed, 0), job.size.steps), 1):
+        lstm.train()
+        loss = objective.loss(lstm, batch, None if batch.fresh else state)
+        state = nest.detach(loss.state)
+        loss.value.backward()
+        nn.utils.clip_grad_norm_(params, CLIP)
+        for optimizer in voices.values():
+            optimizer.step()
+        moving.zero_grad()
+        if step not in checks:
+            continue
+        raw = nats(lstm, text.valid)
+        for name, optimizer in voices.items():
+            averaging = isinstance(optimizer, AveragedSGD) and optimizer.averaging
+            with averages(optimizer):
+                curves[name].append(nats(lstm, text.valid) if averaging else raw)
+                if curves[name][-1] == min(curves[name]):
+                    best[name] = [p.detach().clone() for p in params]
+            hear(optimizer, curves[name])
+            if since[name] is None and isinstance(optimizer, AveragedSGD) and optimizer.averaging:
+                since[name] = optimizer.start or step
+    found = {}
+    for name, weights in best.items():
+        with torch.no_grad():
+            torch._foreach_copy_(params, weights)
+        found[name] = Outcome(min(curves[name]), nats(lstm, text.test), tuple(curves[name]), since[name])
+    return found
+
+
+@torch.no_grad()
+def nats(lstm: LSTM, ids: np.ndarray) -> float:
+    """A token, read from left to right without dropout. A loss that is no number is a large one."""
+    lstm.eval()
+    objective = Causal({"kind": "rows"})
+    total, count = 0.0, 0
+    state: State = None
+    for batch in objective.held_out(Stream.from_ids(ids)):
+        loss = objective.loss(lstm, batch, state)
+        total, count, state = total + float(loss.nats), count + loss.count, loss.state
+    return total / count if np.isfinite(total) else 1e3
+
+
+def train_all(
+    jobs: Sequence[Job], text: Text, done: Callable[[], None], workers: int = 0
+) -> dict[Job, dict[str, Outcome]]:
+    """Every job, on all cores: each walk is too small to be shared out among them."""
+    return spread({job: (trained, (job, text)) for job in jobs}, lambda n, total: done(), workers)
+
+
+def lower(these: Mapping[int, float], those: Mapping[int, float]) -> list[float] | None:
+    """By how many per cent of perplexity these are below those: mean over seeds, 95 % interval. None for one seed."""
+    found = interval(np.array([those[seed] - these[seed] for seed in sorted(these)]))
+    return None if found is None else [float(100 * (1 - np.exp(-x))) for x in found]
+
+
+STROKES = {
+    SGD: (INK, "-", "o"),
+    MOMENTUM: (ORANGE, "-", "s"),
+    ADAM: (VERMILION, "-", "^"),
+    ASGD: (GREEN, "--", "D"),
+    TRIGGERED: (BLUE, "-.", "v"),
+}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    drops = sorted(dict.fromkeys(tables["optimizers"].column("dropout")), reverse=True)
+    figure.set_size_inches(14, 4.2 * len(drops))
+    figure.set_layout_engine("constrained", hspace=0.08, wspace=0.04)
+    grid = figure.subplots(len(drops), 3, width_ratios=(1, 1.05, 0.9), squeeze=False)
+    for (rates, curves, reached), drop in zip(grid, drops, strict=True):
+        setting = f"dropout {drop:g}" if drop else "no dropout"
+        _rates(tables["rates"], rates, drop, f"Choosing the rate, {setting}")
+        _curves(tables["curves"], curves, drop, f"Learning at that rate, {setting}")
+        _reached(tables["optimizers"], reached, drop, f"Test text, {setting}")
+
+
+def _rates(table: Table, axes: Any, drop: float, title: str) -> None:
+    """Each grid counted from its own lowest rate, so that the shapes can be compared."""
+    most, least = [], []
+    for name, (colour, dash, shape) in STROKES.items():
+        x = table.column("rate", optimizer=name, dropout=drop)
+        y = table.column("valid nats", optimizer=name, dropout=drop)
+        places = range(1, len(x) + 1)
+        axes.plot(places, y, dash, marker=shape, color=colour, markersize=5, linewidth=1.6)
+        best = min(places, key=lambda at: y[at - 1])
+        axes.plot(best, y[best - 1], "o", markersize=12, markerfacecolor="none", markeredgecolor=colour)
+        most.append(sorted(y)[-2] if len(y) > 2 else max(y))
+        least.append(min(y))
+    names = [name for name in STROKES if name in (SGD, MOMENTUM, ADAM)]
+    ticks = []
+    for at in range(len(x)):
+        every = (table.column("rate", optimizer=name, dropout=drop)[at] for name in names)
+        ticks.append("\n".join(f"{rate:g}" for rate in every))
+    axes.set_xticks(range(1, len(x) + 1), ticks)
+    height = max(most) - min(least)
+    axes.set(ylim=(min(least) - 0.08 * height, max(most) + 0.08 * height), ylabel="validation, nats a token")
+    axes.set_xlabel("rate of SGD and its averages; momentum; Adam (circle: chosen)", fontsize=9)
+    axes.set_title(title)
+
+
+def _curves(table: Table, axes: Any, drop: float, title: str) -> None:
+    labels, shown = [], []
+    for name, (colour, dash, _) in STROKES.items():
+        steps = table.column("step", optimizer=name, dropout=drop)
+        middle, low, high = zip(*table.column("valid nats", optimizer=name, dropout=drop), strict=True)
+        axes.plot(steps, middle, dash, color=colour, linewidth=1.8)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
+        labels.append((middle[-1], name, colour))
+        shown += [min(low), middle[len(middle) // 5]]
+    height = max(shown) - min(shown)
+    axes.set(xlabel="step", xlim=(0, steps[-1]), ylim=(min(shown) - 0.1 * height, max(shown) + 0.1 * height))
+    axes.set_title(title)
+    beside(axes, labels, gap=0.075)
+
+
+def _reached(table: Table, axes: Any, drop: float, title: str) -> None:
+    for y, (name, (colour, _, shape)) in enumerate(STROKES.items()):
+        middle, low, high = table.cell("test nats", optimizer=name, dropout=drop)
+        axes.plot([low, high], [y, y], color=colour, linewidth=2, solid_capstyle="round")
+        axes.plot(middle, y, shape, color=colour, markersize=7)
+        clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        text = f"{middle:.3f}"
+        axes.annotate(
+            text, (high, y), (9, 0), textcoords="offset points", va="center", fontsize=9, color=colour, bbox=clear
+        )
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high + 0.22 * (high - low))
+    axes.set_yticks(range(len(STROKES)), list(STROKES), color=INK)
+    axes.set(xlabel="nats a token", ylim=(len(STROKES) - 0.5, -0.5))
+    axes.grid(axis="y", visible=False)
+    axes.set_title(title)
+
+
 CLAIM = Claim(
     "For language modelling plain SGD is better than SGD with momentum and than Adam, and averaged SGD (ASGD, NT-ASGD) "
     "is better than SGD.",

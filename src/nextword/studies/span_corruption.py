@@ -8,6 +8,8 @@ One small T5 learns either from the same text, as many steps of as many tokens, 
 tuned on a few examples of two other tasks, each text in and text out. Plain is a language model with an encoder, which
 is given the first half (Raffel et al. 2020, section 3.2.3). It writes more of what it reads, so that a step has more to
 learn from, and takes longer: what is equal is the tokens read.
+
+The figure of the study of beginnings: what each task costs, and how well it is done, after each.
 """
 
 from __future__ import annotations
@@ -16,32 +18,92 @@ import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from nextword.batching.blocks import Blocks
-from nextword.batching.prepare import Stream
-from nextword.batching.sequences import Pairs
-from nextword.contract import Batch, Inputs
-from nextword.contract_protocols import Tokenizer
-from nextword.corpora.parallel import Parallel
+from nextword.batching.causal import Blocks
+from nextword.batching.seq2seq import Pairs
+from nextword.batching.token_stream import Stream
+from nextword.core.protocols import Tokenizer
+from nextword.core.types import Batch, Inputs
+from nextword.data.pairs import Parallel
 from nextword.models.t5 import T5, T5Config
-from nextword.objectives.denoising import Denoising
-from nextword.objectives.sequence import Seq2SeqObjective as Writing
-from nextword.studies.apart import spread
-from nextword.studies.bleu import INTERVALS, Score, between, bleu, counted, found, lost_bleu, ratio
-from nextword.studies.measures import above, over_seeds
-from nextword.studies.small_transformers import ranged
-from nextword.studies.span_corruption_figure import draw
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import enough, held_out
-from nextword.studies.translators import TranslatorSize, answered, learn_translation, pairs_of, sized, spaced, texts_of, workers
-from nextword.tokens import vocabulary
-from nextword.training.scale import choose_device
+from nextword.objectives.seq2seq import Seq2SeqObjective as Writing
+from nextword.objectives.span_corruption import Denoising
+from nextword.studies._experiment import enough, held_out, spread
+from nextword.studies._small_models import (
+    TranslatorSize,
+    answered,
+    learn_translation,
+    pairs_of,
+    ranged,
+    sized,
+    spaced,
+    texts_of,
+    workers,
+)
+from nextword.studies._study import (
+    BLUE,
+    GREY,
+    INK,
+    INTERVALS,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Score,
+    Settings,
+    Table,
+    Tables,
+    above,
+    between,
+    bleu,
+    bounded,
+    counted,
+    found,
+    judged,
+    lost_bleu,
+    over_seeds,
+    ratio,
+)
+from nextword.tokenizers import vocabulary
+from nextword.training.device import choose_device
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {"spans": BLUE, "plain": VERMILION, "nothing": GREY}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    table = tables["beginnings"]
+    columns = table.columns[1:-1]
+    figure.set_size_inches(1.5 + 3.4 * len(columns), 3.4)
+    figure.set_layout_engine("constrained", wspace=0.05)
+    every = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axes, column in zip(every, columns, strict=True):
+        _panel(table, axes, column, named=column == columns[0])
+
+
+def _panel(table: Table, axes: Any, column: str, named: bool) -> None:
+    what, task = column.split(", ", 1) if not column.startswith("right") else ("% right", column.split(", ", 2)[2])
+    for y, (name, colour) in enumerate(COLOURS.items()):
+        cell = table.cell(column, beginning=name)
+        if bounded(cell):
+            axes.plot(cell[1:], [y, y], color=colour, linewidth=2.5, solid_capstyle="round")
+        axes.plot(cell[0], y, "o", color=colour, markersize=8)
+        text = f"{cell[0]:.2f}" if what == "nats" else f"{cell[0]:.1f}"
+        axes.annotate(text, (cell[0], y), (0, 9), textcoords="offset points", ha="center", fontsize=9, color=INK)
+    axes.set_yticks(range(len(COLOURS)), list(COLOURS) if named else [""] * len(COLOURS), color=INK)
+    low, high = axes.get_xlim()
+    axes.set(xlim=(low - 0.15 * (high - low), high + 0.15 * (high - low)), ylim=(len(COLOURS) - 0.5, -0.6))
+    axes.set_xlabel("nats a token  (left: better)" if what == "nats" else f"{what}  (right: better)")
+    axes.grid(axis="y", visible=False)
+    axes.set_title(task)
+
+
 CLAIM = Claim(
     "To write spans that were taken out of a text is a better beginning for other tasks than to write on, for as many "
     "tokens read.",
@@ -112,7 +174,13 @@ def begun(seed: int, how: str, size: TranslatorSize, tokenizer: Tokenizer, text:
 
 
 def run(
-    seed: int, how: str, size: TranslatorSize, tuning: tuple[int, int], tokenizer: Tokenizer, text: Stream, tasks: dict[str, Task]
+    seed: int,
+    how: str,
+    size: TranslatorSize,
+    tuning: tuple[int, int],
+    tokenizer: Tokenizer,
+    text: Stream,
+    tasks: dict[str, Task],
 ) -> dict[str, Any]:
     """By task: nats and tokens of the true targets (n, 2), and what tells how good texts are."""
     first, seconds = begun(seed, how, size, tokenizer, text)
@@ -133,7 +201,9 @@ def _quality(name: str, written: Sequence[str], targets: Sequence[str]) -> np.nd
     return np.stack([100.0 * np.array(right), np.ones(len(right))], 1)
 
 
-def tasks_of(corpus: Parallel, size: TranslatorSize, count: int, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, Task]:
+def tasks_of(
+    corpus: Parallel, size: TranslatorSize, count: int, tokenizer: Tokenizer, chosen: np.ndarray
+) -> dict[str, Task]:
     """The pairs themselves; and where they have titles (chapters of the Bible), the book that a target stands in."""
     train, test = list(corpus.documents("train")), list(corpus.documents(held_out(corpus)))
     some, asked = [train[i] for i in spaced(len(train), 2 * count)], [test[i] for i in chosen]

@@ -16,41 +16,217 @@ are asked for, too (word_senses_real.py).
 
 With --run RUN a network is asked that was trained before. It reads the first word of a made one in both meanings, and
 never learnt them as one word.
+
+The figure of the study of meanings: whose vectors tell them apart, of made words and of real ones.
+
+Real words for the study of meanings: senses that people wrote down, a word twice in a sentence, a few to look at.
+
+senses     hard, interest, line, serve of Senseval-2, in English. What is meant in a place is what is meant in most
+           of the K places, of those that are known, whose vectors are the nearest. Places that are equally near vote
+           together: where a form has one vector, all its places do, and what they say is its commonest sense.
+twice      the same word at two places of a sentence: the cosine of its two vectors, which of a table is 1
+examples   bank, play, and 画画: "he paints a painting", where the first 画 is a verb and the second a noun
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nextword.studies.apart import spread
-from nextword.studies.measures import above, below, over_seeds
-from nextword.studies.senses import ABSENT
-from nextword.studies.small_elmo import (
+from nextword.studies._experiment import corpus_for, enough, spread
+from nextword.studies._probes import ABSENT, Question, sense_questions
+from nextword.studies._small_models import (
     CELLS,
+    CHINESE,
     ENGLISH,
+    INTERVALS,
     PASSES,
     STATIC,
     WIDTH,
     Place,
     Read,
+    Sentence,
+    Size,
     Words,
+    certain,
     language,
     opened,
+    ranged,
     reader,
     unit,
     words_of,
 )
-from nextword.studies.small_transformers import INTERVALS, Size, certain, ranged
-from nextword.studies.study import Claim, Part, Progress, Settings, Table, Tables, judged
-from nextword.studies.text import corpus_for, enough
-from nextword.studies.word_senses_figure import draw
-from nextword.studies.word_senses_real import Real, alike, commonest, examples, labelled, repeated, told_senses
+from nextword.studies._study import (
+    BLUE,
+    GREY,
+    INK,
+    VERMILION,
+    Claim,
+    Part,
+    Progress,
+    Settings,
+    Table,
+    Tables,
+    above,
+    below,
+    judged,
+    over_seeds,
+)
+from nextword.studies.masked_vs_causal import levels
 
-__all__ = ["CLAIM", "draw", "judge", "measure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    figure.set_size_inches(13, 5)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    right, other, words = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
+    levels(tables["vectors"], right, "vector", "right, %", "Words made of two", "% of the places")
+    if "senses" in tables:
+        title = "Real words (Senseval-2)"
+        levels(tables["senses"], other, "vector", "right, %", title, "% of the senses told")
+    else:
+        levels(tables["vectors"], other, "vector", "nearer", "Nearer to its own meaning", "cosine", named=False)
+    _words(tables["words"], words)
+
+
+def _words(table: Table, axes: Any) -> None:
+    """A line a word: from what the table's vector says to what the last layer says."""
+    first, last = table.columns[2], table.columns[-1]
+    rows = sorted(zip(table.column("word"), table.column(first), table.column(last), strict=True), key=lambda r: r[2])
+    for y, (_, before, after) in enumerate(rows):
+        axes.plot([before, after], [y, y], color=GREY, linewidth=1)
+        axes.plot(before, y, "o", color=VERMILION, markersize=5, label=first if y == 0 else None)
+        axes.plot(after, y, "o", color=BLUE, markersize=5, label=last if y == 0 else None)
+    names = [word if word.isascii() else f"word {i + 1}" for i, (word, *_) in enumerate(rows)]  # the font has no others
+    axes.set_yticks(range(len(rows)), names, color=INK)
+    axes.set(xlabel="right, %")
+    axes.grid(axis="y", visible=False)
+    axes.legend(frameon=False, loc="lower right")
+    axes.set_title("Word by word")
+
+
+K = 9
+NEAR = 1e-6  # cosines that differ by less are equal, as float32 has them
+TWICE = 200  # sentences
+RIVER, HARP = "he stood on the *bank* of the river .", "they will *play* the harp before the king ."
+EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {  # the word that is meant between stars
+    ENGLISH: (
+        (RIVER, "they sat down by the *bank* of the sea ."),
+        (RIVER, "he put his money in the *bank* ."),
+        (HARP, "let him *play* on the trumpet ."),
+        (HARP, "the boys and the girls *play* in the streets ."),
+    ),
+    CHINESE: (("他 *画* 画 。", "他 画 *画* 。"),),
+}
+
+
+class Labelled(NamedTuple):
+    """The senses of one word: places whose sense is known, and places that are asked about."""
+
+    word: str
+    known: list[Place]
+    senses: np.ndarray  # of the known ones
+    asked: list[Place]
+    meant: np.ndarray  # of the asked ones; −1 for a sense that is not among the known
+
+
+class Real(NamedTuple):
+    """All that is asked of real words."""
+
+    senses: list[Labelled]
+    twice: list[tuple[Place, Place]]
+    examples: list[tuple[Place, Place]]
+
+
+# ------------------------------------------------------------------------------------------------ what is asked
+
+
+def labelled(counts: Sequence[int]) -> list[Labelled]:
+    """At most so many places of each word of Senseval-2, known and asked; none where it is not on this machine."""
+    return [_labelled(question) for question in sense_questions((counts[0], 0, counts[1]))]
+
+
+def _labelled(question: Question) -> Labelled:
+    (known, senses), (asked, meant) = (_places(part) for part in (question.train, question.test))
+    names = {sense: i for i, sense in enumerate(sorted(set(senses)))}
+    numbers = [np.array([names.get(sense, -1) for sense in part]) for part in (senses, meant)]
+    return Labelled(question.word, known, numbers[0], asked, numbers[1])
+
+
+def _places(found: Sequence[tuple[list[str], list[str | None]]]) -> tuple[list[Place], list[str]]:
+    at = [next(i for i, label in enumerate(labels) if label is not None) for _, labels in found]
+    return [Place(words, i) for (words, _), i in zip(found, at, strict=True)], [
+        str(labels[i]) for (_, labels), i in zip(found, at, strict=True)
+    ]
+
+
+def repeated(found: Sequence[Sentence], without: set[str]) -> list[tuple[Place, Place]]:
+    """Sentences, drawn at random once and for all, with their first word that comes again, if it is none of these."""
+    pairs = []
+    for i in np.random.default_rng(0).permutation(len(found)):
+        seen: dict[str, int] = {}
+        for at, word in enumerate(found[i]):
+            if word in seen and word.isalpha() and word not in without:
+                pairs.append((Place(found[i], seen[word]), Place(found[i], at)))
+                break
+            seen.setdefault(word, at)
+        if len(pairs) == TWICE:
+            break
+    return pairs
+
+
+def examples(language: str) -> list[tuple[Place, Place]]:
+    return [(starred(here), starred(there)) for here, there in EXAMPLES.get(language, ())]
+
+
+def starred(text: str) -> Place:
+    """The place of the word between stars."""
+    words = text.split()
+    return Place([word.strip("*") for word in words], next(i for i, word in enumerate(words) if word[0] == "*"))
+
+
+# ------------------------------------------------------------------------------------------------ what vectors say
+
+
+def neighbours(known: np.ndarray, senses: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """(m,) what is meant in the places asked, by the vote of the nearest; of equally many votes the commoner sense."""
+    cosines = unit(asked) @ unit(known).T  # (m, n)
+    k = min(K, len(senses))
+    least = np.partition(cosines, -k, axis=1)[:, -k] - NEAR
+    count = np.bincount(senses)
+    votes = (cosines >= least[:, None]).astype(float) @ np.eye(len(count))[senses]  # (m, senses)
+    return (votes + count / (10 * count.sum())).argmax(1)
+
+
+def told_senses(read: Read, asked: Sequence[Labelled]) -> dict[str, list[np.ndarray]]:
+    """By name of the vector, for each word: 100 where the sense is told and 0 where it is not."""
+    found: dict[str, list[np.ndarray]] = {}
+    for one in asked:
+        known, held = read(one.known), read(one.asked)
+        for name, vectors in known.items():
+            guess = neighbours(vectors, one.senses, held[name])
+            found.setdefault(name, []).append(100.0 * (guess == one.meant))
+    return found
+
+
+def commonest(asked: Sequence[Labelled]) -> list[np.ndarray]:
+    """The same for who always says the commonest sense."""
+    return [100.0 * (one.meant == np.bincount(one.senses).argmax()) for one in asked]
+
+
+def alike(read: Read, pairs: Sequence[tuple[Place, Place]]) -> dict[str, np.ndarray]:
+    """By name of the vector, the cosine of each pair's two."""
+    if not pairs:
+        return {}
+    first, second = (read([pair[i] for pair in pairs]) for i in (0, 1))
+    return {name: (unit(vectors) * unit(second[name])).sum(1) for name, vectors in first.items()}
+
+
 CLAIM = Claim(
     "A table gives a word one vector for all that it means; a network that reads its context gives it another in "
     "another meaning.",

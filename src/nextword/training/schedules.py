@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextword.contract_errors import NextwordError
-from nextword.recipe import suggestion
+from nextword.core.errors import NextwordError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Schedule:
         kind = options.pop("kind", "constant")
         if kind not in SCHEDULES:
             known = ", ".join(SCHEDULES)
-            raise NextwordError(f"No schedule is called '{kind}'.{suggestion(kind, SCHEDULES)} There are {known}.")
+            raise NextwordError(f"No schedule is called '{kind}'.{did_you_mean(kind, SCHEDULES)} There are {known}.")
         self.rate, self.function, self.options = rate, SCHEDULES[kind], options
         try:
             self(Progress(0, 0, 0.0, ()))

@@ -1,0 +1,90 @@
+"""Errors that a user can fix. The command line prints their message; anything else is a bug and shows a traceback.
+
+A message says what happened, what was expected and what to do, in at most three short sentences. Programs and tests look
+at the type and its fields instead, so messages can be reworded freely:
+
+    try:
+        nextword.load("runs/mine")
+    except RunError as error:
+        print(error.path)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+
+class NextwordError(Exception):
+    """A mistake that the user can fix."""
+
+
+class InvalidSetting(NextwordError):
+    """A recipe key, an option or an argument has a value that it cannot have."""
+
+    def __init__(self, message: str, *, key: str = "", value: object = None) -> None:
+        super().__init__(message)
+        self.key, self.value = key, value
+
+
+class UnknownName(NextwordError):
+    """Nothing has this name: a model, a recipe, a key, a column, a data set, a study."""
+
+    def __init__(self, message: str, *, name: str = "", known: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.name, self.known = name, tuple(known)
+
+
+class DataError(NextwordError):
+    """The content of a file or of a data set cannot be used."""
+
+    def __init__(self, message: str, *, path: str | Path = "", line: int | None = None) -> None:
+        super().__init__(message)
+        self.path, self.line = str(path), line
+
+
+class MissingFile(NextwordError):
+    """A file or a folder does not exist or cannot be read."""
+
+    def __init__(self, message: str, *, path: str | Path = "") -> None:
+        super().__init__(message)
+        self.path = str(path)
+
+
+class RunError(NextwordError):
+    """A run folder is not in the state that the command needs: taken, unfinished, damaged, locked, or another recipe's."""
+
+    def __init__(self, message: str, *, path: str | Path = "") -> None:
+        super().__init__(message)
+        self.path = str(path)
+
+
+class Unsupported(NextwordError):
+    """The model cannot do this, by its mathematics or because this part of it is missing."""
+
+    def __init__(self, message: str, *, ability: str = "") -> None:
+        super().__init__(message)
+        self.ability = ability
+
+
+class MissingDependency(NextwordError):
+    """An optional package is not installed."""
+
+    def __init__(self, message: str, *, package: str = "") -> None:
+        super().__init__(message)
+        self.package = package
+
+
+class TrainingDiverged(NextwordError):
+    """The loss is NaN, infinite or absurdly large."""
+
+    def __init__(self, message: str, *, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the known name closest to this one, or an empty string."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,118 @@
+"""Where sentences and words begin: rules good enough for next-sentence and sentence-order objectives, and fast.
+
+A word is a run of non-space characters. A sentence ends at . ! ? … (and closing quotes or brackets) before a space and
+something that can begin a sentence; at 。！？; and at a blank line. The space after it belongs to it, so sentences
+partition the text.
+
+Cutting long text into passages that together are exactly the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+_CLOSING = "\"'”’»›)\\]"
+# Each begins with one set of characters, for which `re` looks fast; what must follow depends on which of them it was.
+_STOP = re.compile(
+    rf"[\n.!?…。！？](?:"
+    rf"(?<=\n)[^\S\n]*\n\s*"  # a blank line
+    rf"|(?<=[。！？])[。！？」』”’）]*\s*"
+    rf"|(?<=[.!?…])[.!?…]*[{_CLOSING}]*\s+(?=(\S))"
+    rf")"
+)
+
+# After these a stop ends nothing, whatever follows.
+_ABBREVIATIONS = frozenset(
+    re.findall(
+        r"\S+",
+        "mr mrs ms messrs mme dr prof st mt ft gen col maj sgt capt cpt lt cmdr adm rev hon sen rep gov pres supt "
+        "vs v no nos art fig figs eq eqs sec secs ch vol vols p pp ed eds trans cf viz al approx ca e.g i.e a.k.a "
+        "jan feb mar apr jun jul aug sep sept oct nov dec",
+    )
+)
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J   J.R.R   U.S   p.m
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Character spans that partition the text, one a sentence."""
+    starts = sentence_starts(text)
+    return list(zip(starts, [*starts[1:], len(text)], strict=False))
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Where each sentence begins; the first at 0. Empty for an empty text."""
+    starts = [0] if text else []
+    for stop in _STOP.finditer(text):
+        end = stop.end()
+        if end < len(text) and (stop.group(1) is None or _ends(text, starts[-1], stop)):
+            starts.append(end)
+    return starts
+
+
+def _ends(text: str, start: int, stop: re.Match[str]) -> bool:
+    """Whether this stop, followed by space and more text, ends the sentence begun at `start`."""
+    following = stop.group(1)
+    if following.islower() or following in ",;:-–—":  # "Go!" he said.   etc., and
+        return False
+    at = stop.start()
+    if text[at] != "." or text[at + 1] in ".!?…":
+        return True
+    if text[at + 1] in "\"'”’»›)]":
+        return True
+    word = text[max(start, at - 12) : at].rpartition(" ")[2].rpartition("\n")[2].lstrip("([\"'“‘«")
+    if word.lower() in _ABBREVIATIONS:
+        return False
+    if _INITIALS.fullmatch(word) and ("." in word or (word.isupper() and word != "I")):
+        return False
+    return not (word.isdecimal() and text[start:at].strip() == word)  # "3. Results" is a numbered heading
+
+
+_SPACE = np.array([chr(code).isspace() for code in range(0x3001)] + [False])  # no space character lies beyond
+
+
+def word_starts(text: str, seams: np.ndarray | None = None) -> np.ndarray:
+    """Character offsets at which words begin. At `seams`, where texts were joined, no word runs on."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    space = _SPACE[np.minimum(codes, len(_SPACE) - 1)]
+    begins = np.concatenate(([True], space[:-1]))
+    if seams is not None:
+        begins[seams[seams < len(begins)]] = True
+    return np.flatnonzero(begins & ~space)
+
+
+PASSAGE = 32 << 10  # characters: long enough to lose nothing at the seams, short enough to batch evenly
+
+# From the best place to cut to the worst; each is cut after the match.
+_CUTS = tuple(re.compile(p) for p in (r"\n[^\S\n]*\n\s*", r"\n\s*", r"[.!?。！？]['\"”’)\]]*\s+|[。！？]", r"\s+"))
+
+
+def cut(text: str, size: int = PASSAGE) -> int:
+    """Where to end the first passage of about `size` characters: after a blank line, line, sentence or word."""
+    if len(text) <= size + size // 2:
+        return len(text)
+    low, high = size // 2, size + size // 2
+    for pattern in _CUTS:
+        ends = [m.end() for m in pattern.finditer(text, low, high) if m.end() < high]
+        if ends:
+            return min(ends, key=lambda end: abs(end - size))
+    return size
+
+
+def passages(chunks: Iterable[str], size: int = PASSAGE) -> Iterator[str]:
+    """Re-cut a stream of text, however it came in pieces, into passages of about `size` characters."""
+    rest, enough = "", 2 * size  # cut only with this much ahead, so that the pieces it came in leave no trace
+    for chunk in chunks:
+        rest += chunk
+        start = 0
+        while len(rest) - start > enough:
+            end = start + cut(rest[start : start + enough], size)
+            yield rest[start:end]
+            start = end
+        rest = rest[start:]
+    while rest:
+        end = cut(rest[:enough], size)
+        yield rest[:end]
+        rest = rest[end:]

@@ -1,0 +1,311 @@
+"""Matrix products for a few rows at a time, as when text is written token by token.
+
+One row against a matrix is bound by reading the matrix; a library's general product, made for many rows, reads it at
+less than half the speed that memory gives. On a CPU, outside training:
+
+    one row       W x, a product with a vector
+    SOME rows     (W Xᵀ)ᵀ, the long side first, if the matrix is large
+    MORE rows     the same, if the matrix is narrow: X Wᵀ then leaves all threads but one idle
+    any others    X Wᵀ, as always
+
+Either is up to twice as fast where it is chosen, and slower elsewhere (measured with MKL 2024, 1 and 2 threads).
+
+A few tokens more through a whole stack of attention blocks on a CPU, as one compiled function.
+
+For a few tokens such a step is bound by reading every weight once from memory, and what is done between the products,
+many small things, should not be felt. So threads walk through the stack together, each with its share of every matrix's
+rows (and of the heads), and wait for each other only where one needs what another has computed:
+
+    norm, join │ keep │ look │ out, add │ norm, wide, gelu │ narrow, add │ … │ norm, readout │ log softmax
+
+Every thread computes the norms for itself: that is cheaper than to wait for them. Weights are given by their addresses,
+a line of `COLUMNS` numbers for each block; 0 stands for what is not there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numba import carray, types
+from torch import Tensor, nn
+
+from nextword.core.jit import OPTIONS, make
+from nextword.kernels import cublaslt as lt
+from nextword.kernels.cpu_int8 import ROWS, arrive, arrived, four_bytes, four_floats, place
+
+SOME, LARGE = range(8, 16), 1 << 20  # rows; numbers
+MORE, NARROW = range(16, 49), 768  # rows; the shorter side is below that
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(…, D), (N, D) → (…, N): x Wᵀ + b."""
+    rows = x.numel() // max(x.shape[-1], 1)
+    if x.is_cuda or not 0 < rows < MORE.stop or torch.is_grad_enabled() or x.dtype != weight.dtype:
+        return F.linear(x, weight, bias)
+    if rows == 1:
+        one = x.reshape(-1)
+        y = torch.mv(weight, one) if bias is None else torch.addmv(bias, weight, one)
+        return y.view(*x.shape[:-1], -1)
+    some = rows in SOME and weight.numel() >= LARGE
+    if not some and not (rows in MORE and min(weight.shape) < NARROW and torch.get_num_threads() > 1):
+        return F.linear(x, weight, bias)
+    many = x.reshape(rows, -1).t()
+    y = torch.mm(weight, many) if bias is None else torch.addmm(bias.unsqueeze(1), weight, many)
+    return y.t().contiguous().view(*x.shape[:-1], -1)  # in order, as attention wants its operands
+
+
+class Product(nn.Linear):
+    """nn.Linear that is quick with a few rows, too, and on a GPU in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if lt.learns(x, self):
+            return lt.linear(x, self.weight, self.bias)
+        return product(x, self.weight, self.bias)
+
+
+# of a block: a norm is (weight, bias), a matrix (weight, scale, sums of its rows, bias)
+NORM1, JOIN, OUT, NORM2, WIDE, NARROW_STEP, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23
+# of the end: its norm and its matrix
+LAST_NORM, LAST = 0, 2
+# of the sizes
+BATCH, WIDTH, HEADS, INNER, WORDS, SLOTS, AFTER, BITS = range(8)
+
+fast: Any = make(**OPTIONS, fastmath=True)
+step_aside: Any = (
+    types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else fast(lambda: 0)
+)
+
+
+@fast
+def meet(gate: np.ndarray, turn: int, threads: int) -> int:
+    """Wait until all threads are here for the `turn`-th time; says how many times they have met."""
+    arrive(gate)
+    spins = 0
+    while arrived(gate) < (turn + 1) * threads:
+        spins += 1
+        if spins & 1023 == 0:  # someone else may need this core to arrive at all
+            step_aside()
+    return turn + 1
+
+
+@fast
+def normed(x: np.ndarray, width: int, weight: int, bias: int, epsilon: float, out: np.ndarray) -> None:
+    """Each row of x to mean 0 and variance 1, times weight plus bias; as it is where there is no weight."""
+    w = carray(place(weight), width, np.float32)
+    b = carray(place(bias), width, np.float32)
+    for r in range(len(x)):
+        if weight == 0:
+            for j in range(width):
+                out[r, j] = x[r, j]
+            continue
+        mean = np.float32(0)
+        for j in range(width):
+            mean += x[r, j]
+        mean /= np.float32(width)
+        variance = np.float32(0)
+        for j in range(width):
+            variance += (x[r, j] - mean) * (x[r, j] - mean)
+        scale = np.float32(1) / np.float32(math.sqrt(variance / np.float32(width) + np.float32(epsilon)))
+        if bias == 0:
+            for j in range(width):
+                out[r, j] = (x[r, j] - mean) * scale * w[j]
+        else:
+            for j in range(width):
+                out[r, j] = (x[r, j] - mean) * scale * w[j] + b[j]
+
+
+@fast
+def halves(x: np.ndarray, width: int, hi: np.ndarray, lo: np.ndarray, scales: np.ndarray) -> None:
+    """x ≈ scale · (256 hi + lo − 32768), bytes of sixteen bits, a scale for each row."""
+    for r in range(len(x)):
+        most = np.float32(1e-30)
+        for j in range(width):
+            most = max(most, abs(x[r, j]))
+        up = np.float32(32767) / most
+        for j in range(width):
+            whole = np.int32(x[r, j] * up + np.float32(32768.5))
+            hi[r, j] = whole >> 8
+            lo[r, j] = whole & 255
+        scales[r] = most / np.float32(32767)
+
+
+@fast
+def multiply(
+    matrix: Any, rows: int, width: int, thread: int, threads: int, x: Any, own: Any, bits: int, out: Any
+) -> None:
+    """out[r, i] = Σ_j W[i, j] x[r, j] + b[i], for this thread's share of the i: four at a time, far from each other."""
+    begin, end = rows * thread // threads, rows * (thread + 1) // threads
+    hi, lo, scales, sums, counts = own
+    weight, bias = matrix[0], carray(place(matrix[3]), rows, np.float32)
+    scale = carray(place(matrix[1]), rows, np.float32)
+    total = carray(place(matrix[2]), rows, np.int32)
+    if bits:
+        halves(x, width, hi, lo, scales)
+    apart = (end - begin) // ROWS
+    for i in range(apart + 1):
+        first, step = begin + i, apart
+        if i == apart:  # what four do not divide: the last four once more
+            if (end - begin) % ROWS == 0:
+                break
+            first, step = end - ROWS, 1
+        for r in range(len(x)):
+            if bits:
+                four_bytes(weight, width, first, step, hi, lo, r * hi.shape[1], counts)
+                for k in range(ROWS):
+                    at = first + k * step
+                    whole = 256 * np.int64(counts[k]) + counts[ROWS + k] - 32768 * np.int64(total[at])
+                    out[r, at] = np.float32(whole) * scale[at] * scales[r]
+            else:
+                four_floats(weight, width, first, step, x, r * x.shape[1], sums)
+                for k in range(ROWS):
+                    out[r, first + k * step] = sums[k]
+    if matrix[3] != 0:
+        for r in range(len(x)):
+            for i in range(begin, end):
+                out[r, i] += bias[i]
+
+
+def room(rows: int, width: int) -> tuple[np.ndarray, ...]:
+    """What a thread needs of its own to multiply: bytes of x and their scales, sums of floats, sums of bytes."""
+    halved = np.empty((2, rows, width), np.uint8)
+    return halved[0], halved[1], np.empty(rows, np.float32), np.empty(ROWS, np.float32), np.empty(2 * ROWS, np.int32)
+
+
+@fast
+def keep(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any) -> None:
+    """This thread's share of the tokens' keys and values, each into the slot of its text that `where` names."""
+    batch, width, heads, slots = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS]
+    each = width // heads
+    keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
+    values = carray(place(block[VALUES]), (batch, heads, slots, each), np.float32)
+    for item in range(thread, len(joint) * heads, threads):
+        r, head = item // heads, item % heads
+        for j in range(each):
+            keys[where[0, r], head, where[1, r], j] = joint[r, width + head * each + j]
+            values[where[0, r], head, where[1, r], j] = joint[r, 2 * width + head * each + j]
+
+
+@fast
+def look(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
+    """This thread's share of tokens and heads: each looks at what its text has kept, up to itself."""
+    batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
+    each = width // heads
+    all_keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
+    all_values = carray(place(block[VALUES]), (batch, heads, slots, each), np.float32)
+    root = np.float32(1 / math.sqrt(each))
+    for item in range(thread, len(joint) * heads, threads):
+        r, head = item // heads, item % heads
+        now, at = where[1, r], head * each
+        keys, values = all_keys[where[0, r], head], all_values[where[0, r], head]
+        first = max(0, now + 1 - band) if band else 0
+        most = np.float32(-3e38)
+        for s in range(first, now + 1):
+            dot = np.float32(0)
+            for j in range(each):
+                dot += joint[r, at + j] * keys[s, j]
+            scores[s] = dot * root
+            most = max(most, scores[s])
+        total = np.float32(0)
+        for s in range(first, now + 1):
+            scores[s] = np.float32(math.exp(scores[s] - most))
+            total += scores[s]
+        for j in range(each):
+            out[r, at + j] = np.float32(0)
+        for s in range(first, now + 1):
+            share = scores[s] / total
+            for j in range(each):
+                out[r, at + j] += share * values[s, j]
+
+
+@fast
+def gelu(u: np.ndarray, begin: int, end: int) -> None:
+    for r in range(len(u)):
+        for i in range(begin, end):
+            v = u[r, i]
+            inside = np.float32(0.7978845608028654) * (v + np.float32(0.044715) * v * v * v)
+            u[r, i] = np.float32(0.5) * v * (np.float32(1) + np.float32(math.tanh(inside)))
+
+
+@fast
+def log_softmax(z: np.ndarray, thread: int, threads: int, gate: np.ndarray, turn: int, parts: np.ndarray) -> int:
+    """In place, each thread over its share of the words; `parts` (threads, 2, N) holds maxima and sums."""
+    words = z.shape[1]
+    begin, end = words * thread // threads, words * (thread + 1) // threads
+    for r in range(len(z)):
+        most, total = np.float32(-3e38), np.float32(0)
+        for i in range(begin, end):
+            most = max(most, z[r, i])
+        for i in range(begin, end):
+            total += np.float32(math.exp(z[r, i] - most))
+        parts[thread, 0, r], parts[thread, 1, r] = most, total
+    turn = meet(gate, turn, threads)
+    for r in range(len(z)):
+        most, total = np.float32(-3e38), np.float32(0)
+        for t in range(threads):
+            most = max(most, parts[t, 0, r])
+        for t in range(threads):
+            total += parts[t, 1, r] * np.float32(math.exp(parts[t, 0, r] - most))
+        down = most + np.float32(math.log(total))
+        for i in range(begin, end):
+            z[r, i] -= down
+    return turn
+
+
+@make(**OPTIONS, fastmath=True)
+def walk(
+    thread: int,
+    threads: int,
+    gate: np.ndarray,  # (1,) zero
+    blocks: np.ndarray,  # (layers, COLUMNS) addresses
+    end: np.ndarray,  # addresses
+    sizes: np.ndarray,
+    epsilon: float,
+    where: np.ndarray,  # (2, N) of each token: which text, and how many were read there before
+    x: np.ndarray,  # (N, width) what enters, and the sum from block to block
+    joint: np.ndarray,  # (N, 3 · width), shared as the next three
+    looked: np.ndarray,  # (N, width)
+    wide: np.ndarray,  # (N, inner)
+    z: np.ndarray,  # (N, words): log p; none for no answer
+    parts: np.ndarray,
+    h: np.ndarray,  # (N, width), this thread's own, as all that follows
+    own: tuple[np.ndarray, ...],
+    scores: np.ndarray,
+) -> None:
+    width, inner, words, after, bits = sizes[WIDTH], sizes[INNER], sizes[WORDS], sizes[AFTER], sizes[BITS]
+    begin, stop = width * thread // threads, width * (thread + 1) // threads
+    turn = 0
+    base = h if after else x  # what is added to: the sum itself, or the sum as it was normed
+    for n in range(len(blocks)):
+        block = blocks[n]
+        normed(x, width, block[NORM1], block[NORM1 + 1], epsilon, h)
+        multiply(block[JOIN:OUT], 3 * width, width, thread, threads, h, own, bits, joint)
+        turn = meet(gate, turn, threads)
+        keep(block, where, sizes, thread, threads, joint)
+        turn = meet(gate, turn, threads)
+        look(block, where, sizes, thread, threads, joint, scores, looked)
+        turn = meet(gate, turn, threads)
+        # written beside the sum, into a place that nobody reads now
+        multiply(block[OUT:NORM2], width, width, thread, threads, looked, own, bits, joint)
+        for r in range(len(x)):
+            for i in range(begin, stop):
+                x[r, i] = base[r, i] + joint[r, i]
+        turn = meet(gate, turn, threads)
+        normed(x, width, block[NORM2], block[NORM2 + 1], epsilon, h)
+        multiply(block[WIDE:NARROW_STEP], inner, width, thread, threads, h, own, bits, wide)
+        gelu(wide, inner * thread // threads, inner * (thread + 1) // threads)
+        turn = meet(gate, turn, threads)
+        multiply(block[NARROW_STEP:KEYS], width, inner, thread, threads, wide, own, bits, joint)
+        for r in range(len(x)):
+            for i in range(begin, stop):
+                x[r, i] = base[r, i] + joint[r, i]
+        turn = meet(gate, turn, threads)
+    if len(z) == 0:
+        return
+    normed(x, width, end[LAST_NORM], end[LAST_NORM + 1], epsilon, h)
+    multiply(end[LAST:], words, width, thread, threads, h, own, bits, z)
+    log_softmax(z, thread, threads, gate, turn, parts)

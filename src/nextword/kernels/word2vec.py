@@ -1,0 +1,106 @@
+"""Steps of descent that change a few rows of two tables: one window of words, or one pair of words, at a time.
+
+A batch of gradients would do the same arithmetic and be worse at it: a common word stands in hundreds of windows of a
+batch, and all of them would push it from where it was before. Here each window sees what the last one has done.
+
+    skip-gram     each word x around a place, against its word and the noise y:  x · y, the sigmoid, both rows move
+    CBOW          the same with the mean of the words around it for x
+    GloVe         one cell of the table of co-occurrences, with AdaGrad
+
+A window is a step: all its products are taken before any x moves. Rows of noise move one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nextword.core.jit import OPTIONS, make
+
+EVERY = 16  # of the windows one is asked what it cost: the logarithm takes longer than the step
+
+summing: Any = make(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})  # sums in any order, always the same one
+
+
+@summing
+def windows(words, contexts, around, targets, rate, mean, cost):
+    """SGD, a step a window; `cost` gets nats and predictions of every 16th window, and the predictions of all.
+
+    words, contexts (V, D): the two tables. around (N, C): ids about each place, then −1. targets (N, 1 + K): its word,
+    then the noise; below 0: none.
+    """
+    width, most = words.shape[1], around.shape[1]
+    x, moved = np.empty((most, width), np.float32), np.empty((most, width), np.float32)
+    y, pull = np.empty(width, np.float32), np.empty(most, np.float32)
+    for n in range(len(targets)):
+        found = 0
+        while found < most and around[n, found] >= 0:
+            found += 1
+        if not found:
+            continue
+        rows = 1 if mean else found
+        share = np.float32(1.0 / found if mean else 1.0)
+        cost[2] += rows
+        x[:rows] = 0
+        moved[:rows] = 0
+        for c in range(found):
+            row, id = 0 if mean else c, np.uintp(around[n, c])  # of unsigned places it is known that they are no −1
+            for d in range(width):
+                x[row, d] += share * words[id, d]
+        for t in range(targets.shape[1]):
+            if targets[n, t] < 0:
+                continue
+            id = np.uintp(targets[n, t])
+            for d in range(width):
+                y[d] = contexts[id, d]
+            for c in range(rows):
+                dot = np.float32(0.0)
+                for d in range(width):
+                    dot += x[c, d] * y[d]
+                right = np.float32(1.0 if t == 0 else 0.0)
+                pull[c] = rate * (right - np.float32(1.0) / (np.float32(1.0) + math.exp(-dot)))
+                if n % EVERY == 0:
+                    cost[0] += math.log1p(math.exp(-abs(dot))) + max(-dot if t == 0 else dot, np.float32(0.0))
+                    cost[1] += 1 if t == 0 else 0
+                for d in range(width):
+                    moved[c, d] += pull[c] * y[d]
+            for c in range(rows):
+                for d in range(width):
+                    y[d] += pull[c] * x[c, d]
+            for d in range(width):
+                contexts[id, d] = y[d]
+        for c in range(found):
+            row, id = 0 if mean else c, np.uintp(around[n, c])
+            for d in range(width):
+                words[id, d] += share * moved[row, d]
+
+
+@summing
+def cells(words, contexts, biases, others, sums, cells, wanted, rate, eps):
+    """AdaGrad over cells (N, 2) of which `wanted` (N, 2) says log X and f(X); what they cost, summed.
+
+    words, contexts (V, D); biases, others (V, 1); sums: of the squares of gradients, a table for each of the four.
+    """
+    of_words, of_contexts, of_biases, of_others = sums
+    width, total = words.shape[1], 0.0
+    for n in range(len(cells)):
+        i, j = np.uintp(cells[n, 0]), np.uintp(cells[n, 1])
+        dot = np.float32(0.0)
+        for d in range(width):
+            dot += words[i, d] * contexts[j, d]
+        off = dot + biases[i, 0] + others[j, 0] - wanted[n, 0]
+        pull = wanted[n, 1] * off
+        total += 0.5 * pull * off
+        for d in range(width):
+            a, b = pull * contexts[j, d], pull * words[i, d]
+            of_words[i, d] += a * a
+            of_contexts[j, d] += b * b
+            words[i, d] -= rate * a / (np.sqrt(of_words[i, d]) + eps)
+            contexts[j, d] -= rate * b / (np.sqrt(of_contexts[j, d]) + eps)
+        of_biases[i, 0] += pull * pull
+        of_others[j, 0] += pull * pull
+        biases[i, 0] -= rate * pull / (np.sqrt(of_biases[i, 0]) + eps)
+        others[j, 0] -= rate * pull / (np.sqrt(of_others[j, 0]) + eps)
+    return total

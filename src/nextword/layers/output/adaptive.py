@@ -1,0 +1,105 @@
+"""Adaptive softmax: frequent words in one small softmax, rare ones behind it, in clusters with narrow vectors.
+
+Grave et al., "Efficient softmax approximation for GPUs" (2017); the same function as torch's
+`nn.AdaptiveLogSoftmaxWithLoss`, whose weights fit here name by name.
+
+    cutoffs = [2000, 10000], V = 50000, D = 200
+
+    head   D → 2000 words and 2 clusters
+    tail 0       cluster 2000 … 9999     D → D/4  → 8000       reached by the rows whose target is there
+    tail 1       cluster 10000 … V−1     D → D/16 → 40000
+
+Ranks are those of frequency in the training text, so ids may come in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nextword.core.errors import NextwordError
+from nextword.layers.output.base import Prepared, fill, frequencies, ignoring, not_recorded, ranks
+from nextword.layers.output.softmax import linear_cross_entropy, total_cross_entropy
+
+SHARES = (20, 5)  # where nothing is said: the head has one word in twenty, and a second cluster begins at one in five
+
+
+class Adaptive(Prepared):
+    """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `divide` times narrower than the
+    cluster's before. Without cutoffs ([]) it is the full softmax.
+    """
+
+    place: Tensor  # (V,) id → rank
+
+    def __init__(
+        self, width: int, size: int, cutoffs: Sequence[int] | None = None, divide: float = 4.0, bias: bool = False
+    ) -> None:
+        super().__init__(size)
+        given = sorted({size // share for share in SHARES} - {0}) if cutoffs is None else list(cutoffs)
+        bad = [c for c in given if isinstance(c, bool) or not isinstance(c, int) or not 0 < c < size]
+        if bad or given != sorted(set(given)):
+            raise NextwordError(
+                f"cutoffs = {given}: expected ranks that rise, above 0 and below the {size} words there are, "
+                f"for example model.readout.cutoffs=[{max(1, size // 20)},{max(2, size // 5)}]."
+            )
+        if divide < 1:
+            raise NextwordError(f"divide = {divide}: it says how many times narrower the next cluster is, at least 1.")
+        self.edges = [*given, size]
+        self.head_weight = nn.Parameter(torch.empty(self.edges[0] + len(given), width))
+        self.head_bias = nn.Parameter(torch.empty(len(self.head_weight))) if bias else None
+        fill(self.head_weight, *() if self.head_bias is None else (self.head_bias,))
+        self.tail = nn.ModuleList()
+        for i, (first, end) in enumerate(pairwise(self.edges), 1):
+            narrow = max(1, int(width // divide**i))
+            self.tail.append(
+                nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, end - first, bias=False))
+            )
+        self.register_buffer("place", torch.arange(size))
+
+    def learn(self, ids: np.ndarray) -> None:
+        self.place.copy_(torch.from_numpy(ranks(frequencies(ids, self.size))))
+
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
+        return ignoring(self._nll, h, targets)
+
+    def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
+        head, clusters = self._sorted(targets)
+        nll = linear_cross_entropy(h, self.head_weight, self.head_bias, head)
+        for tail, rows, within in clusters:
+            each = linear_cross_entropy(tail[0](h[rows]), cast(Tensor, tail[1].weight), None, within)
+            nll = nll.index_add(0, rows, each.to(nll.dtype))
+        return nll
+
+    def total(self, h: Tensor, targets: Tensor) -> Tensor:
+        """The sum, whose gradients are computed along with it."""
+        head, clusters = self._sorted(targets)
+        total = total_cross_entropy(h, self.head_weight, self.head_bias, head)
+        for tail, rows, within in clusters:
+            total = total + total_cross_entropy(tail[0](h[rows]), cast(Tensor, tail[1].weight), None, within)
+        return total
+
+    def _sorted(self, targets: Tensor) -> tuple[Tensor, list[tuple[nn.Sequential, Tensor, Tensor]]]:
+        """Each row's target in the head (IGNORE stays), and for each cluster: its layers, its rows, their targets."""
+        not_recorded("adaptive", targets.device)
+        rank = torch.where(targets < 0, targets, self.place[targets.clamp(min=0)])
+        head, clusters = rank, []
+        for i, ((first, end), tail) in enumerate(zip(pairwise(self.edges), self.tail, strict=True)):
+            inside = (rank >= first) & (rank < end)
+            head = torch.where(inside, self.edges[0] + i, head)
+            rows = inside.nonzero().squeeze(1)
+            if len(rows):
+                clusters.append((tail, rows, rank[rows] - first))
+        return head, clusters  # type: ignore[return-value]
+
+    def log_probs(self, h: Tensor) -> Tensor:
+        first = self.edges[0]
+        head = F.log_softmax(F.linear(h, self.head_weight, self.head_bias), -1)
+        parts = [head[..., :first]]
+        parts += [F.log_softmax(tail(h), -1) + head[..., first + i, None] for i, tail in enumerate(self.tail)]
+        return torch.cat(parts, -1).index_select(-1, self.place)

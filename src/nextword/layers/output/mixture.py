@@ -1,0 +1,139 @@
+"""Mixture of softmaxes: several softmaxes over the same words, weighed by the context.
+
+Yang et al., "Breaking the softmax bottleneck: a high-rank RNN language model" (2018):
+
+    p(w | h) = Σ_k π_k(h) · softmax(W tanh(U_k h + u_k) + b)_w        π(h) = softmax(P h)
+
+The logarithms of a single softmax's probabilities are a matrix (contexts × words) of rank D + 1 at most; a mixture's
+are not so bound. W is one matrix for all experts, the embedding's where it is tied.
+
+What the experts read, tanh(U_k h + u_k), is dropped from as recurrent layers are: one mask for all time steps of a row,
+another for each expert. A readout sees no rows, but their vectors one after the other: a network that knows how many
+there are says so (`rows`), before each batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nextword.core.errors import NextwordError
+from nextword.kernels import triton_kernels as kernels
+from nextword.layers.dropout import locked
+from nextword.layers.output.base import wide
+from nextword.layers.output.softmax import Full, Tied, linear_cross_entropy
+
+ACTIVATIONS = {"tanh": torch.tanh, "none": lambda x: x}
+HELD = 1 << 30  # logits held at once on a GPU, in 16 bits
+
+
+class Mixture(nn.Module):
+    """`latent` is the width of what an expert's softmax reads; 0: the embedding's where it is tied, else that of h.
+
+    `dropout` is of those latents. With `rows` sequences, h holds the first's vectors, then the second's, and so on;
+    0: it is not known whose they are, and each vector has a mask of its own.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        size: int,
+        experts: int = 10,
+        latent: int = 0,
+        dropout: float = 0.0,
+        activation: str = "tanh",
+        embedding: nn.Embedding | None = None,
+    ) -> None:
+        super().__init__()
+        tied = 0 if embedding is None else embedding.embedding_dim
+        latent = latent or tied or width
+        if experts < 1 or activation not in ACTIVATIONS or not 0 <= dropout < 1:
+            raise NextwordError(
+                "A mixture has one expert or more, a dropout below 1, and an activation of "
+                f"{' or '.join(ACTIVATIONS)}; the readout says {experts}, {dropout} and {activation!r}."
+            )
+        if tied and latent != tied:
+            raise NextwordError(
+                f"latent = {latent}, but a tied output has the embedding's width, {tied}: leave latent out, or set "
+                "tied = false."
+            )
+        self.experts, self.dropout, self.activation = experts, dropout, activation
+        self.rows = 0
+        self.prior = nn.Linear(width, experts, bias=False)
+        self.latent = nn.Linear(width, experts * latent)
+        self.words: Full | Tied = Full(latent, size) if embedding is None else Tied(embedding)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.words.bias
+
+    def _experts(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """log π (N, K), and what each expert reads (N, K, D)."""
+        x = ACTIVATIONS[self.activation](self.latent(h))
+        if self.training and self.dropout:
+            by_time = x.unflatten(0, (self.rows or len(x), -1)).transpose(0, 1)  # (T, B, K·D)
+            x = locked(by_time, self.dropout, True).transpose(0, 1).flatten(0, 1)
+        return F.log_softmax(wide(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
+
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
+        return self._nll(*self._experts(h), targets)
+
+    def _nll(self, log_prior: Tensor, x: Tensor, targets: Tensor) -> Tensor:
+        each = linear_cross_entropy(
+            x.flatten(0, 1), self.words.matrix, self.words.bias, targets.repeat_interleave(self.experts)
+        )
+        nll = -torch.logsumexp(log_prior - each.view(-1, self.experts), -1)
+        return nll.masked_fill(targets < 0, 0.0)
+
+    def total(self, h: Tensor, targets: Tensor) -> Tensor:
+        log_prior, x = self._experts(h)
+        matrix, bias = self.words.matrix, self.words.bias
+        fits = h.is_cuda and log_prior.numel() * len(matrix) <= HELD
+        if fits and torch.is_autocast_enabled("cuda") and torch.is_grad_enabled() and kernels.available():
+            return _OnePass.apply(log_prior, x, matrix, bias, targets)
+        return self._nll(log_prior, x, targets).sum()
+
+    def log_probs(self, h: Tensor) -> Tensor:
+        log_prior, x = self._experts(h)
+        mixed = None
+        for k in range(self.experts):  # one expert's (N, V) at a time
+            term = self.words.log_probs(x[:, k]) + log_prior[:, k, None]
+            mixed = term if mixed is None else torch.logaddexp(mixed, term)
+        assert mixed is not None
+        return mixed
+
+
+class _OnePass(torch.autograd.Function):
+    """The total on a GPU in 16 bits: the logits become their gradient in place, as in `softmax._OnePass`.
+
+    −log Σ_k π_k p_k has the gradient Σ_k r_k ∇(−log p_k), where r_k = π_k p_k / Σ_j π_j p_j is the expert's share in
+    the target. It goes to the narrow side of each product. A column of ones beside x makes the bias's gradient a part
+    of the weight's. Where nothing is predicted, −log p_k is 0, and so is what is left, −log Σ_k π_k, and its gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_prior: Tensor, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            (size, width), experts = weight.shape, x.shape[1]
+            inputs = F.pad(x.flatten(0, 1).to(torch.bfloat16), (0, -(-(width + 1) // 8) * 8 - width))
+            inputs[:, width] = 1
+            w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, -size % 64))
+            z = torch.mm(inputs[:, :width], w.t())
+            each = kernels.softmax_gradient(z, bias.float(), targets.repeat_interleave(experts), size)
+            joint = log_prior.float() - each.view(-1, experts)
+            share = torch.softmax(joint, -1)
+            factor = share.view(-1, 1)
+            grad_x = (torch.mm(z, w) * factor).view_as(x)
+            grad_weight = torch.mm(z.t(), (inputs * factor).to(torch.bfloat16))[:size]
+            grads = (-share, grad_x, grad_weight[:, :width], grad_weight[:, width])
+            ctx.grads = [g.to(t.dtype) for g, t in zip(grads, (log_prior, x, weight, bias), strict=True)]
+            return -torch.logsumexp(joint, -1).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return *(g * grad for g in ctx.grads), None

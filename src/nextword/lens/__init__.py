@@ -1,1 +1,0 @@
-"""Looking in: what a model does with a text, token by token."""

@@ -1,0 +1,336 @@
+"""The fast layout: an automaton whose states are contexts, each with a small hash table of the words seen after it.
+
+    contexts   where its words lie, how many places they take, its back-off, and the context to fall back to
+    slots      word, log p(word | context), and the context after that word
+
+Reading a word is: look it up among the words of the context; where it is missing, pay the back-off, fall back to the
+next shorter context and look again. Context 0 is the empty one; its table is dense, one slot a word, so that every
+search ends there. Up to eight words lie side by side and are searched in a row; more are hashed into twice as
+many places. All words after a context can be listed, so that a whole distribution takes no search.
+
+Contexts after which nothing was seen are never entered: what leads to one leads to its longest suffix that has words.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nextword.core.jit import compiled, leaf, spread
+from nextword.ngrams import layouts as file
+from nextword.ngrams.counting import blocks, release
+from nextword.ngrams.trie import NONE, Level, Trie
+
+LAYOUT = "fast"
+ROW = 8  # as many words are searched one after another
+LANES = 16  # parts of a stream read side by side, so that they wait for memory together
+
+CONTEXT = np.dtype([("first", "<u4"), ("places", "<u4"), ("backoff", "<f4"), ("fall", "<u4")])
+SLOT = np.dtype([("word", "<u4"), ("log_prob", "<f4"), ("next", "<u4")])
+
+
+def build_fast(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = None) -> None:
+    """Write the file; `block` nodes at a time, so that no more of it need be in memory."""
+    counts = [len(level) for level in trie.levels]
+    bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)  # context of the first node of a level
+    places = trie.size + sum(room(level.first, block) for level in trie.levels if level.first is not None)
+    facts = {**trie.facts, "order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": counts}
+    shapes = {"contexts": (CONTEXT, bases[-1]), "slots": (SLOT, places), "starts": (np.int64, trie.order + 1)}
+    made = file.create(path, LAYOUT, facts, shapes)
+    contexts, slots = made["contexts"], made["slots"]
+    contexts[0] = (0, trie.size, 0.0, 0)
+    unigrams = trie.levels[0]
+    slots["word"][: trie.size] = unigrams.words
+    slots["log_prob"][: trie.size] = unigrams.log_probs
+    slots["next"][: trie.size] = 1 + unigrams.words if trie.order > 1 else 0
+    at: Any = trie.size
+    for k in range(1, trie.order):
+        above, level = trie.levels[k - 1], trie.levels[k]
+        made["starts"][k] = at
+        top = k == trie.order - 1
+        here = (bases[k - 1], bases[k - 2] if k > 1 else -1, bases[k - 1] if top else bases[k], top, trie.boundary)
+        for low, high in blocks(counts[k - 1], block):
+            links = level.words if above.links is None else above.links  # of unigrams: none, not looked at
+            lists = (links, above.log_backoffs, above.first, level.words, level.log_probs, level.links)
+            (at,) = spread(1, place, low, high, contexts, slots, at, *lists, *here)
+            release(contexts, slots, *lists)
+        if progress:
+            progress(k / trie.order)
+    made["starts"][trie.order] = at
+    target = np.zeros(len(contexts), np.uint32)
+    for low, high in blocks(len(contexts), block):
+        spread(1, settle, low, high, contexts, target)
+        release(contexts)
+    for low, high in blocks(len(slots), block):
+        spread(1, redirect, low, high, slots, target)
+        release(slots)
+
+
+def room(first: np.ndarray, block: int) -> int:
+    """Places for the words of all contexts of a level."""
+    places = 0
+    for low, high in blocks(len(first) - 1, min(block, 1 << 22)):
+        words = np.diff(first[low : high + 1]).astype(np.int64)
+        places += int(np.where(words <= ROW, words, 2 * words).sum())
+        release(first)
+    return places
+
+
+@compiled
+def place(
+    _, __, low, high, contexts, slots, at,
+    links, backoffs, first, words, log_probs, next_links, base, shorter, longer, top, boundary,
+):  # fmt: skip
+    """Fill the contexts of a level's nodes [low, high) and the slots of their words; returns where the next begin."""
+    for h in range(low, high):
+        begin, end = np.int64(first[h]), np.int64(first[h + 1])
+        n = end - begin
+        places = n if n <= ROW else 2 * n
+        c = contexts[base + h]
+        c.first = at
+        c.places = places
+        c.backoff = backoffs[h]
+        c.fall = shorter + links[h] if shorter >= 0 else 0
+        if n > ROW:
+            for i in range(at, at + places):
+                slots[i].word = NONE
+        for i in range(begin, end):
+            w = words[i]
+            s = at + i - begin
+            if n > ROW:
+                s = at + home(w, places)
+                while slots[s].word != NONE:
+                    s += 1
+                    if s == at + places:
+                        s = at
+            slots[s].word = w
+            slots[s].log_prob = log_probs[i]
+            if w == boundary:
+                slots[s].next = 1 + boundary
+            else:
+                slots[s].next = longer + (next_links[i] if top else i)
+        at += places
+    return at
+
+
+@leaf
+def home(word, places):
+    """The place where a word belongs: its hash, spread over the places there are."""
+    mixed = (np.uint64(word) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+    return np.int64((mixed * np.uint64(places)) >> np.uint64(32))
+
+
+@compiled
+def settle(_, __, low, high, contexts, target):
+    """For each context the one to go to in its place: itself, or where nothing comes after it, a shorter one."""
+    for h in range(max(low, 1), high):
+        contexts[h].fall = target[contexts[h].fall]  # shorter contexts come first, so theirs is settled
+        nothing = contexts[h].places == 0 and contexts[h].backoff == 0.0
+        target[h] = contexts[h].fall if nothing else h
+
+
+@compiled
+def redirect(_, __, low, high, slots, target):
+    for s in range(low, high):
+        if slots[s].word != NONE:
+            slots[s].next = target[slots[s].next]
+
+
+class Fast:
+    """A file of this layout, opened."""
+
+    def __init__(self, opened: file.Opened) -> None:
+        self.facts = opened.facts
+        self.order: int = opened.facts["order"]
+        self.size: int = opened.facts["size"]
+        self.boundary: int = opened.facts["boundary"]
+        self.entries: list[int] = opened.facts["entries"]
+        self.contexts, self.slots = opened.arrays["contexts"], opened.arrays["slots"]
+        self._starts = opened.arrays["starts"]
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """ln p of each id after those before it."""
+        out = np.empty(len(ids), np.float32)
+        read(self.contexts, self.slots, np.ascontiguousarray(ids, np.uint32), self.order - 1, out)
+        return out
+
+    def distributions(self, contexts: np.ndarray) -> np.ndarray:
+        out = np.empty((len(contexts), self.size), np.float32)
+        distribute(self.contexts, self.slots, np.ascontiguousarray(contexts, np.uint32), out)
+        return out
+
+    def trie(self) -> Trie:
+        """The levels back: words sorted within each context again."""
+        counts = self.entries
+        bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)
+        levels = [
+            Level(np.arange(self.size, dtype=np.uint32), None, None, self.slots["log_prob"][: self.size].copy(), None)
+        ]
+        for k in range(1, self.order):
+            here = self.contexts[bases[k - 1] : bases[k - 1] + counts[k - 1]]
+            slots = self.slots[self._starts[k] : self._starts[k + 1]]
+            owner = np.repeat(np.arange(len(here), dtype=np.uint32), here["places"])
+            full = slots["word"] != NONE
+            owner, slots = owner[full], slots[full]
+            order = np.lexsort((slots["word"], owner))
+            first = np.searchsorted(owner, np.arange(len(here) + 1)).astype(np.uint32)
+            levels[-1].first, levels[-1].log_backoffs = first, here["backoff"].copy()
+            words = slots["word"][order]
+            levels.append(Level(words, None, None, slots["log_prob"][order], None))
+        link(levels)
+        return Trie(levels, self.boundary, self.facts)
+
+
+def link(levels: list[Level]) -> None:
+    """Find the links of a trie that has all else."""
+    from nextword.ngrams.counting import find_links
+
+    for k in range(1, len(levels)):
+        words = levels[k].words
+        levels[k].links = words
+        if k > 1:
+            levels[k].links = np.zeros(len(words), np.uint32)
+            above, named = levels[k - 1].links, levels[k - 1].words
+            shorter, first = levels[k - 2].first, levels[k - 1].first
+            find_links(0, len(named), words, first, above, shorter, named, 0, len(named), levels[k].links)
+
+
+@leaf
+def find(contexts, slots, h, word):
+    """The slot of a word after a context, or −1."""
+    if h == 0:
+        return np.int64(word)
+    c = contexts[h]
+    places = np.int64(c.places)
+    if places == 0:
+        return np.int64(-1)
+    s = np.int64(c.first) + (home(word, places) if places > ROW else 0)
+    return s if slots[s].word == word else further(contexts, slots, h, word, s)
+
+
+@leaf
+def further(contexts, slots, h, word, s):
+    """The same, where the first place to look at, s, has another word."""
+    first, places = np.int64(contexts[h].first), np.int64(contexts[h].places)
+    if places <= ROW:
+        for i in range(first + 1, first + places):
+            if slots[i].word == word:
+                return i
+        return np.int64(-1)
+    while slots[s].word != NONE:
+        s += 1
+        if s == first + places:
+            s = first
+        if slots[s].word == word:
+            return s
+    return np.int64(-1)
+
+
+@leaf
+def walk(contexts, slots, h, word):
+    """ln p of a word after a context, and the context after it."""
+    total = np.float32(0.0)
+    s = find(contexts, slots, h, word)
+    while s < 0:
+        total += contexts[h].backoff
+        h = np.int64(contexts[h].fall)
+        s = find(contexts, slots, h, word)
+    return total + slots[s].log_prob, np.int64(slots[s].next)
+
+
+@compiled
+def read(contexts, slots, ids, back, out):
+    """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it."""
+    lanes = LANES if len(ids) >= 64 * LANES else 1
+    n, words, paid = np.zeros((5, lanes), np.int64), np.zeros((2, lanes), np.uint32), np.zeros(lanes, np.float32)
+    _read(contexts, slots, ids, back, out, paid, words[0], words[1], n[0], n[1], n[2], n[3], n[4])
+
+
+@leaf
+def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, first, places):
+    """Each round looks at every lane three times: for its context, for the first place of its word, and only then for
+    what is there. So the lanes' loads from memory run side by side, and no branch waits for one before the next begins.
+    """
+    n, lanes = len(ids), len(state)
+    each = (n + lanes - 1) // lanes
+    running = 0
+    for lane in range(lanes):
+        begin = min(lane * each, n)
+        h = np.int64(0)
+        for i in range(max(begin - back, 0), begin):
+            if ids[i] == NONE:
+                h = np.int64(0)
+            else:
+                _, h = walk(contexts, slots, h, ids[i])
+        state[running], at[running], stop[running] = h, begin, min(begin + each, n)
+        if begin < n:
+            running += 1
+    while running:
+        for lane in range(running):
+            c = contexts[state[lane]]
+            word[lane] = ids[at[lane]]
+            places[lane] = c.places
+            first[lane] = c.first if c.places else 0
+        for lane in range(running):
+            if state[lane] == 0:
+                first[lane] = np.int64(word[lane]) if word[lane] != NONE else 0
+            elif places[lane] > ROW:
+                first[lane] += home(word[lane], places[lane])
+            here[lane] = slots[first[lane]].word
+        over = False
+        for lane in range(running):
+            w, h, s = word[lane], state[lane], first[lane]
+            if here[lane] != w or not places[lane]:  # with no words there is nothing here, whatever slot was looked at
+                if w == NONE:
+                    out[at[lane]] = 0.0
+                    state[lane], paid[lane] = 0, 0.0
+                    at[lane] += 1
+                    over = over or at[lane] == stop[lane]
+                    continue
+                s = np.int64(-1) if places[lane] <= 1 else further(contexts, slots, h, w, s)
+                if s < 0:
+                    paid[lane] += contexts[h].backoff
+                    state[lane] = contexts[h].fall
+                    continue
+            out[at[lane]] = paid[lane] + slots[s].log_prob
+            state[lane], paid[lane] = slots[s].next, 0.0
+            at[lane] += 1
+            over = over or at[lane] == stop[lane]
+        if over:  # close up the lanes that go on
+            left = 0
+            for lane in range(running):
+                if at[lane] < stop[lane]:
+                    state[left], at[left], stop[left], paid[left] = state[lane], at[lane], stop[lane], paid[lane]
+                    left += 1
+            running = left
+
+
+@compiled
+def distribute(contexts, slots, given, out):
+    """ln p of every word after each context: from the shortest to the longest, each in place of the shorter one's."""
+    chain = np.empty(given.shape[1] + 2, np.int64)
+    costs = np.empty(given.shape[1] + 2, np.float32)  # back-offs of the longer contexts
+    for row in range(len(given)):
+        h = np.int64(0)
+        for i in range(given.shape[1]):
+            if given[row, i] == NONE:
+                h = np.int64(0)
+            else:
+                _, h = walk(contexts, slots, h, given[row, i])
+        n = 0
+        paid = np.float32(0.0)
+        while h != 0:
+            chain[n], costs[n] = h, paid
+            n += 1
+            paid += contexts[h].backoff
+            h = np.int64(contexts[h].fall)
+        mine = out[row]
+        for w in range(len(mine)):
+            mine[w] = slots[w].log_prob + paid
+        for i in range(n - 1, -1, -1):
+            c = contexts[chain[i]]
+            for s in range(np.int64(c.first), np.int64(c.first) + np.int64(c.places)):
+                if slots[s].word != NONE:
+                    mine[slots[s].word] = slots[s].log_prob + costs[i]

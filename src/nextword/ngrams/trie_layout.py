@@ -1,0 +1,593 @@
+"""The compact layout: the trie with every number in as few bits as it needs, and nothing that can be found again.
+
+An n-gram is the code of its last word and a record of its log-probability and back-off; the codes of a level lie side
+by side, and so do the records. All words after "saw the cat" also came after "the cat", and these are few: so the code
+of a word is not its id but its place among the children of the shorter context. For bigrams it is the id.
+
+    children of "the cat"        children of "saw the cat"
+    0 and   1 is   2 sat         0 and   2 sat
+
+Reading goes from the shortest context to the longest, so the place is known before it is searched for, and where a
+context lacks a word all longer ones do. Links need no room either: a link is the shorter context's child at that place.
+Where children begin are rising numbers (`packing`); log-probabilities and back-offs are columns (`codebooks`).
+
+How a column of float32 values is written in few bits, without loss or with a given number of bits a value.
+
+Without loss: back-offs take few different values (they depend on a handful of small counts), so a table of these and
+a place in it is often shorter; log-probabilities differ, but all lie in a small range of float32's bit patterns, and
+the distance from the smallest pattern needs 26 to 29 bits instead of 32.
+
+With loss: a table of 2^bits values that make the mean squared error in nats small. Values count by the square root of
+how many n-grams have about that value: the unusual ones belong to frequent contexts, which text asks for most often.
+On WikiText-2 with 8 bits ln p is off by 0.01 on average, a seventh of what equally full bins give (both as root mean
+square). 0 and −∞ stay what they are.
+
+Numbers in as few bits as they need, read back one at a time from anywhere.
+
+Fields lie in an array of 64-bit words, the lowest bit first, and may straddle two words; an array ends with one spare
+word, so that reading never asks whether there is a second. Rising numbers are kept as Elias and Fano did:
+
+    0 0 1 4 4 9     low bits (here 1)   0 0 1 0 0 1        side by side
+                    the rest            0 0 0 2 2 4   →    1 1 1 0 0 1 1 0 0 1: a 1 for each, a 0 for each step up
+
+Number i is the zeros before the i-th 1, then its low bits. Every 64th 1 has its position noted, so finding one takes
+a look at a word or two: about 2 + log2(mean step) bits a number, whatever their size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nextword.core.errors import NextwordError
+from nextword.core.jit import compiled, leaf, spread
+from nextword.ngrams import layouts as file
+from nextword.ngrams.trie import NODE, NONE, Level, Trie
+
+NOTED = 6  # log2 of how many numbers share one noted position
+
+ONE, TWO, FOUR, EIGHT, LAST, SHIFT = (np.uint64(n) for n in (1, 2, 4, 8, 56, 63))
+ODD, PAIRS, NIBBLES = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
+BYTES, TOPS, BYTE = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0xFF)
+
+
+def bits_for(count: int) -> int:
+    """Bits that tell `count` things apart."""
+    return max(count - 1, 0).bit_length()
+
+
+def words_for(bits: int) -> int:
+    """Words of 64 bits that hold so many bits, with the spare one."""
+    return -(-bits // 64) + 1
+
+
+def low_bits(numbers: int, largest: int) -> int:
+    """How many low bits of each rising number to keep side by side, for the fewest bits in all."""
+    return max(largest // max(numbers, 1), 1).bit_length() - 1
+
+
+def high_length(numbers: int, largest: int) -> int:
+    return (largest >> low_bits(numbers, largest)) + numbers + 1
+
+
+def notes_length(numbers: int) -> int:
+    return (numbers >> NOTED) + 1
+
+
+@leaf
+def field(packed: np.ndarray, at: int, mask: np.uint64) -> np.uint64:
+    """The bits from `at` on, as many as the mask has."""
+    word = at >> 6
+    shift = np.uint64(at) & SHIFT
+    return ((packed[word] >> shift) | ((packed[word + 1] << ONE) << (SHIFT - shift))) & mask
+
+
+@leaf
+def put(packed: np.ndarray, at: int, value: np.uint64) -> None:
+    """Into bits that are still 0."""
+    word = at >> 6
+    shift = np.uint64(at) & SHIFT
+    packed[word] |= value << shift
+    packed[word + 1] |= (value >> ONE) >> (SHIFT - shift)
+
+
+@compiled
+def put_column(packed: np.ndarray, at: int, stride: int, values: np.ndarray) -> None:
+    """One field of consecutive records that are `stride` bits long."""
+    for i in range(len(values)):
+        put(packed, at + i * stride, np.uint64(values[i]))
+
+
+@compiled
+def get_column(packed: np.ndarray, at: int, width: int, out: np.ndarray) -> None:
+    mask = (ONE << np.uint64(width)) - ONE
+    for i in range(len(out)):
+        out[i] = field(packed, at + i * width, mask)
+
+
+@compiled
+def put_rising(
+    packed: np.ndarray, high: int, low: int, low_width: int, notes: np.ndarray, begin: int, numbers: np.ndarray
+) -> None:
+    """Numbers `begin`, `begin + 1`, … of a rising sequence whose high and low parts start at these bits."""
+    mask = (ONE << np.uint64(low_width)) - ONE
+    for j in range(len(numbers)):
+        i = begin + j
+        place = (np.int64(numbers[j]) >> low_width) + i
+        put(packed, high + place, ONE)
+        put(packed, low + i * low_width, np.uint64(numbers[j]) & mask)
+        if i & ((1 << NOTED) - 1) == 0:
+            notes[i >> NOTED] = place
+
+
+@leaf
+def ones(word: np.uint64) -> np.uint64:
+    word = word - ((word >> ONE) & ODD)
+    word = (word & PAIRS) + ((word >> TWO) & PAIRS)
+    return (((word + (word >> FOUR)) & NIBBLES) * BYTES) >> LAST
+
+
+@leaf
+def lowest(word: np.uint64) -> np.uint64:
+    """The place of the lowest 1."""
+    return ones((word & (~word + ONE)) - ONE)
+
+
+@leaf
+def nth(word: np.uint64, n: np.uint64) -> np.uint64:
+    """The place of the n-th 1, from 0 on: first its byte, by sums of all bytes at once, then within the byte."""
+    sums = word - ((word >> ONE) & ODD)
+    sums = (sums & PAIRS) + ((sums >> TWO) & PAIRS)
+    sums = ((sums + (sums >> FOUR)) & NIBBLES) * BYTES
+    byte = ones((((n * BYTES) | TOPS) - sums) & TOPS) * EIGHT
+    n -= ((sums << EIGHT) >> byte) & BYTE
+    rest = word >> byte
+    while n:
+        rest &= rest - ONE
+        n -= ONE
+    return byte + lowest(rest)
+
+
+@leaf
+def rising_pair(packed: np.ndarray, high: int, low: int, low_width: int, note: np.uint32, i: int) -> Any:
+    """Numbers i and i + 1: where the children of a node begin and end. The note is that of i."""
+    place = high + np.int64(note)
+    skip = np.uint64(i & ((1 << NOTED) - 1))
+    at = place >> 6
+    word = packed[at] & (~np.uint64(0) << (np.uint64(place) & SHIFT))
+    count = ones(word)
+    while count <= skip:
+        skip -= count
+        at += 1
+        word = packed[at]
+        count = ones(word)
+    within = nth(word, skip)
+    first = (at << 6) + np.int64(within) - high - i
+    word &= ~np.uint64(0) << within
+    word &= word - ONE
+    while word == 0:
+        at += 1
+        word = packed[at]
+    second = (at << 6) + np.int64(lowest(word)) - high - i - 1
+    if low_width:
+        mask = (ONE << np.uint64(low_width)) - ONE
+        mine = low + i * low_width
+        first = (first << low_width) | np.int64(field(packed, mine, mask))
+        second = (second << low_width) | np.int64(field(packed, mine + low_width, mask))
+    return first, second
+
+
+CHUNK = 1 << 18  # values looked at together
+ROUNDS = 40  # of moving each value of a table to the mean of those it stands for
+LONGEST = 1 << 20  # of a table without loss: a longer one is too large to be at hand
+CELLS = 1 << 10  # of the histogram that says how dense the values lie
+EVENLY = 0.1  # of the table is laid out evenly, whatever the density
+MINUS_ZERO = np.uint32(0x80000000)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value is `table[code]`, or the bit pattern `low + code` where there is no table."""
+
+    bits: int
+    low: int = 0
+    table: np.ndarray | None = None  # float32, ascending
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        if self.table is None:
+            return patterns(values) - np.uint32(self.low)
+        wide = self.table.astype(np.float64)
+        middles = (wide[1:] + wide[:-1]) / 2
+        return np.searchsorted(middles, values).astype(np.uint32)
+
+
+def patterns(values: np.ndarray) -> np.ndarray:
+    """Bit patterns, 0 taken as −0: so all that is not positive lies in one half of them."""
+    found = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return np.where(found == 0, MINUS_ZERO, found)
+
+
+def lossless(values: np.ndarray) -> Column:
+    """The shorter of the two exact ways."""
+    if not len(values):
+        return Column(0)
+    low, high = 2**32 - 1, 0
+    for chunk in _chunks(values):
+        found = patterns(chunk)
+        low, high = min(low, int(found.min())), max(high, int(found.max()))
+    plain = Column(bits_for(high - low + 1), low)
+    table = _distinct(values, LONGEST, plain.bits * len(values))
+    return plain if table is None else Column(bits_for(len(table)), table=table)
+
+
+def quantised(values: np.ndarray, bits: int) -> Column:
+    table = _distinct(values, most=1 << bits)
+    if table is None:
+        table = _table(values, 1 << bits)
+    return Column(bits_for(len(table)), table=table)
+
+
+def _chunks(values: np.ndarray) -> Iterator[np.ndarray]:
+    for at in range(0, len(values), CHUNK):
+        yield np.asarray(values[at : at + CHUNK])
+
+
+def _distinct(values: np.ndarray, most: int, worth: float = math.inf) -> np.ndarray | None:
+    """The different values ascending; None where they are more than `most` or a table of them takes `worth` bits."""
+    found = np.zeros(0, np.float32)
+    for chunk in _chunks(values):
+        found = np.union1d(found, chunk + np.float32(0))  # + 0 makes −0 the same as 0
+        if len(found) > most or 32 * len(found) + bits_for(len(found)) * len(values) >= worth:
+            return None
+    return found
+
+
+def _table(values: np.ndarray, length: int) -> np.ndarray:
+    """`length` values or fewer for all of these, by Lloyd's method on a fine histogram."""
+    kept: set[float] = set()
+    least, most = np.inf, -np.inf
+    for chunk in _chunks(values):
+        kept |= {value for value in (0.0, -np.inf) if (chunk == value).any()}
+        usual = chunk[_usual(chunk)]
+        if len(usual):
+            least, most = min(least, float(usual.min())), max(most, float(usual.max()))
+    bins = min(256 * length, 1 << 20)
+    scale = (bins - 1) / (most - least)
+    counts, sums = np.zeros(bins), np.zeros(bins)
+    for chunk in _chunks(values):
+        usual = chunk[_usual(chunk)].astype(np.float64)
+        place = ((usual - least) * scale).astype(np.int64)
+        counts += np.bincount(place, minlength=bins)
+        sums += np.bincount(place, usual, minlength=bins)
+    filled = counts > 0
+    places, weights = sums[filled] / counts[filled], np.sqrt(counts[filled])
+    centres = _settled(places, weights, _start(places, weights, length - len(kept)))
+    return np.unique(np.concatenate([centres, sorted(kept)]).astype(np.float32))
+
+
+def _usual(values: np.ndarray) -> np.ndarray:
+    """Neither 0 nor −∞: these have a place of their own."""
+    return (values != 0) & np.isfinite(values)
+
+
+def _start(places: np.ndarray, weights: np.ndarray, length: int) -> np.ndarray:
+    """As dense as the cube root of the density, best in the limit of many (Panter and Dite), and some everywhere."""
+    cells = ((places - places[0]) / (places[-1] - places[0]) * (CELLS - 1)).astype(np.int64)
+    density = np.cbrt(np.bincount(cells, weights, minlength=CELLS))
+    density += EVENLY * density.mean()  # so that a lone value far out is not far off
+    mass = np.concatenate([[0.0], np.cumsum(density)])
+    wanted = (np.arange(length) + 0.5) / length * mass[-1]
+    return np.interp(wanted, mass, np.linspace(places[0], places[-1], CELLS + 1))
+
+
+def _settled(places: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Each place goes to the nearest centre, each centre to the mean of its places, over and over."""
+    weighed = np.concatenate([[0.0], np.cumsum(weights)])
+    summed = np.concatenate([[0.0], np.cumsum(weights * places)])
+    for _ in range(ROUNDS):
+        edges = np.searchsorted(places, (centres[1:] + centres[:-1]) / 2)
+        edges = np.concatenate([[0], edges, [len(places)]])
+        weight = np.diff(weighed[edges])
+        moved = np.divide(np.diff(summed[edges]), weight, out=centres.copy(), where=weight > 0)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres
+
+
+LAYOUT = "compact"
+FEWEST, MOST = 2, 16  # bits of a quantised value
+
+# What there is to know about a level: a row of `plan`. Where things begin is counted in bits, or in entries of an array
+CODES, CODE = 0, 1  # where its codes begin, and how long one is
+RECORDS, PROB, BACKOFF = 2, 3, 4  # likewise its records of two values
+PROB_LOW, PROB_TABLE, BACKOFF_LOW, BACKOFF_TABLE = 5, 6, 7, 8  # see Column; a table is where it begins, or −1
+HIGH, LOW, LOW_BITS, NOTES = 9, 10, 11, 12  # the parts of the rising numbers that say where children begin
+PLAN = 13
+
+
+def build_compact(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -> None:
+    """Write the trie; with `bits`, log-probabilities and back-offs are rounded to 2^bits values, each order its own."""
+    if bits and not FEWEST <= bits <= MOST:
+        raise NextwordError(
+            f"bits = {bits}: expected 0 (nothing is lost) or {FEWEST} to {MOST} bits for each log-probability and each "
+            "back-off. 8 is usual: little more than half the room, and the perplexity hardly moves."
+        )
+    plan, columns = np.zeros((trie.order, PLAN), np.int64), []
+    at, values, numbers = 0, 2 * trie.size, trie.size + 1
+    for k, level in enumerate(trie.levels[1:], 1):
+        row = plan[k]
+        row[[PROB_TABLE, BACKOFF_TABLE]] = -1
+        pair = [_column(level.log_probs, bits), _column(level.log_backoffs, bits)]
+        columns.append(pair)
+        row[CODE] = bits_for(trie.size if k == 1 else _widest(trie.levels[k - 2].first))
+        row[[PROB, BACKOFF]] = [column.bits for column in pair]
+        row[[PROB_LOW, BACKOFF_LOW]] = [column.low for column in pair]
+        for column, place in zip(pair, (PROB_TABLE, BACKOFF_TABLE), strict=True):
+            if column.table is not None:
+                row[place] = values
+                values += len(column.table)
+        row[CODES] = at
+        row[RECORDS] = row[CODES] + row[CODE] * len(level)
+        row[LOW] = row[HIGH] = row[RECORDS] + (row[PROB] + row[BACKOFF]) * len(level)
+        if level.first is not None:
+            count, largest = len(level) + 1, len(trie.levels[k + 1])
+            row[LOW_BITS], row[NOTES] = low_bits(count, largest), numbers
+            row[HIGH] += row[LOW_BITS] * count
+            numbers += notes_length(count)
+        at = int(row[HIGH]) + (0 if level.first is None else high_length(count, largest))
+    entries = [len(level) for level in trie.levels]
+    facts = {"order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": entries, "bits": bits}
+    arrays = {"bits": (np.uint64, words_for(at)), "values": (np.float32, values), "numbers": (np.uint32, numbers)}
+    made = file.create(path, LAYOUT, {**trie.facts, **facts}, {**arrays, "plan": (np.int64, plan.size)})
+    made["plan"][:] = plan.ravel()
+    unigrams = trie.levels[0]
+    made["values"][: trie.size] = unigrams.log_probs
+    if unigrams.first is not None:
+        made["numbers"][: trie.size + 1] = unigrams.first
+        made["values"][trie.size : 2 * trie.size] = unigrams.log_backoffs
+    for k in range(1, trie.order):
+        _fill(trie, k, plan[k], columns[k - 1], made)
+        if progress:
+            progress(k / (trie.order - 1))
+
+
+def _column(values: np.ndarray | None, bits: int) -> Column:
+    if values is None:
+        return Column(0)
+    return quantised(values, bits) if bits else lossless(values)
+
+
+def _widest(first: np.ndarray | None) -> int:
+    """The most children that a node of a level has."""
+    assert first is not None
+    starts = range(0, len(first) - 1, CHUNK)
+    return max((int(np.diff(first[begin : begin + CHUNK + 1]).max()) for begin in starts), default=0)
+
+
+def _fill(trie: Trie, k: int, row: np.ndarray, columns: list[Column], made: dict[str, np.ndarray]) -> None:
+    level, above, bits = trie.levels[k], trie.levels[k - 1], made["bits"]
+    assert level.links is not None
+    none = np.zeros(0, NODE)
+    shorter = (none, none) if k == 1 else (above.links, trie.levels[k - 2].first)
+    put_codes(bits, row[CODES], row[CODE], *(np.asarray(a) for a in (level.links, above.first, *shorter)))
+    for column, place in zip(columns, (PROB_TABLE, BACKOFF_TABLE), strict=True):
+        if column.table is not None:
+            made["values"][row[place] : row[place] + len(column.table)] = column.table
+    record = row[PROB] + row[BACKOFF]
+    for begin in range(0, len(level), CHUNK):
+        part, at = slice(begin, begin + CHUNK), row[RECORDS] + begin * record
+        put_column(bits, at, record, columns[0].encode(level.log_probs[part]))
+        if level.log_backoffs is not None:
+            put_column(bits, at + row[PROB], record, columns[1].encode(level.log_backoffs[part]))
+    if level.first is not None:
+        notes = made["numbers"][row[NOTES] :]
+        for begin in range(0, len(level) + 1, CHUNK):
+            part = slice(begin, begin + CHUNK)
+            put_rising(bits, row[HIGH], row[LOW], row[LOW_BITS], notes, begin, np.asarray(level.first[part]))
+
+
+@compiled
+def put_codes(bits, at, width, links, first, above_links, shorter):
+    """Each node's place among the children of its parent's link; the parent's link of a bigram is the root."""
+    for parent in range(len(first) - 1):
+        base = np.int64(shorter[above_links[parent]]) if len(shorter) else np.int64(0)
+        for i in range(first[parent], first[parent + 1]):
+            put(bits, at + i * width, np.uint64(np.int64(links[i]) - base))
+
+
+class Compact:
+    """A file of this layout, opened."""
+
+    def __init__(self, opened: file.Opened) -> None:
+        if opened.layout != LAYOUT:
+            raise NextwordError(f"An n-gram file of layout {opened.layout!r} was given, expected {LAYOUT!r}.")
+        self.facts = opened.facts
+        self.order: int = opened.facts["order"]
+        self.size: int = opened.facts["size"]
+        self.boundary: int = opened.facts["boundary"]
+        self.entries: list[int] = opened.facts["entries"]
+        self._bits, self._values, self._numbers = (opened.arrays[name] for name in ("bits", "values", "numbers"))
+        self._plan = opened.arrays["plan"].reshape(self.order, PLAN)
+        self._arrays = self._bits, self._values, self._numbers, self._plan, self.size
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """ln p of each id after those before it."""
+        ids = self._checked(ids)
+        out = np.empty(len(ids), np.float32)
+        spread(len(ids), read, *self._arrays, ids, self.boundary, out)
+        return out
+
+    def distributions(self, contexts: np.ndarray) -> np.ndarray:
+        contexts = self._checked(contexts)
+        out = np.empty((len(contexts), self.size), np.float32)
+        spread(len(out), distribute, *self._arrays, contexts, self.boundary, out, least=8)
+        return out
+
+    def trie(self) -> Trie:
+        """The levels back; rounded values as they are."""
+        size, rows = self.size, self._plan
+        levels = [Level(np.arange(size, dtype=NODE), None, None, self._values[:size].copy(), None)]
+        if self.order > 1:
+            levels[0].first = self._numbers[: size + 1].copy()
+            levels[0].log_backoffs = self._values[size : 2 * size].copy()
+        for k in range(1, self.order):
+            above, count = levels[-1], self.entries[k]
+            links = np.empty(count, NODE)
+            get_column(self._bits, rows[k, CODES], rows[k, CODE], links)
+            if k > 1:
+                shorter, first = levels[k - 2].first, above.first
+                assert shorter is not None
+                assert first is not None
+                links += np.repeat(shorter[above.links], np.diff(first))
+            log_probs, log_backoffs = np.empty(count, np.float32), np.empty(count, np.float32)
+            first = np.zeros(count + 1, NODE)
+            last = k == self.order - 1
+            unpack(*self._arrays, k, last, log_probs, log_backoffs, first)
+            rest = (None, log_probs, None) if last else (first, log_probs, log_backoffs)
+            levels.append(Level(above.words[links], links, *rest))
+        return Trie(levels, self.boundary, self.facts)
+
+    def _checked(self, ids: np.ndarray) -> np.ndarray:
+        ids = np.ascontiguousarray(ids, np.uint32)
+        wrong = (ids >= self.size) & (ids != NONE)
+        if wrong.any():
+            raise NextwordError(
+                f"Id {ids[wrong][0]} is outside the model's vocabulary of {self.size:,}. Encode the text with the "
+                "tokenizer that the model was estimated with."
+            )
+        return ids
+
+
+@leaf
+def mask_of(width):
+    return (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+
+
+@leaf
+def value(bits, values, at, width, low, table):
+    code = np.int64(field(bits, at, mask_of(width)))
+    if table >= 0:
+        return values[table + code]
+    return np.uint32(low + code).view(np.float32) + np.float32(0)  # + 0 makes −0 into 0
+
+
+@leaf
+def log_prob(bits, values, plan, k, node):
+    if k == 0:
+        return values[node]
+    at = plan[k, RECORDS] + node * (plan[k, PROB] + plan[k, BACKOFF])
+    return value(bits, values, at, plan[k, PROB], plan[k, PROB_LOW], plan[k, PROB_TABLE])
+
+
+@leaf
+def log_backoff(bits, values, plan, size, k, node):
+    if k == 0:
+        return values[size + node]
+    at = plan[k, RECORDS] + node * (plan[k, PROB] + plan[k, BACKOFF]) + plan[k, PROB]
+    return value(bits, values, at, plan[k, BACKOFF], plan[k, BACKOFF_LOW], plan[k, BACKOFF_TABLE])
+
+
+@leaf
+def children(bits, numbers, plan, k, node):
+    """Where the children of a node of level k begin and end in the next."""
+    if k == 0:
+        return np.int64(numbers[node]), np.int64(numbers[node + 1])
+    note = numbers[plan[k, NOTES] + (node >> NOTED)]
+    return rising_pair(bits, plan[k, HIGH], plan[k, LOW], plan[k, LOW_BITS], note, node)
+
+
+@leaf
+def search(bits, plan, k, begin, end, code, siblings):
+    """The node of level k with this code, or −1. Codes rise and are below `siblings`: that alone says about where."""
+    at, width = plan[k, CODES], plan[k, CODE]
+    mask, wanted = mask_of(width), np.uint64(code)
+    least = max(begin, end - siblings + code)
+    count = min(end, begin + code + 1) - least
+    if count <= 0:
+        return np.int64(-1)
+    while count > 1:
+        half = count >> 1
+        least += half * (field(bits, at + (least + half) * width, mask) <= wanted)
+        count -= half
+    return least if field(bits, at + least * width, mask) == wanted else np.int64(-1)
+
+
+@leaf
+def advance(bits, values, numbers, plan, size, context, length, word, boundary):
+    """ln p of a word, and how long the context after it is. `context[j]` is the node of its last j + 1 words."""
+    node, context[0] = context[0], word
+    code, siblings = word, size
+    k = 0
+    while k < length:
+        begin, end = children(bits, numbers, plan, k, node)
+        child = search(bits, plan, k + 1, begin, end, code, siblings)
+        if child < 0:
+            break
+        code, siblings = child - begin, end - begin
+        k += 1
+        node, context[k] = context[k], child
+    paid = np.float32(0)
+    for j in range(length - 1, k, -1):
+        paid += log_backoff(bits, values, plan, size, j, context[j])
+    if k < length:
+        paid += log_backoff(bits, values, plan, size, k, node)
+    found = log_prob(bits, values, plan, k, context[k])
+    return paid + found, min(1 if word == boundary else k + 1, len(plan) - 1)
+
+
+@compiled
+def read(begin, end, bits, values, numbers, plan, size, ids, boundary, out):
+    """Part of a stream; its first context is found from the ids before it."""
+    context = np.zeros(len(plan) + 1, np.int64)
+    length = 0
+    for i in range(max(0, begin - len(plan) + 1), end):
+        if ids[i] == NONE:
+            found, length = np.float32(0), 0
+        else:
+            word = np.int64(ids[i])
+            found, length = advance(bits, values, numbers, plan, size, context, length, word, boundary)
+        if i >= begin:
+            out[i] = found
+
+
+@compiled
+def distribute(begin, end, bits, values, numbers, plan, size, given, boundary, out):
+    """ln p of every word after each context: from the shortest to the longest, each in place of the shorter one's."""
+    context = np.zeros(len(plan) + 1, np.int64)
+    paid = np.zeros(len(plan) + 1, np.float32)
+    words = np.empty(size, np.int64)
+    for b in range(begin, end):
+        length = 0
+        for i in range(given.shape[1]):
+            if given[b, i] == NONE:
+                length = 0
+            else:
+                word = np.int64(given[b, i])
+                _, length = advance(bits, values, numbers, plan, size, context, length, word, boundary)
+        paid[length] = 0
+        for k in range(length - 1, -1, -1):
+            paid[k] = paid[k + 1] + log_backoff(bits, values, plan, size, k, context[k])
+        for other in range(size):
+            out[b, other] = paid[0] + values[other]
+        for k in range(length):
+            low, high = children(bits, numbers, plan, k, context[k])
+            at, width = plan[k + 1, CODES], plan[k + 1, CODE]
+            for i in range(high - low):
+                code = np.int64(field(bits, at + (low + i) * width, mask_of(width)))
+                words[i] = words[code] if k else code  # a code is never less than i, so that word still stands
+                out[b, words[i]] = paid[k + 1] + log_prob(bits, values, plan, k + 1, low + i)
+
+
+@compiled
+def unpack(bits, values, numbers, plan, size, k, last, log_probs, log_backoffs, first):
+    for node in range(len(log_probs)):
+        log_probs[node] = log_prob(bits, values, plan, k, node)
+        if not last:
+            log_backoffs[node] = log_backoff(bits, values, plan, size, k, node)
+            _, first[node + 1] = children(bits, numbers, plan, k, node)
