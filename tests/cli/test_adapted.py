@@ -151,7 +151,7 @@ data = {data}
 
 
 def test_a_model_that_counts_has_neither(cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(data=json.dumps(str(text))))
     cli("train", tmp_path / "toy.toml", "--out", tmp_path / "run")
     for flag in ("--cache", "--dynamic"):

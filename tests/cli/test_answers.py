@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from nextword import tasks as transfer
 from nextword.core.errors import NextwordError
 from nextword.lm.loading import load
-from nextword.metrics.squad import OF_BOTH, measured
+from nextword.metrics.squad import ANSWER_METRICS_2_0, score_answers
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import FILE
 from tests.cli.conftest import Cli, sets
-from tests.tiny_questions import as_json, as_lines, endings, squad
-from tests.tiny_transfer import run_of, written
+from tests.support.tiny_questions import as_json, as_lines, endings, squad
+from tests.support.tiny_transfer import run_of, written
 
 Js = Callable[..., Any]
 SET = ("phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
@@ -80,11 +80,11 @@ def test_the_official_file_of_predictions(cli: Cli, js: Js, spans: Any, place: P
     assert all(text in asked[id]["context"] for id, text in found.items())
     assert all(0 <= p <= 1 for p in chances.values())
     golds = [[a["text"] for a in one["qas"][0]["answers"]] for one in paragraphs]
-    numbers = measured(OF_BOTH, list(found.values()), golds, True)
+    numbers = score_answers(ANSWER_METRICS_2_0, list(found.values()), golds, True)
     assert f"answer_f1 {100 * numbers['answer_f1']:.1f} · exact {100 * numbers['exact']:.1f}" in said.stderr
     kept = transfer.result_of(place / "spans")
     assert kept is not None
-    assert numbers == pytest.approx({name: kept["best"][name] for name in OF_BOTH})  # with the threshold of dev
+    assert numbers == pytest.approx({name: kept["best"][name] for name in ANSWER_METRICS_2_0})  # with the threshold of dev
     whole = js("predict", place / "spans", dev)
     assert [one["predicted"] for one in whole["predictions"]] == list(found.values())
     assert whole["measured"] == pytest.approx(numbers)

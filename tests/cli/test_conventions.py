@@ -41,7 +41,7 @@ NAMES = [
 
 @pytest.fixture
 def counted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "valid", "test"):

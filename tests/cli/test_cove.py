@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli, sets
-from tests.tiny_cove import WIDTH, WRITTEN, furnished, sentences
-from tests.tiny_transfer import written
+from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, sentences
+from tests.support.tiny_transfer import written
 
 Js = Callable[..., Any]
 

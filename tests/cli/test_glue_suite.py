@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nextword.data.tables import Rows
-from nextword.metrics.classification import interval
+from nextword.metrics.classification import confidence_interval
 from tests.cli.conftest import Cli
-from tests.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import coloured, run_of, written
 from tests.unit.test_transfer_data import SAMPLES
 
 Js = Callable[..., Any]
@@ -75,9 +75,9 @@ def test_both_columns_and_the_difference(found: tuple[str, dict[str, Any]], plac
         assert [one["seed"] for one in task["results"]] == [one["seed"] for one in twin["results"]] == [0, 1]
         by_hand = [a - b for a, b in zip(task["values"], twin["values"], strict=True)]
         assert difference["values"] == by_hand
-        assert (difference["mean"], difference["interval"]) == pytest.approx(interval(by_hand))
+        assert (difference["mean"], difference["interval"]) == pytest.approx(confidence_interval(by_hand))
         every.append(by_hand)
-    mean, half = interval([sum(values) / 5 for values in zip(*every, strict=True)])
+    mean, half = confidence_interval([sum(values) / 5 for values in zip(*every, strict=True)])
     assert results["difference"]["mean"] == pytest.approx(mean)
     assert results["difference"]["interval"] == pytest.approx(half)
     assert results["mean"] - results["twin"]["mean"] == pytest.approx(results["difference"]["mean"])
@@ -139,13 +139,13 @@ def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], pla
 
 
 def test_numbers_that_are_handed_in_keep_to_the_scale() -> None:
-    from nextword.tasks.datasets.catalog import TASKS
+    from nextword.tasks.datasets.catalog import BENCHMARKS
     from nextword.tasks.submission import written as handed
 
     said = [SimpleNamespace(value=value) for value in (5.7, -0.2, 3.14159)]
     rows = Rows(["a"] * 3, ["b"] * 3, ids=["7", "8", "9"])
     wanted = "index\tprediction\n7\t5.000\n8\t0.000\n9\t3.142\n"
-    assert handed(TASKS["STS-B"], rows, said) == wanted
+    assert handed(BENCHMARKS["STS-B"], rows, said) == wanted
 
 
 def test_what_cannot_be_handed_in(found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import nextword
 from nextword.core.errors import NextwordError
 from nextword.tasks.worded import sources, spelled
 from tests.cli.conftest import Cli, sets
-from tests.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "model.dropout=0.0", "phase.0.epochs=10")

@@ -17,7 +17,7 @@ import nextword
 from nextword.metrics.classification import METRICS
 from tests.cli.conftest import Cli, sets
 from tests.cli.test_glue_suite import FIVE, TESTS
-from tests.tiny_transfer import counted, run_of, written
+from tests.support.tiny_transfer import counted, run_of, written
 from tests.unit.test_transfer_data import SAMPLES
 
 Js = Callable[..., Any]

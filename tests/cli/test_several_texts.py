@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.test_glue_suite import TESTS
-from tests.tiny_transfer import coloured, paired, run_of, written
+from tests.support.tiny_transfer import coloured, paired, run_of, written
 from tests.unit.test_transfer_data import SAMPLES
 
 Js = Callable[..., Any]

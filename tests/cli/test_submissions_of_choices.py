@@ -12,8 +12,8 @@ import pytest
 import nextword
 from nextword.tasks.data import open_data
 from tests.cli.conftest import Cli, sets
-from tests.tiny_questions import endings
-from tests.tiny_transfer import run_of, written
+from tests.support.tiny_questions import endings
+from tests.support.tiny_transfer import run_of, written
 from tests.unit.test_choices import STORY, SWAG
 
 Js = Callable[..., Any]

@@ -12,8 +12,8 @@ import pytest
 
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
-from tests.tiny_tagged import furnished, small
-from tests.tiny_transfer import run_of
+from tests.support.tiny_tagged import furnished, small
+from tests.support.tiny_transfer import run_of
 
 Js = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli, contents, sets
-from tests.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import coloured, run_of, written
 
 Js = Callable[..., Any]
 SHORT = sets("phase.0.steps=2", "phase.0.batches.rows=8")

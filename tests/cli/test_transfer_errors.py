@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli, sets
-from tests.tiny_transfer import coloured, counted, run_of, written
+from tests.support.tiny_transfer import coloured, counted, run_of, written
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")

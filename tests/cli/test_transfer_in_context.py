@@ -19,7 +19,7 @@ from nextword.core.errors import Unsupported
 from nextword.metrics.classification import METRICS
 from nextword.tasks.finetune import resume
 from tests.cli.conftest import BY_HAND, Cli, sets
-from tests.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
 
 Js = Callable[..., Any]
 SPACED = "task.template='{text} so it is {label}'"

@@ -15,8 +15,8 @@ import pytest
 from nextword.lm.loading import load
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
-from tests.tiny_topics import labelled, text
-from tests.tiny_transfer import written
+from tests.support.tiny_topics import labelled, text
+from tests.support.tiny_transfer import written
 
 Js = Callable[..., Any]
 DIRECTIONS = {"ahead": "false", "back": "true"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kinds_of_models import tags
+from tests.support.model_kinds import tags
 
 from nextword.lm.loading import of_network
 from nextword.model_card import uses

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.kinds_of_models import models_text
+from tests.support.model_kinds import models_text
 
 import nextword
 from nextword.core import pytree as nest
@@ -43,7 +43,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("runs") / slug
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        patch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+        patch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
         recipe = from_tables(TOY, "toy") if slug == "toy" else load_recipe(f"{slug}/tiny", ["phase.0.steps=60"])
         events = list(train(recipe, folder, device="cpu"))
         assert [e.kind for e in events][0 :: len(events) - 1] == ["begin", "end"]
@@ -52,7 +52,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def lm(run: Path, monkeypatch: pytest.MonkeyPatch) -> language_model.Causal:
-    monkeypatch.setitem(MODELS, "toy", "tests.toy_bigram:Bigram")
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     return nextword.load(run, device="cpu")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.kinds_of_models import vectored
+from tests.support.model_kinds import vectored
 
 import nextword
 from nextword.core.errors import NextwordError, Unsupported

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.small_job import BYTES
+from tests.support.small_job import BYTES
 from torch import Tensor
 
 from nextword.batching.causal import Rows, Windows
@@ -18,7 +18,7 @@ def test_rows_are_as_they_are_drawn() -> None:
     """The drawing at the head of batching/rows.py."""
     ids = np.arange(12)
     found = [
-        (b.inputs.ids.tolist(), b.targets.tolist(), b.fresh, b.epoch) for b in islice(Rows(2, 2).batches(ids, 1, 0), 4)
+        (b.inputs.ids.tolist(), b.targets.tolist(), b.reset_state, b.epoch) for b in islice(Rows(2, 2).batches(ids, 1, 0), 4)
     ]
     assert found == [
         ([[0, 1], [6, 7]], [[1, 2], [7, 8]], True, 0),
@@ -43,7 +43,7 @@ def test_windows_are_as_they_are_drawn() -> None:
     rows = zip(batch.inputs.ids.tolist(), batch.targets.tolist(), strict=True)
     found = sorted((*row, *target) for row, target in rows)
     assert found == [(0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5)]
-    assert batch.fresh
+    assert batch.reset_state
 
 
 class Spy:

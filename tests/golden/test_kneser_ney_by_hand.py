@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ngram_reference import log_prob
+from tests.support.reference_ngrams import log_prob
 
 from nextword.ngrams.counting import count_ngrams
 from nextword.ngrams.estimators import Estimator, absolute, estimate, good_turing, modified

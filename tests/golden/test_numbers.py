@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.small_job import BYTES
+from tests.support.small_job import BYTES
 
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import NextwordError

@@ -11,8 +11,8 @@ import statistics
 from pathlib import Path
 
 import pytest
-from tests.tiny_cove import MEMBERS, furnished, sentences, trained
-from tests.tiny_transfer import written
+from tests.support.tiny_cove import MEMBERS, furnished, sentences, trained
+from tests.support.tiny_transfer import written
 
 from nextword import tasks as transfer
 

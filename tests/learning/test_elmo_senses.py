@@ -77,7 +77,7 @@ def told_apart(seed: int) -> tuple[float, float, float]:
     state = None
     for batch in islice(objective.batches(Stream.from_ids(ids), seed, 0), STEPS):
         network.train()
-        loss = objective.loss(network, batch, None if batch.fresh else state)
+        loss = objective.loss(network, batch, None if batch.reset_state else state)
         optimizer.zero_grad()
         loss.value.backward()
         optimizer.step()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.small_job import BYTES, small_job
+from tests.support.small_job import BYTES, small_job
 
 from nextword.evaluation.few_shot import evaluate_task
 from nextword.evaluation.prompt_tasks import Task

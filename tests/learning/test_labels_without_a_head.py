@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tiny_transfer import COLOURS, coloured, written
+from tests.support.tiny_transfer import COLOURS, coloured, written
 
 import nextword
 from nextword.cli import app

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from tests.tiny_tagged import furnished, small
+from tests.support.tiny_tagged import furnished, small
 
 from nextword import tasks as transfer
 

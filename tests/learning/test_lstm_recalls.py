@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.small_job import small_job
+from tests.support.small_job import small_job
 
 from nextword.core.types import Inputs
 from nextword.training.trainer import descend

@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.tiny_questions import as_json, as_lines, endings, passage, squad
-from tests.tiny_transfer import run_of
+from tests.support.tiny_questions import as_json, as_lines, endings, passage, squad
+from tests.support.tiny_transfer import run_of
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load

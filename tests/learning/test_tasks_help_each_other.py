@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from tests.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import coloured, run_of, written
 
 from nextword import tasks as transfer
 

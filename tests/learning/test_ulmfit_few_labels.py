@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from tests.tiny_topics import labelled, text
-from tests.tiny_transfer import written
+from tests.support.tiny_topics import labelled, text
+from tests.support.tiny_transfer import written
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tiny_questions import as_json, as_lines, endings, squad
-from tests.tiny_transfer import run_of
+from tests.support.tiny_questions import as_json, as_lines, endings, squad
+from tests.support.tiny_transfer import run_of
 
 from nextword.convert import convert
 from nextword.objectives import make_objective
@@ -53,7 +53,7 @@ def test_question_answering(slug: str, tmp_path: Path) -> None:
     loss = 0.0
     for i in range(12):
         begin, end = text.passage[i]
-        places = torch.tensor([text.speaks[i], *range(begin, end)])  # [CLS], and the passage
+        places = torch.tensor([text.pooled_position[i], *range(begin, end)])  # [CLS], and the passage
         both_ends = torch.stack((found.start_logits[i], found.end_logits[i]), -1)[places]
         assert torch.allclose(ours[i, : len(places)], both_ends, atol=1e-5)
         for side in (0, 1):
@@ -73,7 +73,7 @@ def test_multiple_choice(slug: str, tmp_path: Path) -> None:
     given = {key: value.view(10, 3, -1) for key, value in inputs_of(batch, theirs).items()}
     found = theirs(**given, labels=batch.targets)
     ours = objective.loss(network, batch, None)
-    assert torch.allclose(ours.said, found.logits, atol=1e-5)
+    assert torch.allclose(ours.outputs, found.logits, atol=1e-5)
     assert found.logits.std() > 0
     assert float(ours.value.detach()) == pytest.approx(float(found.loss.detach()), rel=1e-5)
     found.loss.backward()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ngram_reference import assert_sound, log_probs
+from tests.support.reference_ngrams import assert_sound, log_probs
 
 from nextword.ngrams.arpa import CONVENTIONS, read_arpa, write_arpa
 from nextword.ngrams.trie import Section, Trie, assemble, section

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.small_job import small_job, walk
+from tests.support.small_job import small_job, walk
 from torch import Tensor, nn
 
 from nextword.core.types import IGNORE
@@ -170,7 +170,7 @@ def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> N
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
         found = descent(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
-        batch = dataclasses.replace(next(found.batches()), fresh=True, scale=0.0)
+        batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         losses = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed
             found.nats.zero_()
@@ -200,12 +200,12 @@ def test_what_changes_from_step_to_step_reaches_a_graph(tmp_path: Path) -> None:
         seen.append(first.detach().double())
     mean = found.optimizer.state[first]["mean"].double()
     torch.testing.assert_close(mean, torch.stack(seen).mean(0), rtol=1e-5, atol=1e-6)
-    quiet = dataclasses.replace(batch, scale=0.0, fresh=False)
-    found.advance(iter([dataclasses.replace(quiet, fresh=True)]))
+    quiet = dataclasses.replace(batch, scale=0.0, reset_state=False)
+    found.advance(iter([dataclasses.replace(quiet, reset_state=True)]))
     memory = found.carried[0][0].clone()
     found.advance(iter([quiet]))
     assert not torch.allclose(found.carried[0][0], memory)  # read on from where it was
-    found.advance(iter([dataclasses.replace(quiet, fresh=True)]))
+    found.advance(iter([dataclasses.replace(quiet, reset_state=True)]))
     torch.testing.assert_close(found.carried[0][0], memory)  # and anew
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.small_encoders import LAYERS, PAD, PRENORM, ROBERTAS, SIZE, SLUGS, WINDOW, batch, close, lively, made, some
+from tests.support.small_encoders import LAYERS, PAD, PRENORM, ROBERTAS, SIZE, SLUGS, WINDOW, batch, close, lively, made, some
 from torch import Tensor
 
 from nextword.core.types import Inputs

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
+from tests.support.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
 from torch import Tensor
 
 from nextword.core.types import Inputs

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.examples import Bucketed, joined
-from nextword.core.types import Batch, Framed
+from nextword.core.types import Batch, FramedText
 from nextword.tasks.heads import TIMES, Blocks, Norm, pooled
 
 LENGTHS = (5, 1, 7, 3)
@@ -17,7 +17,7 @@ WIDTH = 4
 
 def laid(packs: bool) -> tuple[Batch, Tensor, list[Tensor]]:
     """A batch, vectors for all its places, padding included, and those of each text."""
-    frames = [Framed(np.arange(n), n - 1) for n in LENGTHS]
+    frames = [FramedText(np.arange(n), n - 1) for n in LENGTHS]
     batch = Bucketed().batch(joined(frames, np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
     generator = torch.Generator().manual_seed(3)
     h = 5 - 10 * torch.rand(*batch.inputs.ids.shape, WIDTH, generator=generator, dtype=torch.float64)

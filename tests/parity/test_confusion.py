@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, Inputs
 from nextword.data.tables import Rows
-from nextword.metrics.classification import calibration, confusion, of_each, worst
+from nextword.metrics.classification import calibration, confusion_matrix, score_classes, most_confused
 from nextword.tasks.data import DataSet
 from nextword.tasks.task_objective import Task
 from nextword.tasks.weighting import class_weights
@@ -23,9 +23,9 @@ LABELS = ("a", "b", "c", "d", "e")
 def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
     draw = np.random.default_rng(seed)
     gold, said = draw.integers(0, 4, 200), draw.integers(0, 5, 200)  # e is said and never right
-    counts = confusion(gold, said, 5)
+    counts = confusion_matrix(gold, said, 5)
     np.testing.assert_array_equal(counts, confusion_matrix(gold, said, labels=range(5)))
-    found = of_each(counts, LABELS)
+    found = score_classes(counts, LABELS)
     theirs = precision_recall_fscore_support(gold, said, labels=range(5), zero_division=0)
     for name, values in zip(("precision", "recall", "f1", "examples"), theirs, strict=True):
         np.testing.assert_allclose([one[name] for one in found], values)
@@ -33,11 +33,11 @@ def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
 
 def test_the_commonest_mistakes_come_first() -> None:
     counts = np.array([[5, 0, 3], [1, 7, 0], [4, 0, 0]])
-    assert worst(counts, "abc", 2) == [
+    assert most_confused(counts, "abc", 2) == [
         {"label": "c", "said": "a", "count": 4, "share": 1.0},
         {"label": "a", "said": "c", "count": 3, "share": 3 / 8},
     ]
-    assert len(worst(counts, "abc", 9)) == 3  # what never happened is no mistake
+    assert len(most_confused(counts, "abc", 9)) == 3  # what never happened is no mistake
 
 
 def test_calibration_by_hand() -> None:

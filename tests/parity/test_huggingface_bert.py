@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.their_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
+from tests.support.hf_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
 from torch import Tensor
 
 from nextword.convert import convert

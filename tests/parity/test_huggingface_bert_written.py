@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.small_encoders import lively
-from tests.their_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
+from tests.support.small_encoders import lively
+from tests.support.hf_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
 from torch import nn
 
 from nextword.convert import convert

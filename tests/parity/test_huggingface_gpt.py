@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from tests.their_folders import TALE, same_when_back, transformers
+from tests.support.hf_folders import TALE, same_when_back, transformers
 from torch import Tensor, nn
 
 import nextword

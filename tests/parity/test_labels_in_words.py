@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.parity.test_huggingface_t5 import FORMS, folder_of
-from tests.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
+from tests.support.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
 
 from nextword import tasks as transfer
 from nextword.convert import convert
@@ -131,8 +131,8 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
             targets = [tokens(plan, number) for number in numbers]
             costs = [float(peer(tokens(plan, f"classify: {text}"), labels=one).loss) * one.shape[1] for one in targets]
             likeliest.append(float(numbers[int(np.argmin(costs))]))
-        assert found.said is not None
-        assert plan.settings.decoded(found.said.numpy())[:, 0].tolist() == likeliest
+        assert found.outputs is not None
+        assert plan.settings.decoded(found.outputs.numpy())[:, 0].tolist() == likeliest
 
 
 def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.small_job import events_of, small_job, trained, walk
+from tests.support.small_job import events_of, small_job, trained, walk
 from torch import Tensor
 
 from nextword.core.errors import NextwordError
@@ -389,7 +389,7 @@ def test_connections_are_dropped_inside_a_recorded_graph(tmp_path: Path) -> None
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
         found = descent(tmp_path / str(dropped), {**MODEL, **QUIET, "connections": dropped}, graphs=True)
-        batch = dataclasses.replace(next(found.batches()), fresh=True, scale=0.0)
+        batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         out = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed
             found.nats.zero_()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nextword.data.tag_schemes import spans
-from nextword.metrics.spans import by_type, span_f1, span_precision, span_recall
+from nextword.metrics.spans import score_types, span_f1, span_precision, span_recall
 
 metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed: pip install seqeval")
 
@@ -35,7 +35,7 @@ def test_any_tags_have_the_spans_and_scores_of_seqeval(letters: str, seed: int) 
     ):
         assert ours(right, found) == pytest.approx(theirs(gold, said, zero_division=0))
     report = metrics.classification_report(gold, said, output_dict=True, zero_division=0)
-    for type, values in by_type(right, found).items():
+    for type, values in score_types(right, found).items():
         assert values["span_f1"] == pytest.approx(report[type]["f1-score"])
         assert values["spans"] == report[type]["support"]
 

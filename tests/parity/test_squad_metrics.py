@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nextword.metrics.squad import OF_ANSWERS, measured
+from nextword.metrics.squad import ANSWER_METRICS, score_answers
 
 WORDS = (
     "The",
@@ -40,7 +40,7 @@ def test_of_many_answers_with_several_golds(theirs: Any) -> None:
     for _ in range(300):
         said.append(" ".join(draw.choices(WORDS, k=draw.randint(1, 5))))
         golds.append([" ".join(draw.choices(WORDS, k=draw.randint(1, 5))) for _ in range(draw.randint(1, 3))])
-    ours = measured(OF_ANSWERS, said, golds, False)
+    ours = score_answers(ANSWER_METRICS, said, golds, False)
     each = [[(text, f"{i}_{gold}") for gold in some] for i, (text, some) in enumerate(zip(said, golds, strict=True))]
     exact = [theirs.squad_em_agg(items) for items in each]
     assert 0.02 < ours["exact"] < 0.9  # there is something to compare

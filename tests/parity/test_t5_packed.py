@@ -56,7 +56,7 @@ def alone(pairs: list[Pair]) -> Batch:
     targets, known = padded([target for _, target in pairs], IGNORE)
     read = torch.cat([torch.zeros(len(pairs), 1, dtype=torch.long), targets[:, :-1].clamp(min=0)], 1)
     predicted = sum(len(target) for _, target in pairs)
-    return Batch(Inputs(read, known, source=Inputs(ids, there)), targets, predicted=predicted)
+    return Batch(Inputs(read, known, source=Inputs(ids, there)), targets, num_targets=predicted)
 
 
 def loss_of(network: Any, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from nextword.evaluation.translation import compared
-from nextword.metrics.rouge import rouge
+from nextword.metrics.rouge import rouge_scores
 
 pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU and chrF are not tested")
 pytest.importorskip("rouge_score", reason="ROUGE-SCORE ABSENT: ROUGE is not tested")
@@ -87,7 +87,7 @@ def test_bleu_and_chrf(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_rouge(seed: int) -> None:
     written, targets = drawn(seed)
-    found = rouge(written, targets)
+    found = rouge_scores(written, targets)
     pairs = [(a.split(), b.split()) for a, b in zip(written, targets, strict=True)]
     for name, n in (("rouge1", 1), ("rouge2", 2)):
         each = [f_score((grams(a, n) & grams(b, n)).total(), max(len(a) - n + 1, 0), len(b) - n + 1) for a, b in pairs]
@@ -99,5 +99,5 @@ def test_rouge(seed: int) -> None:
 
 def test_nothing_written_is_worth_nothing() -> None:
     targets = ["cat dog red sun sea", "run sky ice cat dog"]
-    for name, one in {**compared(["", ""], targets), **rouge(["", ""], targets)}.items():
+    for name, one in {**compared(["", ""], targets), **rouge_scores(["", ""], targets)}.items():
         assert one["score"] == 0, name

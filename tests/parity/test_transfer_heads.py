@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tiny_transfer import paired, run_of, written
+from tests.support.tiny_transfer import paired, run_of, written
 
 from nextword.batching.examples import Bucketed
 from nextword.convert import convert

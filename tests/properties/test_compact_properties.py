@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ngram_reference import assert_sound, log_prob
-from tests.random_tries import random_trie
+from tests.support.reference_ngrams import assert_sound, log_prob
+from tests.support.random_tries import random_trie
 
 from nextword.ngrams.layouts import open_file
 from nextword.ngrams.trie import NONE, Trie

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
+from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
 from nextword.ngrams.pruning import drop, prune
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.ngram_reference import assert_sound, log_prob
-from tests.plain_estimators import PlainModel, plain_counts
-from tests.random_tries import random_trie
+from tests.support.reference_ngrams import assert_sound, log_prob
+from tests.support.reference_estimators import PlainModel, plain_counts
+from tests.support.random_tries import random_trie
 
 from nextword.core import jit as compiled
 from nextword.ngrams import counting

@@ -1,0 +1,1 @@
+"""Helpers that tests share: tiny data, small models, reference implementations."""

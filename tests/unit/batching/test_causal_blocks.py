@@ -1,0 +1,131 @@
+"""Blocks of a packed stream, and what a phase may ask of networks of blocks: activations computed again, compiling."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import small_job, walk
+
+from nextword.batching.causal import Blocks
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.models.gpt2 import GPT2, GPT2Config
+from nextword.training.trainer import Trainer, descend
+
+IDS = np.arange(103, dtype=np.uint16)
+
+
+def some(layout: Blocks, n: int, seed: int = 1, step: int = 0) -> list[Batch]:
+    return list(islice(layout.batches(IDS, seed, step), n))
+
+
+@pytest.mark.parametrize("order", ["shuffled", "random", "sequential"])
+def test_targets_follow_inputs_and_a_batch_is_made_of_its_number(order: str) -> None:
+    layout = Blocks(rows=3, length=7, order=order)
+    seen = some(layout, 12)
+    for batch in seen:
+        assert batch.reset_state
+        assert batch.inputs.ids.shape == (3, 7)
+        assert torch.equal(batch.targets, batch.inputs.ids + 1)
+    for k in (0, 4, 5, 11):  # begun anywhere, the same
+        again = some(layout, 1, step=k)[0]
+        assert torch.equal(again.inputs.ids, seen[k].inputs.ids)
+        assert again.epoch == seen[k].epoch
+    if order != "sequential":
+        assert not torch.equal(some(layout, 1, seed=2)[0].inputs.ids, seen[0].inputs.ids)
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sequential"])
+def test_an_epoch_reads_every_block_once(order: str) -> None:
+    layout = Blocks(rows=2, length=17, order=order)  # six blocks: three batches
+    assert layout.per_epoch(IDS) == 3
+    for epoch in range(3):
+        batches = some(layout, 3, step=3 * epoch)
+        assert {b.epoch for b in batches} == {epoch}
+        read = torch.cat([b.inputs.ids for b in batches]).flatten().tolist()
+        assert len(set(read)) == len(read) == 102
+    cuts = {int(some(layout, 1, step=3 * e)[0].inputs.ids[0, 0]) % 17 for e in range(20)}
+    assert (len(cuts) > 1) is False  # 103 tokens leave no room to shift 6 blocks of 17
+    shifted = {int(next(Blocks(1, 20).batches(IDS, 1, 5 * e)).inputs.ids[0, 0]) % 20 for e in range(20)}
+    assert len(shifted) == 3  # 2 are left over: three places to begin
+
+
+def test_held_out_text_is_predicted_once() -> None:
+    got = list(Blocks(rows=2, length=10).held_out(IDS))
+    targets = torch.cat([b.targets.flatten() for b in got]).tolist()
+    assert sorted(targets) == list(range(1, 103))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"rows": 0}, "rows = 0"), ({"length": 2.5}, "length = 2.5"), ({"order": "odd"}, "expected one of shuffled")],
+)
+def test_bad_settings(options: dict[str, object], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Blocks(**options)  # type: ignore[arg-type]
+
+
+def test_a_text_shorter_than_a_block() -> None:
+    with pytest.raises(NextwordError, match="103 tokens, fewer than the 201"):
+        Blocks(length=200).per_epoch(IDS)
+
+
+# ------------------------------------------------------------------------------------------------ through the loop
+
+MODEL = {"width": 16, "layers": 2, "heads": 2, "window": 8, "dropout": 0.0}
+PHASE = {
+    "batches": {"kind": "blocks", "rows": 4, "length": 8},
+    "optimizer": {"kind": "adamw", "rate": 0.01, "decay": 0.1, "decayed": "matrices"},
+    "schedule": {"kind": "cosine", "warmup": 0.1},
+    "clip": 1.0,
+    "log": 1,
+}
+
+
+def test_activations_computed_again_give_the_same_gradients() -> None:
+    torch.manual_seed(0)
+    network = GPT2(GPT2Config(**{**MODEL, "dropout": 0.3}), Vocabulary(30, 0))  # type: ignore[arg-type]
+    ids = torch.randint(0, 30, (3, 8))
+    found = []
+    for again in (False, True):
+        network.checkpointing = again
+        network.zero_grad()
+        torch.manual_seed(7)
+        network.hidden(Inputs(ids), None)[0][-1].pow(2).sum().backward()
+        found.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_accumulated_batches_are_one_large_one(tmp_path: Path) -> None:
+    """Sequential blocks: four of two rows are the eight rows of one."""
+    weights = []
+    for rows, accumulate in ((8, 1), (2, 4)):
+        phase = {**PHASE, "batches": {"kind": "blocks", "rows": rows, "length": 8, "order": "sequential"}, "steps": 3}
+        phase["optimizer"] = {"kind": "sgd", "rate": 0.5}  # Adam would blow rounding up where a gradient is zero
+        job = small_job(
+            tmp_path / str(rows), "gpt2", MODEL, 30, walk(29, 600), walk(29, 100), **phase, accumulate=accumulate
+        )
+        list(descend(job))
+        weights.append(job.network.state_dict())
+    for name, one in weights[0].items():
+        torch.testing.assert_close(weights[1][name], one, rtol=1e-4, atol=1e-6)
+
+
+def test_only_networks_of_blocks_are_compiled_or_checkpointed(tmp_path: Path) -> None:
+    for key in ("compile", "checkpointing"):
+        phase = {"steps": 1, key: True}
+        job = small_job(tmp_path / key, "lstm", {"width": 8}, 30, walk(29, 300), None, **phase)
+        with pytest.raises(NextwordError, match=f"{key} = true is for networks of attention blocks"):
+            Trainer(job)
+
+
+def test_work_is_six_times_the_weights_and_attention() -> None:
+    """The published 124M at 1,024 tokens: 6 · 123.65 M + 12 · 12 · 768 · 1,024."""
+    with torch.device("meta"):
+        network = GPT2(GPT2Config(), Vocabulary(50257, 50256))
+    assert network.work(1024) == 6 * (124_439_808 - 1024 * 768) + 12 * 12 * 768 * 1024

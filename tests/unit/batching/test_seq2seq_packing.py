@@ -1,0 +1,104 @@
+"""Pairs in rows: none is lost, no row is overfull, and what is fed and predicted of each is its own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextword.batching.seq2seq import Pairs, Sequences, boxes, packed
+from nextword.batching.token_stream import ROW, Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE
+from nextword.objectives.seq2seq import Seq2SeqObjective
+
+sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=40)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(sizes, st.integers(9, 30))
+def test_every_pair_is_in_one_row_that_has_room(lengths: list[tuple[int, int]], room: int) -> None:
+    source, target = (np.array(side) for side in zip(*lengths, strict=True))
+    order, cuts = boxes(source, target, room)
+    assert sorted(order.tolist()) == list(range(len(lengths)))
+    assert (cuts[0], cuts[-1]) == (0, len(lengths))
+    assert (np.diff(cuts) > 0).all()
+    rows = [order[a:b] for a, b in pairwise(cuts.tolist())]
+    assert all(max(source[row].sum(), target[row].sum()) <= room for row in rows)
+    if len(rows) > 1:  # and the last one begins with a pair that had no room in the first
+        late = rows[-1][0]
+        before = rows[0][rows[0] < late]
+        assert max(source[before].sum() + source[late], target[before].sum() + target[late]) > room or len(rows) > 16
+
+
+def test_a_row_by_hand() -> None:
+    pair = lambda *ids: np.array(ids)  # noqa: E731
+    batch = packed([[(pair(5, 6, 1), pair(7, 1)), (pair(8, 1), pair(9, 10, 1))], [(pair(3, 1), pair(4, 1))]], begin=0)
+    inputs = batch.inputs
+    assert inputs.source is not None
+    assert inputs.source.ids.tolist() == [[5, 6, 1, 8, 1], [3, 1, 0, 0, 0]]
+    assert inputs.source.segments is not None
+    assert inputs.source.segments.tolist() == [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0]]
+    assert inputs.ids.tolist() == [[0, 7, 0, 9, 10], [0, 4, 0, 0, 0]]
+    assert inputs.segments is not None
+    assert inputs.segments.tolist() == [[1, 1, 2, 2, 2], [1, 1, 1, 1, 1]]
+    assert batch.targets.tolist() == [[7, 1, 9, 10, 1], [4, 1, *[IGNORE] * 3]]
+    assert batch.num_targets == 7
+
+
+def pairs_of(lengths: list[tuple[int, int]]) -> Pairs:
+    def stream(sizes: list[int]) -> Stream:
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        ids = np.concatenate([np.append(np.full(n - 1, 10 + i), 1) for i, n in enumerate(sizes)]).astype(np.uint8)
+        rows = np.array([(start, n, n, 0) for start, n in zip(starts, sizes, strict=True)], ROW)
+        return Stream(ids, np.zeros(len(ids), np.uint8), rows, len(ids), len(ids), 0)
+
+    source, target = (list(side) for side in zip(*lengths, strict=True))
+    return Pairs(stream(source), stream(target), 0, np.arange(len(lengths)))
+
+
+def test_an_epoch_has_every_pair_once_and_batches_are_made_of_seed_and_number() -> None:
+    text = pairs_of([(2 + i % 5, 2 + i % 3) for i in range(60)])
+    layout = Sequences(rows=2, length=12, pack=True)
+    count = layout.per_epoch(text)
+    batches = layout.batches(text, 7, 0)
+    some = [next(batches) for _ in range(2 * count + 2)]
+    first = [b for b in some if b.epoch == 0]
+    seen = sorted(int(x) for b in first for x in b.inputs.source.ids.flatten() if x >= 10)  # type: ignore[union-attr]
+    assert seen == sorted(x for i in range(60) for x in [10 + i] * (1 + i % 5))
+    again = next(layout.batches(text, 7, len(first) + 1))
+    assert again.epoch == 1
+    assert again.targets.equal(some[len(first) + 1].targets)
+    assert sum(b.num_targets for b in first) == sum(2 + i % 3 for i in range(60))
+
+
+def test_pairs_that_are_too_long() -> None:
+    mostly = pairs_of([(4, 3)] * 6 + [(30, 3)] * 2)
+    assert len(Sequences(length=10).fitting(mostly)) == 6
+    assert len(Sequences(length=10, long="leave").fitting(pairs_of([(4, 3)] + [(30, 3)] * 9))) == 1
+    for long, text in (("error", mostly), ("", pairs_of([(4, 3)] + [(30, 3)] * 9))):
+        with pytest.raises(NextwordError, match=r"pairs have a side of more than length = 10 .*long=cut"):
+            Sequences(length=10, long=long).fitting(text)
+    with pytest.raises(NextwordError, match="the shortest has 30"):
+        Sequences(length=10).fitting(pairs_of([(30, 3)]))
+    cut = Sequences(length=10, long="cut").fitting(mostly)
+    assert len(cut) == 8
+    assert cut.side(0, 7).tolist() == [17] * 9 + [1]  # the end stays
+    assert cut.sizes[0].tolist() == [4] * 6 + [10] * 2
+    longest = {
+        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, long=long).held_out(mostly))  # type: ignore[union-attr]
+        for long in ("leave", "cut")
+    }
+    assert longest == {"leave": 30, "cut": 10}  # validation leaves none out
+    with pytest.raises(NextwordError, match="long = 'snip'"):
+        Sequences(long="snip")
+
+
+def test_what_does_not_go_together() -> None:
+    with pytest.raises(NextwordError, match="one by one"):
+        Seq2SeqObjective({"pack": True}, sampled=0.2)
+    with pytest.raises(NextwordError, match="long and pack"):
+        Seq2SeqObjective({"packs": True})

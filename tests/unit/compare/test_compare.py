@@ -1,0 +1,342 @@
+"""Compare: sizes that fit the time, a plan that comes back, a verdict in words, each model's trouble its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tests.support.small_job import BYTES
+
+from nextword.batching.token_stream import Stream
+from nextword.compare import compare as ladder
+from nextword.compare.compare import FILE, SHARE, Plan, Update, compare, default_ladder, fitted, make_plan
+from nextword.compare.terminal import Live, leaderboard, verdict
+from nextword.core.errors import NextwordError
+from nextword.core.io import finite
+from nextword.models import MODELS
+from nextword.recipe import from_tables, load_recipe
+
+SIZES = [{"width": 8}, {"width": 16}, {"width": 32}, {"width": 64}]
+TABLES: dict[str, Any] = {
+    "paper": {"slug": "lstm", "title": "T", "authors": "A, B", "year": 1997},
+    "tokenizer": {"kind": "bytes"},
+    "model": {"layers": 1},
+    "phase": [{"data": "python", "steps": 5}],
+    "compare": {"sizes": SIZES, "passes": 2},
+}
+
+
+# ------------------------------------------------------------------------------------------------ ladder
+
+
+@pytest.mark.parametrize(("seconds", "width"), [(0, 8), (1, 8), (16, 16), (31, 16), (32, 32), (64, 64), (999, 64)])
+def test_the_largest_size_that_fits_the_time(seconds: float, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that trains width w at 200 / w tokens a second; two passes over 100 tokens take w seconds."""
+    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
+    stream = SimpleNamespace(ids=np.arange(100))
+    chosen = fitted(from_tables(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
+    assert chosen.model == {"layers": 1, "width": width}
+
+
+@pytest.mark.parametrize(("seconds", "dropout"), [(8, 0.0), (300, 0.5)])
+def test_a_text_that_will_be_read_very_often_gets_what_the_recipe_says(
+    seconds: float, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one size sees seconds / 10 times the text: here 0.8 passes and 30."""
+    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 10 * seconds)
+    compare_table = {"sizes": [{"width": 8}], "often": {"dropout": 0.5}}
+    recipe = from_tables({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
+    chosen = fitted(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
+    assert chosen.model == {"width": 8, "dropout": dropout}
+
+
+def test_a_recipe_that_offers_no_sizes_stays_as_it_is() -> None:
+    recipe = load_recipe("lstm/tiny")
+    assert fitted(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
+
+
+def test_counting_takes_its_largest_size_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "seen", lambda *given: pytest.fail("counting is not timed"))
+    table = {"sizes": [{"order": 3}, {"order": 5}], "often": {"dropout": 0.5}}
+    recipe = from_tables({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
+    assert fitted(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
+    alone = from_tables({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
+    assert fitted(alone, 0.0, BYTES, None, torch.device("cpu")) is alone
+
+
+def test_how_much_is_seen_grows_with_time_alone() -> None:
+    recipe = from_tables({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
+    stream = Stream.from_ids(np.zeros(1000, np.uint8))
+    found = ladder.seen(recipe, 10.0, BYTES, stream, torch.device("cpu"))
+    assert found > 0
+
+
+def test_the_ladder_stands_in_the_order_of_the_canon() -> None:
+    slugs = [recipe.slug for recipe in default_ladder()]
+    assert slugs == [slug for slug in MODELS if slug in slugs]
+    assert len(slugs) == len(set(slugs))
+    assert all(recipe.compare["sizes"] for recipe in default_ladder())
+
+
+# ------------------------------------------------------------------------------------------------ plan
+
+
+def result(name: str, bits: float, low: float, high: float, **more: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "exact", "status": "done", "bits_per_byte": bits, "bits_per_byte_low": low,
+            "bits_per_byte_high": high, "word_perplexity": 9.0, "token_perplexity": 9.0, "parameters": 1000,
+            "size": 4000, "seconds": 3.0, "tokens_per_second": 100.0, **more}  # fmt: skip
+
+
+def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 2.5, ["model.width=8"])
+    plan.models["nplm-tiny"] = result("nplm-tiny", 3.0, 2.9, 3.1, surprisal=[1.0, 2.0])
+    plan.facts["passage"] = {"text": "ä b", "tokens": ["ä", " b"]}
+    plan.save("cpu")
+    again = Plan.open(tmp_path / "here")
+    assert vars(again) == vars(plan)
+    assert [from_tables(e["recipe"], e["recipe_name"]).model["width"] for e in again.entries] == [8, 8]
+    assert again.result("cpu")["passage"]["surprisal"] == {"nplm-tiny": [1.0, 2.0]}
+
+
+RULED_OUT = {
+    "word_perplexity": math.inf,
+    "token_perplexity": math.inf,
+    "nats": math.inf,
+    "impossible": 3,
+    "tokens": 1200,
+}
+
+
+def impossible(name: str) -> dict[str, Any]:
+    """A model under which three tokens of the text cannot be."""
+    return result(name, math.inf, math.inf, math.inf, **RULED_OUT)
+
+
+def test_infinity_is_null_in_the_file_and_comes_back(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 1)
+    plan.models = {
+        "nplm-tiny": impossible("nplm-tiny") | {"surprisal": [1.0, math.inf]},
+        "lstm-tiny": result("lstm-tiny", 2.0, 1.9, 2.1),
+    }
+    plan.facts["passage"] = {"text": "a b", "tokens": ["a", " b"]}
+    plan.save("cpu")
+    text = (tmp_path / "here" / FILE).read_text(encoding="utf-8")
+    saved = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (saved["models"][1]["bits_per_byte"], saved["models"][1]["impossible"]) == (None, 3)
+    again = Plan.open(tmp_path / "here")
+    assert again.models == plan.models
+    assert [model["name"] for model in again.result("cpu")["models"]] == ["lstm-tiny", "nplm-tiny"]
+
+
+def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="no comparison to resume"):
+        Plan.open(tmp_path)
+    make_plan(tmp_path, ["nplm/tiny"], "python", 1).save("cpu")
+    with pytest.raises(NextwordError, match="already holds a comparison"):
+        make_plan(tmp_path, ["nplm/tiny"], "python", 1)
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(NextwordError, match="damaged"):
+        Plan.open(tmp_path)
+
+
+def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
+    names = [
+        entry["name"] for entry in make_plan(tmp_path / "out", ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries
+    ]
+    assert names == ["nplm-tiny", "nplm-tiny-2", "lstm-tiny"]
+    for folder in ("a/run", "b/run"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "manifest.json").write_text("{}")
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "a/run"), str(tmp_path / "b/run")], "x", 1)
+    assert [entry["name"] for entry in plan.entries] == ["run", "run-2"]
+    assert all("recipe" not in entry for entry in plan.entries)
+    assert [e["name"] for e in make_plan(tmp_path / "out", [], "x", 1).entries] == [r.slug for r in default_ladder()]
+
+
+def test_a_plan_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="more than nothing"):
+        make_plan(tmp_path / "out", [], "python", 0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(NextwordError, match="no run folder"):
+        make_plan(tmp_path / "out", [str(tmp_path / "folder")], "python", 1)
+    with pytest.raises(NextwordError, match="Did you mean"):
+        make_plan(tmp_path / "out", ["lstm/tinny"], "python", 1)
+
+
+def test_results_are_ranked_exact_and_comparable_first(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, ["nplm/tiny", "rnn/tiny", "gru/tiny", "lstm/tiny"], "python", 1)
+    plan.models = {
+        "nplm-tiny": result("nplm-tiny", 2.0, 1.9, 2.1, kind="pseudo"),
+        "rnn-tiny": {"name": "rnn-tiny", "kind": "exact", "status": "failed", "error": "no"},
+        "gru-tiny": result("gru-tiny", 3.0, 2.9, 3.1),
+        "lstm-tiny": result("lstm-tiny", 2.5, 2.4, 2.6),
+    }
+    ranked = [model["name"] for model in plan.result("cpu")["models"]]
+    assert ranked == ["lstm-tiny", "gru-tiny", "rnn-tiny", "nplm-tiny"]
+
+
+# ------------------------------------------------------------------------------------------------ verdict, table
+
+
+def test_the_verdict_in_a_sentence() -> None:
+    clear = [result("lstm", 2.0, 1.9, 2.1), result("nplm", 3.0, 2.9, 3.1)]
+    assert verdict(clear) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    close = [result("lstm", 2.0, 1.9, 2.1), result("gru", 2.05, 2.0, 2.2), result("nplm", 3.0, 2.9, 3.1)]
+    assert verdict(close).endswith("Not clearly different: gru.")
+    assert verdict([]) == ""
+    lossy = result("words", 0, 0, 0) | {"bits_per_byte": None, "bits_per_byte_low": None, "bits_per_byte_high": None}
+    assert verdict([lossy]) == ""
+    assert verdict([clear[0], lossy]) == verdict(clear[:1])
+
+
+def test_without_intervals_nothing_is_said_of_them() -> None:
+    """Fewer than 400 tokens have no interval: the best is the best, and how clearly is not known."""
+    none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
+    short = [result("lstm", 2.0, 0, 0, **none), result("gru", 2.01, 0, 0, **none)]
+    assert verdict(short) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    assert verdict([result("lstm", 2.0, 1.9, 2.1), short[1]]) == verdict(short)
+    assert verdict([short[0], result("gru", 2.01, 1.9, 2.1)]) == verdict(short)
+
+
+def test_the_verdict_says_impossible_in_words() -> None:
+    both = verdict([result("lstm", 2.0, 1.9, 2.1), impossible("mle")])
+    assert both.startswith("lstm predicts this text best: 2.000 bits a byte")
+    assert both.endswith("It is impossible under mle (3 of 1,200 tokens have probability 0).")
+    lossy = impossible("words") | {"bits_per_byte": None, "impossible": 1}
+    alone = verdict([impossible("mle"), lossy])
+    assert alone == (
+        "This text is impossible under mle (3 of 1,200 tokens have probability 0) "
+        "and words (1 of 1,200 tokens has probability 0)."
+    )
+    assert "inf" not in both + alone
+
+
+@pytest.mark.parametrize("through_json", [False, True])
+def test_the_leaderboard_writes_infinity_as_people_do(through_json: bool) -> None:
+    models = [result("lstm", 2.0, 1.9, 2.1), impossible("mle")]
+    comparison = json.loads(json.dumps({"models": finite(models)})) if through_json else {"models": models}
+    row = next(line for line in shown(leaderboard(comparison)).splitlines() if "mle" in line)
+    assert row.split()[:5] == ["2", "mle", "∞", "∞", "∞"]  # rank, name, bits, word and token perplexity; no interval
+    assert "inf" not in row
+    live = Live(["mle"], "here")
+    live(Update("mle", "done", models[1]))
+    assert "∞" in shown(live)
+    assert "inf" not in shown(live)
+
+
+def shown(what: Any) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(what)
+    return console.export_text()
+
+
+def test_the_leaderboard_ranks_exact_models_and_names_the_rest() -> None:
+    models = [
+        result("lstm", 2.0, 1.9, 2.1),
+        result("bert", 1.0, 0.9, 1.1, kind="pseudo"),
+        {"name": "gru", "kind": "exact", "status": "failed", "error": "it broke"},
+    ]
+    text = shown(leaderboard({"models": models}))
+    assert "lstm" in text
+    assert "1.900–2.100" in text
+    assert "bert: pseudo-likelihood, not ranked" in text
+    assert "gru failed: it broke" in text
+    assert "lstm predicts this text best" in text
+
+
+# ------------------------------------------------------------------------------------------------ end to end
+
+
+def test_two_models_one_of_which_fails_and_what_is_done_stays_done(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "out", ["lstm/tiny", "gru/tiny"], "python", 0.04)
+    for entry in plan.entries:
+        entry["recipe"]["tokenizer"] = {"kind": "bytes"}
+        entry["recipe"]["model"] = {"width": 8}
+    plan.entries[1]["recipe"]["phase"][0]["batches"] = {"kind": "rows", "rows": 10**7, "length": 5}
+    live = Live([entry["name"] for entry in plan.entries], "here")
+    for update in compare(plan, "cpu"):
+        live(update)
+    assert "done" in shown(live)
+    found = Plan.open(tmp_path / "out").result("cpu")
+    done, failed = found["models"]
+    assert (done["name"], done["status"]) == ("lstm-tiny", "done")
+    assert done["bits_per_byte_low"] <= done["bits_per_byte"] <= done["bits_per_byte_high"]
+    assert done["bits_per_byte"] < 8
+    assert len(done["surprisal"]) == len(found["passage"]["tokens"])
+    assert (failed["status"], failed["slug"]) == ("failed", "gru")
+    assert "rows need" in failed["error"]
+    weights = (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns
+    again = list(compare(Plan.open(tmp_path / "out"), "cpu"))
+    assert [u.status for u in again if u.name == "lstm-tiny"] == ["done"]
+    assert (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns == weights
+    assert verdict([done]) in shown(leaderboard(found)).replace("\n", " ")
+
+
+def test_a_recipe_need_not_name_authors(tmp_path: Path) -> None:
+    """A recipe of one's own has a slug; the rest of [paper] is for papers."""
+    path = tmp_path / "mine.toml"
+    path.write_text('[paper]\nslug = "rnn"\n[tokenizer]\nkind = "bytes"\n[model]\nwidth = 4\n[[phase]]\nsteps = 3\n')
+    plan = make_plan(tmp_path / "out", [str(path)], "python", 0.02)
+    *_, last = compare(plan, "cpu")
+    assert last.status == "done"
+    assert last.values["title"].startswith("RNN")
+
+
+COUNTING = """
+[paper]
+slug = "toy"
+[tokenizer]
+kind = "bytes"
+[model]
+[compare]
+sizes = [{{ add = 9.0 }}, {{ add = {add} }}]
+[[phase]]
+kind = "count"
+"""
+
+
+def test_counting_takes_no_share_of_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recipes, one of which counts: the other has all the time, less what choosing its size took."""
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
+    (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.5))
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml"), "gru/tiny"], "python", 0.03)
+    plan.entries[1]["recipe"]["model"] = {"width": 8}
+    counting, descending = plan.entries
+    live = Live([entry["name"] for entry in plan.entries], "here")
+    shares = []
+    for update in compare(plan, "cpu"):
+        live(update)
+        if update.status == "training" and update.name == counting["name"]:
+            shares.append("100 %" in shown(live))
+    assert shares[-1]
+    assert [plan.models[entry["name"]]["status"] for entry in plan.entries] == ["done", "done"]
+    counted = load_recipe(str(tmp_path / "out" / counting["name"] / "recipe.toml"))
+    assert (counted.phases[0].kind, counted.phases[0].minutes, counted.phases[0].data) == ("count", 0, "python")
+    assert counted.model == {"add": 0.5}
+    descended = load_recipe(str(tmp_path / "out" / descending["name"] / "recipe.toml"))
+    assert 0.5 * SHARE * 0.03 < descended.phases[0].minutes <= SHARE * 0.03
+
+
+def test_a_text_that_a_model_rules_out_is_compared_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes counted without smoothing, alone in the comparison: no minutes to divide, and no number to show."""
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
+    (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.0))
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, words in (("train", "ab"), ("valid", "ab"), ("test", "ba")):
+        (data / f"{split}.txt").write_text(words * 300)
+    plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml")], str(data), 1)
+    *_, last = compare(plan, "cpu")
+    assert last.status == "done", last.values
+    assert (last.values["bits_per_byte"], last.values["impossible"]) == (math.inf, 2)  # b first, and an end after a
+    (model,) = Plan.open(tmp_path / "out").result("cpu")["models"]
+    assert verdict([model]).startswith("This text is impossible under")
+    json.loads((tmp_path / "out" / FILE).read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

@@ -1,0 +1,221 @@
+"""Near-duplicates: planted ones are found, nothing else goes, and a slow comparison of all pairs agrees."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.hash_seeds import said_by_two
+
+from nextword.core.errors import NextwordError
+from nextword.core.types import Document
+from nextword.data.filters.dedup import (
+    BEFORE,
+    NEW,
+    Duplicates,
+    banding,
+    fold,
+    found_share,
+    grams,
+    marked,
+    parts,
+    unique,
+    words,
+)
+
+WORDS = [f"w{i}" for i in range(400)]
+
+
+def text(seed: int, length: int = 200) -> list[str]:
+    return random.Random(seed).choices(WORDS, k=length)
+
+
+def changed(source: list[str], count: int, seed: int) -> list[str]:
+    """The same with so many words replaced by words that nothing else has."""
+    draw = random.Random(seed)
+    out = list(source)
+    for place in draw.sample(range(len(out)), count):
+        out[place] = f"x{seed}y{place}"
+    return out
+
+
+@cache
+def shingles(document: str, n: int = 5) -> set[tuple[str, ...]]:
+    found = fold(document)
+    return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)} or ({tuple(found)} if found else set())
+
+
+def jaccard(a: str, b: str) -> float:
+    mine, theirs = shingles(a), shingles(b)
+    return len(mine & theirs) / len(mine | theirs) if mine | theirs else 0.0
+
+
+def slow(texts: list[str], threshold: float) -> list[int]:
+    """The number of the first kept text that each one repeats, by comparing it with all of them."""
+    kept: list[str] = []
+    out = []
+    for one in texts:
+        like = [i for i, other in enumerate(kept) if shingles(one) and jaccard(one, other) >= threshold]
+        out.append(like[0] if like else NEW)
+        if not like:
+            kept.append(one)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+letters = st.text(st.sampled_from("aBcÉß İςΣ中文ไ ,.'-\n\u00ad\u200d1٣@😀\u3000\U00020000"), max_size=40)
+
+
+@given(st.lists(letters, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_compiled_words_are_the_words_of_fold(texts: list[str]) -> None:
+    found = words(texts)
+    folded = [fold(one) for one in texts]
+    assert np.diff(found.firsts).tolist() == [len(one) for one in folded]
+    spelled = [word for one in folded for word in one]
+    joined = "".join(texts)
+    assert [fold(joined[a:b]) for a, b in found.spans.tolist()] == [[word] for word in spelled]
+    assert len(set(found.hashes.tolist())) == len(set(spelled))  # equal hashes for equal words, and for no others
+    assert len({*zip(found.hashes.tolist(), spelled, strict=True)}) == len(set(spelled))
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=5), st.integers(1, 5))
+@settings(max_examples=100, deadline=None)
+def test_grams_are_equal_where_their_words_are(texts: list[list[str]], n: int) -> None:
+    hashes, at = grams(words([" ".join(one) for one in texts]), n)
+    runs, places, start = [], [], 0
+    for one in texts:
+        runs += [tuple(one[i : i + n]) for i in range(len(one) - n + 1)]
+        places += [start + i for i in range(len(one) - n + 1)]
+        start += len(one)
+    assert at.tolist() == places
+    assert len({*zip(hashes.tolist(), runs, strict=True)}) == len(set(runs)) == len(set(hashes.tolist()))
+
+
+def test_tokenised_text_has_the_words_of_plain_text() -> None:
+    assert fold("Ruth 's state @-@ of @-@ the @-@ art cost 1 @,@ 000") == fold("ruth’s STATE-of-the-art cost 1,000")
+    assert fold("中文 text") == ["中", "文", "text"]
+
+
+def test_passages_come_joined_and_long_documents_in_parts() -> None:
+    source = [Document("a b ", "1"), Document("c d ", "1", continues=True), Document("e", "2", "title")]
+    assert [part.document for part in parts(source)] == [Document("a b c d ", "1"), Document("e", "2", "title")]
+    long = [Document("abc " * 1000, "1", continues=i > 0) for i in range(5)] + [Document("end", "2")]
+    found = list(parts(long, 8000))
+    assert [len(part.document.text) for part in found] == [8000, 8000, 4000, 3]
+    assert [part.document.continues for part in found] == [False, True, True, False]
+    assert [len(part.before) for part in found] == [0, BEFORE, BEFORE, 0]
+
+
+# ------------------------------------------------------------------------------------------------ duplicates
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
+    """Where no pair lies near the threshold, nothing is missed but by a chance of one in millions."""
+    texts: list[list[str]] = []
+    for seed in range(data.draw(st.integers(1, 12))):
+        if texts and data.draw(st.booleans()):
+            source = data.draw(st.sampled_from(texts))
+            texts.append(changed(source, data.draw(st.sampled_from([0, 1, 2, 60])), seed))
+        else:
+            texts.append(text(seed))
+    spelled = [" ".join(one) for one in texts]
+    assert [found.of for found in Duplicates().add(spelled)] == slow(spelled, 0.8)
+
+
+def test_what_is_removed_is_similar_and_its_similarity_is_exact() -> None:
+    spelled = []
+    for seed in range(100):
+        source = text(seed)
+        spelled += [" ".join(source), " ".join(changed(source, seed % 16, 1000 + seed))]
+    index = Duplicates()
+    kept: list[str] = []
+    near = hit = 0
+    for one, found in zip(spelled, index.add(spelled), strict=True):
+        if found.of == NEW:
+            near += max((jaccard(one, other) for other in kept), default=0) >= 0.8
+            kept.append(one)
+        else:
+            assert found.similarity == pytest.approx(jaccard(one, kept[found.of]))
+            assert found.similarity >= 0.8
+            hit += 1
+    assert hit > 20
+    assert near <= 1  # missed: one in 573 at the threshold, far fewer above
+
+
+def test_signatures_estimate_the_similarity() -> None:
+    """Pairs of known similarity agree in the share of hashes that it says, and none is compared that is far away."""
+    index = Duplicates(exact=False)
+    off = []
+    for seed in range(60):
+        source = text(seed, 300)
+        other = changed(source, 12, seed)
+        index.add([" ".join(source)])
+        index.add([" ".join(text(5000 + seed, 300))])
+        index.least = 0  # whatever shares a band is told, with its estimate
+        (found,) = index.add([" ".join(other)])
+        index.least = 64
+        if found.of != NEW:
+            off.append(found.similarity - jaccard(" ".join(source), " ".join(other)))
+    assert len(off) > 40
+    assert abs(np.mean(off)) < 0.025
+    assert np.std(off) < 0.08
+
+
+def test_banding_keeps_its_promise() -> None:
+    assert banding(0.8) == (16, 5)
+    for threshold in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
+        bands, rows = banding(threshold)
+        assert bands * rows <= 96
+        assert found_share(threshold, bands, rows) >= 0.998
+    assert banding(1.0)[0] == 1
+    assert round(1 / (1 - found_share(0.8, 16, 5))) == 574
+    assert found_share(0.3, 16, 5) < 0.05
+
+
+def test_the_first_stays_and_clean_text_is_untouched() -> None:
+    documents = [Document(" ".join(text(i)), str(i)) for i in range(300)]
+    planted = [Document(d.text.upper().replace(" ", " ,\n"), f"copy {d.id}") for d in documents[::7]]
+    found = list(unique([*documents, *planted]))
+    assert found == documents
+    assert list(unique(documents)) == documents
+    results = [r for d, r in marked([*documents, *planted]) if d.id.startswith("copy")]
+    assert [r.of for r in results] == list(range(0, 300, 7))
+
+
+def test_short_and_wordless_texts() -> None:
+    found = [r.of for r in Duplicates().add(["one two", "One, two!", "one three", "", "...", "", "one"])]
+    assert found == [NEW, 0, NEW, NEW, NEW, NEW, NEW]
+
+
+def test_many_copies_in_many_batches_grow_the_tables() -> None:
+    index = Duplicates(exact=True)
+    for seed in range(30):
+        index.add([" ".join(text(100 * seed + i, 30)) for i in range(100)])
+    assert index.kept == 3000
+    again = index.add([" ".join(text(i, 30)) for i in range(3000)])
+    assert [r.of for r in again] == list(range(3000))
+
+
+def test_equal_in_every_process() -> None:
+    code = (
+        "from nextword.data.filters.dedup import Duplicates; import random;"
+        "t=[' '.join(random.Random(i % 50).choices('abcdefghij', k=60)) + ' z' * (i % 4) for i in range(200)];"
+        "print([tuple(r) for r in Duplicates(0.7).add(t)])"
+    )
+    one, other = said_by_two(code)
+    assert one == other
+    assert "-1" in one
+
+
+@pytest.mark.parametrize("bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"shingle": 0}])
+def test_bad_settings_are_named(bad: dict[str, float]) -> None:
+    with pytest.raises(NextwordError, match="give"):
+        Duplicates(**bad)  # type: ignore[arg-type]

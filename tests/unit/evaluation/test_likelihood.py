@@ -1,0 +1,135 @@
+"""Evaluation of a whole text: every token counted once, intervals that hold the estimate, no number too many."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.small_job import BYTES
+
+from nextword.batching.token_stream import Stream, prepare
+from nextword.core.types import Vocabulary
+from nextword.data.opening import open_corpus
+from nextword.evaluation.likelihood import bootstrap, evaluate_stream
+from nextword.lm.causal import Causal
+from nextword.models.nplm import NPLM
+from nextword.models.rnn import GRU
+from nextword.tokenizers.training import train_tokenizer
+
+TEXT = "It was the best of times, it was the worst of times.\n" * 30
+
+
+def model(tokenizer: Any, cls: Any = GRU, **config: Any) -> Causal:
+    torch.manual_seed(0)
+    network = cls(cls.Config(width=8, **config), Vocabulary(len(tokenizer), tokenizer.begin)).eval()
+    return Causal(network, tokenizer)
+
+
+def stream(folder: Path, tokenizer: Any, text: str) -> Stream:
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
+    return prepare(open_corpus(str(folder)), "test", tokenizer)
+
+
+def test_the_interval_holds_the_estimate_and_sums_are_of_the_text(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, [TEXT])
+    lm = model(tokenizer)
+    found = evaluate_stream(lm, stream(tmp_path / "text", tokenizer, TEXT))
+    bits = found.score.bits_per_byte()
+    assert bits is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < bits < found.high
+    assert (found.score.bytes, found.score.words) == (len(TEXT), 12 * 30)
+    whole = lm.score(TEXT)
+    assert found.score.tokens == whole.tokens + 1  # the end of the document
+    assert found.score.nats > whole.nats
+    (nats,) = lm.token_nats([np.append(tokenizer.encode(TEXT).ids, tokenizer.end)])
+    assert found.score.nats == pytest.approx(nats.sum(), rel=1e-5)
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(1, 3000), spread=st.floats(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_the_interval_holds_the_estimate_for_any_text(seed: int, n: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    nats, sizes = rng.gamma(1 + spread, 1, n), rng.integers(1, 6, n)
+    low, high = bootstrap(nats, sizes, total=int(sizes.sum()))
+    assert low * (1 - 1e-9) <= nats.sum() / sizes.sum() / math.log(2) <= high * (1 + 1e-9)
+    assert bootstrap(nats, sizes, total=int(sizes.sum())) == (low, high)  # the same each time
+
+
+def test_more_text_is_surer() -> None:
+    rng = np.random.default_rng(0)
+    widths = []
+    for n in (400, 4_000, 40_000):
+        low, high = bootstrap(rng.gamma(2, 1, n), np.ones(n), total=n)
+        widths.append(high - low)
+    assert widths[0] > 2 * widths[1] > 4 * widths[2]
+
+
+def test_neighbours_that_agree_make_it_less_sure() -> None:
+    """The same numbers, shuffled and in runs: the runs tell less, and drawing whole blocks shows it."""
+    rng = np.random.default_rng(0)
+    runs = np.repeat(rng.gamma(2, 1, 100), 100)
+    loose = rng.permutation(runs)
+    widths = [high - low for low, high in (bootstrap(x, np.ones(10_000), total=10_000) for x in (runs, loose))]
+    assert widths[0] > 3 * widths[1]
+
+
+def test_a_context_and_stride_are_obeyed_and_stated(tmp_path: Path) -> None:
+    lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT[:200])
+    found = evaluate_stream(lm, text, context=10, stride=5)
+    assert (found.score.context, found.score.stride, found.score.tokens) == (10, 5, 201)
+    assert found.score.nats == pytest.approx(lm.windowed_nats(text.ids, 10, 5).sum())
+    assert evaluate_stream(lm, text, context=10).score.stride == 5  # half, unless told
+    whole = evaluate_stream(lm, text)
+    assert (whole.score.context, whole.score.stride) == (None, None)
+    assert whole.score.nats != pytest.approx(found.score.nats, rel=1e-6)
+
+
+def test_a_model_with_a_window_says_so(tmp_path: Path) -> None:
+    lm, text = model(BYTES, NPLM, context=3, embedding=4), stream(tmp_path / "text", BYTES, TEXT[:200])
+    whole = evaluate_stream(lm, text)
+    assert (whole.score.context, whole.score.stride) == (3, 1)
+    seen = evaluate_stream(lm, text, context=3, stride=1)  # its own window, asked for
+    assert seen.score.nats == pytest.approx(whole.score.nats, rel=1e-5)
+
+
+def test_a_lossy_tokenizer_has_no_bits_per_byte(tmp_path: Path) -> None:
+    words = train_tokenizer({"kind": "words", "size": 8}, [TEXT])
+    found = evaluate_stream(model(words), stream(tmp_path / "text", words, TEXT))
+    assert found.score.bits_per_byte() is None
+    assert (found.low, found.high) == (None, None)
+    assert found.score.words == 12 * 30 + 30  # line ends are predicted, so they count
+    assert found.score.tokens == 12 * 30 + 30
+    known = found.as_dict()
+    assert known["bits_per_byte"] is None
+    assert known["word_perplexity"] == pytest.approx(known["token_perplexity"])
+    assert any("<unk>" in note for note in known["notes"])
+    assert any("no bits per byte" in note for note in known["notes"])
+    assert any("each line end is predicted" in note for note in known["notes"])
+
+
+def test_a_script_without_spaces_has_no_word_perplexity(tmp_path: Path) -> None:
+    chinese = "那是最美好的时代，那是最糟糕的时代；那是智慧的年头，那是愚昧的年头。\n" * 10
+    found = evaluate_stream(model(BYTES), stream(tmp_path / "text", BYTES, chinese)).as_dict()
+    assert found["word_perplexity"] is None
+    assert found["bits_per_byte"] > 0
+    english = evaluate_stream(model(BYTES), stream(tmp_path / "english", BYTES, TEXT)).as_dict()
+    assert english["word_perplexity"] > 1
+
+
+def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
+    lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT)
+    for options in ({}, {"context": 64, "stride": 7}):
+        told: list[tuple[float, float | None]] = []
+        evaluate_stream(lm, text, progress=lambda done, total, told=told: told.append((done, total)), **options)
+        assert told[-1] == (len(text), len(text))
+        assert told == sorted(told)

@@ -1,0 +1,169 @@
+"""One text, four perplexities: what is left out leaves both the sum and the count, and nothing else changes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import BYTES
+
+from nextword.batching.token_stream import Stream
+from nextword.core.types import Vocabulary
+from nextword.evaluation.likelihood import bootstrap, conventions, evaluate_stream, notes
+from nextword.lm.causal import Causal
+from nextword.models.rnn import GRU
+from nextword.tokenizers.training import train_tokenizer
+from nextword.tokenizers.words import Words
+
+WORDS = Words(["the", "cat"])  # <unk> 0, <eos> 1, the 2, cat 3
+BIT = math.log(2)
+
+
+def bits(*costs: float) -> np.ndarray:
+    return np.array(costs) * BIT
+
+
+def rows(tokenizer: Any, ids: list[int], nats: np.ndarray) -> list[tuple[str, int, float | None]]:
+    found = conventions(tokenizer, np.array(ids, np.uint8), nats)
+    return [(row.name, row.tokens, row.perplexity()) for row in found]
+
+
+def test_four_ways_to_count() -> None:
+    """the cat <eos> the <unk> <eos>, at 1, 2, 3, 4, 8 and 6 bits: 24 over 6, 15 over 4, 16 over 5, 7 over 3."""
+    ids, nats = [2, 3, 1, 2, 0, 1], bits(1, 2, 3, 4, 8, 6)
+    assert rows(WORDS, ids, nats) == [
+        ("with <eos>, with <unk>", 6, pytest.approx(2**4)),
+        ("without <eos>, with <unk>", 4, pytest.approx(2 ** (15 / 4))),
+        ("with <eos>, without <unk>", 5, pytest.approx(2 ** (16 / 5))),
+        ("without <eos>, without <unk>", 3, pytest.approx(2 ** (7 / 3))),
+    ]
+    found = conventions(WORDS, np.array(ids), nats)
+    assert [(row.line_ends, row.unknown) for row in found] == [
+        (True, True),
+        (False, True),
+        (True, False),
+        (False, False),
+    ]
+    assert found[1].as_dict() == {
+        "name": "without <eos>, with <unk>",
+        "line_ends": False,
+        "unknown": True,
+        "tokens": 4,
+        "nats": pytest.approx(15 * BIT),
+        "impossible": 0,
+        "perplexity": pytest.approx(2 ** (15 / 4)),
+    }
+
+
+def test_only_what_makes_a_difference() -> None:
+    assert rows(WORDS, [2, 3, 1], bits(1, 2, 6)) == [
+        ("with <eos>", 3, pytest.approx(2**3)),
+        ("without <eos>", 2, pytest.approx(2**1.5)),
+    ]
+    assert rows(WORDS, [2, 0], bits(1, 5)) == [
+        ("with <unk>", 2, pytest.approx(2**3)),
+        ("without <unk>", 1, pytest.approx(2)),
+    ]
+    assert rows(WORDS, [2, 3], bits(1, 2)) == []
+
+
+def test_what_would_count_nothing_is_no_convention() -> None:
+    assert rows(WORDS, [0, 0], bits(1, 2)) == []
+    assert [name for name, *_ in rows(WORDS, [0, 1], bits(1, 2))] == [
+        "with <eos>, with <unk>",
+        "without <eos>, with <unk>",
+        "with <eos>, without <unk>",
+    ]
+
+
+def test_the_end_of_a_document_is_no_line_end() -> None:
+    whole = Words(["the", "cat"], lines=False)
+    assert [name for name, *_ in rows(whole, [2, 0, 1], bits(1, 2, 3))] == ["with <unk>", "without <unk>"]
+
+
+def test_a_lossless_tokenizer_has_one_convention() -> None:
+    assert conventions(BYTES, np.array([97, BYTES.begin]), bits(1, 2)) == ()
+
+
+def test_pieces_of_words_have_an_unknown_too() -> None:
+    pieces = train_tokenizer({"kind": "wordpiece", "size": 60}, ["the cat sat on the mat"])
+    ids = pieces.encode("the cat 文 sat").ids
+    found = conventions(pieces, ids, np.ones(len(ids)))
+    assert [row.name for row in found] == ["with [UNK]", "without [UNK]"]
+    assert found[1].tokens == len(ids) - 1
+    assert any("scored as [UNK]" in note for note in notes(pieces, ids, np.ones(len(ids))))
+
+
+def test_tokens_of_probability_zero_are_counted_and_named() -> None:
+    """An impossible <unk> leaves with the unknown words, so that half of the numbers are finite."""
+    nats = bits(1, 2, 3, 4, math.inf, 6)
+    ids = [2, 3, 1, 2, 0, 1]
+    assert [perplexity for *_, perplexity in rows(WORDS, ids, nats)] == [
+        math.inf,
+        math.inf,
+        pytest.approx(2 ** (16 / 5)),
+        pytest.approx(2 ** (7 / 3)),
+    ]
+    assert [row.impossible for row in conventions(WORDS, np.array(ids), nats)] == [1, 1, 0, 0]
+    *_, one = notes(WORDS, np.array(ids), nats)
+    assert one == "1 token has probability 0; without it, token perplexity is 9.19"  # 2 ** (16 / 5)
+    *_, two = notes(WORDS, np.array([2, 3, 2]), np.array([math.inf, BIT, math.inf]))
+    assert two == "2 tokens have probability 0; without them, token perplexity is 2.00"
+    *_, all_of_it = notes(WORDS, np.array([2]), np.array([math.inf]))
+    assert all_of_it == "1 token has probability 0"
+    assert not any("probability 0" in note for note in notes(WORDS, np.array(ids), np.ones(6)))
+
+
+def test_an_evaluation_tells_them() -> None:
+    torch.manual_seed(0)
+    lm = Causal(GRU(GRU.Config(width=4), Vocabulary(len(WORDS), WORDS.begin)).eval(), WORDS)
+    ids = [2, 3, 1, 2, 0, 1]
+    found = evaluate_stream(lm, Stream.from_ids(ids, words=4, lines=2)).as_dict()
+    assert [row["tokens"] for row in found["conventions"]] == [6, 4, 5, 3]
+    assert found["conventions"][0]["perplexity"] == found["token_perplexity"] == found["word_perplexity"]
+    nats = lm.stream_nats(np.array(ids))
+    assert found["conventions"][3]["nats"] == pytest.approx(nats[[0, 1, 3]].sum())
+    assert found["impossible"] == 0
+
+
+class Certain:
+    """What evaluation asks of a model, with costs of one's choice."""
+
+    kind, context, stride, tokenizer = "exact", None, None, BYTES
+
+    def __init__(self, nats: np.ndarray) -> None:
+        self.nats = nats
+
+    def stream_nats(self, ids: np.ndarray, progress: Any = None) -> np.ndarray:
+        return self.nats
+
+
+def test_an_impossible_byte_makes_the_bits_infinite() -> None:
+    nats = np.full(500, BIT)
+    nats[7] = math.inf
+    found = evaluate_stream(Certain(nats), Stream.from_ids(np.full(500, 97), words=100))
+    assert (found.score.bits_per_byte(), found.impossible) == (math.inf, 1)
+    assert (found.low, found.high) == (math.inf, math.inf)
+    assert found.conventions == ()
+    assert found.notes[-1].endswith("without it, token perplexity is 2.00")
+
+
+@pytest.mark.parametrize("impossible", [1, 2, 50, 400])
+def test_an_infinite_cost_is_beyond_doubt(impossible: int) -> None:
+    """A RuntimeWarning is an error here: inf − inf must not be met on the way."""
+    nats = np.full(400, BIT)
+    nats[:: 400 // impossible] = math.inf
+    assert bootstrap(nats, np.ones(400), total=400) == (math.inf, math.inf)
+
+
+def test_the_tokens_of_penn_treebank(shared: Path) -> None:
+    """82,430 tokens, 3,761 lines and 4,794 unknown words: over so many the published perplexities are."""
+    train, test = ((shared / "ptb" / f"ptb.{split}.txt").read_text(encoding="utf-8") for split in ("train", "test"))
+    words = train_tokenizer({"kind": "words"}, [train])
+    ids = words.encode(test).ids
+    found = conventions(words, ids, np.ones(len(ids)))
+    assert [row.tokens for row in found] == [82_430, 82_430 - 3_761, 82_430 - 4_794, 82_430 - 3_761 - 4_794]

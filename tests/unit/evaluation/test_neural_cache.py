@@ -1,0 +1,184 @@
+"""The neural cache against its definition, position by position, and on text that repeats itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import BYTES, trained
+from tests.support.toy_bigram import Bigram, Config
+
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.evaluation.neural_cache import Cache, best_share, cache_nats, check_network, found, mixed, pointed, read
+from nextword.lm.causal import Causal
+from nextword.models.awd_lstm import AWDLSTM
+from nextword.models.nplm import NPLM
+from nextword.models.rnn import GRU, LSTM, RNN
+
+SIZE = 12
+IDS = np.random.default_rng(0).integers(0, SIZE - 1, 60).astype(np.uint8)
+
+
+def network(cls: Any = LSTM, **config: Any) -> Any:
+    torch.manual_seed(0)
+    made = cls(cls.Config(**({"width": 8} | config)), Vocabulary(SIZE, SIZE - 1)).eval()
+    with torch.no_grad():
+        for weight in made.parameters():  # so that states differ from each other
+            weight.mul_(4)
+    return made
+
+
+def plainly(model: Any, ids: np.ndarray, cache: Cache) -> list[float]:
+    """The definition: for each position all of the distribution over words, in a loop, in double precision."""
+    share, theta, window = cache.lambda_, cache.theta, cache.window
+    assert share is not None
+    assert theta is not None
+    assert window is not None
+    last, state = model.start(1)
+    with torch.no_grad():
+        fed = torch.cat([last, torch.from_numpy(ids[:-1].astype(np.int64))]).unsqueeze(0)
+        h = model.hidden(Inputs(fed), state)[0][-1][0]
+        vocabulary = model.readout.log_probs(h).double().exp()
+    h = h.double()
+    nats = []
+    for t in range(len(ids)):
+        p = vocabulary[t].clone()
+        seen = range(max(0, t - window), t)
+        if seen:
+            weights = torch.tensor([theta * float(h[t] @ h[i]) for i in seen]).double().softmax(0)
+            p *= 1 - share
+            for weight, i in zip(weights, seen, strict=True):
+                p[int(ids[i])] += share * weight
+        assert float(p.sum()) == pytest.approx(1)
+        nats.append(-math.log(p[int(ids[t])]))
+    return nats
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 59, 500])
+@pytest.mark.parametrize("block", [4, 16, 512])
+def test_the_stream_is_the_definition(window: int, block: int) -> None:
+    model, cache = network(), Cache(0.3, 0.7, window)
+    nats, without = cache_nats(read(model, IDS, block=block), cache)
+    assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
+    assert without == pytest.approx(Causal(model, BYTES).stream_nats(IDS), abs=1e-5)
+
+
+@pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
+def test_for_every_network_with_states(cls: Any) -> None:
+    model, cache = network(cls, embedding=8), Cache(0.2, 1.5, 9)
+    nats, _ = cache_nats(read(model, IDS, block=10), cache)
+    assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_on_a_gpu_it_is_the_same() -> None:
+    cache = Cache(0.3, 0.7, 16)
+    nats, _ = cache_nats(read(network().cuda(), IDS, block=16), cache)
+    assert nats == pytest.approx(plainly(network(), IDS, cache), abs=1e-4)
+
+
+def test_many_settings_at_once_are_each_alone() -> None:
+    model = network()
+    kinds = [(3, 0.0), (20, 0.5), (100, 2.0)]
+    together = np.concatenate([p for _, p in pointed(read(model, IDS, block=8), kinds)], 1)
+    for kind, p in zip(kinds, together, strict=True):
+        alone = np.concatenate([p for _, p in pointed(read(model, IDS, block=8), [kind])], 1)
+        assert p == pytest.approx(alone[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_the_mixture_sums_to_one(length: int) -> None:
+    """Over every word that could stand last."""
+    model, total = network(), 0.0
+    for word in range(SIZE):
+        ids = np.append(IDS[: length - 1], word).astype(np.uint8)
+        total += math.exp(-cache_nats(read(model, ids), Cache(0.6, 0.8, 10))[0][-1])
+    assert total == pytest.approx(1, abs=1e-6)
+
+
+def test_with_a_uniform_cache_it_counts() -> None:
+    """θ = 0: p_cache is how often the word stood in the window. a b a a: 0, then 0, 1/2, 2/3."""
+    ids = np.array([0, 1, 0, 0], np.uint8)
+    ((nats, p),) = pointed(read(network(), ids), [(10, 0.0)])
+    assert p[0, 1:] == pytest.approx([0, 1 / 2, 2 / 3])
+    assert p[0, 0] == pytest.approx(math.exp(-nats[0]))  # nothing to point at
+
+
+def test_no_share_is_the_plain_model_and_nothing_is_an_empty_text() -> None:
+    model = network()
+    nats, without = cache_nats(read(model, IDS), Cache(0.0, 1.0, 10))
+    assert (nats == without).all()
+    assert [len(x) for x in cache_nats(read(model, IDS[:0]), Cache(0.1, 1.0, 10))] == [0, 0]
+
+
+def test_a_word_that_the_vocabulary_all_but_rules_out() -> None:
+    """exp(−800) is no float, but its cost is: −log (1 − λ) more."""
+    nats = mixed(np.array([800.0, 800.0]), np.array([0.0, 0.5]), 0.25)
+    assert nats == pytest.approx([800 - math.log(0.75), -math.log(0.125)])
+
+
+def test_the_best_share_is_the_least_cost() -> None:
+    rng = np.random.default_rng(1)
+    nats, cached = rng.gamma(2, 1, 500), rng.random(500) * (rng.random(500) < 0.4)
+    best = best_share(nats, cached)
+    assert 0 < best < 1
+    costs = [mixed(nats, cached, share).sum() for share in (best - 0.01, best, best + 0.01)]
+    assert costs[1] == min(costs)
+    assert best_share(nats, np.zeros(500)) == 0.0
+
+
+def test_what_is_given_stays_and_the_rest_is_found() -> None:
+    model = network()
+    cache = found(read(model, IDS), Cache(window=5, theta=0.7))
+    assert (cache.window, cache.theta) == (5, 0.7)
+    assert cache.complete
+    fixed = found(read(model, IDS), Cache(lambda_=0.2))
+    assert fixed.lambda_ == 0.2
+    assert fixed.complete
+    with pytest.raises(NextwordError, match="no validation text"):
+        found(read(model, IDS[:0]), Cache())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"lambda_": 1.0}, "below 1"),
+        ({"lambda_": -0.1}, "below 1"),
+        ({"theta": -1.0}, "zero or more"),
+        ({"theta": math.nan}, "zero or more"),
+        ({"window": 0}, "at least one"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(NextwordError, match=says):
+        Cache(**settings)
+
+
+def test_a_model_without_states_has_no_cache() -> None:
+    with pytest.raises(Unsupported, match="no hidden states"):
+        check_network(Bigram(Config(), Vocabulary(SIZE, SIZE - 1)), "with a cache")
+
+
+def test_names_that_come_again_are_found_in_the_cache(tmp_path: Any) -> None:
+    """The claim: a model that knows the pattern but no names does better when it may point at the name just read.
+
+    Each passage has one name, any of 40, in the same frame again and again: a b NAME c d NAME …
+    """
+    names, frame = 40, (40, 41, 42, 43)
+
+    def passages(count: int, seed: int) -> np.ndarray:
+        drawn = np.random.default_rng(seed).integers(0, names, count)
+        return np.array([w for n in drawn for _ in range(8) for w in (*frame[:2], n, *frame[2:])], np.uint8)
+
+    model, _ = trained(
+        tmp_path / "run", "lstm", {"width": 16}, 45, passages(100, 0),
+        batches={"kind": "rows", "rows": 16, "length": 20}, optimizer={"kind": "adam", "rate": 0.01}, steps=150,
+        log=60, save=1e9,
+    )  # fmt: skip
+    cache = found(read(model, passages(50, 1)), Cache(window=30))
+    nats, without = cache_nats(read(model, passages(50, 2)), cache)
+    assert nats.mean() < 0.8 * without.mean(), (nats.mean(), without.mean(), cache)

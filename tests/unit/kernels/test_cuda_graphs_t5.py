@@ -1,0 +1,190 @@
+"""T5 writing: beams share their source, rows change places in one tensor, and a step of fixed shapes says the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.support.reference_beam import slow_search
+from torch import Tensor, nn
+
+from nextword.core import pytree as nest
+from nextword.core.types import Beam, Inputs, Vocabulary
+from nextword.generation import beam_search as beam
+from nextword.generation import beam_search as leading
+from nextword.generation.beam_search import search
+from nextword.kernels import cuda_graphs as t5_steps
+from nextword.layers import kv_cache as written
+from nextword.models.base import CausalNetwork
+from nextword.models.t5 import T5, T5Config
+
+SIZE = 23
+DEVICES = ["cpu", "cuda"]
+
+
+def network(gated: bool = False) -> Any:
+    torch.manual_seed(3)
+    config = T5Config(width=16, layers=2, decoder_layers=3, heads=2, head=8, inner=32, gated=gated, dropout=0.0)
+    made = T5(config, Vocabulary(SIZE, 0))
+    for p in made.parameters():
+        nn.init.normal_(p, std=0.4)
+    return made.eval()
+
+
+def source(lengths: list[int]) -> Inputs:
+    ids = torch.randint(1, SIZE, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
+    there = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    return Inputs(ids, None if bool(there.all()) else there)
+
+
+class Taken:
+    """The same network without a `reorder` of its own: every tensor of the state is copied, row by row."""
+
+    window = None
+
+    def __init__(self, net: Any) -> None:
+        self.step, self.start = net.step, net.start
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [7, 2, 3, 5, 1]])
+@torch.no_grad()
+def test_a_beam_finds_the_same_as_rows_that_are_taken(
+    lengths: list[int], gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where searches end at different times, and are left out."""
+    net: Any = network()
+    if gpu:
+        for module in (beam, leading):
+            monkeypatch.setattr(module, "waits", lambda tensor: True)
+        monkeypatch.setattr(beam, "PATIENCE", 3)
+    apart = 0
+    for end in range(0, SIZE, 3):
+        for how in (Beam(4), Beam(3, 1.0), Beam(4, groups=2), Beam(1)):
+            got = search(net, *net.start(len(lengths), source(lengths)), how, 25, end)
+            want = search(Taken(net), *net.start(len(lengths), source(lengths)), how, 25, end)  # type: ignore[arg-type]
+            for mine, theirs in zip(got, want, strict=True):
+                assert [one.ids for one in mine] == [one.ids for one in theirs]
+                assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-4)
+            apart += len({len(each[0].ids) for each in got}) > 1
+    assert apart or len(lengths) == 1
+    want = slow_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
+    got = search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
+    assert [[one.ids for one in each] for each in got] == [[one.ids for one in each] for each in want]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lengths", [[4, 4], [6, 3]])
+@torch.no_grad()
+def test_recorded_steps_say_the_same_and_stay_where_they_are(
+    lengths: list[int], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows a source, through reordering and the growth of what is kept."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("NO GPU HERE: this test proves nothing of graphs")
+    monkeypatch.setattr(t5_steps, "LEAST", 4)
+    monkeypatch.setattr(t5_steps, "SOURCE", 8)
+    net = network(gated=True).to(device)
+    steps = t5_steps.T5Steps(net)
+    given = source(lengths)
+    given = Inputs(given.ids.to(device), None if given.padding is None else given.padding.to(device))
+    rows = torch.tensor([0, 0, 1, 1], device=device)
+    first, state = net.start(2, given)
+    _, state = CausalNetwork.step(net, first, state)
+    fixed = net.reorder(nest.clone(state), rows, None)
+    plain = nest.take(state, rows)
+    assert (len(fixed["memory"]), len(plain["memory"])) == (2, 4)
+    for i in range(11):
+        last = torch.randint(0, SIZE, (4,), device=device)
+        got, fixed = steps(last, fixed)
+        want, plain = CausalNetwork.step(net, last, plain)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        rows = torch.tensor([[1, 0, 3, 3], [0, 0, 2, 3]][i % 2], device=device)
+        fixed, plain = net.reorder(fixed, rows, None), nest.take(plain, rows)
+        assert steps.made[-1].owns(fixed)  # nothing is copied in again
+    assert [one.key[3] for one in steps.made] == [4, 8, 16]
+
+
+@torch.no_grad()
+def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
+    net = network()
+    steps = t5_steps.T5Steps(net)
+
+    def begun(seed: int) -> tuple[Tensor, Any]:
+        torch.manual_seed(seed)
+        first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
+        return first, CausalNetwork.step(net, first, state)[1]
+
+    last, one = begun(1)
+    _, other = begun(2)
+    wanted = [CausalNetwork.step(net, last, nest.clone(state))[0] for state in (one, other)]
+    wanted.append(CausalNetwork.step(net, last, CausalNetwork.step(net, last, nest.clone(one))[1])[0])
+    first, one = steps(last, one)
+    second, other = steps(last, other)
+    again, one = steps(last, one)
+    for got, want in zip((first, second, again), wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert len(steps.made) == 2
+    del one, other
+    steps(last, begun(3)[1])
+    assert len(steps.made) == 2  # now their places are free
+
+
+@torch.no_grad()
+def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
+    """Weights that were trained between two texts count; so does what was kept of a state before its step."""
+    net = network()
+    steps = t5_steps.T5Steps(net)
+    first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
+    state = CausalNetwork.step(net, first, state)[1]
+    for _ in range(2):
+        again = nest.clone(state)
+        want, _ = CausalNetwork.step(net, first, nest.clone(state))
+        got, after = steps(first, state)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(steps(first, again)[0], want, rtol=1e-4, atol=1e-4)
+        del after
+        net.decoder.distances.weight.add_(torch.randn_like(net.decoder.distances.weight))
+
+
+@torch.no_grad()
+def test_a_state_stepped_twice_says_the_same_twice() -> None:
+    net = network()
+    steps = t5_steps.T5Steps(net)
+    first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
+    state = CausalNetwork.step(net, first, state)[1]
+    _, state = steps(first, state)  # now its own
+    one, _ = steps(first, state)
+    two, _ = steps(first, state)
+    torch.testing.assert_close(one, two)
+
+
+@torch.no_grad()
+def test_what_is_not_in_use_is_left_alone() -> None:
+    kept = torch.randn(3, 2, 2, 2, 6, 4)
+    before = kept.clone()
+    after = written.reordered_written(kept, 4, torch.tensor([0, 2, 2]))
+    assert after is kept
+    torch.testing.assert_close(kept[..., :4, :], before[[0, 2, 2]][..., :4, :])
+    torch.testing.assert_close(kept[..., 4:, :], before[..., 4:, :])
+    more = written.reordered_written(kept, 4, torch.tensor([0, 0, 1, 1]))
+    torch.testing.assert_close(more[..., :4, :], kept[[0, 0, 1, 1]][..., :4, :])
+
+
+def test_under_gradients_nothing_is_overwritten() -> None:
+    """Step by step or at once: one gradient."""
+    net = network().double()
+    ids, given = torch.randint(0, SIZE, (2, 6)), source([4, 4])
+    grads = []
+    for size in (1, 4, 6):
+        net.zero_grad()
+        state, total = net.begin(given), torch.zeros((), dtype=torch.float64)
+        for part in ids.split(size, 1):
+            layers, state = net.hidden(Inputs(part), state)
+            total = total + layers[-1].pow(2).sum()
+        total.backward()
+        grads.append([p.grad.clone() for p in net.parameters() if p.grad is not None])
+    for other in grads[1:]:
+        for a, b in zip(grads[0], other, strict=True):
+            torch.testing.assert_close(a, b)

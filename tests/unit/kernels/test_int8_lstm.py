@@ -1,0 +1,270 @@
+"""LSTM layers in eight bits: whole products exact, layers against torch's own, states, files, networks, refusals."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import small_job, walk
+from torch import Tensor, nn
+
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.evaluation.dynamic import Adapting, Dynamic
+from nextword.kernels import int8_lstm as byte_lstm
+from nextword.kernels.cpu_int8 import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
+from nextword.kernels.int8_lstm import EightBitsLayer, multiply, packed
+from nextword.layers.recurrent import Layer, Memory
+from nextword.models import count_parameters
+from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.tasks.examples import check, check_learning
+from nextword.training.device import narrowed
+from nextword.training.trainer import Trainer
+
+SHAPE: dict[str, Any] = {"embedding": 20, "width": 36, "layers": 3}
+VOCABULARY = Vocabulary(50, 0)
+compiled = pytest.mark.skipif(not has_pair_products(), reason="this machine has no products of pairs (AVX2)")
+
+
+def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, EightBitsLayer]:
+    """The same layer as torch's own, and in eight bits."""
+    torch.manual_seed(seed)
+    layer = Layer("lstm", inputs, width)
+    own = nn.LSTM(inputs, width)
+    own.load_state_dict({f"{name}_l0": value for name, value in layer.state_dict().items()})
+    return own, EightBitsLayer(layer)
+
+
+def memory(rows: int, width: int) -> tuple[Tensor, Tensor]:
+    return torch.rand(rows, width) * 2 - 1, torch.randn(rows, width)
+
+
+def widened(layer: EightBitsLayer, x: Tensor, before: Memory) -> tuple[Tensor, Memory]:
+    """As any machine reads it."""
+    return Layer.forward(layer, x, before)
+
+
+# ------------------------------------------------------------------------------------------------ products
+
+
+@compiled
+@pytest.mark.parametrize("rows", range(1, TILE_ROWS + 1))
+@pytest.mark.parametrize("inputs", [1, 2, 7, 64, 1152])
+@pytest.mark.parametrize("extreme", [False, True])
+def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None:
+    draw, most = np.random.default_rng(rows), limit(inputs)
+    q = draw.integers(-127, 128, (4 * UNITS, inputs)).astype(np.int8)
+    x = draw.integers(-most, most + 1, (rows, inputs))
+    if extreme:  # the largest sums there can be, of either sign
+        q[:], x[:] = 127, most
+        q[::2] = -127
+    panels = packed(torch.from_numpy(q), UNITS)
+    padded = np.zeros((rows, inputs + inputs % 2), np.int16)
+    padded[:, :inputs] = x
+    want = torch.from_numpy(x) @ torch.from_numpy(q.astype(np.int64)).t()  # (rows, i f g o of all units)
+    for half in range(2):
+        sums = np.zeros((TILE_ROWS, COLUMNS), np.int32)
+        multiply(rows, panels[0, half].ctypes.data, panels.shape[2], padded, sums.ctypes.data)
+        assert sums[:rows].tolist() == want[:, half * COLUMNS : (half + 1) * COLUMNS].tolist()
+        assert not sums[rows:].any()
+
+
+@pytest.mark.skipif(not WIDE, reason="this machine has no others than those that the other tests run (AVX2, or less)")
+def test_vectors_of_an_older_machine(tmp_path: Path) -> None:
+    """The same tests, of loops that are compiled for a machine with AVX2 alone."""
+    older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_CACHE_DIR": str(tmp_path)}
+    some = [__file__, "-p", "no:cacheprovider", "-k", "exact or widened or open or itself or says"]
+    code = f"import pytest; from nextword.kernels.cpu_int8 import UNITS; assert UNITS == 8; exit(pytest.main({some}))"
+    environment = {**os.environ, **older}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def test_how_large_numbers_may_be() -> None:
+    for width in (1, 2, 400, 516, 517, 1152, 4096):
+        assert 127 * width * limit(width) < 2**31
+    assert limit(400) == 32767
+    assert 127 * 1152 * (limit(1152) + 1) >= 2**31
+
+
+# ------------------------------------------------------------------------------------------------ one layer
+
+
+@compiled
+@pytest.mark.parametrize(("inputs", "width"), [(1, 1), (3, 13), (20, 8), (37, 24), (64, 50)])
+@pytest.mark.parametrize(("steps", "rows"), [(1, 1), (2, 5), (3, 6), (4, 7), (2, 13), (1, 31)])
+@torch.no_grad()
+def test_compiled_as_widened(inputs: int, width: int, steps: int, rows: int) -> None:
+    """Odd numbers of rows, and widths that neither the units of a vector nor two divide."""
+    _, layer = layers(inputs, width)
+    x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), memory(rows, width)
+    for got, want in zip(flat(layer(x, before)), flat(widened(layer, x, before)), strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+
+
+def flat(said: tuple[Tensor, Memory]) -> list[Tensor]:
+    return [said[0], *said[1]]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@torch.no_grad()
+def test_nearly_torchs_own_layer(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is lost is the rounding of the weights: a hundredth of what the layer says, step after step."""
+    if plain:  # another machine
+        monkeypatch.setattr(byte_lstm, "has_pair_products", lambda: False)
+        monkeypatch.setattr(EightBitsLayer, "compiled", None)
+    own, layer = layers(40, 64)
+    x, (h, c) = torch.randn(30, 9, 40), memory(9, 64)
+    want, (_, last) = own(x, (h.unsqueeze(0), c.unsqueeze(0)))
+    got, after = layer(x, (h, c))
+    assert 0 < (got - want).abs().max() < 0.02
+    assert (got - want).std() < 0.01 * want.std()
+    assert (after[1] - last[0]).abs().max() < 0.05
+
+
+@compiled
+@torch.no_grad()
+def test_gates_that_are_open_or_shut() -> None:
+    """Far beyond where e to the x leaves the floats, with an x that whole numbers hold."""
+    _, layer = layers(4, 8)
+    layer.scale_ih *= 1000
+    x, before = torch.randint(-1, 2, (3, 5, 4)).float(), memory(5, 8)
+    got, want = flat(layer(x, before)), flat(widened(layer, x, before))
+    assert all(torch.isfinite(t).all() for t in got)
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-3)
+
+
+@compiled
+@torch.no_grad()
+def test_each_text_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit the same beside any others, by any number of threads."""
+    _, layer = layers(12, 24)
+    x, before = torch.randn(4, 17, 12), memory(17, 24)
+    want = flat(layer(x, before))
+    for threads in (1, 2, 3, 40):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert all(map(torch.equal, flat(layer(x, before)), want))
+    for row in (0, 7, 16):
+        alone = layer(x[:, row : row + 1], tuple(m[row : row + 1] for m in before))
+        assert torch.equal(alone[0][:, 0], want[0][:, row])
+
+
+@compiled
+@torch.no_grad()
+def test_states_are_carried() -> None:
+    _, layer = layers(12, 21)
+    x, state = torch.randn(11, 4, 12), layer.start(4)
+    whole, after = layer(x, state)
+    parts = []
+    for piece in x.split([1, 4, 6]):
+        said, state = layer(piece, state)
+        parts.append(said)
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-5)
+    for one, other in zip(state, after, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_gradients_reach_what_is_read() -> None:
+    """Through the rounded matrices, as of an ordinary layer that has those."""
+    own, layer = layers(6, 8)
+    wide = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), layer.weights(), strict=True))
+    own.load_state_dict(wide)
+    x = torch.randn(5, 3, 6)
+    one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    layer(one, layer.start(3))[0].square().sum().backward()
+    own(other)[0].square().sum().backward()
+    assert one.grad is not None
+    torch.testing.assert_close(one.grad, other.grad)
+    assert not any(p.requires_grad for p in layer.parameters())
+
+
+@compiled
+@torch.no_grad()
+def test_changed_weights_are_seen() -> None:
+    _, layer = layers(6, 8)
+    _, another = layers(6, 8, seed=1)
+    x, start = torch.randn(2, 3, 6), layer.start(3)
+    before = layer(x, start)[0]
+    layer.load_state_dict(another.state_dict())
+    assert torch.equal(layer(x, start)[0], another(x, start)[0])
+    assert torch.equal(copy.deepcopy(layer)(x, start)[0], another(x, start)[0])
+    assert not torch.equal(layer(x, start)[0], before)
+
+
+# ------------------------------------------------------------------------------------------------ a network
+
+
+@pytest.mark.parametrize(
+    ("more", "bytes_too"),
+    [
+        ({}, True),
+        ({"width": 37, "backward": True}, True),
+        ({"tied": False, "last": 24}, True),
+        ({"tied": False, "readout": {"kind": "adaptive", "cutoffs": [20]}}, True),
+        ({"readout": {"kind": "mixture", "experts": 2}, "last": 24}, False),
+        ({"readout": {"kind": "sampled", "samples": 8}}, False),
+    ],
+)
+@torch.no_grad()
+def test_a_network_says_nearly_the_same(more: dict[str, Any], bytes_too: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = {**SHAPE, **more}
+    wide = AWDLSTM(AWDConfig(**shape), VOCABULARY).eval()
+    for p in wide.parameters():
+        p.mul_(2)
+    ids, lengths = torch.randint(0, 50, (3, 12)), torch.tensor([12, 12, 12])
+    before, _ = wide.score(ids, lengths, wide.initial(3))
+    parameters, size = count_parameters(wide), sum(p.numel() for p in wide.layers.parameters())
+    wide.narrowed()
+    wide.save(tmp_path)
+    again = AWDLSTM.load(tmp_path, AWDConfig(**shape, bits=8), VOCABULARY)
+    after, _ = again.score(ids, lengths, again.initial(3))
+    assert 0 < (after - before).abs().max() < 0.1
+    assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.01)
+    assert count_parameters(again) == parameters
+    assert sum(t.nbytes for t in again.layers.state_dict().values()) < 0.4 * 4 * size
+    assert (again.embedding.weight.dtype == torch.int8) is bytes_too
+    state, steps = again.initial(3), []
+    for t in range(11):
+        log_p, state = again.step(ids[:, t], state)
+        steps.append(log_p.gather(1, ids[:, t + 1 : t + 2]))
+    torch.testing.assert_close(torch.cat(steps, 1), after, rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_network_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    network, ids = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY).eval(), torch.randint(0, 50, (7, 9))
+    want = network.hidden(Inputs(ids), None)[0]
+    monkeypatch.setattr(byte_lstm, "has_pair_products", lambda: False)
+    for one, other in zip(network.hidden(Inputs(ids), None)[0], want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+
+
+def test_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="bits = 4: expected 8"):
+        AWDConfig(bits=4)
+    for core in ("gru", "qrnn"):
+        with pytest.raises(NextwordError, match=f"core = '{core}': a layer in eight bits is of core = 'lstm'"):
+            AWDConfig(core=core, bits=8)
+    job = small_job(tmp_path / "run", "awd-lstm", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
+    with pytest.raises(NextwordError, match="eight bits cannot be trained"):
+        Trainer(job)
+    network = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY)
+    with pytest.raises(Unsupported, match="Transfer the run they came of"):
+        check_learning(network)
+    check(network)
+    with pytest.raises(NextwordError, match="in eight bits already"):
+        narrowed(network, "bf16")
+    with pytest.raises(Unsupported, match="cannot learn"):
+        Adapting(network, Dynamic(rate=0.001, lambda_=0.001))

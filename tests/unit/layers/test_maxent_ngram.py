@@ -1,0 +1,372 @@
+"""Direct connections against an explicit maximum entropy model, and as a part of the recurrent networks."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.support.small_job import events_of, small_job, trained, walk
+from torch import Tensor, nn
+
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Inputs, Vocabulary
+from nextword.evaluation.dynamic import Adapting, Dynamic, collect, dynamic_nats
+from nextword.evaluation.neural_cache import Cache, cache_nats
+from nextword.evaluation.neural_cache import read as read_text
+from nextword.layers.output import maxent_ngram as module
+from nextword.layers.output.maxent_ngram import Direct, Touched
+from nextword.models.rnn import GRU, LSTM, RNN
+from nextword.training.trainer import descend
+
+V, WIDTH, SIZE = 7, 3, 1 << 20
+KINDS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "classes": {"kind": "classes", "classes": 3},
+    "one class": {"kind": "classes", "classes": 1},
+}
+TEXT = np.random.default_rng(0).integers(0, V, 300) ** 2 % V  # some words often, some seldom
+
+
+def network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = RNN, **options: Any) -> Any:
+    torch.manual_seed(0)
+    config = cls.Config(width=WIDTH, readout=KINDS[kind], direct={"size": size, "order": order}, **options)
+    net = cls(config, Vocabulary(V, begin=0))
+    net.readout.prepare(TEXT)
+    with torch.no_grad():
+        net.readout.table.normal_()
+    return net
+
+
+def some(rows: int = 2, length: int = 9) -> Tensor:
+    return torch.randint(V, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def read(net: Any, ids: Tensor) -> Tensor:
+    """What the readout reads, (N, D + order − 1)."""
+    h = net.hidden(Inputs(ids), None)[0][-1]
+    return h.reshape(-1, h.shape[-1])
+
+
+# ------------------------------------------------------------------------------------------------ the model
+
+
+class Maxent:
+    """Weights λ of every context of up to two words, with each word and each class, and no table at all."""
+
+    def __init__(self, classes: int) -> None:
+        g = torch.Generator().manual_seed(3)
+        contexts = [(), *itertools.product(range(V)), *itertools.product(range(V), repeat=2)]
+        self.words = {c: torch.randn(V, generator=g) for c in contexts}
+        self.classes = {c: torch.randn(classes, generator=g) for c in contexts}
+
+    def log_probs(self, h: Tensor, past: tuple[int, ...], readout: Any) -> Tensor:
+        contexts = [past[len(past) - n :] for n in range(3)]
+        of_words, of_classes = (
+            torch.stack([weights[c] for c in contexts]).sum(0) for weights in (self.words, self.classes)
+        )
+        if not len(of_classes):
+            return F.log_softmax(readout.weight @ h + readout.bias + of_words, -1)
+        log_class = F.log_softmax(readout.class_weight @ h + readout.class_bias + of_classes, -1)
+        z = (readout.word_weight @ h + readout.word_bias)[readout.place] + of_words
+        log_p = torch.empty(V)
+        for k, log_k in enumerate(log_class):
+            members = readout.classes_of == k
+            log_p[members] = log_k + F.log_softmax(z[members], -1)
+        return log_p
+
+    def put_into(self, readout: Direct) -> None:
+        """Write all weights where the readout looks for them; no two of them at one place."""
+        used: list[int] = []
+        with torch.no_grad():
+            for context, weights in self.words.items():
+                ids = torch.tensor([[0, 0, *context]])
+                beside, _ = readout.beside(torch.zeros(1, ids.shape[1], WIDTH), ids, readout.begin(1))
+                key = readout._taken(beside[:, -1])[1][len(context)]
+                begin = readout.places(key)
+                if len(self.classes[context]):
+                    places = begin + torch.arange(len(self.classes[context]))
+                    readout.table[places] = self.classes[context]
+                    used += places.tolist()
+                    words = readout.words
+                    own = words.classes_of
+                    places = readout.places_within(key, own) + words.place - words.first[own]
+                else:
+                    places = begin + torch.arange(V)
+                readout.table[places] = weights
+                used += places.tolist()
+        assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_an_explicit_maxent_model(kind: str) -> None:
+    net = network(kind, order=3)
+    maxent = Maxent(KINDS[kind].get("classes", 0))
+    maxent.put_into(net.readout)
+    with torch.no_grad():
+        net.readout.table /= 2
+    net.readout.scale = 2.0
+    ids = torch.tensor([[0, 5, 1, 1, 6, 2, 3]])
+    h = read(net, ids)
+    found = net.readout.log_probs(h)
+    nll = net.readout.nll(h[:-1], ids[0, 1:])
+    for t in range(1, ids.shape[1]):
+        expected = maxent.log_probs(h[t, :WIDTH], tuple(ids[0, t - 1 : t + 1].tolist()), net.readout.words)
+        torch.testing.assert_close(found[t], expected)
+        if t < len(nll):
+            torch.testing.assert_close(nll[t], -expected[ids[0, t + 1]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("order", "size"), [(1, SIZE), (2, SIZE), (5, 14)])  # 14: everything collides
+def test_it_sums_to_one_and_nll_is_log_probs(kind: str, order: int, size: int, monkeypatch: Any) -> None:
+    net = network(kind, order, size)
+    h, targets = read(net, some()), some().flatten()
+    whole = net.readout.log_probs(h)
+    torch.testing.assert_close(whole.exp().sum(-1), torch.ones(len(h)))
+    monkeypatch.setattr(module, "READ", 1)  # row by row
+    torch.testing.assert_close(net.readout.log_probs(h), whole)
+    targets[3] = IGNORE
+    expected = -whole[torch.arange(len(h)), targets.clamp(min=0)]
+    expected[3] = 0
+    torch.testing.assert_close(net.readout.nll(h, targets), expected)
+    torch.testing.assert_close(net.readout.total(h, targets), expected.sum())
+    assert net.readout.nll(h[:1], torch.tensor([IGNORE])).tolist() == [0]
+
+
+def test_each_order_looks_at_its_own_words() -> None:
+    """The score changes with a word n − 1 back where the order is at least n, and never with one further back."""
+    for order in (1, 2, 3, 4):
+        net = network("full", order)
+        with torch.no_grad():
+            net.readout.words.weight.zero_()  # the hidden layer is silent
+        ids = some(1)
+        last = net.readout.log_probs(read(net, ids)[-1:])
+        for back in range(1, 6):
+            other = ids.clone()
+            other[0, -back] = (other[0, -back] + 1) % V
+            same = torch.equal(net.readout.log_probs(read(net, other)[-1:]), last)
+            assert same == (back >= order), (order, back)
+
+
+@pytest.mark.parametrize("cls", [RNN, GRU, LSTM])
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_one_word_at_a_time_is_the_whole_sequence(cls: Any, order: int) -> None:
+    net = network(order=order, cls=cls, layers=2).eval()
+    ids = some(3, 10)
+    ids[:, 0] = net.vocabulary.begin
+    whole = net.readout.log_probs(read(net, ids)).view(3, 10, V)
+    scores, _ = net.score(ids, torch.full((3,), 10), None)
+    last, state = net.start(3)
+    for t in range(9):
+        log_p, state = net.step(last, state)
+        torch.testing.assert_close(log_p, whole[:, t])
+        last = ids[:, t + 1]
+        torch.testing.assert_close(scores[:, t], log_p.gather(1, last[:, None]).squeeze(1))
+    first, state = net.hidden(Inputs(ids[:, :4]), None)
+    rest, _ = net.hidden(Inputs(ids[:, 4:]), state)
+    torch.testing.assert_close(torch.cat([first[-1], rest[-1]], 1).flatten(0, 1), read(net, ids))
+
+
+# ------------------------------------------------------------------------------------------------ learning
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [SIZE, 40])  # as places and values; written out in full
+def test_gradients_by_finite_differences(kind: str, size: int) -> None:
+    net = network(kind, 3, size).double()
+    net.readout.scale = 1.5
+    ids, targets = some(), some().flatten()
+    weights = torch.linspace(0.5, 2, len(targets), dtype=torch.double)
+
+    def cost() -> Tensor:
+        return (net.readout.nll(read(net, ids), targets) * weights).sum()
+
+    cost().backward()
+    table = net.readout.table
+    assert isinstance(table.grad, Touched) == (size == SIZE)
+    full = table.grad.dense() if isinstance(table.grad, Touched) else table.grad
+    assert full.count_nonzero() > 10
+    for name, parameter in net.named_parameters():
+        grad = full if parameter is table else parameter.grad
+        flat = parameter.detach().view(-1)
+        for at in [*grad.flatten().abs().topk(min(8, grad.numel())).indices.tolist(), 0]:
+            kept, there = flat[at].item(), []
+            for change in (1e-5, -1e-5):
+                flat[at] = kept + change
+                there.append(cost().item())
+            flat[at] = kept
+            assert (there[0] - there[1]) / 2e-5 == pytest.approx(grad.flatten()[at].item(), abs=1e-6), (name, at)
+
+
+def test_a_gradient_of_some_weights_does_what_the_whole_would() -> None:
+    at = torch.tensor([[3, 5, 3], [5, 7, 0]])
+    touched = Touched(10, [(at, torch.tensor([1.0, -2.0, 4.0])), (torch.tensor([[9]]), torch.tensor([0.5]))])
+    dense = torch.tensor([4.0, 0, 0, 5, 0, -1, 0, -2, 0, 0.5])
+    torch.testing.assert_close(touched.dense(), dense)
+    for _ in range(2):  # the second time finds the zeros put back
+        torch.testing.assert_close(torch.linalg.vector_norm(touched), dense.norm())
+    torch.testing.assert_close((touched + touched).dense(), 2 * dense)
+    torch.testing.assert_close(touched * 2 + 1, 2 * dense + 1)  # any other operation: written out
+    weight = nn.Parameter(torch.arange(10.0))
+    other = nn.Parameter(torch.ones(2))
+    weight.grad, other.grad = touched, torch.ones(2)
+    norm = nn.utils.clip_grad_norm_([weight, other], 1.0)
+    torch.testing.assert_close(norm, (dense.square().sum() + 2).sqrt())
+    torch.optim.SGD([weight, other], lr=0.1).step()
+    torch.testing.assert_close(weight.detach(), torch.arange(10.0) - 0.1 * dense / (norm + 1e-6))
+    with pytest.raises(NotImplementedError):
+        touched.zero_()
+
+
+OPTIMIZERS: list[dict[str, Any]] = [
+    {"kind": "sgd", "rate": 0.5},
+    {"kind": "sgd", "rate": 0.5, "decay": 0.01},
+    {"kind": "adam", "rate": 0.01},
+    {"kind": "nt-asgd", "rate": 0.5, "start": 3},
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_training_is_the_same_with_and_without_writing_out(
+    optimizer: dict[str, Any], accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"width": 6, "readout": {"kind": "classes"}, "direct": {"size": 50_000, "order": 3}}
+    phase = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "clip": 0.5, "steps": 6, "log": 2}
+    phase |= {"optimizer": optimizer, "accumulate": accumulate}
+    ids, found = walk(19, 500), []
+    for share in (0.25, 0.0):
+        monkeypatch.setattr(module, "SHARE", share)
+        net, _ = trained(tmp_path / str(share), "rnn", model, 20, ids, **phase)
+        found.append(net.state_dict())
+    assert found[0]["readout.table"].count_nonzero() > 100
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
+    model = {"width": 6, "readout": {"kind": "classes"}, "direct": {"size": 5_000, "order": 4}}
+    phase: dict[str, Any] = {
+        "batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": {"kind": "sgd", "rate": 0.5},
+        "initial": {"kind": "uniform", "scale": 0.1}, "clip": 1.0, "steps": 20, "log": 5, "validate": 10,
+    }  # fmt: skip
+    ids, valid = walk(19, 500), walk(19, 200, seed=1)
+    whole, events = trained(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 7
+
+    list(descend(small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
+    again, more = trained(tmp_path / "cut", "rnn", model, 20, ids, valid, **phase)
+    assert events_of(more, "valid")[-1].values["valid"] == events_of(events, "valid")[-1].values["valid"]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    assert (whole.readout.table == 0).any()  # never touched: not filled with noise
+    loaded = type(whole).load(tmp_path / "whole", whole.config, whole.vocabulary)
+    assert torch.equal(loaded.readout.table, whole.readout.table)
+
+
+def test_a_network_of_one_unit_learns_trigrams(tmp_path: Path) -> None:
+    """What follows two words is fixed, and neither alone tells it: one hidden unit cannot hold that, a table can."""
+    rng = np.random.default_rng(0)
+    words = 6
+    rule = rng.permuted(np.tile(np.arange(words), (words, 1)), axis=1)
+    text = [0, 1]
+    for _ in range(1600):
+        noise = rng.random() < 0.1  # so that all pairs occur
+        text.append(int(rng.integers(words)) if noise else int(rule[text[-2], text[-1]]))
+    ids = np.array(text, np.uint8)
+    phase: dict[str, Any] = {
+        "objective": {"kind": "causal", "reduce": "sequence"}, "batches": {"kind": "rows", "rows": 8, "length": 10},
+        "optimizer": {"kind": "sgd", "rate": 0.5}, "clip": 5.0, "steps": 100, "validate": 100, "log": 50,
+    }  # fmt: skip
+    nats = {}
+    for order in (0, 2, 3):
+        model: dict[str, Any] = {"width": 1, "readout": {"kind": "classes"}}
+        if order:
+            model["direct"] = {"size": 100_000, "order": order, "scale": 2.0}
+        _, events = trained(tmp_path / str(order), "rnn", model, words + 1, ids[:1300], ids[1300:], **phase)
+        nats[order] = events_of(events, "valid")[-1].values["valid"]
+    assert nats[3] < 1.0, nats  # the noise alone is half a nat
+    assert min(nats[0], nats[2]) > 1.4, nats
+
+
+# ------------------------------------------------------------------------------------------------ beside the rest
+
+
+def test_without_the_key_nothing_is_there() -> None:
+    torch.manual_seed(0)
+    net = RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0))
+    assert set(net.state_dict()) == {
+        "embedding.weight", "layers.0.weight_ih", "layers.0.weight_hh", "layers.0.bias_ih", "layers.0.bias_hh",
+        "readout.weight", "readout.bias",
+    }  # fmt: skip
+    assert isinstance(net.initial(2), tuple)
+    assert net.hidden(Inputs(some()), None)[0][-1].shape[-1] == WIDTH
+
+
+def test_vectors_of_texts_and_the_cache_do_not_see_the_words_beside() -> None:
+    net, plain = network("full").eval(), RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0)).eval()
+    plain.load_state_dict({n.replace("readout.words", "readout"): t for n, t in net.state_dict().items()
+                           if n not in ("readout.table", "readout.prepared")})  # fmt: skip
+    with torch.no_grad():
+        net.readout.table.zero_()
+    layers, _ = net.encode(Inputs(some()))
+    assert [layer.shape[-1] for layer in layers] == net.widths
+    torch.testing.assert_close(layers[-1], plain.encode(Inputs(some()))[0][-1], rtol=0, atol=0)
+    assert torch.equal(read(net, some()) @ read(net, some()).t(), read(plain, some()) @ read(plain, some()).t())
+    cache = Cache(0.3, 1.0, 50)
+    found, expected = (cache_nats(read_text(n, TEXT[:100], block=30), cache)[0] for n in (net, plain))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_dynamic_evaluation_learns_the_table_too() -> None:
+    net = network("classes").eval()
+    before = net.readout.table.detach().clone()
+    statistics = collect(net, TEXT, length=5)
+    for given, gradients in ((Dynamic(0.1, 0.0, 0.0, kind="sgd"), None), (Dynamic(1e-3, 0.01, 1e-3), statistics)):
+        adapting = Adapting(net, given, gradients)
+        assert np.isfinite(dynamic_nats(adapting, TEXT[:60])).all()
+        moved = (adapting.network.readout.table != before).sum().item()
+        assert 20 < moved < len(before)
+    assert torch.equal(net.readout.table, before)
+
+
+def test_narrow_arithmetic_keeps_the_words_exact() -> None:
+    net = network("classes", order=3)
+    ids = some()
+    with torch.autocast("cpu", torch.bfloat16):
+        h = read(net, ids)
+        _, keys = net.readout._taken(h)
+        assert torch.isfinite(net.readout.total(h, ids.flatten()))
+    assert torch.equal(keys, net.readout._taken(read(net, ids))[1])
+    large = Direct(net.readout.words, V, order=3)  # ids as large as vocabularies are
+    ids = torch.tensor([[500_000, (1 << 24) - 2]])
+    h, _ = large.beside(torch.zeros(1, 2, WIDTH), ids, large.begin(1))
+    assert (h[0, 1, WIDTH:] / module.SMALL - 1).tolist() == ids.flip(1)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("readout", "direct", "says"),
+    [
+        ({"kind": "tree"}, {"order": 3}, "'classes' and 'full'"),
+        ({"kind": "sampled", "samples": 3}, {"order": 3}, "'classes' and 'full'"),
+        ({}, {"orders": 3}, "no key 'orders'"),
+        ({}, {"order": 0}, "order = 0"),
+        ({}, {"order": 2.5}, "order = 2.5"),
+        ({}, {"scale": 0}, "scale = 0"),
+        ({}, {"size": 13}, "at least 14"),
+        ({}, {"size": "2M"}, "size = '2M'"),
+    ],
+)
+def test_what_cannot_be_is_said(readout: dict[str, Any], direct: dict[str, Any], says: str) -> None:
+    with pytest.raises(NextwordError, match=says):
+        RNN(RNN.Config(width=WIDTH, readout=readout, direct=direct), Vocabulary(V, begin=0))

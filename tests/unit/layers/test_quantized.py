@@ -1,0 +1,133 @@
+"""Matrices in eight bits, and products for a few rows: against plain ones, by hand, through a file and a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.support.small_job import small_job, walk
+from torch import nn
+
+import nextword
+from nextword.convert import convert
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Inputs, Vocabulary
+from nextword.kernels.cpu_matmul import LARGE, MORE, SOME, Product
+from nextword.layers.quantized import EightBits, Sums, narrow, product, rounded
+from nextword.models import count_parameters
+from nextword.models.gpt1 import GPT1, GPT1Config
+from nextword.models.gpt2 import GPT2, GPT2Config
+from nextword.training.trainer import Trainer, descend
+
+SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, SOME.start, SOME.stop - 1, MORE.start, MORE.stop - 1, MORE.stop])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("large", [1, LARGE])
+@torch.no_grad()
+def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nextword.kernels.cpu_matmul.LARGE", large)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(0)
+    layer = Product(13, 29, bias=bias)
+    for x in (torch.randn(rows, 13), torch.randn(1, rows, 13), torch.randn(rows, 1, 13)):
+        got = layer(x)
+        assert got.shape == (*x.shape[:-1], 29)
+        torch.testing.assert_close(got, F.linear(x, layer.weight, layer.bias))
+
+
+def test_a_few_rows_have_gradients() -> None:
+    layer, x = Product(5, 3), torch.randn(1, 5, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
+
+
+def test_rounding_by_hand() -> None:
+    q, scale = rounded(torch.tensor([[1.27, -0.5, 0.004, 0.006], [0.0, 0.0, 0.0, 0.0]]))
+    assert q.tolist() == [[127, -50, 0, 1], [0, 0, 0, 0]]
+    assert scale[0].item() == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 40])
+@pytest.mark.parametrize("size", [1, 4, 7, 130])
+@pytest.mark.parametrize("width", [37, 128])  # the second is for the compiled loop
+@torch.no_grad()
+def test_products_are_those_of_the_rounded_matrix(rows: int, size: int, width: int) -> None:
+    torch.manual_seed(rows)
+    w, x, b = torch.randn(size, width), torch.randn(rows, width), torch.randn(size)
+    q, scale = rounded(w)
+    assert (q.float() * scale.unsqueeze(1) - w).abs().max() <= scale.max() / 2 + 1e-6
+    want = F.linear(x, q * scale.unsqueeze(1), b)
+    torch.testing.assert_close(product(x, q, scale, Sums(), b), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_what_is_no_number_is_not_rounded_away(odd: float) -> None:
+    layer = nn.Linear(8, 5)
+    with torch.no_grad():
+        layer.weight[1, 2] = odd
+    with pytest.raises(NextwordError, match="infinite or no number"):
+        EightBits(layer)
+
+
+def test_a_layer_keeps_its_bias() -> None:
+    layer = nn.Linear(8, 5)
+    torch.testing.assert_close(EightBits(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))
+
+
+@pytest.mark.parametrize(("cls", "config"), [(GPT1, GPT1Config), (GPT2, GPT2Config)])
+@torch.no_grad()
+def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(50, 0)
+    wide = cls(config(**SHAPE), vocabulary).eval()
+    for p in wide.parameters():
+        p.mul_(4)
+    ids, lengths = torch.randint(0, 50, (3, 12)), torch.tensor([12, 12, 12])
+    before, _ = wide.score(ids, lengths, wide.initial(3))
+    parameters = count_parameters(wide)
+    narrow(wide)
+    wide.save(tmp_path)
+    again = cls.load(tmp_path, config(**SHAPE, bits=8), vocabulary)
+    after, _ = again.score(ids, lengths, again.initial(3))
+    assert 0 < (after - before).abs().max() < 0.5
+    assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.02)
+    assert count_parameters(again) == parameters
+    assert (tmp_path / "model.safetensors").stat().st_size < 0.5 * 4 * parameters
+    state, steps = again.initial(3), []  # one by one, through the compiled loop; at once, through torch
+    for t in range(11):
+        log_p, state = again.step(ids[:, t], state)
+        steps.append(log_p.gather(1, ids[:, t + 1 : t + 2]))
+    torch.testing.assert_close(torch.cat(steps, 1), after, rtol=1e-3, atol=1e-3)
+    assert torch.allclose(
+        again.readout.log_probs(again.hidden(Inputs(ids), None)[0][-1]).exp().sum(-1), torch.ones(3, 12)
+    )
+    ignored = torch.full((4,), IGNORE)
+    assert again.readout.nll(torch.randn(4, 24), ignored).abs().sum() == 0
+
+
+def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="bits = 4: expected 8"):
+        GPT2Config(bits=4)
+    job = small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
+    with pytest.raises(NextwordError, match="eight bits cannot be trained"):
+        Trainer(job)
+
+
+def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:
+    phase = {"steps": 5, "batches": {"kind": "blocks", "rows": 2, "length": 12}}
+    job = small_job(tmp_path / "run", "gpt2", SHAPE, 257, walk(256, 300), None, **phase)
+    list(descend(job))
+    job.run.seal(finished=True)
+    made = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])
+    assert made.facts["model"]["bits"] == 8
+    assert made.size < 0.6 * sum(p.stat().st_size for p in (tmp_path / "run").iterdir() if p.is_file())
+    wide, narrowed = (nextword.load(tmp_path / name, "cpu") for name in ("run", "small"))
+    assert narrowed.parameters == wide.parameters
+    assert narrowed.score("some text").nats == pytest.approx(wide.score("some text").nats, rel=0.01)
+    with pytest.raises(NextwordError, match="there is nothing to change"):
+        convert(tmp_path / "small", tmp_path / "smaller", ["model.bits=8"])

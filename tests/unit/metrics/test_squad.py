@@ -1,0 +1,99 @@
+"""Answers as SQuAD's scripts judge them: cases worked out by hand from the rules of 1.1 and 2.0, and thresholds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, find_best_threshold, score_questions, score_answers, word_f1, normalize_words, exact_match
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The Denver Broncos!", ["denver", "broncos"]),
+        ("an apple, a day", ["apple", "day"]),
+        ("theatre another Anna", ["theatre", "another", "anna"]),  # articles are whole words
+        ("A.", []),
+        ("the", []),
+        ("$5.30", ["530"]),  # punctuation goes without leaving a space
+        ("well-known", ["wellknown"]),
+        ("an-tea, a-\ntea", ["antea", "tea"]),  # punctuation goes before articles are looked for
+        ("a–b", ["–b"]),  # a dash beyond ASCII is no punctuation here, but ends a word
+        ("  São   Paulo ", ["são", "paulo"]),
+        ("", []),
+    ],
+)
+def test_the_words_that_count(text: str, words: list[str]) -> None:
+    assert normalize_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "exact", "f1"),
+    [
+        ("Denver Broncos", "the Denver Broncos", 1, 1),
+        ("Broncos Denver", "Denver Broncos", 0, 1),  # F1 does not look at the order
+        ("Denver", "Denver Broncos", 0, 2 * 1 * 0.5 / 1.5),
+        ("in the year 2015", "2015", 0, 2 * (1 / 3) * 1 / (4 / 3)),
+        ("to be to be", "to be", 0, 2 * 0.5 * 1 / 1.5),  # a word counts as often as both have it
+        ("Carolina", "Denver", 0, 0),
+    ],
+)
+def test_one_answer_by_hand(said: str, gold: str, exact: float, f1: float) -> None:
+    assert exact_match(said, gold) == exact
+    assert word_f1(said, gold) == pytest.approx(f1)
+    for rules in (False, True):
+        found = score_questions([said], [[gold]], rules)
+        assert found["exact"][0] == exact
+        assert found["answer_f1"][0] == pytest.approx(f1)
+
+
+def test_the_gold_that_it_is_most_like_counts() -> None:
+    golds = [["Denver Broncos", "Broncos", "the team of Denver"]]
+    assert score_answers(ANSWER_METRICS, ["broncos"], golds, False) == {"answer_f1": 1, "exact": 1}
+    found = score_answers(ANSWER_METRICS, ["team"], golds, False)
+    assert found["answer_f1"] == pytest.approx(2 * 1 * (1 / 3) / (4 / 3))  # team of denver: three words
+    assert found["exact"] == 0
+
+
+def test_what_has_no_words_in_either_version() -> None:
+    """1.1's script counts shared words, of which there are none; 2.0's compares what is left."""
+    assert score_answers(ANSWER_METRICS, ["a"], [["The"]], False) == {"answer_f1": 0, "exact": 1}
+    assert score_answers(ANSWER_METRICS, ["a"], [["The"]], True) == {"answer_f1": 1, "exact": 1}
+    assert score_answers(ANSWER_METRICS, ["dog"], [["The"]], True) == {"answer_f1": 0, "exact": 0}
+    # a gold without words does not count in 2.0 where there are others
+    assert score_answers(ANSWER_METRICS, [""], [["The", "dog"]], True) == {"answer_f1": 0, "exact": 0}
+    assert score_answers(ANSWER_METRICS, [""], [["The", "dog"]], False) == {"answer_f1": 0, "exact": 1}
+
+
+def test_questions_without_an_answer() -> None:
+    said = ["Denver", "", "", "in 2015"]
+    golds: list[list[str]] = [["Denver"], ["Carolina"], [], []]
+    assert score_answers(ANSWER_METRICS_2_0, said, golds, True) == {
+        "answer_f1": 0.5,
+        "exact": 0.5,
+        "has_answer_f1": 0.5,
+        "no_answer_f1": 0.5,
+    }
+    found = score_answers(ANSWER_METRICS_2_0, ["in 2015"], [["2015"]], True)
+    assert found["has_answer_f1"] == pytest.approx(2 / 3)
+    assert found["no_answer_f1"] == 0  # there is none of the sort
+
+
+def test_the_threshold_is_the_best_of_all() -> None:
+    """Against every threshold that makes a difference, tried one by one."""
+    draw = random.Random(3)
+    for _ in range(20):
+        n = draw.randint(1, 9)
+        golds: list[list[str]] = [[draw.choice("xyz")] if draw.random() < 0.6 else [] for _ in range(n)]
+        said = [draw.choice("xyz") for _ in range(n)]
+        margins = [float(draw.randint(-3, 3)) for _ in range(n)]
+        tried = []
+        for threshold in (-9.0, *margins):
+            texts = [text if margin <= threshold else "" for text, margin in zip(said, margins, strict=True)]
+            tried.append(score_answers(ANSWER_METRICS_2_0, texts, golds, True)["answer_f1"])
+        threshold, numbers = find_best_threshold(margins, said, golds)
+        assert numbers["answer_f1"] == pytest.approx(max(tried))
+        texts = [text if margin <= threshold else "" for text, margin in zip(said, margins, strict=True)]
+        assert numbers == score_answers(ANSWER_METRICS_2_0, texts, golds, True)

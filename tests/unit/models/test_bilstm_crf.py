@@ -1,0 +1,283 @@
+"""The network of the tagger, and the head of tags over it and over others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE
+from nextword.data.tag_schemes import violation
+from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, Spelling, capitals, letters_of
+from nextword.layers.scalar_mix import ScalarMix
+from nextword.models.bilstm_crf import Tagger, TaggerConfig
+from nextword.tasks.tag_head import TagConfig, Tagging
+from nextword.tasks.tag_words import Sentences, TaggedExamples, sentences
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.training import train_tokenizer
+
+WORDS = [
+    ["EU", "rejects", "German", "call", "."],
+    ["Peter", "Blackburn"],
+    ["BRUSSELS", "1996-08-22"],
+    ["a", "very-very-very-long-word-that-goes-on-and-on-and-on", "é"],
+]
+SPEC = {"kind": "lexicon", "size": 50, "whole": True, "digits": True}
+SMALL: dict[str, Any] = {"words": 8, "letters": 6, "filters": [[2, 4], [3, 5]], "width": 7, "longest": 20}
+TAGS = ("O", "B-X", "E-X", "I-X", "S-X")
+
+
+def tokenizer() -> Any:
+    return train_tokenizer(SPEC, [" ".join(words) for words in WORDS[:2]])
+
+
+def network(**more: Any) -> Tagger:
+    torch.manual_seed(0)
+    return Tagger(TaggerConfig(**SMALL | more), vocabulary(tokenizer(), spellings=True)).eval()
+
+
+def headed(encoder: Any, **more: Any) -> Tagging:
+    torch.manual_seed(1)
+    return Tagging(TagConfig(type(encoder), encoder.config, TAGS, "BIOES", **more), encoder).eval()
+
+
+def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
+    text, cut = sentences(encoder, tokenizer(), some)
+    assert cut == 0
+    return Sentences().batch(replace(text, features=features), np.arange(len(some)), 0)
+
+
+# ------------------------------------------------------------------------------------------------ words and letters
+
+
+def test_a_lexicon_of_whole_words_never_cuts_and_knows_numbers_by_their_shape() -> None:
+    found = train_tokenizer({**SPEC, "size": 20}, ["won't in 1996-08-22 , 12.50 U.S.-led"], words=["1996", "in"])
+    assert isinstance(found, Lexicon)
+    assert len(found.encode("won't well-known U.S.-led").ids) == 3
+    ids = found.encode("2001-12-31 99.99 1996 1997").ids.tolist()
+    assert 0 not in ids[:3]
+    assert ids[3] == 0  # 0000 was never seen, and 1996 is known as it is
+    assert found.parts("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
+    assert train_tokenizer({"kind": "lexicon", "size": 20}, ["a b"]).content()["nextword"].keys() == {
+        *("version", "kind", "lower")
+    }
+
+
+@pytest.mark.parametrize("kind", ["cnn", "lstm"])
+def test_a_words_letters_say_the_same_beside_words_of_any_length(kind: str) -> None:
+    torch.manual_seed(0)
+    layer = Spelling(kind, 6, [[3, 5], [4, 2]], 4, 0.5).eval()
+    words = ["a", "EU", "Baghdad", "internationalisation"]
+    together = layer(torch.from_numpy(letters_of(words, 30)))
+    assert together.shape == (4, layer.width)
+    for word, one in zip(words, together, strict=True):
+        torch.testing.assert_close(layer(torch.from_numpy(letters_of([word], 30)))[0], one)
+    for a in range(4):
+        for b in range(a):
+            assert not torch.allclose(together[a], together[b])
+
+
+def test_how_words_are_capitalised() -> None:
+    words = ["call", "German", "EU", "McDonald", "eBay", "1996", "A", "U.N.", "I'm", "."]
+    found = capitals(torch.from_numpy(letters_of(words, 30))).tolist()
+    assert found == [LOWER, INITIAL, UPPER, MIXED, MIXED, NO_LETTERS, INITIAL, UPPER, INITIAL, NO_LETTERS]
+
+
+# ------------------------------------------------------------------------------------------------ the network
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"characters": "lstm", "inner": 3, "layers": 2},
+        {"characters": "", "capitals": 4},
+        {"words": 0},
+        {"characters": ""},
+    ],
+)
+def test_a_sentence_is_read_the_same_alone_and_in_company(more: dict[str, Any]) -> None:
+    encoder = network(**more)
+    layers, _ = encoder.encode(batch_of(encoder, WORDS).inputs)
+    assert [layer.shape[-1] for layer in layers] == encoder.widths
+    for i, words in enumerate(WORDS):
+        alone, _ = encoder.encode(batch_of(encoder, [words]).inputs)
+        for a, b in zip(alone, layers, strict=True):
+            torch.testing.assert_close(a[0], b[i, : len(words)], rtol=1e-4, atol=1e-5)
+
+
+def test_every_word_is_read_from_both_sides() -> None:
+    encoder = network()
+    before = encoder.encode(batch_of(encoder, [WORDS[0]]).inputs)[0][-1][0]
+    for at in range(5):
+        words = list(WORDS[0])
+        words[at] = "Peter"
+        after = encoder.encode(batch_of(encoder, [words]).inputs)[0][-1][0]
+        assert ((before - after).abs().amax(1) > 1e-7).all()
+
+
+def test_dropout_is_the_same_for_all_words_of_a_sentence() -> None:
+    encoder = network(dropout=0.5).train()
+    dropped = encoder._dropped(torch.ones(3, 4, 200))
+    assert (dropped == dropped[:, :1]).all()
+    assert not (dropped[0] == dropped[1]).all()
+
+
+def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("german 1 2 3\nseldom 4 5 6\n")
+    config = TaggerConfig(**SMALL | {"vectors": str(tmp_path / "v.txt"), "words": 3, "tuned": False})
+    known = train_tokenizer(SPEC, ["German call"], words=Tagger.words(config))
+    encoder = Tagger(config, vocabulary(known, spellings=True))
+    encoder.load_pretrained_embeddings()
+    assert encoder.embedding is not None
+    found = encoder.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
+    assert found.tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0]]
+    assert not encoder.embedding.weight.requires_grad
+    with pytest.raises(NextwordError, match=r"words = 5, but the vectors .* have 3 numbers"):
+        Tagger(replace(config, words=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
+
+
+def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
+    """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
+    ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
+    text = TaggedExamples(ids, starts, words, starts, tags=np.zeros(5, np.int64), packs=True)
+    batch = Sentences().batch(text, np.arange(2), 0)
+    assert (batch.inputs.ids.shape, batch.target_positions.tolist()) == ((1, 5), [[0, 1, -1], [2, 3, 4]])  # type: ignore[union-attr]
+    assert Sentences().batch(replace(text, packs=False), np.arange(2), 0).target_positions is None
+    assert not replace(text, starts=np.array([0, 3, 5])).own  # as many tokens as words, but they are not the same
+
+
+def test_a_tokenizer_that_cuts_words_is_refused() -> None:
+    known = train_tokenizer({"kind": "bpe", "size": 300}, [" ".join(words) for words in WORDS])
+    encoder = Tagger(TaggerConfig(**SMALL), vocabulary(known, spellings=True))
+    with pytest.raises(NextwordError, match=r"reads words one by one, but its tokenizer cuts them \(bpe\)"):
+        sentences(encoder, known, WORDS)
+    with pytest.raises(NextwordError, match="Sentence 2 has no words"):
+        sentences(network(), tokenizer(), [["a"], []])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"characters": "rnn"}, "characters = 'rnn'; expected cnn or lstm"),
+        ({"filters": [[3]]}, r"pairs \[width, number\]"),
+        ({"words": 0, "characters": ""}, "nothing to read"),
+        ({"contextual_at": "middle"}, "contextual_at = 'middle'; expected input or output or both"),
+    ],
+)
+def test_what_cannot_be_built_is_said(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        network(**more)
+
+
+# ------------------------------------------------------------------------------------------------ vectors in context
+
+
+def test_the_mix_is_the_formula() -> None:
+    torch.manual_seed(0)
+    mix, stack = ScalarMix(3), torch.randn(3, 2, 4, 5)
+    torch.testing.assert_close(mix(stack), stack.mean(0))
+    with torch.no_grad():
+        mix.w.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        mix.gamma.fill_(1.7)
+    s = torch.tensor([0.5, -1.0, 2.0]).softmax(0)
+    torch.testing.assert_close(mix(stack), 1.7 * (s[0] * stack[0] + s[1] * stack[1] + s[2] * stack[2]))
+    there = torch.tensor([[True] * 4, [True, False, False, False]])
+    normed = ScalarMix(1, norm=True)(stack[:1], there)
+    assert float(normed.detach()[there].mean()) == pytest.approx(0, abs=1e-5)
+    assert float(normed.detach()[there].var(correction=0)) == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.parametrize("place", ["input", "output", "both"])
+def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
+    more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_at": place}
+    encoder = network(**more)
+    assert sorted(encoder.mixes) == sorted({"input", "output"} if place == "both" else {place})
+    given = np.random.default_rng(0).normal(size=(2, sum(map(len, WORDS)), 6)).astype(np.float16)
+    batch = batch_of(encoder, WORDS, given)
+    assert batch.inputs.features.shape == (2, 4, 5, 6)
+    layers, _ = encoder.encode(batch.inputs)
+    assert [layer.shape[-1] for layer in layers] == encoder.widths
+    mixed = torch.from_numpy(given.astype(np.float32)).mean(0)[:5]
+    at = layers[0] if place != "output" else layers[-1]
+    torch.testing.assert_close(at[0, :5, -6:], mixed, rtol=1e-3, atol=1e-3)
+    with pytest.raises(NextwordError, match="reads vectors in context too, of runs/x"):
+        encoder.encode(batch_of(encoder, WORDS).inputs)
+    assert encoder.penalty() is None
+    assert float(network(**more, contextual_l2=0.1).penalty().detach()) == 0.0  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------------------------------ the head
+
+
+@pytest.mark.parametrize("classifier", ["linear", "crf"])
+def test_the_best_tags_are_of_the_scheme_and_rows_do_not_matter_to_each_other(classifier: str) -> None:
+    tagging = headed(network(), classifier=classifier)
+    batch = batch_of(tagging.encoder, WORDS)
+    emissions, there = tagging(batch), batch.targets != IGNORE
+    assert emissions.shape == (4, 5, 5)
+    best, nats = tagging.best(emissions, there), tagging.nats(emissions, batch.targets)
+    for i, words in enumerate(WORDS):
+        assert violation([TAGS[tag] for tag in best[i, : len(words)].tolist()], "BIOES") is None
+        alone = batch_of(tagging.encoder, [words])
+        torch.testing.assert_close(tagging.nats(tagging(alone), alone.targets)[0], nats[i], rtol=1e-4, atol=1e-4)
+
+
+def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() -> None:
+    tagging = headed(network(), classifier="linear")
+    batch = batch_of(tagging.encoder, WORDS)
+    emissions = tagging(batch)
+    wanted = -emissions[1, :2].log_softmax(-1)[:, 0].sum()
+    torch.testing.assert_close(tagging.nats(emissions, batch.targets)[1], wanted)
+    batch.targets[1, 1] = len(TAGS)
+    for one in (tagging, headed(network(), classifier="crf")):
+        nats = one.nats(emissions, batch.targets)
+        assert float(nats.detach()[1]) == 0.0
+        assert (nats[[0, 2, 3]] > 0).all()
+
+
+def test_a_head_of_another_kind_is_refused() -> None:
+    with pytest.raises(NextwordError, match=r"classifier = 'biattentive'; for tags there are linear and crf"):
+        headed(network(), classifier="biattentive")
+
+
+# ------------------------------------------------------------------------------------------------ unknown words
+
+
+def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
+    encoder = network(unknown=0.5, dropout=0.0)
+    batch = batch_of(encoder, WORDS[:2])
+    calm = encoder.encode(batch.inputs)[0][0]
+    torch.testing.assert_close(encoder.encode(batch.inputs)[0][0], calm)
+    words = SMALL["words"]
+    assert encoder.embedding is not None
+    nobody = encoder.embedding.weight[encoder.vocabulary.special["<unk>"]]
+    encoder.train()
+    torch.manual_seed(0)
+    several = torch.stack([encoder.encode(batch.inputs)[0][0] for _ in range(200)])
+    there = batch.inputs.padding if batch.inputs.padding is not None else torch.ones(2, 5, dtype=torch.bool)
+    gone = (several[..., :words] == nobody).all(-1)[:, there]
+    kept = (several[..., :words] == calm[..., :words]).all(-1)[:, there]
+    assert (gone | kept).all()
+    assert 0.4 < gone.float().mean() < 0.6
+    torch.testing.assert_close(several[..., words:], calm[..., words:].expand(200, -1, -1, -1))
+    with pytest.raises(NextwordError, match="unknown = 1"):
+        network(unknown=1.0)
+
+
+def test_a_tagger_says_what_it_mixes() -> None:
+    assert network().learnt == {}
+    encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
+    with torch.no_grad():
+        encoder.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
+    shares, gamma = encoder.learnt["input"]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[1] / shares[0] == pytest.approx(np.e)
+    assert encoder.learnt["output"] == (pytest.approx([1 / 3] * 3), 1.0)
+    assert gamma == 1

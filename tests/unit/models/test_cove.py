@@ -1,0 +1,287 @@
+"""CoVe through training, files and transfer: what stays fixed, what can be written, and what a classifier reads."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, trained
+from tests.support.tiny_transfer import coloured, paired, written
+
+import nextword
+from nextword import tasks as transfer
+from nextword.batching.examples import Bucketed
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Encoder
+from nextword.core.pytree import move
+from nextword.core.types import Beam, Stop
+from nextword.data.word_vectors import read_vectors
+from nextword.models.cove import CoVe, CoVeConfig
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.predicting import Classifier
+from nextword.training.train import build, learn_tokenizer, train
+
+QUICK = ("task.width=8", "phase.0.batches.rows=16", "phase.0.epochs=1")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = furnished(tmp_path_factory.mktemp("cove") / "place")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        trained(folder, "run")
+    rows = [(source, group) for source, _, group in sentences(80, 3)]
+    written(folder / "group.csv", ["text", "label"], rows)
+    written(folder / "pair.csv", ["text", "second", "label"], paired(80))
+    return folder
+
+
+@pytest.fixture
+def lm(place: Path) -> Any:
+    return nextword.load(place / "run", device="cpu")
+
+
+# ------------------------------------------------------------------------------------------------ the encoder
+
+
+def test_given_vectors_are_the_source_s_and_stay_as_they_are(place: Path, lm: Any) -> None:
+    """After training: those of the file to the bit, zeros for what it lacks, and no parameter among them."""
+    given = read_vectors(place / "vectors.txt")
+    network = lm.network
+    words = [piece.decode().strip() for piece in lm.tokenizer.pieces]
+    np.testing.assert_array_equal(network.vectors.numpy(), given.matrix_of(words))
+    assert not network.vectors[words.index("banko")].any()
+    assert not network.vectors[list(lm.tokenizer.special.values())].any()
+    assert network.vectors[words.index("never")].any()  # in no text, and known nevertheless
+    assert all(p.shape != network.vectors.shape for p in network.parameters())
+
+
+def test_what_encode_gives(lm: Any) -> None:
+    network = lm.network
+    assert isinstance(network, Encoder)
+    inputs = torch.from_numpy(lm.tokenizer.encode("the bank by river3 never").ids)[None]
+    layers, _ = network.encode(nextword.core.types.Inputs(inputs))
+    assert [layer.shape[-1] for layer in layers] == network.widths == [WIDTH, 64, 64, WIDTH + 64]
+    glove, cove, both = (layers[network.layers_of[name]] for name in ("glove", "cove", "both"))
+    torch.testing.assert_close(both, torch.cat([glove, cove], -1))
+    torch.testing.assert_close(glove, network.vectors[inputs])
+    assert torch.equal(network.layer_at(nextword.core.types.Inputs(inputs), 0), glove)
+    means = {layer: lm.embed(["the bank by river3 never"], layer, "text")[0] for layer in (-1, -2)}
+    torch.testing.assert_close(means[-2].shape, torch.Size([64]))
+    torch.testing.assert_close(means[-1][:WIDTH], glove[0].mean(0))
+
+
+def test_a_word_s_cove_depends_on_its_company_and_its_glove_does_not(lm: Any) -> None:
+    one, other = (lm.tokenizer.encode(text).ids for text in ("bank by river3", "bank by coin3"))
+    vectors = [lm.network.encode(nextword.core.types.Inputs(torch.tensor(ids)[None]))[0] for ids in (one, other)]
+    assert torch.equal(vectors[0][0][0, 0], vectors[1][0][0, 0])
+    assert (vectors[0][-2][0, 0] - vectors[1][-2][0, 0]).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def test_words_beyond_can_be_read_and_not_written(lm: Any) -> None:
+    network, written_ = lm.network, lm.network.written
+    assert written_ == WRITTEN < len(lm.tokenizer)
+    first, state = lm._read_all(lm._encoded(["the bank"], "slide"))
+    log_p, _ = network.step(first, state)
+    assert log_p.shape == (1, len(lm.tokenizer))
+    assert float(log_p[0, :written_].exp().sum()) == pytest.approx(1, abs=1e-5)
+    assert (log_p[0, written_:] == -math.inf).all()
+    rare = lm.tokenizer.piece(written_).decode().strip()
+    assert lm.score(rare, "the bank").nats == pytest.approx(lm.score("<unk>", "the bank").nats, rel=1e-5)
+
+
+def test_saved_and_loaded_without_the_file(place: Path, lm: Any, tmp_path: Path) -> None:
+    (place / "vectors.txt").rename(tmp_path / "gone.txt")
+    try:
+        again = nextword.load(place / "run", device="cpu")
+    finally:
+        (tmp_path / "gone.txt").rename(place / "vectors.txt")
+    texts = ["the bank by river3", ""]
+    assert torch.equal(again.embed(texts), lm.embed(texts))
+    assert again.score("theo banko", "the bank") == lm.score("theo banko", "the bank")
+
+
+def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
+    """Vectors are in the state, too: to resume nothing is read again."""
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_bytes((place / "vectors.txt").read_bytes())
+    asked = iter(range(100))
+    recipe = recipe_of(place, f"model.vectors={vectors}")
+    list(train(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
+    vectors.unlink()
+    list(train(None, tmp_path / "run", resume=True, device="cpu"))
+    straight, broken = (load_file(str(run / "model.safetensors")) for run in (place / "run", tmp_path / "run"))
+    assert all(torch.equal(straight[name], broken[name]) for name in straight)
+
+
+def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes nothing but unknown words, from a source with one that nobody can write."""
+    real = lm.network.readout.log_probs
+
+    def always(h: torch.Tensor) -> torch.Tensor:
+        log_p = torch.full_like(real(h), -50.0)
+        log_p[:, lm._unknown] = 0.0
+        return log_p
+
+    monkeypatch.setattr(lm.network.readout, "log_probs", always)
+    name = next(name for name, id in lm.tokenizer.special.items() if id == lm._unknown)
+    written = "".join(piece.text for piece in lm.generate("never zzzqqq never", Beam(1), Stop(4)))
+    (best,) = lm.n_best("never zzzqqq never", Beam(1), Stop(4), n=1)
+    assert name not in best.text
+    assert best.text == written.lstrip()
+
+
+def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "queen.txt").write_text("queen" + " 1" * WIDTH)
+    bytes_ = ["tokenizer={ kind = 'bytes' }", f"model.vectors={tmp_path / 'queen.txt'}"]
+    for changes, said in (
+        (["model.read=8"], "read = 8, but the vectors in .* have 16 numbers"),
+        (["model.vectors=none.txt"], "There is no file of vectors none.txt"),
+        (["model.reverse=true"], "Leave reverse and bidirectional out"),
+        (bytes_, "None of the 257 words of the tokenizer has a vector"),
+    ):
+        with pytest.raises(NextwordError, match=said):
+            list(train(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
+        assert not (tmp_path / "run").exists()
+
+
+def test_without_a_file_vectors_are_random_and_as_fixed(place: Path) -> None:
+    recipe = recipe_of(place, "model.vectors=''")
+    tokenizer = learn_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
+    network = build(recipe, tokenizer)
+    network.load_pretrained_embeddings()
+    assert network.vectors.std() > 0.1
+    assert "never" not in tokenizer.words  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------------------------ the classifier
+
+
+def moved(place: Path, name: str, data: str = "group", **options: Any) -> transfer.Outcome:
+    changes = [*QUICK, *options.pop("changes", ())]
+    return transfer.run(
+        "cove/classify",
+        place / "run",
+        str(place / f"{data}.csv"),
+        place / name,
+        changes=changes,
+        device="cpu",
+        **options,
+    )
+
+
+@pytest.mark.parametrize("features", ["glove", "cove", "both"])
+def test_a_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
+    data = str(place / "group.csv")
+    plan = make_plan("cove/classify", place / "run", data, changes=[*QUICK, f"task.features={features}"], device="cpu")
+    network = headed(plan.recipe, plan.tokenizer).train()
+    assert not network.encoder.training
+    assert network.out.lead.in_features == {"glove": WIDTH, "cove": 64, "both": WIDTH + 64}[features]
+    batch = Bucketed().batch(plan.examples["train"], np.arange(8), 0)
+    network(batch).square().sum().backward()
+    assert all(p.grad is None for p in network.encoder.parameters())
+    assert all(p.grad is not None for p in network.out.parameters())
+    thawed = make_plan("cove/classify", place / "run", data, changes=[*QUICK, "task.frozen=false"], device="cpu")
+    network = headed(thawed.recipe, thawed.tokenizer).train()
+    network(batch).square().sum().backward()
+    assert all(p.grad is not None for p in network.encoder.encoder.parameters())
+
+
+def test_saved_applied_and_the_encoder_as_it_was(place: Path) -> None:
+    outcome = moved(place, "both")
+    model = nextword.load(place / "both", device="cpu")
+    assert isinstance(model, Classifier)
+    before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "both"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    dev = transfer.open_data(str(place / "group.csv")).splits["dev"]
+    found = model.predict(dev.texts)
+    assert dev.labels is not None
+    right = [one.label == label for one, label in zip(found, dev.labels, strict=True)]
+    assert np.mean(right) == outcome.values()[0]
+    alone = [model.predict([text])[0].probabilities["coin"] for text in dev.texts]
+    assert alone == pytest.approx([one.probabilities["coin"] for one in found], abs=1e-5)
+    assert model.embed(["the bank", ""]).shape == (2, WIDTH + 64)
+    assert model.predict([""])[0].label in ("river", "coin")
+
+
+def test_of_a_pair_each_text_is_read_by_itself(place: Path) -> None:
+    moved(place, "pair", "pair")
+    model: Any = nextword.load(place / "pair", device="cpu")
+    a, b = "the red house", "blue"
+    said = model.said([a], [b])
+    swapped = model.said([b], [a])
+    assert np.abs(said - swapped).max() > 1e-5
+    frames = model.network.frames("entail", model.tokenizer.encode_batch([a, b]))
+    assert [frame.ids[-1] for frame in frames] == [1, 1]
+    assert [len(frame.ids) for frame in frames] == [4, 2]
+    x = [model.network.encode(nextword.core.types.Inputs(torch.tensor(frame.ids)[None]))[0][-1][0] for frame in frames]
+    there = torch.arange(4) < torch.tensor([[4], [2]])
+    with torch.no_grad():
+        wanted = model.headed.out(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), there, 2)
+    np.testing.assert_allclose(said, wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path) -> None:
+    """Batch norm has a memory of its own, and that is saved, too."""
+    changes = ["phase.0.epochs=2"]
+    moved(place, "straight", changes=changes)
+    asked = iter(range(100))
+    moved(place, "broken", changes=changes, stop=lambda: next(asked) >= 6)
+    moved(place, "broken", changes=changes, again=True)
+    a, b = (load_file(str(place / name / "head.safetensors")) for name in ("straight", "broken"))
+    assert any("running_mean" in name for name in a)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_from_scratch_has_the_vectors_and_nothing_else(place: Path) -> None:
+    moved(place, "scratch", scratch=True)
+    before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "scratch"))
+    assert torch.equal(before["vectors"], after["vectors"])
+    weights = [name for name in before if "encoder" in name]
+    assert weights
+    assert not any(torch.equal(before[name], after[name]) for name in weights)
+
+
+def test_any_network_can_be_under_it(tmp_path: Path) -> None:
+    from tests.support.tiny_transfer import run_of
+
+    run_of(tmp_path / "bert")
+    data = written(tmp_path / "colour.csv", ["text", "label"], coloured(80))
+    for features in ("''", "1"):
+        changes = [*QUICK, f"task.features={features}"]
+        out = tmp_path / f"out{features.strip(chr(39))}"
+        transfer.run("cove/classify", tmp_path / "bert", str(data), out, changes=changes, device="cpu")
+        model: Any = nextword.load(out, device="cpu")
+        together = model.said(["red", "a king in a blue house"])
+        np.testing.assert_allclose(together[:1], model.said(["red"]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.features=elmo", "features = 'elmo'; CoVe has glove, cove, both, a layer from 0"),
+        ("task.features='7'", "features = '7'"),
+        ("task.classifier=bcn", "classifier = 'bcn'; expected linear or blocks or biattentive"),
+        ("task.width=0", "width = 0 must be a whole number"),
+        ("task.frozen=1", "frozen = 1 must be true or false"),
+    ],
+)
+def test_bad_settings(place: Path, change: str, said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        moved(place, "bad", changes=[change])
+    assert not (place / "bad").exists()
+
+
+def test_sizes_of_the_paper() -> None:
+    """600 numbers for a word beside 300 of GloVe."""
+    vocabulary = nextword.core.types.Vocabulary(50, 1, {"<unk>": 0}, 1)
+    network = CoVe(CoVeConfig(), vocabulary)
+    assert network.widths == [300, 600, 600, 900]
+    assert move(network.vectors, "cpu").shape == (50, 300)

@@ -1,0 +1,252 @@
+"""The network of cross-view training and its heads: who sees what, who learns from whom, and how much is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nextword.batching.examples import UNTAGGED
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch
+from nextword.layers.bilstm import BiLSTM
+from nextword.models.bilstm_crf import Tagger, TaggerConfig
+from nextword.models.cvt import CVT, CVTConfig
+from nextword.tasks.cross_view import CrossView
+from nextword.tasks.tag_words import Sentences, sentences
+from nextword.tasks.views import PRIMARY, VIEWS, TagTask, Views, ViewsConfig, soft_cross_entropy
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+
+TAGS = ("O", "B-A", "E-A", "I-A", "S-A")
+WORDS = [["one", "two", "three", "four", "five", "six"], ["seven", "eight", "nine"]]
+SMALL: dict[str, Any] = {
+    "words": 6,
+    "letters": 4,
+    "filters": [[2, 3], [3, 3]],
+    "width": 10,
+    "inner": 8,
+    "projection": 7,
+    "dropout": 0.5,
+}
+
+
+def tokenizer() -> Any:
+    texts = [" ".join(words) for words in WORDS]
+    return train_tokenizer({"kind": "lexicon", "size": 50, "min_count": 1, "whole": True}, texts)
+
+
+def headed(tasks: int = 1, **more: Any) -> Views:
+    torch.manual_seed(0)
+    network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(tokenizer(), spellings=True))
+    every = tuple(TagTask(f"task {i}", TAGS[: 5 - i], "" if i else "BIOES") for i in range(tasks))
+    return Views(ViewsConfig(CVT, network.config, every, 9), network)
+
+
+def batch_of(views: Views, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
+    tags = [[i % 3 for i in range(len(one))] for one in words]
+    text, _ = sentences(views.encoder, tokenizer(), words, tags)
+    return replace(Sentences().batch(text, np.arange(len(words)), 0), task_index=part)
+
+
+# ------------------------------------------------------------------------------------------------ who sees what
+
+
+def said(views: Views, words: list[list[str]]) -> dict[str, torch.Tensor]:
+    seen = views.seen(batch_of(views, words).inputs)
+    heads: Any = views.out[0]
+    return {PRIMARY: heads.primary(seen), **heads.auxiliary(seen)}
+
+
+SEES = {
+    PRIMARY: lambda t, j: True,
+    "full": lambda t, j: True,
+    "forwards": lambda t, j: j <= t,
+    "backwards": lambda t, j: j >= t,
+    "future": lambda t, j: j < t,
+    "past": lambda t, j: j > t,
+}
+
+
+def test_every_view_sees_its_view_and_nothing_else() -> None:
+    views = headed().eval()
+    before = said(views, WORDS)
+    assert set(before) == set(SEES) == {PRIMARY, *VIEWS}
+    for row, words in enumerate(WORDS):
+        for j in range(len(words)):
+            changed = [list(one) for one in WORDS]
+            changed[row][j] = "ten"
+            after = said(views, changed)
+            for name, sees in SEES.items():
+                moved = (after[name] - before[name]).abs().amax(-1).detach() > 0
+                wanted = torch.zeros_like(moved)
+                for t in range(len(words)):
+                    wanted[row, t] = sees(t, j)
+                there = batch_of(views).targets != IGNORE
+                assert torch.equal(moved & there, wanted), (name, row, j)
+
+
+def test_where_nothing_has_been_read_there_are_zeros() -> None:
+    views = headed().eval()
+    found = said(views, WORDS)
+    heads: Any = views.out[0].heads
+    for name, at in (("future", (0, 0)), ("future", (1, 0)), ("past", (0, 5)), ("past", (1, 2))):
+        torch.testing.assert_close(found[name][at], heads[name](torch.zeros(7)))
+
+
+def test_the_full_view_has_no_relu_and_the_others_do() -> None:
+    for name, head in headed().out[0].heads.items():  # type: ignore[operator, union-attr]
+        assert isinstance(head[1], torch.nn.Identity if name == "full" else torch.nn.ReLU)
+
+
+def test_widths_are_those_of_the_paper() -> None:
+    network = headed().encoder
+    assert network.widths == [6 + 6, 14, 28]
+    layers, _ = network.encode(batch_of(headed()).inputs)
+    assert [layer.shape[-1] for layer in layers] == network.widths
+    config = CVTConfig()
+    assert (config.letters, config.filters, config.longest) == (50, [[2, 100], [3, 100], [4, 100]], 20)
+    assert (config.width, config.inner, config.projection, config.dropout) == (1024, 512, 512, 0.5)
+
+
+def test_the_first_lstm_is_two_networks_side_by_side() -> None:
+    """Its halves are those of two LSTMs in one direction, of which the second reads each row from its end."""
+    torch.manual_seed(0)
+    both, x = BiLSTM(5, 8, 3), torch.randn(2, 4, 5)
+    there = torch.tensor([[True] * 4, [True, True, False, False]])
+    found = both(x, there)
+    torch.testing.assert_close(both(x, there, (4, 2)), found)
+    assert both.width == 6
+    assert not found[1, 2:].any()
+    for side, ending in ((0, ""), (1, "_reverse")):
+        alone = torch.nn.LSTM(5, 8, batch_first=True, proj_size=3)
+        theirs = both.lstm.state_dict()
+        alone.load_state_dict({name: theirs[name + ending] for name in alone.state_dict()})
+        for row, size in ((0, 4), (1, 2)):
+            given = x[row : row + 1, :size]
+            read = alone(given.flip(1) if side else given)[0]
+            wanted = read.flip(1) if side else read
+            torch.testing.assert_close(found[row, :size, 3 * side : 3 * side + 3], wanted[0])
+    assert BiLSTM(5, 3, 3).lstm.proj_size == 0
+
+
+# ------------------------------------------------------------------------------------------------ who learns from whom
+
+
+def test_soft_cross_entropy_is_the_formula() -> None:
+    torch.manual_seed(0)
+    emissions, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4).softmax(-1)
+    there = torch.tensor([[True, True, False], [True, False, False]])
+    wanted = 0.0
+    for b, t in ((0, 0), (0, 1), (1, 0)):
+        q = emissions[b, t].exp() / emissions[b, t].exp().sum()
+        wanted -= sum(float(targets[b, t, k] * q[k].log()) for k in range(4))
+    assert float(soft_cross_entropy(emissions, targets, there)) == pytest.approx(wanted, rel=1e-5)
+    hard = torch.tensor([[1, 2, 0], [3, 0, 0]])
+    ordinary = F.cross_entropy(emissions.transpose(1, 2), hard, reduction="none")[there].sum()
+    torch.testing.assert_close(soft_cross_entropy(emissions, F.one_hot(hard, 4).float(), there), ordinary)
+
+
+def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
+    views, objective = headed(2).train(), CrossView({}, dropout=0.0)
+    batch = batch_of(views, part=UNTAGGED)
+    loss = objective.loss(views, batch, None)
+    assert (loss.count, float(loss.nats)) == (0, 0.0)
+    loss.value.backward()
+    for i, heads in enumerate(views.out):
+        for name, head in heads.heads.items():  # type: ignore[operator, union-attr]
+            gone = all(p.grad is None for p in head.parameters())
+            assert gone == (name == PRIMARY), (i, name)
+    got = {name: p.grad.clone() for name, p in views.encoder.named_parameters()}
+    views.zero_grad()
+    with torch.no_grad():
+        seen = views.seen(batch.inputs)
+        fixed = [heads.primary(seen).softmax(-1).clone() for heads in views.out]  # type: ignore[operator, union-attr]
+    there = batch.targets != IGNORE
+    total = sum(
+        -(target[there] * emissions[there].log_softmax(-1)).sum() / 9
+        for target, own in zip(fixed, views.auxiliary(batch.inputs, 0.0), strict=True)
+        for emissions in own.values()
+    )
+    torch.testing.assert_close(loss.value, total)
+    total.backward()
+    for name, p in views.encoder.named_parameters():
+        torch.testing.assert_close(p.grad, got[name])
+    assert torch.stack(list(loss.terms.values())).sum() == pytest.approx(float(loss.value.detach()))
+    assert tuple(loss.terms) == VIEWS
+
+
+def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    views, objective = headed().train(), CrossView({}, dropout=0.2)
+    rates: list[tuple[float, bool]] = []
+    own = views.encoder.views
+
+    def heard(inputs: Any, dropout: float = 0.0) -> Any:
+        rates.append((dropout, torch.is_grad_enabled()))
+        return own(inputs, dropout)
+
+    monkeypatch.setattr(views.encoder, "views", heard)
+    objective.loss(views, batch_of(views), None)
+    objective.loss(views, batch_of(views, part=UNTAGGED), None)
+    objective.loss(views.eval(), batch_of(views), None)
+    assert rates == [(0.5, True), (0.0, False), (0.2, True), (0.0, True)]
+
+
+def test_a_target_is_the_same_each_time_while_training() -> None:
+    views = headed().train()
+    batch = batch_of(views)
+    first, again = (views.taught(batch.inputs)[0] for _ in range(2))
+    assert torch.equal(first, again)
+    assert not first.requires_grad
+    a, b = (views.auxiliary(batch.inputs, 0.5)[0]["forwards"] for _ in range(2))
+    assert not torch.equal(a, b)
+
+
+def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> None:
+    views, objective = headed(2, dropout=0.0).train(), CrossView({}, smoothing=0.1)
+    batch = batch_of(views, part=1)
+    loss = objective.loss(views, batch, None)
+    there = batch.targets != IGNORE
+    log_q = views(batch)[there].log_softmax(-1)  # (9, 4)
+    smooth = 0.9 * F.one_hot(batch.targets[there], 4) + 0.1 / 4
+    torch.testing.assert_close(loss.value, -(smooth * log_q).sum() / 9)
+    torch.testing.assert_close(loss.nats, -log_q.gather(1, batch.targets[there].unsqueeze(1)).sum().detach())
+    assert loss.count == 9
+    loss.value.backward()
+    for i, heads in enumerate(views.out):
+        for name, head in heads.heads.items():  # type: ignore[operator, union-attr]
+            taught = all(p.grad is not None for p in head.parameters())
+            assert taught == ((i, name) == (1, PRIMARY))
+
+
+# ------------------------------------------------------------------------------------------------ the rest
+
+
+def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
+    from nextword.data.tag_schemes import violation
+
+    views = headed(2).eval()
+    batch = batch_of(views)
+    there = batch.targets != IGNORE
+    for i, best in enumerate(views.best_of_all(batch.inputs, there)):
+        torch.testing.assert_close(best, views.best(views(replace(batch, task_index=i)), there, i))
+        for row, words in enumerate(WORDS):
+            alone = batch_of(views, [words], part=i)
+            torch.testing.assert_close(views(alone)[0], views(replace(batch, task_index=i))[row, : len(words)])
+            if i == 0:
+                assert violation([TAGS[tag] for tag in best[row, : len(words)].tolist()], "BIOES") is None
+
+
+def test_what_does_not_fit_is_said() -> None:
+    with pytest.raises(NextwordError, match=r"Tagger does not\. Take a recipe of cross-view training"):
+        ViewsConfig(Tagger, TaggerConfig(), ())
+    with pytest.raises(NextwordError, match=r"smoothing = 1\.5 is a share"):
+        CrossView({}, smoothing=1.5)
+    with pytest.raises(NextwordError, match="sentences = 0 must be a whole number"):
+        CrossView({}, sentences=0)
+    with pytest.raises(NextwordError, match="width = 0: it must be at least 1"):
+        CVTConfig(width=0)

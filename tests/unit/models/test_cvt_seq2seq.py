@@ -1,0 +1,205 @@
+"""Cross-view training of a translator: what it writes is a target, who learns from it, and whose turn it is."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_pairs import WORDS, write_pairs
+
+from nextword.batching.examples import UNTAGGED
+from nextword.batching.seq2seq import Beside, Pairs, Sources
+from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.models.cvt import CVTSeq2Seq, CVTSeq2SeqConfig
+from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from nextword.objectives.seq2seq import CrossViewSequence, written
+from nextword.recipe import load_recipe
+from nextword.training.train import train
+
+BEGIN, END, SIZE = 0, 1, 14
+VOCABULARY = Vocabulary(SIZE, BEGIN, {}, end=END)
+
+
+def network(**more: Any) -> CVTSeq2Seq:
+    torch.manual_seed(0)
+    own = {"width": 10, "embedding": 6, "encoder": 5, "dropout": 0.5, **more}
+    made = CVTSeq2Seq(CVTSeq2SeqConfig(**own), VOCABULARY)
+    with torch.no_grad():
+        made.readout.matrix.mul_(20)  # what it says is not all alike
+    return made
+
+
+def sources() -> Inputs:
+    ids = torch.tensor([[5, 6, 7, 8, END], [9, 10, END, 0, 0], [3, 4, 5, END, 0]])
+    there = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [True] * 4 + [False]])
+    return Inputs(ids, there)
+
+
+def alone() -> Batch:
+    none = torch.zeros(3, 0, dtype=torch.long)
+    return Batch(Inputs(none, source=sources()), none, task_index=UNTAGGED)
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() -> None:
+    made = network().train()
+    ids, log_p, there = written(made, sources(), 7)
+    assert made.training
+    again = written(made, sources(), 7)
+    assert torch.equal(ids, again[0])
+    torch.testing.assert_close(log_p, again[1])
+    made.eval()
+    read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
+    h = made.hidden(Inputs(read, source=sources()), None)[0][-1]
+    at_once = made.readout.log_probs(h.flatten(0, 1)).view(log_p.shape)
+    torch.testing.assert_close(at_once, log_p)
+    assert torch.equal(at_once.argmax(-1), ids)
+    for row, open in zip(ids.tolist(), there.tolist(), strict=True):
+        size = row.index(END) + 1 if END in row else len(row)
+        assert open == [True] * size + [False] * (len(row) - size)
+
+
+# ------------------------------------------------------------------------------------------------ who learns
+
+
+@pytest.mark.parametrize("targets", ["soft", "hard"])
+def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets: str) -> None:
+    made = network(dropout=0.0, zeroed=0.0).train()
+    loss = CrossViewSequence({"length": 7}, targets=targets).loss(made, alone(), None)
+    ids, log_p, there = written(made, sources(), 7)
+    read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
+    state: Any = made.begin(sources())
+    s, _ = made._onward(made.embedding(read), state["cells"])
+    total = 0.0
+    for name, ahead in (("dropped", 0), ("future", 1)):
+        view: Any = made.views[name]
+        said = view.readout.log_probs(view(s, state["memory"], state["there"]).flatten(0, 1)).view(log_p.shape)
+        for b in range(3):
+            for t in range(ids.shape[1] - ahead):
+                if there[b, t + ahead]:
+                    p = log_p[b, t + ahead].exp() if targets == "soft" else torch.eye(SIZE)[ids[b, t + ahead]]
+                    total -= float((p * said[b, t]).sum().detach())
+    assert float(loss.value.detach()) == pytest.approx(total / int(there.sum()), rel=1e-4)
+    assert set(loss.terms) == {"dropped", "future"}
+    assert (loss.count, float(loss.nats)) == (0, 0.0)
+    loss.value.backward()
+    taught = {name for name, p in made.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    primary = {name for name, _ in made.named_parameters() if name.startswith(("look.", "out.", "readout."))}
+    assert primary
+    assert not taught & primary
+    assert {name.split(".")[0] for name in taught} == {"embedding", "encoder", "layers", "bridge", "views"}
+
+
+def test_pairs_teach_the_primary_decoder_alone() -> None:
+    made = network(dropout=0.0).train()
+    read, targets = torch.tensor([[BEGIN, 4]] * 3), torch.tensor([[4, END]] * 3)
+    batch = Batch(Inputs(read, source=sources()), targets, num_targets=6)
+    CrossViewSequence({}).loss(made, batch, None).value.backward()
+    assert all(p.grad is None for p in made.views.parameters())
+    assert made.out.weight.grad is not None
+
+
+def test_a_decoder_loses_attention_only_while_it_learns() -> None:
+    made = network(dropout=0.0, zeroed=0.9)
+    read = Inputs(torch.tensor([[BEGIN, 4, 5]] * 3), source=sources())
+    says = lambda: {name: log_p.detach() for name, (log_p, _) in made.auxiliary(read).items()}  # noqa: E731
+    made.train()
+    a, b = says(), says()
+    assert not torch.equal(a["dropped"], b["dropped"])
+    torch.testing.assert_close(a["future"], b["future"])
+    made.eval()
+    a, b = says(), says()
+    torch.testing.assert_close(a["dropped"], b["dropped"])
+
+
+def test_a_view_of_the_future_has_not_seen_the_word_before() -> None:
+    made = network(dropout=0.0).eval()
+    ids = torch.tensor([[BEGIN, 4, 5, 6]] * 3)
+    other = ids.clone()
+    other[:, 2] = 9
+    before, after = (made.auxiliary(Inputs(x, source=sources()))["future"][0] for x in (ids, other))
+    torch.testing.assert_close(before[:, :2], after[:, :2])  # y_3 is said at 1, of which y_2 is not yet known
+    assert (before[:, 2:] - after[:, 2:]).abs().max() > 1e-6
+
+
+# ------------------------------------------------------------------------------------------------ whose turn it is
+
+
+def stream(texts: list[list[int]]) -> Stream:
+    """A document each, of which a sentence begins at every 2."""
+    documents = np.zeros(len(texts), ROW)
+    documents["start"] = np.cumsum([0, *(len(one) + 1 for one in texts[:-1])])
+    ids = np.array([id for one in texts for id in (*one, END)], np.uint8)
+    marks = np.where(ids == END, 0, WORD | np.where(ids == 2, SENTENCE, 0)).astype(np.uint8)
+    marks[documents["start"]] |= SENTENCE | DOCUMENT
+    return Stream(ids, marks, documents, len(ids), len(ids), 0)
+
+
+def test_sources_are_sentences_neither_too_short_nor_too_long() -> None:
+    text = stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
+    found = Sources(text, END, 6)
+    assert [found.of(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
+    with pytest.raises(NextwordError, match="No sentence of the text without translations has 2 to 1 tokens"):
+        len(Sources(text, END, 2))
+
+
+def test_batch_k_is_made_of_the_seed_and_k_alone() -> None:
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(3, SIZE, draw.integers(2, 6)).tolist() for _ in range(40)]
+    pairs = Pairs(stream(rows), stream(rows[::-1]), BEGIN, np.arange(40))
+    text = Beside(pairs, Sources(stream(rows), END, 10))
+    objective = CrossViewSequence({"rows": 4, "length": 10})
+    found = list(islice(objective.batches(text, 3, 0), 60))
+    assert [batch.task_index for batch in found[:4]] == [0, UNTAGGED, 0, UNTAGGED]
+    assert objective.per_epoch(text) == 20
+    for k in (1, 2, 17, 40):
+        for a, b in zip(islice(objective.batches(text, 3, k), 10), found[k:], strict=False):
+            assert a.task_index == b.task_index
+            assert torch.equal(a.inputs.source.ids, b.inputs.source.ids)  # type: ignore[union-attr]
+    assert [b.task_index for b in islice(objective.batches(pairs, 3, 0), 4)] == [0] * 4
+
+
+# ------------------------------------------------------------------------------------------------ through the loop
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("pairs")
+    data, draw = write_pairs(folder), np.random.default_rng(5)
+    plain = [" ".join(draw.choice(WORDS, draw.integers(3, 9))) for _ in range(200)]
+    (folder / "plain.txt").write_text("\n\n".join(plain))
+    changes = [f"phase.0.data={data}", f"phase.0.objective.unlabelled={folder / 'plain.txt'}", "tokenizer.size=280"]
+    changes += ["phase.0.steps=12", "phase.0.batches.rows=8", "phase.0.save=0", "phase.0.log=1", "model.width=16"]
+    return lambda *more: load_recipe("cvt-seq2seq/tiny", [*changes, *more])
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: Path) -> None:
+    list(train(recipe(), tmp_path / "whole", device="cpu"))
+    asked = iter(range(100))
+    list(train(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 6))
+    list(train(None, tmp_path / "parts", resume=True, device="cpu"))
+    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_bad_input_is_said(recipe: Any, tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match=r"are to come from 'nowhere\.txt'") as problem:
+        list(train(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
+    assert "objective.unlabelled=FILE, or learn from pairs alone" in str(problem.value)
+    with pytest.raises(NextwordError, match="of kind 'words' has none"):
+        list(train(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
+    with pytest.raises(NextwordError, match="need attention = 'luong' and feeding = false"):
+        CVTSeq2SeqConfig(feeding=True)
+    with pytest.raises(NextwordError, match="targets = 'both'; expected soft or hard"):
+        CrossViewSequence({}, targets="both")
+    plain = Seq2Seq(Seq2SeqConfig(width=8), VOCABULARY)
+    with pytest.raises(Unsupported, match="learns nothing from sources alone"):
+        CrossViewSequence({}).loss(plain, alone(), None)

@@ -1,0 +1,266 @@
+"""Two language models, one from each side: neither sees what it is to say, and both together are what is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import small_job, walk
+
+from nextword.batching.causal import Rows
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Inputs, Vocabulary
+from nextword.lm.causal import Causal
+from nextword.models.elmo import ELMo, bare, turned
+from nextword.objectives.bidirectional import Bidirectional, from_both_ends
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.ptb_words import Lexicon
+from nextword.tokenizers.words import Words
+
+WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
+SMALL: dict[str, Any] = {
+    "width": 6,
+    "cells": 10,
+    "dropout": 0.0,
+    "characters": {"filters": [[1, 4], [3, 8]], "characters": 5, "highway": 1},
+}
+
+
+def made(**settings: Any) -> tuple[ELMo, Words]:
+    torch.manual_seed(5)
+    tokenizer = Words(WORDS, lines=False)
+    network = ELMo(ELMo.Config(**{**SMALL, **settings}), vocabulary(tokenizer, spellings=True))
+    return network.eval(), tokenizer
+
+
+IDS = torch.tensor([[1, 2, 3, 4, 5, 2, 6, 1], [1, 7, 8, 9, 10, 11, 3, 1]])
+
+
+def log_probs(network: ELMo, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p of every word at each place, from the left and from the right, laid at the place that is predicted."""
+    with torch.no_grad():
+        layers, _ = network.both(Inputs(torch.cat([ids, ids.flip(1)])), None)
+        forward, backward = network.readout.log_probs(layers[-1]).chunk(2)
+    return forward[:, :-1], backward.flip(1)[:, 1:]  # of places 1 … T−1, and of places 0 … T−2
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_neither_side_sees_the_future(at: int) -> None:
+    network, _ = made()
+    other = IDS.clone()
+    other[:, at] = torch.tensor([9, 2])
+    (before, after), (changed, turned_round) = log_probs(network, IDS), log_probs(network, other)
+    for place in range(1, 8):  # the forward model's guess for this place: from places before it alone
+        same = torch.equal(before[:, place - 1], changed[:, place - 1])
+        assert same == (at >= place), place
+    for place in range(7):  # the backward model's: from places after it alone
+        same = torch.equal(after[:, place], turned_round[:, place])
+        assert same == (at <= place), place
+
+
+def test_one_side_does_not_learn_from_the_other() -> None:
+    network, _ = made()
+    layers, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
+    layers[-1][: len(IDS)].sum().backward()
+    for layer in network.layers:
+        assert layer.weight_hh.grad[0].any()  # type: ignore[union-attr]
+        assert not layer.weight_hh.grad[1].any()  # type: ignore[union-attr]
+
+
+def test_both_at_once_are_each_alone() -> None:
+    network, _ = made()
+    with torch.no_grad():
+        together, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
+        forward, _ = network.hidden(Inputs(IDS), None)
+        backward, _ = network.backward().hidden(Inputs(IDS.flip(1)), None)
+        words, _ = network.encode(Inputs(IDS))
+    for both, one, other, pair in zip(together, forward, backward, words, strict=True):
+        torch.testing.assert_close(both, torch.cat([one, other]))
+        torch.testing.assert_close(pair, torch.cat([one, other.flip(1)], -1))
+    torch.testing.assert_close(words[0][..., :6], words[0][..., 6:])  # letters know no side
+
+
+def test_the_joint_likelihood() -> None:
+    """J, by scoring each direction by itself."""
+    network, _ = made()
+    rows = torch.cat([IDS, IDS.flip(1)])
+    batch = replace(next(from_both_ends(Rows(2, 7), IDS.numpy().ravel(), 0)), reset_state=True)
+    assert torch.equal(batch.inputs.ids, rows[:, :-1])
+    assert torch.equal(batch.targets, rows[:, 1:])
+    loss = Bidirectional({"rows": 2, "length": 7}).loss(network, batch, None)
+    lengths = torch.tensor([8, 8])
+    with torch.no_grad():
+        forward, _ = network.score(IDS, lengths, None)
+        backward, _ = network.backward().score(IDS.flip(1), lengths, None)
+    torch.testing.assert_close(loss.breakdown["forward"][0], -forward.sum())
+    torch.testing.assert_close(loss.breakdown["backward"][0], -backward.sum())
+    assert loss.count == 28
+    assert [count for _, count in loss.breakdown.values()] == [14, 14]
+    torch.testing.assert_close(loss.value, loss.nats / 28)
+    summed = Bidirectional({"rows": 2, "length": 7}, reduce="sequence").loss(network, batch, None)
+    torch.testing.assert_close(summed.value, loss.nats / 4)
+
+
+def test_batches_come_from_both_ends() -> None:
+    """As the objective draws it."""
+    found = list(islice(from_both_ends(Rows(1, 3), np.arange(7), 0), 3))
+    shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in found]
+    assert shown == [
+        ([[0, 1, 2], [6, 5, 4]], [[1, 2, 3], [5, 4, 3]], True),
+        ([[3, 4, 5], [3, 2, 1]], [[4, 5, 6], [2, 1, 0]], False),
+        ([[0, 1, 2], [6, 5, 4]], [[1, 2, 3], [5, 4, 3]], True),
+    ]
+
+
+def test_state_carried_over_batches_is_one_long_sequence() -> None:
+    network, _ = made()
+    text = Stream.from_ids(np.random.default_rng(1).integers(0, 12, 42))
+    short, whole = Bidirectional({"rows": 2, "length": 4}), Bidirectional({"rows": 2, "length": 20})
+    state, nats = None, {"forward": 0.0, "backward": 0.0}
+    with torch.no_grad():
+        for batch in islice(short.batches(text, 0, 0), short.per_epoch(text)):
+            loss = short.loss(network, batch, None if batch.reset_state else state)
+            state = loss.state
+            for side, (part, _) in loss.breakdown.items():
+                nats[side] += float(part)
+        (batch,) = islice(whole.batches(text, 0, 0), whole.per_epoch(text))
+        once = whole.loss(network, batch, None)
+    for side, (part, _) in once.breakdown.items():
+        assert nats[side] == pytest.approx(float(part), rel=1e-5)
+
+
+def test_padding_and_company_change_nothing() -> None:
+    network, _ = made()
+    rows = [[1, 2, 3, 1], [1, 5, 6, 7, 8, 9, 1]]
+    ids = torch.zeros(2, 7, dtype=torch.long)
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], padding[i, : len(row)] = torch.tensor(row), True
+    with torch.no_grad():
+        together, _ = network.encode(Inputs(ids, padding=padding))
+        for i, row in enumerate(rows):
+            alone, _ = network.encode(Inputs(torch.tensor([row])))
+            for a, b in zip(together, alone, strict=True):
+                torch.testing.assert_close(a[i, : len(row)], b[0])
+    assert turned(padding, ids)[0].tolist() == [3, 2, 1, 0, 4, 5, 6]
+
+
+def test_a_word_in_two_contexts() -> None:
+    """Seed of all this: one spelling, two vectors; but not among the letters alone."""
+    network, tokenizer = made()
+    (found,) = Causal(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
+    first, second = found.vectors[:, 0], found.vectors[:, 4]
+    torch.testing.assert_close(first[0], second[0])
+    assert not torch.allclose(first[1], second[1])
+    assert not torch.allclose(first[2], second[2])
+    network, _ = made()
+    chinese = Words(["画", "我", "一幅"], lines=False)
+    torch.manual_seed(5)
+    network = ELMo(ELMo.Config(**SMALL), vocabulary(chinese, spellings=True)).eval()
+    (found,) = Causal(network, chinese).embed_words([["我", "画", "画"]], "all")
+    torch.testing.assert_close(found.vectors[0, 1], found.vectors[0, 2])
+    assert not torch.allclose(found.vectors[1, 1], found.vectors[1, 2])
+
+
+def test_words_never_seen_have_vectors_by_their_letters() -> None:
+    network, tokenizer = made()
+    lm = Causal(network, tokenizer)
+    one, other = lm.embed_words(["the zebra sat", "the okapi sat"], 0)
+    assert one.words == ["the", "zebra", "sat"]
+    assert not torch.allclose(one.vectors[1], other.vectors[1])
+    torch.testing.assert_close(one.vectors[0], other.vectors[0])
+    known = lm.embed_words([["the", "cat"]], "all")[0].vectors
+    spelled = network.spelled([b"the", b"cat"])
+    ids = torch.tensor([[1, network.known, network.known + 1, 1]])
+    with torch.no_grad():
+        layers, _ = network.encode(Inputs(ids, characters=spelled))
+    torch.testing.assert_close(torch.stack([layer[0, 1:3] for layer in layers]), known)
+    texts = lm.embed(["the zebra sat", "the okapi sat"])
+    assert not torch.allclose(texts[0], texts[1])
+
+
+def test_long_words_are_cut_and_empty_texts_have_no_words() -> None:
+    network, tokenizer = made()
+    lm = Causal(network, tokenizer)
+    long, longer, shorter = lm.embed_words([["x" * 48], ["x" * 48 + "yz"], ["x" * 47]], "all")
+    torch.testing.assert_close(long.vectors, longer.vectors)  # of 50 places 48 are letters
+    assert not torch.allclose(long.vectors[0], shorter.vectors[0])
+    nothing, none, something = lm.embed_words(["", [], "cat"], "all")
+    assert nothing.vectors.shape == none.vectors.shape == (3, 0, 12)
+    assert something.vectors.shape == (3, 1, 12)
+    assert torch.isfinite(lm.embed(["", "cat"])).all()
+
+
+def test_more_words_are_read_than_written() -> None:
+    network, _ = made(written=5)
+    log_p, _ = network.step(torch.tensor([8]), network.initial(1))
+    assert log_p.shape == (1, 12)
+    assert log_p[:, 5:].max() == -torch.inf
+    assert log_p.exp().sum().item() == pytest.approx(1, abs=1e-5)
+    with torch.no_grad():
+        rare, _ = network.score(torch.tensor([[1, 9]]), torch.tensor([2]), None)
+        unknown, _ = network.score(torch.tensor([[1, 0]]), torch.tensor([2]), None)
+        common, _ = network.score(torch.tensor([[1, 3]]), torch.tensor([2]), None)
+    assert rare == unknown != common
+
+
+def test_words_are_spelled_without_the_space_before_them() -> None:
+    assert bare([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
+    pieces = [b" the", b"the"]  # sub-words, of which that space is a part
+    assert bare(pieces) == pieces
+    network, _ = made()
+    spelled = network.embedding.cnn.spellings[3].tolist()
+    assert spelled[1:4] == list(b"cat")
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(NextwordError, match="cell_clip = -1"):
+        ELMo.Config(cell_clip=-1.0)
+    with pytest.raises(NextwordError, match="'gelu'"):
+        made(characters={"activation": "gelu"})
+    with pytest.raises(NextwordError, match="spellings for 0 of its 12"):
+        ELMo(ELMo.Config(**SMALL), Vocabulary(12, 1))
+    with pytest.raises(NextwordError, match="kind rows"):
+        Bidirectional({"kind": "blocks", "rows": 2, "length": 7})
+    with pytest.raises(NextwordError, match="take rows, length"):
+        Bidirectional({"row": 2})
+    silent, tokenizer = made(readout={"kind": "none"})
+    lm = Causal(silent, tokenizer)
+    assert lm.can == {"embed"}
+    with pytest.raises(Unsupported, match="no output layer"):
+        lm.score("the cat")
+
+
+def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
+    job = small_job(tmp_path / "run", "lstm", {"width": 4}, 12, walk(11, 100), batches={"rows": 2, "length": 5},
+                    objective={"kind": "bidirectional"}, steps=2)  # fmt: skip
+    from nextword.training.trainer import descend
+
+    with pytest.raises(NextwordError, match="one language model"):
+        list(descend(job))
+
+
+def test_the_lexicon_reads_lines() -> None:
+    tokenizer = Lexicon(["a", "b", "c-d"], lower=False, lines=True, hyphens=True)
+    text = "\na\n\nb e-f,\nc-d\n"
+    encoding = tokenizer.encode(text)
+    assert encoding.ids.tolist() == [2, 1, 3, 0, 0, 1, 4]
+    assert [text[a:b] for a, b in encoding.spans] == ["a", "\n", "b", "e-f", ",", "\n", "c-d"]
+    assert encoding.words.tolist() == [0, 0, 1, 2, 2, 2, 3]
+
+
+def test_many_texts_are_split_as_one_is() -> None:
+    words = ["a", "b", "c-d", "do", "n't", ",", "é"]
+    texts = ["\na\n\nb e-f,\nc-d\n", "", "\n \n", "don't (étude)…", "\u3000é b\xa0c\u2028d\n", "a" * 20_000, "b\na"]
+    for lines in (False, True):
+        tokenizer = Lexicon(words, lower=False, lines=lines, hyphens=True)
+        for _ in range(2):
+            for many, one in zip(tokenizer.encode_batch(texts), map(tokenizer.encode, texts), strict=True):
+                assert many.ids.tolist() == one.ids.tolist()
+                assert many.spans.tolist() == one.spans.tolist()
+                assert many.words.tolist() == one.words.tolist()

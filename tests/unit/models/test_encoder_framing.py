@@ -1,0 +1,106 @@
+"""BERT, RoBERTa and ALBERT as networks of this package: what layers share, files, frames, marks, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_encoders import SLUGS, VOCABULARY, batch, close, made
+
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.protocols import Encoder, Infilling
+from nextword.core.types import Encoding, Inputs, Vocabulary
+from nextword.tokenizers.base import Marks
+
+
+def test_what_layers_share() -> None:
+    """As many weights as they must be, and unshared layers with the same weights are the shared one."""
+    networks = {share: made("albert", share=share) for share in ("none", "attention", "feed-forward", "all")}
+    counts = {share: sum(p.numel() for p in n.parameters()) for share, n in networks.items()}
+    attend = 4 * (24 * 24 + 24) + 2 * 24
+    feed = 24 * 40 + 40 + 40 * 24 + 24 + 2 * 24
+    assert counts["attention"] == counts["all"] + 2 * feed
+    assert counts["feed-forward"] == counts["all"] + 2 * attend
+    assert counts["none"] == counts["all"] + 2 * (attend + feed)
+    state = networks["all"].state_dict()
+    inputs = batch("albert", "segments")
+    want = networks["all"].hidden(inputs, None)[0]
+    for share in ("none", "attention", "feed-forward"):
+        named = networks[share].state_dict()
+        for name in named:
+            where, _, rest = name.partition(".")
+            i, _, end = rest.partition(".")
+            source = f"{where}.0.{end}" if where in ("attending", "feeding") and i.isdigit() else name
+            named[name] = state[source]
+        networks[share].load_state_dict(named)
+        for a, b in zip(networks[share].hidden(inputs, None)[0], want, strict=True):
+            close(a, b)
+    with torch.no_grad():  # and the layers are indeed apart
+        networks["none"].attending[1].attention.out.weight.mul_(2.0)
+    assert (networks["none"].hidden(inputs, None)[0][1] - want[1]).abs().max() == 0
+    assert (networks["none"].hidden(inputs, None)[0][2] - want[2]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_saved_and_loaded_it_is_the_same(slug: str, tmp_path: Path) -> None:
+    network = made(slug).float()
+    assert network.save(tmp_path) == ["model.safetensors"]
+    again = type(network).load(tmp_path, network.config, VOCABULARY)
+    inputs = batch(slug, "padded")
+    assert torch.equal(again.hidden(inputs, None)[0][-1], network.hidden(inputs, None)[0][-1])
+    assert isinstance(again, Encoder)
+    assert isinstance(again, Infilling)
+
+
+def encoding(*ids: int) -> Encoding:
+    n = len(ids)
+    return Encoding(np.array(ids, np.int64), np.zeros((n, 2), np.int64), np.zeros(n, np.int64))
+
+
+def test_frames_written_out() -> None:
+    a, b = encoding(10, 11, 12), encoding(20, 21)
+    for slug in ("bert", "albert"):
+        framed = made(slug).frame(a, b)
+        assert framed.ids.tolist() == [2, 10, 11, 12, 3, 20, 21, 3]
+        assert framed.segments is not None
+        assert framed.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+        assert (framed.pooled_position, framed.parts) == (0, ((1, 4), (5, 7)))
+    framed = made("roberta").frame(a, b)
+    assert framed.ids.tolist() == [2, 10, 11, 12, 3, 3, 20, 21, 3]
+    assert framed.segments is None
+    single = made("bert").frame(encoding(*range(10, 40)))
+    assert single.ids.tolist() == [2, *range(10, 24), 3]
+    assert made("bert").frames("choose", [a, b, a])[1].ids.tolist() == [2, 10, 11, 12, 3, 10, 11, 12, 3]
+
+
+def test_marks_by_either_familys_names() -> None:
+    assert Marks.of(VOCABULARY) == Marks(cls=2, sep=3, mask=4, pad=1)
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 50264}
+    assert Marks.of(Vocabulary(50265, 0, special)) == Marks(cls=0, sep=2, mask=50264, pad=1)
+    special = {"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "<s>": 7}  # ALBERT's file
+    assert Marks.of(Vocabulary(30000, 2, special)) == Marks(cls=2, sep=3, mask=4, pad=0)
+    with pytest.raises(NextwordError, match=r"no \[MASK\] or <mask>.*its special tokens are: <\|endoftext\|>"):
+        Marks.of(Vocabulary(50257, 0, {"<|endoftext|>": 0}))
+
+
+def test_too_long_a_text_is_refused() -> None:
+    network = made("bert")
+    with pytest.raises(NextwordError, match="A text of 17 tokens, but the window is 16"):
+        network.hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
+    ids = torch.zeros(1, 40, dtype=torch.long)
+    network.hidden(Inputs(ids, starts=torch.tensor([0, 16, 24, 40])), None)
+    with pytest.raises(NextwordError, match="A text of 17 tokens, but the window is 16"):
+        network.hidden(Inputs(ids, starts=torch.tensor([0, 16, 33, 40])), None)
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(NextwordError, match="share = 'half'"):
+        made("albert", share="half")
+    with pytest.raises(NextwordError, match="width = 10 cannot be cut into heads = 4"):
+        made("bert", width=10)
+    roberta = made("roberta")
+    assert roberta.next_sentence is None
+    with pytest.raises(Unsupported, match="RoBERTa was not trained on pairs"):
+        roberta.pooled(torch.zeros(1, 24, dtype=torch.float64))

@@ -1,0 +1,248 @@
+"""Frames written out token by token, cut, put in batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
+
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Encoder
+from nextword.core.types import IGNORE, Encoding, FramedText, Inputs, Vocabulary
+from nextword.models import MODELS, model_class
+from nextword.models.framing import (
+    TASKS,
+    arrange,
+    collate,
+    combine,
+    fit,
+    following,
+    frame_texts,
+    resize_embeddings,
+    spoken,
+)
+from nextword.models.gpt2 import GPT2, GPT2Config
+from nextword.models.nplm import NPLM, NPLMConfig
+from nextword.models.rnn import LSTM, RecurrentConfig
+
+
+def run_of(n: int, first: int = 0) -> Encoding:
+    return text(*range(first, first + n))
+
+
+def shown(frames: list[FramedText]) -> list[list[int]]:
+    return [frame.ids.tolist() for frame in frames]
+
+
+# ------------------------------------------------------------------------------------------------ framings
+
+
+def test_gpt1_frames_token_by_token() -> None:
+    network = resize_embeddings(gpt1(), 3)
+    assert shown(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
+    assert shown(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
+    assert shown(network.frames("similar", [A, B])) == [
+        [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
+        [START, 7, 8, DELIMITER, 1, 2, 3, EXTRACT],
+    ]
+    assert shown(network.frames("choose", [A, B, C])) == [
+        [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
+        [START, 1, 2, 3, DELIMITER, 9, EXTRACT],
+    ]
+
+
+@pytest.mark.parametrize("network", [GPT2(GPT2Config(**SHAPE), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)])
+def test_other_networks_frame_with_what_their_vocabulary_has(network: Any) -> None:
+    assert shown(network.frames("classify", [A])) == [[BEGIN, 1, 2, 3]]
+    assert shown(network.frames("entail", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
+    assert shown(network.frames("similar", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
+    assert shown(network.frames("choose", [A, B, C])) == [[BEGIN, 1, 2, 3, END, 7, 8], [BEGIN, 1, 2, 3, END, 9]]
+
+
+def test_without_an_end_nothing_stands_between() -> None:
+    network = GPT2(GPT2Config(**SHAPE), Vocabulary(SIZE, BEGIN))
+    frame = network.frame(A, B)
+    assert frame.ids.tolist() == [BEGIN, 1, 2, 3, 7, 8]
+    assert frame.parts == ((1, 4), (4, 6))
+
+
+def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
+    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+        for frame, texts in ((network.frame(A), [A]), (network.frame(A, B), [A, B]), (network.frame(B, A), [B, A])):
+            assert frame.pooled_position == len(frame.ids) - 1
+            assert frame.segments is None
+            assert [frame.ids[i:j].tolist() for i, j in frame.parts] == [t.ids.tolist() for t in texts]
+
+
+def test_empty_texts_have_empty_parts() -> None:
+    network = resize_embeddings(gpt1(), 3)
+    assert network.frame(text()).ids.tolist() == [START, EXTRACT]
+    frame = network.frame(A, text())
+    assert frame.ids.tolist() == [START, 1, 2, 3, DELIMITER, EXTRACT]
+    assert frame.parts == ((1, 4), (5, 5))
+    assert GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(text()).pooled_position == 0
+
+
+def test_every_network_of_today_that_encodes_can_frame() -> None:
+    """Protocols are looked up by `isinstance`: one that lost `frame` would lose `embed` with it."""
+    for slug in MODELS:
+        cls = model_class(slug)
+        if hasattr(cls, "encode"):
+            assert callable(getattr(cls, "frame", None)), slug
+    assert isinstance(gpt1(), Encoder)
+
+
+@pytest.mark.parametrize(("task", "count"), [("classify", 2), ("entail", 1), ("similar", 3), ("choose", 2)])
+def test_a_task_says_how_many_texts_it_is_about(task: str, count: int) -> None:
+    with pytest.raises(NextwordError, match=f"'{task}' is about {TASKS[task][0]}, but {count} were given"):
+        resize_embeddings(gpt1(), 3).frames(task, [A] * count)
+
+
+def test_unknown_tasks_are_named_with_the_known() -> None:
+    with pytest.raises(NextwordError, match=r"'translate'.*classify, entail, similar, choose"):
+        gpt1().frames("translate", [A])
+    with pytest.raises(NextwordError, match="'translate'"):
+        combine("translate", torch.zeros(1, 1, 2))
+
+
+def test_arrange_serves_any_way_to_frame() -> None:
+    def bert(a: Encoding, b: Encoding | None = None) -> FramedText:
+        return frame_texts([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
+
+    assert shown(arrange(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
+
+
+# ------------------------------------------------------------------------------------------------ cutting
+
+
+def test_the_longer_loses_until_both_fit() -> None:
+    for a in range(9):
+        for b in range(9):
+            for room in range(2, 18):
+                x, y = a, b
+                while x + y > room:
+                    x, y = (x - 1, y) if x > y else (x, y - 1)
+                assert fit(a, b, room) == (x, y)
+
+
+def test_texts_are_cut_at_their_end_to_the_window() -> None:
+    network = resize_embeddings(gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
+    frame = network.frame(run_of(40))
+    assert frame.ids.tolist() == [START, *range(14), EXTRACT]
+    assert frame.parts == ((1, 15),)
+    long_first = network.frame(run_of(40), B)
+    assert long_first.ids.tolist() == [START, *range(11), DELIMITER, 7, 8, EXTRACT]
+    assert long_first.parts == ((1, 12), (13, 15))
+    long_second = network.frame(B, run_of(40))
+    assert long_second.ids.tolist() == [START, 7, 8, DELIMITER, *range(11), EXTRACT]
+    both = network.frame(run_of(20), run_of(20, 20))
+    assert both.ids.tolist() == [START, *range(7), DELIMITER, *range(20, 26), EXTRACT]
+    exact = network.frame(run_of(14))
+    assert exact.parts == ((1, 15),)
+    assert len(exact.ids) == 16
+
+
+def test_what_is_cut_can_be_read_at_once() -> None:
+    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+        inputs, _ = collate(network.frames("choose", [run_of(40), run_of(30), B]), BEGIN)
+        assert inputs.ids.shape[1] == 16
+        network.encode(inputs)
+
+
+def test_where_no_position_ends_nothing_is_cut() -> None:
+    """A network of n-grams looks back a few words, yet reads texts of any length."""
+    for network in (NPLM(NPLMConfig(), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)):
+        frame = network.frame(run_of(40), run_of(30))
+        assert len(frame.ids) == 72
+        inputs, pooled_position = collate([frame], BEGIN)
+        assert spoken(network.encode(inputs)[0][-1], pooled_position).shape == (1, network.widths[-1])
+
+
+def test_a_window_that_holds_no_text_is_refused() -> None:
+    network = resize_embeddings(gpt1(window=4), 3)
+    assert network.frame(A).parts == ((1, 3),)
+    with pytest.raises(NextwordError, match="window is 4 tokens and the frame itself takes 3"):
+        network.frame(A, B)
+
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+def test_a_batch_is_padded_at_the_end() -> None:
+    network = resize_embeddings(gpt1(), 3)
+    inputs, pooled_position = collate([network.frame(A, B), network.frame(C)], pad=47)
+    assert inputs.ids.tolist() == [
+        [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
+        [START, 9, EXTRACT, 47, 47, 47, 47, 47],
+    ]
+    assert inputs.padding is not None
+    assert inputs.padding.tolist() == [[True] * 8, [True] * 3 + [False] * 5]
+    assert inputs.segments is None
+    assert pooled_position.tolist() == [7, 2]
+
+
+def test_segments_are_padded_too_and_must_be_all_or_none() -> None:
+    long = FramedText(np.array([1, 2, 3]), 0, np.array([0, 1, 1]))
+    short = FramedText(np.array([4]), 0, np.array([1]))
+    inputs, pooled_position = collate([long, short], pad=9)
+    assert inputs.segments is not None
+    assert inputs.segments.tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert inputs.ids.tolist() == [[1, 2, 3], [4, 9, 9]]
+    assert pooled_position.tolist() == [0, 0]
+    with pytest.raises(NextwordError, match="1 of 2 frames have segments"):
+        collate([long, FramedText(np.array([4]), 0)], pad=9)
+    with pytest.raises(NextwordError, match="no frame"):
+        collate([], pad=9)
+
+
+@pytest.mark.parametrize("kind", ["gpt1", "gpt2", "lstm"])
+@torch.no_grad()
+def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
+    torch.manual_seed(5)
+    made = {"gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY), "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY)}
+    network: Any = resize_embeddings(gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
+    frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(text(), A)]
+    inputs, pooled_position = collate(frames, pad=3)
+    together = spoken(network.encode(inputs)[0][-1], pooled_position)
+    for frame, vector in zip(frames, together, strict=True):
+        layers, _ = network.encode(Inputs(torch.from_numpy(frame.ids)[None]))
+        torch.testing.assert_close(vector, layers[-1][0, frame.pooled_position], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(together[0], together[1])
+
+
+def test_combining_by_hand() -> None:
+    vectors = torch.tensor([[[1.0, 2.0], [10.0, 20.0]], [[3.0, 4.0], [30.0, 40.0]]])  # two examples of two frames
+    assert combine("similar", vectors).tolist() == [[11.0, 22.0], [33.0, 44.0]]
+    assert combine("choose", vectors) is vectors
+    assert combine("classify", vectors[:, :1]).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert combine("entail", vectors[0, :1]).tolist() == [1.0, 2.0]
+
+
+@torch.no_grad()
+def test_likeness_does_not_depend_on_the_order() -> None:
+    network = resize_embeddings(gpt1(), 3)
+
+    def read(task: str, *texts: Encoding) -> torch.Tensor:
+        inputs, pooled_position = collate(network.frames(task, texts), BEGIN)
+        return combine(task, spoken(network.encode(inputs)[0][-1], pooled_position))
+
+    torch.testing.assert_close(read("similar", A, B), read("similar", B, A))
+    assert not torch.allclose(read("entail", A, B), read("entail", B, A), atol=1e-2)
+    assert read("choose", A, B, C, text(4)).shape == (3, 24)
+
+
+def test_what_follows_is_the_texts_own_tokens() -> None:
+    network = resize_embeddings(gpt1(), 3)
+    inputs, _ = collate([network.frame(A, B), network.frame(C)], pad=47)
+    skip = IGNORE
+    assert following(inputs, SIZE).tolist() == [
+        [1, 2, 3, skip, 7, 8, skip, skip],
+        [9, skip, skip, skip, skip, skip, skip, skip],
+    ]
+    alone, _ = collate([GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(A, B)], pad=47)
+    assert following(alone, SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
+    assert following(Inputs(alone.ids), SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
+    assert following(Inputs(torch.tensor([[1, START, END]])), SIZE).tolist() == [[skip, END, skip]]

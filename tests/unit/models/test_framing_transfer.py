@@ -1,0 +1,187 @@
+"""Beginning with another run (`init = RUN`): weights that fit, a network that grows, and what does not fit, told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nextword.core.errors import NextwordError
+from nextword.core.protocols import Tokenizer
+from nextword.models import MODELS
+from nextword.models.base import FILE
+from nextword.models.framing import SPREAD
+from nextword.recipe import from_tables
+from nextword.run_folder import RunFolder
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.train import build, train
+
+TEXT = "the king of the land went to see his house and the queen of the sea went home\n"
+SHAPE = {"width": 24, "layers": 1, "heads": 2, "window": 16, "dropout": 0.0}
+SPEC = {"kind": "classic-bpe", "size": 100}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text, and in `run` a network trained on it for a few steps, with [model] extra = 0."""
+    place = tmp_path_factory.mktemp("begin")
+    written(place / "text", TEXT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXTWORD_CACHE", str(place / "cache"))
+        learn(place, "run", steps=3)
+    return place
+
+
+def written(place: Path, text: str) -> None:
+    place.mkdir()
+    for split in ("train", "valid", "test"):
+        (place / f"{split}.txt").write_text(text * 20)
+
+
+@pytest.fixture(autouse=True)
+def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_CACHE", str(folder / "cache"))
+
+
+def recipe_of(folder: Path, slug: str = "gpt1", tokenizer: Any = None, model: Any = None, **phase: Any) -> Any:
+    batches = {"kind": "blocks", "rows": 4, "length": 16}
+    phase = {"data": str(folder / "text"), "batches": batches, "steps": 1, "keep": "last", **phase}
+    tables = {"paper": {"slug": slug}, "tokenizer": tokenizer or SPEC, "model": SHAPE if model is None else model}
+    return from_tables({**tables, "phase": [phase]}, "made")
+
+
+def learn(folder: Path, name: str, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
+    list(train(recipe_of(folder, *args, **options), folder / name, device="cpu"))
+    return load_file(str(folder / name / FILE))
+
+
+def still(folder: Path, **model: Any) -> dict[str, Any]:
+    """A step of training that moves nothing to speak of, begun with the run."""
+    return {
+        "init": str(folder / "run"),
+        "model": {**SHAPE, **model},
+        "optimizer": {"kind": "sgd", "rate": 1e-30},
+    }
+
+
+def refused(folder: Path, *args: Any, **options: Any) -> str:
+    with pytest.raises(NextwordError) as told:
+        learn(folder, "refused", *args, **{"init": str(folder / "run"), **options})
+    assert not (folder / "refused").exists()  # told before there is a folder
+    return str(told.value)
+
+
+def test_a_phase_begins_with_the_runs_weights(folder: Path) -> None:
+    there = load_file(str(folder / "run" / FILE))
+    here = learn(folder, "same", **still(folder))
+    fresh = build(recipe_of(folder), load_tokenizer(folder / "run" / "tokenizer.json")).state_dict()
+    assert here.keys() == there.keys() == fresh.keys()
+    assert all(torch.equal(here[name], there[name]) for name in there)
+    assert not all(torch.equal(fresh[name], there[name]) for name in there)  # there was something to begin with
+
+
+def test_a_recipe_with_room_for_more_tokens_grows_the_run(folder: Path) -> None:
+    there = load_file(str(folder / "run" / FILE))
+    here = learn(folder, "grown", **still(folder, extra=3))
+    rows = here.pop("extra.weight")
+    assert here.keys() == there.keys()
+    assert all(torch.equal(here[name], there[name]) for name in there)
+    assert rows.shape == (3, SHAPE["width"])
+    assert 0.5 * SPREAD < rows.std() < 1.5 * SPREAD
+    again = learn(folder, "grown-again", **still(folder, extra=3))
+    assert torch.equal(again["extra.weight"], rows)  # drawn by the phase's seed
+    other = learn(folder, "grown-otherwise", **still(folder, extra=3), seed=2)
+    assert not torch.equal(other["extra.weight"], rows)
+
+
+def test_what_has_grown_begins_as_it_is_and_may_grow_on(folder: Path) -> None:
+    rows = learn(folder, "grown3", **still(folder, extra=3))["extra.weight"]
+    options = {**still(folder, extra=3), "init": str(folder / "grown3"), "seed": 9}
+    assert torch.equal(learn(folder, "as-it-is", **options)["extra.weight"], rows)
+    options["model"] = {**SHAPE, "extra": 5}
+    more = learn(folder, "grown5", **options)["extra.weight"]
+    assert torch.equal(more[:3], rows)
+    assert more.shape == (5, SHAPE["width"])
+    said = refused(folder, init=str(folder / "grown3"))  # and rows are never dropped in silence
+    assert "extra.weight is (3, 24) there and not here" in said
+
+
+def test_a_grown_run_can_be_resumed(folder: Path) -> None:
+    """The state of the phase, not the run that it began with, has the last word."""
+    options = {**still(folder, extra=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
+    whole = learn(folder, "whole", **options)
+    asked = iter([False, True])
+    list(train(recipe_of(folder, **options), folder / "cut", device="cpu", stop=lambda: next(asked)))
+    list(train(None, folder / "cut", resume=True, device="cpu"))
+    resumed = load_file(str(folder / "cut" / FILE))
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_other_shapes_are_named(folder: Path) -> None:
+    said = refused(folder, model={**SHAPE, "window": 32})
+    assert "run of 'gpt1'" in said
+    assert "positions.weight is (16, 24) there and (32, 24) here." in said
+    assert f"[model] from {folder / 'run'}/recipe.toml" in said
+
+
+def test_other_layers_are_named_the_first_few(folder: Path) -> None:
+    said = refused(folder, model={**SHAPE, "layers": 2})
+    assert said.count("is not there and (") == 4
+    assert "blocks.1." in said
+    assert "; and 8 more." in said
+
+
+def test_another_network_altogether(folder: Path) -> None:
+    said = refused(folder, "lstm", model={"width": 24}, batches={"kind": "rows", "rows": 4, "length": 16})
+    assert "run of 'gpt1'" in said
+    assert "there and not here" in said
+
+
+@pytest.mark.parametrize("extra", [0, 3])
+def test_another_vocabulary_is_refused_before_any_shape_is_looked_at(folder: Path, extra: int) -> None:
+    said = refused(folder, tokenizer={**SPEC, "size": 60}, model={**SHAPE, "extra": extra})
+    assert "another tokenizer (classic-bpe, " in said
+    assert f'load = "{folder / "run" / "tokenizer.json"}"' in said
+
+
+def test_as_many_words_but_others_are_refused_too(folder: Path) -> None:
+    """Every shape would fit, and every id would mean something else."""
+    theirs = load_tokenizer(folder / "run" / "tokenizer.json")
+    other = relearnt(len(theirs))
+    assert len(other) == len(theirs)
+    other.save(folder / "other.json")
+    said = refused(folder, tokenizer={"load": str(folder / "other.json")})
+    assert "another tokenizer" in said
+
+
+def relearnt(size: int) -> Tokenizer:
+    """A tokenizer of just this size, of other words."""
+    words = " ".join(f"{a}{b}{c}" for a in "bdfgkl" for b in "aeiou" for c in "mnprst")
+    return train_tokenizer({**SPEC, "size": size}, [words] * 5)
+
+
+def test_its_own_tokenizer_is_loaded_as_the_error_says(folder: Path) -> None:
+    there = load_file(str(folder / "run" / FILE))
+    own = {"load": str(folder / "run" / "tokenizer.json")}
+    written(folder / "more", "his sea was the queen of his land and his home\n")
+    options = {**still(folder), "tokenizer": own, "data": str(folder / "more")}
+    here = learn(folder, "elsewhere", **options)
+    assert all(torch.equal(here[name], there[name]) for name in there)
+
+
+def test_a_run_without_a_model_yet(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder / "run" / "tokenizer.json")
+    RunFolder.create(folder / "begun", recipe_of(folder), tokenizer)
+    assert "has no model yet" in refused(folder, init=str(folder / "begun"))
+
+
+def test_counts_are_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
+    counting = {"model": {"add": 0.5}, "kind": "count", "steps": 0}
+    list(train(recipe_of(folder, "toy", **counting), folder / "counted", device="cpu"))
+    for said in (refused(folder, init=str(folder / "counted")), refused(folder, "toy", **counting)):
+        assert "A model that counts has no weights to begin with" in said

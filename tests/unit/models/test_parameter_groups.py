@@ -1,0 +1,324 @@
+"""Which layers learn, and how fast: groups of every network, discounted rates, and layers that rest to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.small_job import MODEL, equal, job, run, weights
+from tests.support.tiny_transfer import SPECS, coloured, run_of, written
+from torch import Tensor, nn
+
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.models import MODELS, model_class
+from nextword.models.parameter_groups import groups
+from nextword.recipe import Phase, load_recipe
+from nextword.tasks.finetune import resume
+from nextword.tasks.finetune import transfer as transferred
+from nextword.tasks.heads import HeadConfig, Headed
+from nextword.tasks.plan import make_plan
+from nextword.tokenizers import vocabulary
+from nextword.training.events import STEP
+from nextword.training.optimizers import Learning, make_optimizer, set_rate
+from nextword.training.trainer import descend
+
+MARKS = {"<unk>": 0, "[MASK]": 3, "[CLS]": 4, "[SEP]": 5, "<sep>": 6, "<cls>": 7}
+WORDS = Vocabulary(40, 1, MARKS, 2, [b" a"] * 40)
+AWD = {"embedding": 6, "width": 8, "layers": 3, "words": 0.0, "input": 0.0, "between": 0.0, "output": 0.0}
+AWD["connections"] = 0.0
+
+
+def made(slug: str, **model: Any) -> Any:
+    torch.manual_seed(1)
+    cls = model_class(slug)
+    return cls(cls.Config(**(model or load_recipe(f"{slug}/tiny").model)), WORDS)
+
+
+def headed(network: Any, **head: Any) -> Headed:
+    return Headed(HeadConfig(type(network), network.config, 2, **head), network)
+
+
+def named(network: nn.Module) -> list[list[str]]:
+    names = {id(p): name for name, p in network.named_parameters()}
+    return [sorted(names[id(p)] for p in group) for group in groups(network)]
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+def test_the_awd_lstm_by_itself_and_under_a_head() -> None:
+    layer = ["bias_hh", "bias_ih", "weight_hh", "weight_ih"]
+    layers = [[f"layers.{i}.{name}" for name in layer] for i in range(3)]
+    network = made("awd-lstm", **AWD)
+    assert named(network) == [*layers, ["embedding.weight", "readout.bias"]]  # tied: as fastai groups it
+    untied = made("awd-lstm", **AWD, tied=False)
+    assert named(untied) == [["embedding.weight"], *layers, ["readout.bias", "readout.weight"]]
+    below = [[f"under.{name}" for name in group] for group in layers]
+    below[-1] = sorted([*below[-1], "under.readout.bias"])
+    assert named(headed(network)) == [["under.embedding.weight"], *below, ["out.bias", "out.weight"]]
+
+
+def test_bert_under_a_head() -> None:
+    found = named(headed(made("bert")))
+    assert [sorted({name.split(".")[1] for name in group}) for group in found] == [
+        ["embedding", "norm", "positions", "segments"],
+        ["attending", "feeding"],
+        ["attending", "feeding", "next_sentence", "pooler", "readout"],
+        ["bias", "weight"],
+    ]
+    for i in (0, 1):
+        assert all(f"ing.{i}." in name for name in found[1 + i] if "attending" in name or "feeding" in name)
+
+
+@pytest.mark.parametrize("slug", [slug for slug in MODELS if slug != "ngram"])
+def test_every_network_is_in_groups_each_weight_once(slug: str) -> None:
+    network = made(slug)
+    found = [p for group in groups(network) for p in group]
+    assert {id(p) for p in found} == {id(p) for p in network.parameters()}
+    assert len(found) == len(list(network.parameters()))
+    assert len(groups(network)) >= min(len(network.widths), 2)  # tables of vectors are one
+
+
+# ------------------------------------------------------------------------------------------------ rates
+
+
+def test_rates_fall_from_group_to_group() -> None:
+    network = headed(made("awd-lstm", **AWD))
+    phase = job_phase({"kind": "adam", "rate": 0.01, "discount": 2.6})
+    optimizer = Learning(network, phase).optimizer()
+    assert [group["params"] for group in optimizer.param_groups] == groups(network)
+    for rate in (0.01, 0.004):
+        set_rate(optimizer, rate)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        assert rates == pytest.approx([rate / 2.6**4, rate / 2.6**3, rate / 2.6**2, rate / 2.6, rate])
+
+
+def job_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
+    return Phase(steps=1, optimizer=optimizer, **rest)
+
+
+def test_a_step_is_as_long_as_the_rate_of_its_group() -> None:
+    """Of SGD whose gradients are all ones: each weight moves by its own rate."""
+    network = made("lstm", width=4)
+    optimizer = make_optimizer(network.parameters(), {"kind": "sgd", "rate": 1.0, "discount": 2.0}, groups(network))
+    before = weights(network)
+    for p in network.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer_step(optimizer, 0.8)
+    moved = {name: float((before[name] - t).mean()) for name, t in weights(network).items()}
+    by_hand = {"embedding": 0.2, "layers": 0.4, "readout": 0.8}
+    assert moved == pytest.approx({name: by_hand[name.split(".")[0]] for name in moved}, rel=1e-5)
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    set_rate(optimizer, rate)
+    optimizer.step()
+
+
+def test_vectors_are_spared_the_decay_in_every_group() -> None:
+    network = made("lstm", width=4)
+    table = {"kind": "adamw", "rate": 1.0, "decay": 0.1, "decayed": "matrices", "discount": 2.0}
+    found = make_optimizer(network.parameters(), table, groups(network)).param_groups
+    told = [(group["share"], group["weight_decay"], {p.dim() for p in group["params"]}) for group in found]
+    assert told == [(0.25, 0.1, {2}), (0.5, 0.1, {2}), (0.5, 0.0, {1}), (1.0, 0.1, {2}), (1.0, 0.0, {1})]
+
+
+def test_without_a_discount_there_is_one_group_as_ever() -> None:
+    network = made("lstm", width=4)
+    for table in ({"kind": "adam"}, {"kind": "adam", "discount": 1}):
+        (group,) = Learning(network, job_phase(table)).optimizer().param_groups
+        assert all(a is b for a, b in zip(group["params"], network.parameters(), strict=True))
+        assert "share" not in group
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        ({"kind": "nt-asgd", "rate": 1.0, "discount": 2.6}, "has one rate for all weights"),
+        ({"kind": "adam", "discount": 0}, "a number above zero"),
+        ({"kind": "adam", "discount": "2.6"}, "a number above zero"),
+    ],
+)
+def test_what_cannot_be_is_refused(optimizer: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Learning(made("lstm", width=4), job_phase(optimizer)).optimizer()
+
+
+def test_the_log_has_the_rate_of_the_highest_group(tmp_path: Path) -> None:
+    table = {"kind": "adam", "rate": 0.02, "discount": 2.6}
+    _, events = run(tmp_path / "run", optimizer=table, steps=5)
+    assert next(event.values["rate"] for event in events if event.kind == STEP) == 0.02
+
+
+# ------------------------------------------------------------------------------------------------ resting
+
+
+OPTIMIZERS = [
+    {"kind": "adam", "rate": 0.01, "decay": 0.1},
+    {"kind": "sgd", "rate": 0.5, "average": 0.9},
+    {"kind": "adamw", "rate": 0.01, "decay": 0.1, "discount": 2.6, "average": 0.9},
+    {"kind": "nt-asgd", "rate": 1.0, "start": 2, "decay": 0.1},
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda table: table["kind"])
+@pytest.mark.parametrize(("trains", "moves"), [(1, {"readout"}), (2, {"readout", "layers"}), (0, {"all"})])
+def test_what_rests_does_not_move_at_all(
+    tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]
+) -> None:
+    made = job(tmp_path / "run", optimizer=optimizer, trains=trains, steps=12, clip=0.5)
+    before = weights(made.network)
+    list(descend(made))
+    after = weights(made.network)
+    moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert moved == ({"embedding", "layers", "readout"} if moves == {"all"} else moves)
+    assert all(p.requires_grad for p in made.network.parameters())  # the next phase may want it
+
+
+def test_those_that_learn_get_the_gradients_they_had() -> None:
+    network = headed(made("awd-lstm", **AWD), reads="concat", classifier="blocks", dropout=0.0).eval()
+    ids = torch.arange(12).view(2, 6)
+
+    def gradients(trains: int) -> dict[str, Tensor]:
+        network.zero_grad()
+        with Learning(network, job_phase({"kind": "sgd"}, trains=trains)).alone():
+            network(
+                Batch(Inputs(ids), torch.zeros(2, dtype=torch.long), target_positions=torch.tensor([5, 11]))
+            ).square().sum().backward()
+            return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+
+    whole = gradients(0)
+    for trains in range(1, 6):
+        some = gradients(trains)
+        learning = {name for group in named(network)[-trains:] for name in group} & whole.keys()
+        assert some.keys() == learning
+        assert all(torch.allclose(some[name], whole[name], atol=1e-7) for name in some)
+
+
+def test_a_frozen_network_has_one_group_that_can_learn() -> None:
+    network = headed(made("lstm", width=4), frozen=True)
+    learning = Learning(network, job_phase({"kind": "adam", "discount": 2.6}, trains=1))
+    assert len(learning.layers) == 1
+    assert learning.resting == []
+    assert Learning(network, job_phase({"kind": "adam"}, trains=9)).layers == learning.layers  # more than there are
+    with learning.alone():
+        pass
+    assert not any(p.requires_grad for p in network.encoder.parameters())
+
+
+# ------------------------------------------------------------------------------------------------ through the phases
+
+STAGES = """
+[paper]
+slug = "bert"
+
+[task]
+reads = "concat"
+classifier = "blocks"
+inner = [8]
+drops = [0.2, 0.1]
+
+[[phase]]
+name = "head"
+trains = 1
+objective = { kind = "task" }
+batches = { kind = "examples", rows = 32, length = 64 }
+optimizer = { kind = "adam", rate = 0.01, discount = 2.6, average = 0.9 }
+schedule = { kind = "slanted" }
+clip = 25.0
+epochs = 1
+keep = "last"
+
+[[phase]]
+name = "two"
+trains = 2
+objective = { kind = "task" }
+batches = { kind = "examples", rows = 32, length = 64 }
+optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
+schedule = { kind = "slanted" }
+epochs = 1
+keep = "last"
+
+[[phase]]
+name = "all"
+objective = { kind = "task" }
+batches = { kind = "examples", rows = 32, length = 64 }
+optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
+schedule = { kind = "slanted" }
+epochs = 1
+keep = "last"
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "stages.toml").write_text(STAGES)
+    written(folder / "colour.csv", ["text", "label"], coloured(150))
+    for slug in SPECS:
+        run_of(folder / slug, slug)
+    return folder
+
+
+@pytest.mark.parametrize("slug", list(SPECS))
+def test_stages_over_every_encoder(place: Path, slug: str) -> None:
+    """Layer-wise rates and unfreezing are of no one network: each phase moves what it should, and no more."""
+    recipe, data = str(place / "stages.toml"), str(place / "colour.csv")
+    before: dict[str, Tensor] = {}
+    moved: list[set[str]] = []
+    plan = make_plan(recipe, place / slug, data, device="cpu")
+    for event in transferred(plan, place / f"{slug}-out"):
+        network = event_network(plan, place / f"{slug}-out") if event.kind == "end" else None
+        if network is not None:
+            now = weights(network)
+            moved.append({name for name in now if name in before and not torch.equal(before[name], now[name])})
+            before = now
+    top = set(named(network)[-1])
+    assert {name for name in moved[1] if not name.startswith("out.")} <= {
+        name for group in named(network)[-2:] for name in group
+    }
+    assert any(name.startswith("encoder.") for name in moved[1])
+    assert moved[2] - moved[1] - top
+
+
+def event_network(plan: Any, folder: Path) -> Headed:
+    settings = plan.settings
+    cls = model_class(plan.recipe.slug)
+    config = settings.head(cls, cls.Config(**plan.recipe.model))
+    return Headed.load(folder, config, vocabulary(plan.tokenizer, spellings=True))
+
+
+@pytest.mark.parametrize("stop_at", [2, 6, 8, 11])
+def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
+    place: Path, tmp_path: Path, stop_at: int
+) -> None:
+    """Five steps a phase: in the first stage, in the second, and at the seams between them."""
+    recipe, data = str(place / "stages.toml"), str(place / "colour.csv")
+    transfer.run(recipe, place / "bert", data, tmp_path / "whole", device="cpu")
+    seen = 0
+
+    def stop() -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == stop_at
+
+    found = transfer.run(recipe, place / "bert", data, tmp_path / "cut", device="cpu", stop=stop)
+    assert found.interrupted
+    list(resume(tmp_path / "cut", "cpu")[1])
+    plan = make_plan(recipe, place / "bert", data, device="cpu")
+    assert equal(*(weights(event_network(plan, tmp_path / name)) for name in ("whole", "cut")))
+
+
+def test_a_language_model_is_unfrozen_likewise(tmp_path: Path) -> None:
+    made = job(tmp_path / "run", model={**MODEL, "tied": True}, trains=1, steps=4, optimizer={"kind": "adam"})
+    before = weights(made.network)
+    list(descend(made))
+    after = weights(made.network)
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {
+        "embedding.weight",
+        "readout.bias",
+    }

@@ -1,0 +1,401 @@
+"""ARPA in and out: what is read, what is refused and where, and that what is written comes back."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.reference_ngrams import assert_sound, find, log_prob
+
+from nextword.core.errors import NextwordError
+from nextword.ngrams import arpa
+from nextword.ngrams import arpa as arpa_text
+from nextword.ngrams.arpa import read_arpa, write_arpa
+from nextword.ngrams.trie import Level, Trie
+from nextword.tokenizers.words import Words
+
+LN10 = math.log(10)
+
+SMALL = """\\data\\
+ngram 1=5
+ngram 2=3
+ngram 3=1
+
+\\1-grams:
+-1\t<unk>\t-0.5
+-99\t<s>\t-0.25
+-0.5\t</s>
+-0.75\ta\t-0.125
+-1.25\tb\t0.5
+
+\\2-grams:
+-0.25\t<s> a\t-1
+-0.5\ta b\t0
+-0.3\tb </s>
+
+\\3-grams:
+-0.1\t<s> a b
+
+\\end\\
+"""  # a: 2, b: 3
+
+
+def put(folder: Path, text: str | bytes, name: str = "model.arpa") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def value(trie: Trie, *ngram: int) -> float:
+    node = find(trie, ngram)
+    assert node is not None
+    return float(trie.levels[len(ngram) - 1].log_probs[node]) / LN10
+
+
+def backoff(trie: Trie, *ngram: int) -> float:
+    node, backoffs = find(trie, ngram), trie.levels[len(ngram) - 1].log_backoffs
+    assert node is not None
+    assert backoffs is not None
+    return float(backoffs[node]) / LN10
+
+
+def same(a: Trie, b: Trie) -> None:
+    assert [len(level) for level in a.levels] == [len(level) for level in b.levels]
+    for one, other in zip(a.levels, b.levels, strict=True):
+        for name in ("words", "links", "first"):
+            assert np.array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_allclose(other.log_probs, one.log_probs, rtol=0, atol=1e-6)
+        if one.log_backoffs is not None:
+            np.testing.assert_allclose(other.log_backoffs, one.log_backoffs, rtol=0, atol=1e-6)
+
+
+def test_a_model_is_read(tmp_path: Path) -> None:
+    trie, names = read_arpa(put(tmp_path, SMALL))
+    assert_sound(trie)
+    assert names == ["<unk>", "<eos>", "a", "b"]
+    assert (trie.order, trie.size, trie.boundary, trie.facts["inserted"]) == (3, 4, 1, 0)
+    assert value(trie, 1) == pytest.approx(-0.5)  # of </s>
+    assert backoff(trie, 1) == pytest.approx(-0.25)  # of <s>
+    assert backoff(trie, 3) == pytest.approx(0.5)
+    assert value(trie, 1, 2, 3) == pytest.approx(-0.1)
+    assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))  # both back-offs, then a alone
+
+
+def test_the_names_are_the_tokenizers(tmp_path: Path) -> None:
+    _, names = read_arpa(put(tmp_path, SMALL))
+    assert Words(names[2:]).encode("a b\nc").ids.tolist() == [2, 3, 1, 0]
+
+
+def test_spaces_for_tabs_blank_lines_and_what_comes_before(tmp_path: Path) -> None:
+    loose = SMALL.replace("\t", " ").replace("\n", " \r\n").replace("-0.5 a b", "\r\n  -0.5   a   b  ")
+    trie, names = read_arpa(put(tmp_path, "# made by hand\n\nanything\n" + loose.replace("ngram 1=", "ngram  1 = ")))
+    expected, same_names = read_arpa(put(tmp_path, SMALL))
+    assert names == same_names
+    same(expected, trie)
+
+
+def test_a_byte_order_mark_and_no_line_end_at_the_end(tmp_path: Path) -> None:
+    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, "\ufeff" + SMALL.rstrip("\n")))[0])
+
+
+def test_lines_in_any_order(tmp_path: Path) -> None:
+    turned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n-0.3\tb </s>", "-0.3\tb </s>\n-0.5\ta b\n-0.25\t<s> a\t-1")
+    assert turned != SMALL
+    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, turned))[0])
+
+
+def test_only_ascii_spaces_part_words(tmp_path: Path) -> None:
+    odd = "a\u00a0b\u2028\x0b\x85"
+    trie, names = read_arpa(put(tmp_path, SMALL.replace("a", odd).replace(f"\\d{odd}t{odd}", "\\data")
+                                .replace(f"gr{odd}m", "gram")))  # fmt: skip
+    assert names[2] == odd
+    assert value(trie, 2, 3) == pytest.approx(-0.5)
+
+
+def test_unknown_words_by_both_names_and_by_none(tmp_path: Path) -> None:
+    trie, names = read_arpa(put(tmp_path, SMALL.replace("<unk>", "<UNK>")))
+    assert names[0] == "<unk>"
+    assert value(trie, 0) == pytest.approx(-1)
+    trie, names = read_arpa(put(tmp_path, SMALL.replace("<unk>", "word")))
+    assert names == ["<unk>", "<eos>", "word", "a", "b"]
+    assert value(trie, 0) == pytest.approx(-100)
+    assert backoff(trie, 0) == 0
+    trie, names = read_arpa(
+        put(tmp_path, SMALL.replace("\ta\t", "\t<UNK>\t").replace(" a", " <UNK>").replace("\ta ", "\t<UNK> "))
+    )
+    assert names == ["<unk>", "<eos>", "<UNK>", "b"]
+
+
+@pytest.mark.parametrize("written", ["-99", "0", "-inf", "5", "1e3"])
+def test_the_probability_of_the_beginning_is_ignored(tmp_path: Path, written: str) -> None:
+    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, SMALL.replace("-99", written)))[0])
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("0", 0), ("-0.0", 0), ("-99", -99), ("-inf", -math.inf), ("-1.5e-3", -0.0015), ("-.5E1", -5)],
+)
+def test_numbers_as_tools_write_them(tmp_path: Path, written: str, meant: float) -> None:
+    trie, _ = read_arpa(put(tmp_path, SMALL.replace("-0.75\ta", f"{written}\ta")))
+    assert value(trie, 2) == pytest.approx(meant)
+
+
+def parsed(text: str) -> float:
+    raw = np.frombuffer(bytearray(text.encode()), np.uint8)
+    return arpa_text.number(raw, 0, len(raw))
+
+
+@given(st.floats(-1e300, 1e300) | st.just(-math.inf), st.sampled_from(["{!r}", "{:.7g}", "{:.20e}", "{:+.9f}", "{:E}"]))
+def test_numbers_are_as_python_reads_them(x: float, form: str) -> None:
+    text = form.format(x)
+    assert parsed(text) == pytest.approx(float(text), rel=1e-14, abs=1e-300)
+
+
+@given(st.text(alphabet="0123456789.eE+-infaty ", max_size=8))
+def test_what_is_no_number_is_none(text: str) -> None:
+    try:
+        meant = float(text) if text == text.strip() else math.nan
+    except ValueError:
+        meant = math.nan
+    assert parsed(text) == pytest.approx(meant, rel=1e-14, abs=1e-300, nan_ok=True)
+
+
+def test_what_pruning_left_out_is_put_back(tmp_path: Path) -> None:
+    pruned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n", "").replace("ngram 2=3", "ngram 2=1")
+    trie, _ = read_arpa(put(tmp_path, pruned))
+    assert_sound(trie)
+    assert trie.facts["inserted"] == 2
+    assert value(trie, 1, 2) == pytest.approx(-0.25 - 0.75)  # back-off of <s>, then a
+    assert value(trie, 2, 3) == pytest.approx(-0.125 - 1.25)
+    assert backoff(trie, 1, 2) == backoff(trie, 2, 3) == 0
+
+
+def test_whole_orders_may_be_missing(tmp_path: Path) -> None:
+    """4-grams alone: each level below has to be made, and what is made has beginnings and ends of its own."""
+    text = SMALL.split("\\2-grams")[0].replace("ngram 2=3\nngram 3=1", "ngram 2=0\nngram 3=0\nngram 4=1")
+    trie, _ = read_arpa(put(tmp_path, text + "\\4-grams:\n-0.1 <s> a b </s>\n\\end\\\n"))
+    assert_sound(trie)
+    assert [len(level) for level in trie.levels] == [4, 3, 2, 1]
+    assert trie.facts["inserted"] == 5
+    assert value(trie, 1, 2, 3) == pytest.approx(-0.125 - 1.25)  # <s> a was not there: no back-off but that of a
+
+
+@pytest.mark.parametrize("ending", ["\\3-grams:\n\n\\end\\\n", "\\end\\\n"])
+def test_the_highest_order_may_be_empty(tmp_path: Path, ending: str) -> None:
+    text = SMALL.replace("ngram 3=1", "ngram 3=0").split("\\3-grams")[0] + ending
+    trie, names = read_arpa(put(tmp_path, text))
+    assert_sound(trie)
+    assert [len(level) for level in trie.levels] == [4, 3, 0]
+    assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))
+    write_arpa(trie, names, tmp_path / "again.arpa")
+    same(trie, read_arpa(tmp_path / "again.arpa")[0])
+
+
+def test_unigrams_alone(tmp_path: Path) -> None:
+    trie, names = read_arpa(put(tmp_path, "\\data\\\nngram 1=3\n\\1-grams:\n-1 <s>\n-0.3 </s>\n-0.3 a\n\\end\\"))
+    assert_sound(trie)
+    for convention in arpa.CONVENTIONS:
+        write_arpa(trie, names, tmp_path / "again.arpa", convention)
+        same(trie, read_arpa(tmp_path / "again.arpa")[0])
+
+
+def test_a_model_larger_than_a_block_and_a_header_that_leaves_room_to_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, names = read_arpa(put(tmp_path, SMALL))
+    monkeypatch.setattr(arpa, "_BLOCK", 16)
+    monkeypatch.setattr(arpa, "_ROOM", 1)
+    trie, same_names = read_arpa(put(tmp_path, SMALL))
+    assert names == same_names
+    same(expected, trie)
+    seen: list[float] = []
+    write_arpa(trie, names, tmp_path / "again.arpa", progress=lambda done, total: seen.append(done))
+    assert seen == list(range(1, 10))
+    same(expected, read_arpa(tmp_path / "again.arpa")[0])
+
+
+ONE_BIGRAM = "-0.5\ta b\t0\n"
+FAULTS = {
+    "no data": ("just\ntext\n", 3, "data"),
+    "empty": ("", 1, "data"),
+    "a binary of KenLM": ("mmap lm http://kheafield.com/code format version 5\n\0", 1, "a binary of KenLM"),
+    "no counts": ("\\data\\\n\n\\1-grams:\n", 3, "ngram 1="),
+    "counts that skip": (SMALL.replace("ngram 2=3\n", ""), 3, "'ngram 2='"),
+    "a count that is none": (SMALL.replace("ngram 2=3", "ngram 2=many"), 3, "'ngram 2=many'"),
+    "no such section": (SMALL.replace("\\2-grams:", "\\3-grams:"), 13, "expected the section \\2-grams:"),
+    "text where a section begins": (SMALL.replace("\\1-grams:", "words"), 6, "'words'"),
+    "a section too many": (SMALL.replace("\\end\\", "\\4-grams:\n\\end\\"), 21, "expected \\end\\"),
+    "fewer than said": (SMALL.replace(ONE_BIGRAM, ""), 17, "after 2 2-grams; expected 3"),
+    "more than said": (SMALL.replace(ONE_BIGRAM, ONE_BIGRAM + "-0.1 b b\n"), 17, "one more 2-gram"),
+    "fewer words than said": (SMALL.replace("-1.25\tb\t0.5\n", ""), 12, "after 4 1-grams; expected 5"),
+    "no probability": (SMALL.replace("-0.5\ta b", "a b"), 15, "'a'; expected a number"),
+    "half a number": (SMALL.replace("-0.5\ta b", "-0.5x\ta b"), 15, "'-0.5x'; expected a number"),
+    "not a number": (SMALL.replace("-0.5\ta b", "nan\ta b"), 15, "'nan'; expected a number"),
+    "a positive probability": (SMALL.replace("-0.5\ta b", "0.5\ta b"), 15, "'0.5'; expected a log10 probability"),
+    "a positive unigram": (SMALL.replace("-0.75\ta", "0.1\ta"), 10, "'0.1'"),
+    "a back-off that is none": (SMALL.replace("a b\t0", "a b\tb"), 15, "'b'; expected a finite number"),
+    "a back-off without end": (SMALL.replace("a b\t0", "a b\tinf"), 15, "'inf'; expected a finite number"),
+    "a word too few": (SMALL.replace("<s> a b", "<s> a"), 19, "3 columns ('-0.1\\t<s> a'); expected 4 or 5"),
+    "a word too many": (SMALL.replace("a b\t0", "a b b\t0"), 15, "5 columns ('-0.5\\ta b b\\t0'); expected 3 or 4"),
+    "an unknown word": (SMALL.replace("a b\t0", "a c\t0"), 15, "'c'; expected a word"),
+    "a word twice": (SMALL.replace("-1.25\tb", "-1.25\ta"), 11, "'a' for the second time"),
+    "the unknown word twice": (SMALL.replace("-1.25\tb", "-1.25\t<unk>"), 11, "second time"),
+    "an n-gram twice": (SMALL.replace("-0.5\ta b", "\n-0.5\t<s> a"), 16, "'<s> a' for the second time"),
+    "<s> within": (SMALL.replace("<s> a b", "a <s> b"), 19, "'<s>'; expected <s> as the first"),
+    "</s> within": (SMALL.replace("<s> a b", "a </s> b"), 19, "'</s>'; expected </s> as the last"),
+    "</s> first": (SMALL.replace("a b\t0", "</s> b\t0"), 15, "'</s>'"),
+    "no end": (SMALL.replace("\\end\\\n", ""), 21, "end of the file; expected \\end\\"),
+    "cut in the header": (SMALL[:20], 3, "'ngr'"),
+    "cut after a line": (SMALL[: SMALL.index("-0.3\tb")], 16, "end of the file; expected 1 more 2-grams"),
+    "cut in a word": (SMALL[: SMALL.index("-0.3\tb") + 5], 16, "end of the file"),
+    "not UTF-8": (SMALL.encode().replace(b"\tb", b"\t\xff"), 11, "not UTF-8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_file_is_refused_with_the_line(tmp_path: Path, fault: str) -> None:
+    text, line, said = FAULTS[fault]
+    path = put(tmp_path, text)
+    with pytest.raises(NextwordError) as error:
+        read_arpa(path)
+    assert str(error.value).startswith(f"{path}, line {line}: found ")
+    assert said in str(error.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="cannot be read"):
+        read_arpa(tmp_path / "none.arpa")
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    for length in range(len(SMALL) - 1):
+        with pytest.raises(NextwordError):
+            read_arpa(put(tmp_path, SMALL[:length].removesuffix("\\end\\")))
+
+
+@given(st.integers(0, len(SMALL) - 1), st.integers(0, 3), st.binary(max_size=3))
+def test_a_damaged_file_is_read_or_refused(at: int, lost: int, put_in: bytes) -> None:
+    raw = SMALL.encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = put(Path(folder), raw[:at] + put_in + raw[at + lost :])
+        said = ""
+        try:
+            assert_sound(read_arpa(path)[0])
+        except NextwordError as error:
+            said = str(error)
+        assert not said or f"{path}, line " in said or "cut short" in said, said
+
+
+def zstd(text: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(text)
+
+
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_compressed_files(tmp_path: Path, suffix: str) -> None:
+    expected, names = read_arpa(put(tmp_path, SMALL))
+    packed = PACKERS[suffix](SMALL.encode())
+    same(expected, read_arpa(put(tmp_path, packed, f"model.arpa.{suffix}"))[0])
+    same(expected, read_arpa(put(tmp_path, packed, "model.arpa"))[0])  # what it is, not what it is called
+    write_arpa(expected, names, tmp_path / f"again.arpa.{suffix}")
+    assert (tmp_path / f"again.arpa.{suffix}").read_bytes()[:2] == packed[:2]
+    same(expected, read_arpa(tmp_path / f"again.arpa.{suffix}")[0])
+    with pytest.raises(NextwordError, match="cut short"):
+        read_arpa(put(tmp_path, packed[: len(packed) // 2], f"cut.arpa.{suffix}"))
+
+
+def test_zstd_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trie, names = read_arpa(put(tmp_path, SMALL))
+    packed = put(tmp_path, zstd(SMALL.encode()), "model.arpa.zst")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(NextwordError, match="pip install"):
+        read_arpa(packed)
+    with pytest.raises(NextwordError, match="pip install"):
+        write_arpa(trie, names, tmp_path / "again.arpa.zst")
+
+
+def by_hand() -> Trie:
+    """Four words <unk>, boundary, a, b; bigrams <s> a, <s> </s>, a b, b </s>, b b."""
+    return Trie(
+        [
+            Level(
+                np.arange(4, dtype=np.uint32), None, np.array([0, 0, 2, 3, 5], np.uint32),
+                np.array([-2.5, -2, -1.5, -1], np.float32), np.array([0, -0.5, -0.25, 0.75], np.float32),
+            ),
+            Level(
+                np.array([1, 2, 3, 1, 3], np.uint32), np.array([1, 2, 3, 1, 3], np.uint32), None,
+                np.array([-np.inf, -0.25, -1e-9, -31.25, 1e-7], np.float32), None,
+            ),
+        ],
+        boundary=1,
+    )  # fmt: skip
+
+
+def test_what_is_written_in_either_convention(tmp_path: Path) -> None:
+    names = ["<unk>", "anything", "a", "b"]
+    write_arpa(by_hand(), names, tmp_path / "kenlm.arpa")
+    write_arpa(by_hand(), names, tmp_path / "srilm.arpa", "srilm")
+    lines = (tmp_path / "kenlm.arpa").read_text().split("\n")
+    assert lines[:9] == [
+        "\\data\\", "ngram 1=5", "ngram 2=5", "", "\\1-grams:",
+        "-1.0857362\t<unk>\t0", "0\t<s>\t-0.21714724", "-0.86858896\t</s>\t0", "-0.65144172\ta\t-0.10857362",
+    ]  # fmt: skip
+    assert lines[10:] == [
+        "", "\\2-grams:",
+        "-99\t<s> </s>", "-0.10857362\t<s> a", "0\ta b", "-13.57170256\tb </s>", "0\tb b",
+        "", "\\end\\", "",
+    ]  # fmt: skip
+    other = (tmp_path / "srilm.arpa").read_text().split("\n")
+    assert [(a, b) for a, b in zip(lines, other, strict=True) if a != b] == [
+        ("0\t<s>\t-0.21714724", "-99\t<s>\t-0.21714724"),
+        ("-0.86858896\t</s>\t0", "-0.86858896\t</s>"),
+    ]
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "model.arpa"
+    for names, said in (
+        (["<unk>", "", "a"], "4 words"),
+        (["<unk>", "", "a b", "c"], "'a b'"),
+        (["<unk>", "", "", "c"], "empty"),
+        (["<unk>", "", "a", "a"], "twice"),
+        (["<unk>", "", "<s>", "a"], "marker"),
+    ):
+        with pytest.raises(NextwordError, match=said):
+            write_arpa(by_hand(), names, path)
+    with pytest.raises(NextwordError, match="kenlm, srilm"):
+        write_arpa(by_hand(), ["<unk>", "", "a", "b"], path, "irstlm")
+    for wrong in (0.5, np.nan, np.inf):
+        trie = by_hand()
+        trie.levels[1].log_probs[2] = wrong
+        with pytest.raises(NextwordError, match="2-grams whose log probability"):
+            write_arpa(trie, ["<unk>", "", "a", "b"], path)
+    assert trie.levels[0].log_backoffs is not None
+    trie.levels[0].log_backoffs[2] = np.inf
+    with pytest.raises(NextwordError, match="1-grams whose"):
+        write_arpa(trie, ["<unk>", "", "a", "b"], path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_boundary_than_the_second(tmp_path: Path) -> None:
+    trie = by_hand()
+    trie.boundary = 3  # ids 0, 1, 2 are words; of the bigrams only "2 </s>" makes sense with it
+    trie.levels[0].first[:] = [0, 0, 0, 1, 1]
+    trie.levels[1] = Level(*(None if a is None else a[2:3] for a in vars(trie.levels[1]).values()))  # type: ignore[index]
+    write_arpa(trie, ["x", "y", "z", ""], tmp_path / "model.arpa")
+    again, names = read_arpa(tmp_path / "model.arpa")
+    assert names == ["<unk>", "<eos>", "x", "y", "z"]
+    assert value(again, 4, 1) == pytest.approx(0, abs=1e-6)
+    assert value(again, 1) == pytest.approx(-1 / LN10)
+    assert backoff(again, 1) == pytest.approx(0.75 / LN10)

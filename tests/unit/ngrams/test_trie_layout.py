@@ -1,0 +1,172 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.random_tries import random_trie
+
+from nextword.core.errors import NextwordError
+from nextword.ngrams import layouts as file
+from nextword.ngrams.trie import Level, Trie
+from nextword.ngrams.trie_layout import CHUNK, Compact, build_compact, lossless, quantised, read
+
+A, B, C, END = 0, 1, 2, 3
+
+
+def u4(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.uint32)
+
+
+def f4(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
+def hand() -> Trie:
+    """a b, a c, b c, ⟨s⟩ a; a b c. After b nothing but c, and b c is a context without words but with a back-off."""
+    return Trie(
+        [
+            Level(u4(A, B, C, END), None, u4(0, 2, 3, 3, 4), f4(-1, -2, -3, -4), f4(-0.5, -0.25, 0, -0.125)),
+            Level(u4(B, C, C, A), u4(B, C, C, A), u4(0, 1, 1, 1, 1), f4(-0.1, -0.2, -0.3, -0.4), f4(-8, -16, -32, -64)),
+            Level(u4(C), u4(2), None, f4(-0.01), None),
+        ],
+        END,
+        {"estimator": "by hand"},
+    )
+
+
+def opened(trie: Trie, folder: Path, bits: int = 0) -> Compact:
+    build_compact(trie, folder / "model", bits)
+    return Compact(file.open_file(folder / "model"))
+
+
+def test_reading_by_hand(tmp_path: Path) -> None:
+    model = opened(hand(), tmp_path)
+    ids = u4(A, B, C, A, END, A, END, 0xFFFFFFFF, C, A)
+    expected = [
+        -1,
+        -0.1,  # a b
+        -0.01,  # a b c
+        -32 + 0 + -1,  # b c is a context, though nothing follows it; c's back-off is 0; a
+        -0.5 + -4,  # end after a
+        -0.4,  # ⟨s⟩ a
+        -64 + -0.5 + -4,  # end after ⟨s⟩ a
+        0,  # all is forgotten
+        -3,
+        0 + -1,
+    ]
+    assert np.allclose(model.read(ids), expected, atol=1e-6)
+    assert (model.order, model.size, model.boundary, model.entries) == (3, 4, END, [4, 4, 1])
+    assert model.facts["estimator"] == "by hand"
+
+
+def test_distributions_by_hand(tmp_path: Path) -> None:
+    model = opened(hand(), tmp_path)
+    got = model.distributions(u4(0xFFFFFFFF, A, A, B, A, END).reshape(3, 2))
+    after_a = [-0.5 - 1, -0.1, -0.2, -0.5 - 4]
+    after_a_b = [-8 - 0.25 - 1, -8 - 0.25 - 2, -0.01, -8 - 0.25 - 4]
+    after_begin = [-0.4, -0.125 - 2, -0.125 - 3, -0.125 - 4]
+    assert np.allclose(got, [after_a, after_a_b, after_begin], atol=1e-6)
+    assert model.distributions(np.zeros((2, 0), np.uint32)).tolist() == [[-1, -2, -3, -4]] * 2
+
+
+def test_a_stream_read_in_parts_is_the_same(tmp_path: Path) -> None:
+    trie = random_trie(seed=1, order=4, size=50, boundary=0, length=4000)
+    model = opened(trie, tmp_path)
+    ids = np.ascontiguousarray(trie.spelled(3)[:500].ravel())  # all kept 4-grams: long contexts everywhere
+    parts = np.zeros(len(ids), np.float32)
+    for begin in range(0, len(ids), 3):
+        read(begin, min(begin + 3, len(ids)), *model._arrays, ids, model.boundary, parts)
+    assert np.array_equal(parts, model.read(ids))
+
+
+def test_a_trie_larger_than_a_chunk_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
+    monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
+    trie = random_trie(seed=3, order=4, size=300, boundary=0, length=3000)
+    assert len(trie.levels[3]) > 300
+    back = opened(trie, tmp_path).trie()
+    for level, other in zip(trie.levels, back.levels, strict=True):
+        for name, array in vars(level).items():
+            assert array is None or np.array_equal(array, getattr(other, name)), name
+
+
+def test_fewer_bits_make_smaller_files_and_larger_errors(tmp_path: Path) -> None:
+    trie = random_trie(seed=4, order=3, size=2000, boundary=0, length=20_000)
+    sizes, errors = [], []
+    for bits in (0, 16, 8, 4, 2):
+        back = opened(trie, tmp_path, bits).trie()
+        sizes.append((tmp_path / "model").stat().st_size)
+        total = 0.0
+        for level, other in zip(trie.levels, back.levels, strict=True):
+            assert np.array_equal(level.words, other.words)
+            pairs = [(level.log_probs, other.log_probs), (level.log_backoffs, other.log_backoffs)]
+            for a, b in pairs:
+                if a is None:
+                    continue
+                assert np.array_equal(np.isinf(a), np.isinf(b))
+                assert (b[a == 0] == 0).all()
+                usual = np.isfinite(a)
+                total += float(np.square(a[usual] - b[usual]).sum())
+        errors.append(total)
+    assert sizes[2:] == sorted(sizes[2:], reverse=True)
+    assert sizes[2] < 0.6 * sizes[0]
+    assert errors[0] == 0
+    assert errors == sorted(errors)
+
+
+def test_eight_bits_are_better_than_equally_full_bins() -> None:
+    draw = np.random.default_rng(5)
+    values = -draw.gamma(2.0, 2.0, 50_000).astype(np.float32)
+    column = quantised(values, 8)
+    assert column.table is not None
+    mine = np.abs(column.table[column.encode(values)] - values)
+    full = np.concatenate([np.abs(part - part.mean()) for part in np.array_split(np.sort(values), 256)])
+    assert np.square(mine).mean() < np.square(full).mean() / 4
+    assert mine.max() < full.max() / 4
+
+
+def test_few_different_values_take_a_table_and_many_a_range() -> None:
+    draw = np.random.default_rng(6)
+    few = np.log(draw.integers(1, 101, 3 * CHUNK)).astype(np.float32)
+    assert lossless(few).bits == 7
+    assert lossless(few).table is not None
+    many = -draw.uniform(1, 16, 3 * CHUNK).astype(np.float32)
+    assert lossless(many).table is None
+    assert lossless(many).bits == 25  # two of the exponent, 23 of the fraction
+    many[0] = 0
+    assert lossless(many).bits == 31  # 0 stands with the negative ones
+
+
+@pytest.mark.parametrize("bits", [-1, 1, 17])
+def test_bits_out_of_range(bits: int, tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match=f"bits = {bits}.* 2 to 16"):
+        build_compact(hand(), tmp_path / "model", bits)
+    assert not (tmp_path / "model").exists()
+
+
+def test_cut_short(tmp_path: Path) -> None:
+    build_compact(hand(), tmp_path / "model")
+    whole = (tmp_path / "model").read_bytes()
+    (tmp_path / "model").write_bytes(whole[:-100])
+    with pytest.raises(NextwordError, match="cut short"):
+        Compact(file.open_file(tmp_path / "model"))
+
+
+def test_another_layout(tmp_path: Path) -> None:
+    file.write(tmp_path / "model", "fast", {}, {})
+    with pytest.raises(NextwordError, match=r"'fast'.*expected 'compact'"):
+        Compact(file.open_file(tmp_path / "model"))
+
+
+def test_ids_outside_the_vocabulary(tmp_path: Path) -> None:
+    model = opened(hand(), tmp_path)
+    with pytest.raises(NextwordError, match="Id 4 is outside the model's vocabulary of 4"):
+        model.read(u4(A, 4))
+    with pytest.raises(NextwordError, match="Id 9 is outside"):
+        model.distributions(u4(A, 9).reshape(1, 2))
+
+
+def test_progress_ends_at_one(tmp_path: Path) -> None:
+    seen: list[float] = []
+    build_compact(hand(), tmp_path / "model", progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1

@@ -1,0 +1,217 @@
+"""Texts taken apart for filling in: nothing is lost, nothing stands twice, and each way takes what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextword.batching.span_corruption import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
+from nextword.batching.token_stream import DOCUMENT as OPENS
+from nextword.batching.token_stream import SENTENCE, WORD, Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Vocabulary
+from nextword.objectives.blank_infilling import Infilling
+from nextword.tokenizers.base import PieceMarks
+
+BEGIN, END = 0, 1
+VOCABULARY = Vocabulary(300, BEGIN, {"<s>": BEGIN, "</s>": END}, END)
+MARKS = PieceMarks.of(VOCABULARY)
+
+
+def stream(size: int, seed: int = 0) -> Stream:
+    """Sentences of 3 to 12 tokens, and a document's end after some of them."""
+    draw = np.random.default_rng(seed)
+    ids, marks = draw.integers(2, 300, size), np.full(size, WORD, np.uint8)
+    at = 0
+    while at < size:
+        marks[at] |= SENTENCE
+        at += int(draw.integers(3, 13))
+        if at < size and draw.random() < 0.2:
+            ids[at], marks[at] = END, 0
+            if at + 1 < size:
+                marks[at + 1] |= OPENS | SENTENCE
+            at += 1
+    return Stream.from_ids(ids, marks=marks)
+
+
+def together(read: list[int], first: list[int], second: list[int], targets: list[int], ends: bool) -> list[int]:
+    """The text again: every piece, read off the targets, put back where its mask stands. `ends`: each has one."""
+    pieces: dict[int, list[int]] = {}
+    here: list[int] = []
+    for t, (place, inside) in enumerate(zip(first, second, strict=True)):
+        if targets[t] == IGNORE:
+            continue
+        if inside == 1:
+            assert read[t] == BEGIN
+            assert place not in pieces
+            here = pieces[place] = []
+        else:
+            assert read[t] == targets[t - 1]
+            assert (place, inside) == (first[t - 1], second[t - 1] + 1)
+        if not ends or targets[t] != END:
+            here.append(targets[t])
+    text = []
+    for t, (id, inside) in enumerate(zip(read, second, strict=True)):
+        if inside == 0 and t:
+            assert first[t] == t
+            text += pieces.pop(t) if id in MARKS.masks else [id]
+    assert not pieces
+    return text
+
+
+@given(
+    size=st.integers(4, 70),
+    share=st.floats(0.05, 0.5),
+    mean=st.floats(0.5, 8.0),
+    least=st.floats(0.1, 1.0),
+    short=st.sampled_from((0.0, 0.5, 1.0)),
+    way=st.sampled_from((TOKENS, SENTENCES, DOCUMENT)),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_token_stands_exactly_once(
+    size: int, share: float, mean: float, least: float, short: float, way: int, seed: int
+) -> None:
+    mix = tuple(float(i == way) for i in range(3))
+    rows = PieceRows(rows=3, length=size + 1, share=share, mean=mean, least=least, short=short, mix=mix)
+    text = stream(3 * size + 1, seed % 1000)
+    places = np.arange(3 * size).reshape(3, size)
+    batch = rows.batch(text, places, np.random.default_rng(seed), MARKS, 0)
+    positions, targets = batch.inputs.positions, batch.targets.tolist()
+    assert positions is not None
+    assert int(positions.max()) <= size + 1  # fits into a window of the length
+    assert batch.num_targets == sum(t != IGNORE for row in targets for t in row)
+    for row, ids in enumerate(batch.inputs.ids.tolist()):
+        first, second = positions[row].T.tolist()
+        original = text.ids[places[row]].tolist()
+        assert ids[0] == BEGIN
+        found = together(ids, first, second, targets[row], way != DOCUMENT)
+        assert len(found) == size if not short else 4 <= len(found) <= size
+        original = original[: len(found)]
+        assert found == original
+        a = [id for id, inside in zip(ids, second, strict=True) if inside == 0]
+        masks = [id for id in a if id in MARKS.masks]
+        assert set(masks) <= {MARKS.masks[way]}
+        assert masks or original.count(END) == len(found) or way == TOKENS
+        gone = sum(t not in (IGNORE, END) for t in targets[row])
+        if way == DOCUMENT:
+            assert a[-1] == MARKS.masks[DOCUMENT]
+            taken = len(found) - (len(a) - 2)
+            assert taken >= least * len(found)
+            assert sum(t != IGNORE for t in targets[row]) == taken  # and nothing ends it
+        elif END not in original:
+            assert gone >= max(1, int(share * len(found)))
+            assert sum(t == END for t in targets[row]) == len(masks)
+
+
+def test_few_tokens_are_as_many_as_poisson_says() -> None:
+    gone = few_tokens(np.full((4000, 1), 511), 511, np.full((4000, 1), 76), 3.0, np.random.default_rng(0))
+    begins = gone & ~np.concatenate([np.zeros((4000, 1), bool), gone[:, :-1]], 1)
+    assert (gone.sum(1) >= 76).all()
+    assert gone.mean() == pytest.approx(0.152, abs=0.003)
+    # 3 / (1 − e⁻³) without empty ones; the one that made it enough is longer on average
+    assert gone.sum() / begins.sum() == pytest.approx(3.16, abs=0.06)
+    lengths = np.diff(np.flatnonzero(np.diff(np.pad(gone, ((0, 0), (1, 1))).ravel().astype(int))))[::2]
+    share = np.bincount(lengths, minlength=8)[1:8] / len(lengths)
+    poisson = np.array([3.0**n / np.prod(np.arange(1.0, n + 1)) for n in range(1, 8)]) / (np.exp(3) - 1)
+    np.testing.assert_allclose(share, poisson, atol=0.015)
+    middle = gone.mean(0)[20:-20]
+    assert middle.std() < 0.01  # anywhere alike
+
+
+def test_sentences_go_whole() -> None:
+    starts = np.array([[1, 0, 0, 1, 0, 0, 1, 0, 0, 0]], bool)
+    inner = np.array([[1, 1, 1, 1, 1, 0, 1, 1, 1, 1]], bool)  # the sixth ends a document
+    seen = set()
+    for seed in range(40):
+        gone, begins = sentences(starts, inner, 3, np.random.default_rng(seed))
+        seen.add("".join("B" if b else "#" if g else "." for b, g in zip(begins[0], gone[0], strict=True)))
+    assert seen == {"B##.......", "......B###", "B##B#.....", "...B#.B###"}
+
+
+def test_ends_of_documents_stay_and_part_pieces() -> None:
+    text = np.array([[5, 6, END, 7, 8, 9]])
+    rows = PieceRows(rows=1, length=7, share=0.5, mean=20.0, mix=(1, 0, 0))
+    for seed in range(20):
+        none, way, draw = np.zeros((1, 6), bool), np.array([TOKENS]), np.random.default_rng(seed)
+        gone, begins = rows.taken(text, none, np.array([6]), way, draw, MARKS)
+        assert not gone[0, 2]
+        assert not gone[0, 3] or begins[0, 3]
+
+
+def test_pieces_come_in_every_order() -> None:
+    text, gone = np.arange(10, 16)[None], np.array([[0, 1, 0, 1, 0, 1]], bool)
+    found = {
+        tuple(
+            apart(text, gone, gone, np.array([6]), np.array([TOKENS]), np.random.default_rng(seed), MARKS)[2][
+                0
+            ].tolist()
+        )
+        for seed in range(60)
+    }
+    assert len(found) == 6
+
+
+def test_batches_are_made_of_seed_and_number_alone() -> None:
+    objective = Infilling({"rows": 4, "length": 24}, VOCABULARY)
+    text = stream(3000)
+    batches = objective.batches(text, 5, 0)
+    some = [next(batches) for _ in range(12)]
+    again = next(objective.batches(text, 5, 7))
+    for a, b in ((again.inputs.ids, some[7].inputs.ids), (again.targets, some[7].targets), (again.target_positions, some[7].target_positions)):
+        assert a is not None
+        assert b is not None
+        assert a.equal(b)
+    assert again.targets.shape != some[8].targets.shape or not again.targets.equal(some[8].targets)
+    masks = {id for batch in some for id in batch.inputs.ids.flatten().tolist() if id >= 300}
+    assert masks == set(MARKS.masks)
+    held = [list(objective.held_out(text)) for _ in range(2)]
+    assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
+    assert sum(len(b.targets) for b in held[0]) == 3000 // 23
+
+
+def test_texts_are_taken_apart_as_often_as_is_said() -> None:
+    objective = Infilling({"rows": 400, "length": 16}, VOCABULARY, tokens=0.5, sentences=0.3, document=0.2)
+    batch = next(objective.batches(stream(8000), 1, 0))
+    kinds = [{id for id in row if id >= 300} for row in batch.inputs.ids.tolist()]
+    shares = [sum(mask in kind for kind in kinds) / 400 for mask in MARKS.masks]
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.08)
+
+
+def test_a_share_of_the_texts_is_cut_to_any_length() -> None:
+    objective = Infilling({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short=0.5)
+    batch = next(objective.batches(stream(60_000), 1, 0))
+    assert batch.inputs.positions is not None
+    inside = batch.inputs.positions[:, :, 1]
+    ends = (batch.targets == END).sum(1)
+    sizes = (inside == 0).sum(1) - 1 - ends + (batch.targets != IGNORE).sum(1) - ends  # A but begin and masks; pieces
+    assert (sizes == 23).float().mean() == pytest.approx(0.5 + 0.5 / 20, abs=0.04)
+    short = sizes[sizes < 23].float()
+    assert (short.min(), short.max()) == (4, 22)
+    assert float(short.mean()) == pytest.approx(13, abs=0.6)
+
+
+@pytest.mark.parametrize(
+    ("batches", "more", "said"),
+    [
+        ({"kind": "blocks"}, {}, "batches of kind pieces"),
+        ({"length": 4}, {}, "at least 5"),
+        ({"rows": 0}, {}, "rows = 0"),
+        ({}, {"share": 0.6}, "share = 0.6"),
+        ({}, {"mean": 0}, "mean = 0"),
+        ({}, {"least": 1.5}, "least = 1.5"),
+        ({}, {"short": -0.1}, "short = -0.1"),
+        ({}, {"tokens": -1.0}, "none of them is negative"),
+        ({}, {"tokens": 0, "sentences": 0, "document": 0}, "not all are 0"),
+        ({}, {"tokens": "many"}, "expected a number"),
+    ],
+)
+def test_what_cannot_be_is_said(batches: dict[str, object], more: dict[str, object], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Infilling(batches, VOCABULARY, **more)  # type: ignore[arg-type]
+
+
+def test_too_little_text_is_said() -> None:
+    with pytest.raises(NextwordError, match="fewer than the 511"):
+        next(Infilling({}, VOCABULARY).held_out(stream(100)))

@@ -1,0 +1,376 @@
+"""The masked objective over all its layouts: batches, the loss, and what a batch is made of."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.unit.test_pairs import END, counted, stream
+from torch import Tensor, nn
+
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import NextwordError
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
+from nextword.layers.output.softmax import Full
+from nextword.models.albert import ALBERT, ALBERTConfig
+from nextword.models.bert import BERT, BERTConfig
+from nextword.models.roberta import RoBERTa, RoBERTaConfig
+from nextword.objectives import make_objective
+from nextword.objectives.masked import Masked
+
+SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+
+
+def text_of(documents: int = 60, seed: int = 0) -> Stream:
+    rng = np.random.default_rng(seed)
+    return stream(counted([rng.integers(1, 15, int(rng.integers(1, 9))).tolist() for _ in range(documents)]))
+
+
+TEXT = text_of()
+VOCABULARY = Vocabulary(int(TEXT.ids.max()) + 1, 2, SPECIAL, END)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "next": {"kind": "pairs", "rows": 4, "length": 40},
+    "order": {"kind": "pairs", "rows": 4, "length": 40, "pair": "order"},
+    "none": {"kind": "pairs", "rows": 4, "length": 40, "pair": "none"},
+    "sentences": {"kind": "sentences", "rows": 4, "length": 48},
+    "apart": {"kind": "sentences", "rows": 4, "length": 48, "apart": True},
+    "packed": {"kind": "packed", "tokens": 256, "length": 32},
+}
+each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def objective(layout: str, **options: Any) -> Masked:
+    return make_objective({"kind": "masked", **options}, LAYOUTS[layout], VOCABULARY)
+
+
+def some(made: Masked, n: int, step: int = 0, seed: int = 5, text: Stream = TEXT) -> list[Batch]:
+    return list(islice(made.batches(text, seed, step), n))
+
+
+def restored(batch: Batch) -> Tensor:
+    """The ids before anything was hidden."""
+    return torch.where(batch.targets == IGNORE, batch.inputs.ids, batch.targets)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    fields = [(vars(b.inputs) | vars(b)).items() for b in (one, other)]
+    for (_, a), (_, b) in zip(*fields, strict=True):
+        if isinstance(a, Tensor) != isinstance(b, Tensor):
+            return False
+        if not isinstance(a, Inputs) and not (torch.equal(a, b) if isinstance(a, Tensor) else a == b):
+            return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+@each_layout
+def test_begun_anywhere_the_batches_are_the_same(layout: str) -> None:
+    made = objective(layout)
+    n = 2 * made.per_epoch(TEXT) + 3
+    seen = some(made, n)
+    for k in (0, 1, n // 2, n - 1):
+        assert same(some(objective(layout), 1, step=k)[0], seen[k])
+    assert not same(some(made, 1, seed=6)[0], seen[0])
+    assert all(b.reset_state for b in seen)
+    assert {b.epoch for b in seen} >= {0, 1}
+
+
+@each_layout
+def test_shapes_are_fixed_and_places_are_those_of_the_targets(layout: str) -> None:
+    made = objective(layout, whole_words=True)
+    shapes = set()
+    for batch in some(made, 3 * made.per_epoch(TEXT)):
+        assert batch.target_positions is not None
+        assert batch.targets.shape == batch.inputs.ids.shape
+        targets = batch.targets.flatten()
+        used, unused = batch.target_positions[: batch.num_targets], batch.target_positions[batch.num_targets :]
+        assert sorted(used.tolist()) == (targets != IGNORE).nonzero().flatten().tolist()
+        assert (targets[unused] == IGNORE).all()
+        there = (restored(batch) >= 5).sum()
+        assert 0.08 < batch.num_targets / there < 0.35  # at least one a text, some of which are short
+        tensors = (batch.targets, batch.target_positions, batch.inputs.starts, batch.pair_labels, batch.inputs.padding)
+        shapes.add(tuple(None if t is None else t.shape for t in tensors))
+    assert len(shapes) == 1
+
+
+@each_layout
+def test_frames(layout: str) -> None:
+    """Each text has a mark before it and one at its end, and padding is behind it alone."""
+    for batch in some(objective(layout), 20):
+        inputs, ids = batch.inputs, restored(batch)
+        if inputs.starts is None:
+            assert inputs.padding is not None
+            assert torch.equal(inputs.padding, ids != 0)
+            rows = [row[there].tolist() for row, there in zip(ids, inputs.padding, strict=True)]
+        else:
+            starts = inputs.starts.tolist()
+            assert starts == sorted(starts)
+            assert (starts[0], starts[-1]) == (0, 256)
+            assert max(np.diff(starts)) <= 32  # padding too: a network has no more positions
+            rows = [ids[0, a:b].tolist() for a, b in pairwise(starts) if b > a]
+            rows = [row for row in rows if any(row)]
+            assert all(0 not in row for row in rows)
+        for row in rows:
+            assert row[0] == 2
+            assert row[-1] == 3
+            assert 2 not in row[1:]
+
+
+def test_segments_and_labels_belong_to_pairs() -> None:
+    for layout in LAYOUTS:
+        batch = some(objective(layout), 1)[0]
+        assert (batch.pair_labels is not None) is (layout in ("next", "order"))
+        assert (batch.inputs.segments is not None) is (layout in ("next", "order", "none"))
+    batch = some(objective("order"), 1)[0]
+    assert batch.inputs.segments is not None
+    assert batch.pair_labels is not None
+    for row, segments, label in zip(restored(batch), batch.inputs.segments, batch.pair_labels.tolist(), strict=True):
+        first, second = (row[(segments == k) & (row >= 5)] for k in (0, 1))
+        assert (int(first[0]) < int(second[0])) is (label == 0)
+        a, b = (row == 3).nonzero().flatten().tolist()
+        assert segments.tolist() == [0] * (a + 1) + [1] * (b - a) + [0] * (39 - b)
+
+
+def texts_of(batches: list[Batch]) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
+    """Every row, as it was and as it was read."""
+    found: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for batch in batches:
+        for was, now in zip(restored(batch).tolist(), batch.inputs.ids.tolist(), strict=True):
+            found.setdefault(tuple(was), set()).add(tuple(now))
+    return found
+
+
+def test_masks_are_new_in_every_epoch_or_come_again() -> None:
+    sentences = {"kind": "sentences", "rows": 1, "length": 48}
+    for static, expected in ((0, 6), (3, 3), (1, 1)):
+        made = Masked(sentences, VOCABULARY, static=static)
+        found = texts_of(some(made, 6 * made.per_epoch(TEXT)))
+        assert len(found) == made.per_epoch(TEXT)  # the texts are the same
+        masks = [len(masks) for masks in found.values()]
+        assert max(masks) == expected
+        assert np.mean(masks) > 0.9 * expected
+
+
+@each_layout
+def test_the_order_is_another_in_every_epoch(layout: str) -> None:
+    made = objective(layout, static=1)
+    n = made.per_epoch(TEXT)
+    first, second = (torch.cat([restored(b) for b in some(made, n, step=k * n)]) for k in (0, 1))
+    assert not torch.equal(first, second)
+    held = torch.cat([restored(b) for b in made.held_out(TEXT)])[: len(first)]
+    assert not torch.equal(first, held)  # which is in order
+
+
+def test_static_pairs_come_again_too() -> None:
+    made = objective("next", static=2)
+    n = made.per_epoch(TEXT)
+    epochs = [texts_of(some(made, 2 * n, step=k * n)) for k in (0, 2)]
+    both = set(epochs[0]) & set(epochs[1])
+    assert len(both) > 0.9 * len(epochs[0])  # a few stand in what is left over of the last batch
+    assert all(epochs[0][was] == epochs[1][was] for was in both)
+    dynamic = objective("next")
+    assert len(set(texts_of(some(dynamic, n))) & set(texts_of(some(dynamic, n, step=n)))) < 0.5 * len(epochs[0])
+
+
+@each_layout
+def test_held_out_text_is_read_once_the_same_way_each_time(layout: str) -> None:
+    held = text_of(23, seed=9)
+    first, again = (list(objective(layout).held_out(held)) for _ in range(2))
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    read = torch.cat([restored(batch).flatten() for batch in first])
+    content = read[read >= 5].tolist()
+    if layout in ("sentences", "apart", "packed"):
+        assert sorted(content) == list(range(10, int(held.ids.max()) + 1))
+
+
+def test_a_text_smaller_than_a_batch_is_read_again_in_it() -> None:
+    small = stream(counted([[4, 4], [4, 4]]))
+    batch = some(objective("sentences"), 1, text=small)[0]
+    assert batch.inputs.ids.shape == (4, 48)
+    assert some(objective("packed"), 1, text=small)[0].inputs.ids.shape == (1, 256)
+
+
+# ------------------------------------------------------------------------------------------------ the loss
+
+
+class Small(nn.Module):
+    """An embedding, and each token's mean with the text's first."""
+
+    def __init__(self, size: int = VOCABULARY.size) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(size, 8)
+        self.readout: Any = Full(8, size)
+        self.pool = nn.Linear(8, 8)
+        self.next_sentence = nn.Linear(8, 2)
+
+    def hidden(self, inputs: Inputs, state: object) -> tuple[list[Tensor], None]:
+        x = self.embedding(inputs.ids)
+        return [x, (x + x[:, :1]) / 2], None
+
+    def pooled(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.pool(first))
+
+
+class Plain(nn.Module):
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def total(self, h: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(h @ self.weight.t(), targets, ignore_index=IGNORE, reduction="sum")
+
+
+@each_layout
+def test_the_loss_is_the_mean_over_what_is_hidden_and_the_pairs(layout: str) -> None:
+    torch.manual_seed(0)
+    network = Small()
+    made = objective(layout, pair_weight=0.5)
+    batch = some(made, 1)[0]
+    found = made.loss(network, batch, None)
+    found.value.backward()
+    gradients = [p.grad.clone() for p in network.parameters() if p.grad is not None]
+    network.zero_grad()
+
+    h = network.hidden(batch.inputs, None)[0][-1]
+    logits = network.readout.logits(h)  # at every position, without `at`
+    nats = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="sum")
+    count = int((batch.targets != IGNORE).sum())
+    value = nats / count
+    torch.testing.assert_close(found.terms["masked"], value.detach())
+    if batch.pair_labels is not None:
+        judged = network.next_sentence(torch.tanh(network.pool(h[:, 0])))
+        value = value + 0.5 * F.cross_entropy(judged, batch.pair_labels)
+        torch.testing.assert_close(found.terms["pair"], F.cross_entropy(judged, batch.pair_labels).detach())
+        assert float(found.terms["pair_accuracy"]) == float((judged.argmax(-1) == batch.pair_labels).float().mean())
+    else:
+        assert set(found.terms) == {"masked"}
+    torch.testing.assert_close(found.value, value)
+    torch.testing.assert_close(found.nats, nats.detach())
+    assert not found.nats.requires_grad
+    assert found.count == count
+    value.backward()
+    for mine, theirs in zip(gradients, [p.grad for p in network.parameters() if p.grad is not None], strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("share", ["none", "all"])
+@each_layout
+def test_what_nobody_reads_need_not_be_computed(layout: str, share: str, again: bool) -> None:
+    """The last block at the places that are read alone: the same loss and gradients as from the whole of it."""
+
+    class Whole(ALBERT):
+        def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+            h = self.hidden(inputs, None)[0][-1]
+            return h.reshape(-1, h.shape[-1])[at]
+
+    torch.manual_seed(0)
+    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, share=share)
+    part, whole = ALBERT(config, VOCABULARY), Whole(config, VOCABULARY)
+    whole.load_state_dict(part.state_dict())
+    part.checkpointing = again  # computing blocks again in the backward pass
+    made = objective(layout)
+    batch = some(made, 1)[0]
+    for network in (part, whole):
+        made.loss(network, batch, None).value.backward()
+    for (name, mine), other in zip(part.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, msg=lambda m, name=name: f"{name}: {m}")
+    twice = torch.tensor([3, 0, 3])
+    torch.testing.assert_close(part.hidden_at(batch.inputs, twice), whole.hidden_at(batch.inputs, twice))
+
+
+def test_without_weight_pairs_are_not_judged() -> None:
+    made = objective("next", pair_weight=0)
+    assert set(made.loss(Small(), some(made, 1)[0], None).parts) == {"masked"}
+
+
+def test_the_loss_never_looks_at_a_value() -> None:
+    """On tensors without values, as a GPU's are until one waits for them."""
+    made = objective("next")
+    batch = some(made, 1)[0]
+    moved: dict[str, Any] = {k: None if v is None else v.to("meta") for k, v in vars(batch.inputs).items()}
+    assert batch.target_positions is not None
+    assert batch.pair_labels is not None
+    there = Batch(
+        Inputs(**moved),
+        batch.targets.to("meta"),
+        target_positions=batch.target_positions.to("meta"),
+        num_targets=batch.num_targets,
+        pair_labels=batch.pair_labels.to("meta"),
+    )
+    network = Small().to("meta")
+    network.readout = Plain(network.readout.weight)
+    found = made.loss(network, there, None)
+    found.value.backward()
+    assert found.count == batch.num_targets
+
+
+def test_a_batch_made_by_hand_needs_no_places() -> None:
+    made = objective("sentences")
+    batch, network = some(made, 1)[0], Small()
+    by_hand = made.loss(network, Batch(batch.inputs, batch.targets), None)
+    torch.testing.assert_close(by_hand.value, made.loss(network, batch, None).value)
+    assert by_hand.count == batch.num_targets
+
+
+@pytest.mark.parametrize("layout", ["next", "packed"])
+def test_a_network_learns(layout: str) -> None:
+    """Documents that say one word over and over: what is hidden is what stands around it."""
+    documents = [[[5 + d % 20] * 6] * 5 for d in range(100)]
+    text, vocabulary = stream(documents), Vocabulary(25, 2, SPECIAL, END)
+    torch.manual_seed(0)
+    network = BERT(BERTConfig(width=32, layers=2, heads=2, window=40, dropout=0.0), vocabulary)
+    made = Masked(LAYOUTS[layout], vocabulary)
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+
+    def held() -> float:
+        losses = [made.loss(network, batch, None) for batch in made.held_out(text)]
+        return float(sum(loss.nats for loss in losses)) / sum(loss.count for loss in losses)
+
+    before = held()
+    for batch in some(made, 150, text=text):
+        optimizer.zero_grad()
+        made.loss(network, batch, None).value.backward()
+        optimizer.step()
+    assert held() < 0.5 * before
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def test_a_network_that_does_not_judge_pairs() -> None:
+    network = RoBERTa(RoBERTaConfig(width=16, layers=1, heads=2, window=48), VOCABULARY)
+    made = objective("next")
+    with pytest.raises(NextwordError, match=r"RoBERTa has no head that judges pairs.*pair=none"):
+        made.loss(network, some(made, 1)[0], None)
+    fine = objective("none")
+    fine.loss(network, some(fine, 1)[0], None).value.backward()
+
+
+@pytest.mark.parametrize(
+    ("batches", "options", "said"),
+    [
+        ({"kind": "rows"}, {}, "kind pairs, sentences, packed; the recipe says 'rows'"),
+        ({"kind": "pairs", "order": True}, {}, "'pairs' take rows, length, pair, short; the recipe says order"),
+        ({"kind": "packed", "rows": 8}, {}, "take tokens, length; the recipe says rows"),
+        ({}, {"static": -1}, "static = -1 must be a whole number"),
+        ({}, {"static": True}, "static = True"),
+        ({}, {"pair_weight": -1}, "pair_weight = -1"),
+        ({}, {"share": 2}, "share = 2"),
+        ({}, {"mask": 0.5}, "Objective 'masked' was given mask"),
+    ],
+)
+def test_bad_settings(batches: dict[str, Any], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        make_objective({"kind": "masked", **options}, batches, VOCABULARY)
+
+
+def test_a_tokenizer_without_marks() -> None:
+    with pytest.raises(NextwordError, match=r"no \[CLS\]"):
+        make_objective({"kind": "masked"}, {}, Vocabulary(257, 256, {"<|endoftext|>": 256}, 256))

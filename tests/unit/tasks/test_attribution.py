@@ -1,0 +1,196 @@
+"""Which words speak for a class: exact where it can be known, and complete everywhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_encoders import lively
+from tests.support.tiny_transfer import SPECS, coloured, furnished, written
+
+import nextword
+from nextword import tasks as transfer
+from nextword.core.errors import Unsupported
+from nextword.core.types import Inputs
+from nextword.models import model_class
+from nextword.tasks.attribution import attributed, of_words
+from nextword.tasks.examples import examples
+from nextword.tasks.heads import Headed
+from nextword.tasks.predicting import Classifier
+from nextword.tasks.settings import Settings
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+from nextword.training.device import placed
+
+TEXTS = ("the red house and a blue king", "far")
+QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
+
+
+def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: Any) -> Classifier:
+    """An untrained network of some size with a lively head over it."""
+    tokenizer = train_tokenizer(spec, [text for text, _ in coloured(200)])
+    cls = model_class(slug)
+    torch.manual_seed(2)
+    network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
+    settings = Settings(**{"kind": "classify", "frame": "classify", "labels": ("a", "b", "c"), **more})
+    headed = Headed(settings.head(cls, network.config), network)
+    lively(headed)
+    return Classifier(headed, tokenizer, settings, 64)
+
+
+def test_of_a_bag_of_words_it_is_what_each_word_adds() -> None:
+    """The mean of vectors and a linear layer: in place of a blank b, token t adds (W_c − mean W) · (e_t − b) / T."""
+    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, reads="mean")
+    (found,) = lm.explain([TEXTS[0]], ["b"])
+    ids = lm.tokenizer.encode(TEXTS[0]).ids
+    vectors = lm.network.encode(Inputs(torch.from_numpy(ids)[None]))[0][0][0].detach().double()
+    table = lm.network.encode(Inputs(torch.arange(len(lm.tokenizer))[None]))[0][0][0].detach().double()
+    weight, bias = (p.detach().double() for p in (lm.headed.out.weight, lm.headed.out.bias))
+    own, blank = weight[1] - weight.mean(0), table.mean(0)
+    each = (vectors - blank) @ own / len(ids)
+    np.testing.assert_allclose(found.weights[0], each[: len(TEXTS[0].split())], rtol=1e-5, atol=1e-7)
+    assert found.blank == pytest.approx(float(own @ blank + bias[1] - bias.mean()), abs=1e-6)
+    assert found.gap == pytest.approx(0, abs=1e-6)
+
+
+def test_sixteen_steps_leave_next_to_nothing_over() -> None:
+    """Whatever the network, the weights add up to what the text changes; with one step they do not."""
+    shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
+    lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, reads="mean")
+    example, _ = examples(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
+    own = np.ones(len(example.ids), bool)
+    own[[0, -1]] = False
+    place = partial(placed, device=torch.device("cpu"))
+    found, one = (attributed(lm.headed, example, own, 1, place, steps, again=False) for steps in (16, 1))
+    assert found.tokens[0] == found.tokens[-1] == 0  # the frame stays as it is, and so adds nothing
+    moved = abs(found.said - found.blank)
+    assert moved > 0.05
+    assert abs(found.gap) < 0.02 * moved
+    assert abs(one.gap) > 5 * abs(found.gap)
+    four = attributed(lm.headed, example, own, 1, place, 1)  # too much is left over: four steps instead
+    np.testing.assert_array_equal(four.tokens, attributed(lm.headed, example, own, 1, place, 4, again=False).tokens)
+
+
+WORDS = {"kind": "words", "size": 100}
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "awd-lstm": ({"embedding": 8, "width": 12, "layers": 2}, WORDS),  # looks up by its table, not by a module
+    "nplm": ({"embedding": 8, "width": 12, "context": 3}, WORDS),  # has words stand before the first
+    "gpt2": ({"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0}, WORDS),
+    "t5": ({"width": 16, "layers": 1, "heads": 2, "head": 8, "inner": 16}, {"kind": "unigram", "size": 120}),
+    "cove": ({"width": 8, "read": 6, "embedding": 8}, {"kind": "lexicon", "size": 100}),  # vectors that are fixed
+}
+
+
+@pytest.mark.parametrize("slug", OTHERS)
+def test_ways_to_look_tokens_up(slug: str) -> None:
+    lm = classifier(slug, *OTHERS[slug], reads="mean")
+    (found,) = lm.explain([TEXTS[0]], ["b"])
+    weights = found.weights[0]
+    assert all(abs(w) > 0 for w in weights)
+    assert sum(weights) == pytest.approx(found.said - found.blank, abs=0.05 * sum(map(abs, weights)))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return furnished(tmp_path_factory.mktemp("attribution"))
+
+
+@pytest.mark.parametrize("slug", SPECS)
+@pytest.mark.parametrize("data", ["colour", "pair", "count"])
+def test_every_network_and_every_kind_of_task(place: Path, slug: str, data: str) -> None:
+    changes = [*QUICK, "phase.0.steps=3"]
+    transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), place / f"{slug}-{data}", changes=changes)
+    lm = nextword.load(place / f"{slug}-{data}", device="cpu")
+    given = [TEXTS] if data == "pair" else [TEXTS[0]]
+    before = lm.predict(given)[0]
+    (found,) = lm.explain(given)
+    assert found.label == before.label
+    assert [len(words) for words in found.words] == [len(w) for w in found.weights]
+    total = sum(w for weights in found.weights for w in weights)
+    assert total == pytest.approx(found.said - found.blank, abs=0.05 * max(abs(w) for w in found.weights[0]) + 1e-5)
+    assert any(abs(w) > 0 for w in found.weights[-1])
+    if data == "count":
+        assert found.said == pytest.approx(before.value, abs=1e-3)  # in the labels' own units
+    after = lm.predict(given)[0]  # nothing is left behind
+    assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
+
+
+def test_the_word_that_decides_has_the_most_weight(place: Path) -> None:
+    changes = [*QUICK, "phase.0.epochs=6", "task.reads=mean"]
+    transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "learnt", changes=changes)
+    lm = nextword.load(place / "learnt", device="cpu")
+    found = lm.explain([text for text, _ in coloured(20, seed=9)])
+    right = sum(one.words[0][int(np.argmax(one.weights[0]))] == one.label for one in found)
+    assert right >= 18
+
+
+def test_a_frozen_network_is_looked_through(place: Path) -> None:
+    changes = [*QUICK, "phase.0.steps=3", "task.frozen=true"]
+    transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "fixed", changes=changes)
+    (found,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
+    assert any(abs(w) > 0 for w in found.weights[0])
+
+
+def test_what_was_cut_has_no_weight(place: Path) -> None:
+    changes = [*QUICK, "phase.0.steps=1"]
+    transfer.run("bert/finetune", place / "bert", str(place / "colour.csv"), place / "cut", changes=changes)
+    (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # 32 tokens are read
+    assert found.weights[0].count(None) == 100 - 30
+    assert found.weights[0][0] is not None
+
+
+def test_a_word_that_is_read_by_its_letters_alone_stays_as_it_is(place: Path) -> None:
+    """It has no id, so it is in no table: the others share out what they change, in its sight."""
+    changes = [*QUICK, "phase.0.steps=3", "task.reads=mean"]
+    transfer.run("bert/finetune", place / "elmo", str(place / "colour.csv"), place / "letters", changes=changes)
+    (found,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
+    weights = found.weights[0]
+    assert weights[1] == 0
+    assert all(abs(w) > 0 for i, w in enumerate(weights) if i != 1)
+    assert sum(weights) == pytest.approx(found.said - found.blank, abs=0.02 * max(map(abs, weights)))
+
+
+def test_both_orders_of_a_pair_are_added_up() -> None:
+    """GPT reads "similar" pairs in both orders: a word's weight is that of both."""
+    shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra": 3}
+    lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair", frame="similar")
+    (ab,), (ba,) = lm.explain([TEXTS], ["a"]), lm.explain([TEXTS[::-1]], ["a"])
+    for one, other in zip(ab.weights, ba.weights[::-1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_words_are_sums_of_their_tokens() -> None:
+    assert of_words([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
+    assert of_words([], np.array([], np.int64), 0) == []
+    assert of_words([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
+
+
+def test_a_network_that_looks_nothing_up() -> None:
+    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, reads="mean")
+
+    class Blind(torch.nn.Module):
+        config, widths, vocabulary = lm.network.config, lm.network.widths, lm.network.vocabulary
+        frames = staticmethod(lm.network.frames)
+        frame = staticmethod(lm.network.frame)
+
+        def encode(self, inputs: Any, state: Any = None) -> Any:
+            return [inputs.ids.unsqueeze(-1).float().expand(-1, -1, 8)], None
+
+    network = Blind()
+    config = replace(lm.headed.config, model=Blind)
+    blind = Classifier(Headed(config, network), lm.tokenizer, lm.settings, 64)
+    with pytest.raises(Unsupported, match="looks no token up"):
+        blind.explain(["the red"], ["a"])
+
+
+def test_an_empty_text_has_no_words_and_no_weights(place: Path) -> None:
+    path = written(place / "some.csv", ["text", "label"], coloured(60))
+    transfer.run("bert/finetune", place / "lstm", str(path), place / "short", changes=[*QUICK, "phase.0.steps=1"])
+    (found,) = nextword.load(place / "short", device="cpu").explain([""])
+    assert found.words == ([],)
+    assert found.weights == ([],)

@@ -1,0 +1,61 @@
+"""The language model's loss beside the task's (Radford et al. 2018, eq. 5), put together by hand: L₃ = L₂ + λ L₁."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.support.small_gpt1 import SIZE, A, B, C, gpt1
+from tests.support.tiny_transfer import coloured, run_of, written
+from torch import Tensor
+
+from nextword import tasks as transfer
+from nextword.batching.examples import Bucketed, joined
+from nextword.core.errors import Unsupported
+from nextword.core.types import Inputs
+from nextword.models.framing import resize_embeddings
+from nextword.tasks.heads import HeadConfig, Headed
+from nextword.tasks.task_objective import Task
+
+LABELS = [1, 0, 1]
+
+
+def by_hand(headed: Headed, frames: Any, layer: int = -1) -> tuple[Tensor, Tensor]:
+    """Nats of a label, and nats of a token: of the texts' own, which are below SIZE; frame by frame."""
+    task, nats, tokens = [], 0.0, 0
+    for frame, label in zip(frames, LABELS, strict=True):
+        ids = torch.from_numpy(frame.ids)
+        layers = headed.encoder.encode(Inputs(ids[None]))[0]
+        logits = headed.out(layers[layer][0, frame.pooled_position])
+        task.append(F.cross_entropy(logits, torch.tensor(label)))
+        log_p = headed.encoder.readout.log_probs(layers[-1][0])
+        for t in range(len(ids) - 1):
+            if ids[t + 1] < SIZE:
+                nats, tokens = nats - log_p[t, ids[t + 1]], tokens + 1
+    return torch.stack(task).mean(), torch.as_tensor(nats / tokens)
+
+
+@pytest.mark.parametrize(("weight", "features"), [(0.5, ""), (0.25, ""), (0.5, "0")])
+def test_the_loss_is_the_sum_of_both(weight: float, features: str) -> None:
+    network = resize_embeddings(gpt1(), 3)
+    headed = Headed(HeadConfig(type(network), network.config, 2, dropout=0.0, features=features), network).train()
+    torch.nn.init.normal_(headed.out.weight)
+    frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]
+    batch = Bucketed(pack=False).batch(joined(frames, np.array(LABELS), packs=False), np.arange(3), 0)
+    loss = Task({}, language=weight).loss(headed, batch, None)
+    task, language = (one.detach() for one in by_hand(headed, frames, int(features or -1)))
+    torch.testing.assert_close(loss.value.detach(), task + weight * language)
+    assert float(loss.nats / loss.count) == pytest.approx(float(task))  # what is told is the task's alone
+    torch.testing.assert_close(loss.terms["language"], language)
+    alone = Task({}, language=weight).loss(headed.eval(), batch, None)
+    torch.testing.assert_close(alone.value.detach(), task)  # of held-out examples too
+
+
+def test_two_models_from_both_ends_have_no_language_beside(tmp_path: Path) -> None:
+    data = written(tmp_path / "a.csv", ["text", "label"], coloured(40))
+    with pytest.raises(Unsupported, match=r"sees both sides of a token\. Leave it out"):
+        transfer.run("gpt1/finetune", run_of(tmp_path / "elmo", "elmo"), data, tmp_path / "out")

@@ -1,0 +1,291 @@
+"""Cross-view training through the one loop: whose turn it is, text without tags, several tasks, and going on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.tiny_tagged import furnished, sentence
+from typer.testing import CliRunner
+
+import nextword
+from nextword import tasks as transfer
+from nextword.batching.examples import UNTAGGED
+from nextword.cli import app
+from nextword.core.errors import NextwordError
+from nextword.data.opening import open_whole
+from nextword.layers.char_cnn import letters_of
+from nextword.tasks.cross_view import CrossView, untagged
+from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.plan import make_plan
+from nextword.tasks.several import TagSets, open_several
+from nextword.tasks.tag_words import TaggedExamples
+from nextword.tokenizers.training import train_tokenizer
+
+TEXT = "The U.S. has said so in 1990. It knows. Nobody else (as it seems) has ever said that it isn't so.\n\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Names, in two columns: B-PER …, and whether a word is one."""
+    import random
+
+    folder = furnished(tmp_path_factory.mktemp("tagged") / "names", 200, 40)
+    draw = random.Random(7)
+    plain = [" ".join(word for word, _ in sentence(draw)) + " ." for _ in range(300)]
+    (folder.parent / "plain.txt").write_text("\n\n".join(plain))
+    other = folder.parent / "capitals"
+    other.mkdir()
+    for split in ("train", "dev", "test"):
+        rows = [line.split() for line in (folder / f"{split}.conll").read_text().splitlines()]
+        lines = [f"{row[0]}\t{'NAME' if row[0][0].isupper() else 'WORD'}" if row else "" for row in rows]
+        (other / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def small(data: Path, *changes: str, steps: int = 60) -> list[str]:
+    return [
+        f"phase.0.objective.unlabelled={data.parent / 'plain.txt'}",
+        "model.width=16",
+        "model.inner=16",
+        "model.projection=12",
+        "tokenizer.size=100",
+        "phase.0.validate=0",
+        f"phase.0.steps={steps}",
+        *changes,
+    ]
+
+
+def learnt(data: str, out: Path, changes: list[str], **options: Any) -> Any:
+    return transfer.run("cvt/tiny", "", data, out, changes=changes, device="cpu", **options)
+
+
+def both(data: Path) -> str:
+    return f"{data} + {data.parent / 'capitals'}"
+
+
+# ------------------------------------------------------------------------------------------------ whose turn it is
+
+
+def text_of(sentences: int, first: int = 0) -> TaggedExamples:
+    """Sentences of two words, which no other text has."""
+    starts = np.arange(sentences + 1) * 2
+    ids = first + np.arange(2 * sentences)
+    return TaggedExamples(ids, starts, np.zeros(len(ids), np.int64), starts, np.zeros(len(ids), np.int64))
+
+
+def test_tasks_are_drawn_by_the_root_of_their_size() -> None:
+    np.testing.assert_allclose(probabilities([100, 400, 2500]), [10 / 80, 20 / 80, 50 / 80])
+    text = Several(("a", "b", "c"), (text_of(4), text_of(16), text_of(100)))
+    counts = Counter(islice(drawn(text, 3), 20_000))
+    np.testing.assert_allclose([counts[i] / 20_000 for i in range(3)], [2 / 16, 4 / 16, 10 / 16], atol=0.015)
+
+
+def same(a: Any, b: Any) -> bool:
+    return a.task_index == b.task_index and torch.equal(a.inputs.ids, b.inputs.ids) and torch.equal(a.targets, b.targets)
+
+
+@pytest.mark.parametrize("unlabelled", [True, False])
+def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabelled: bool) -> None:
+    text = Several(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabelled else None)
+    objective = CrossView({"rows": 4})
+    found = list(islice(objective.batches(text, 5, 0), 200))
+    parts = [batch.task_index for batch in found]
+    if unlabelled:
+        assert parts[1::2] == [UNTAGGED] * 100
+        assert set(parts[::2]) == {0, 1}
+        assert all((batch.inputs.ids >= 5000).all() for batch in found[1::2])
+    else:
+        assert set(parts) == {0, 1}
+    assert all((batch.inputs.ids < 1000).all() for batch in found if batch.task_index == 0)
+    for k in (0, 1, 2, 7, 33, 150):
+        later = islice(objective.batches(text, 5, k), 20)
+        assert all(same(a, b) for a, b in zip(later, found[k : k + 20], strict=True))
+    assert not all(same(a, b) for a, b in zip(found, objective.batches(text, 6, 0), strict=False))
+    first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches: an epoch has each of them once
+    seen = torch.cat([batch.inputs.ids.reshape(-1) for batch in first])
+    assert sorted(seen.tolist()) == list(range(60))
+    assert objective.per_epoch(text) == (8 + 23) * (2 if unlabelled else 1)
+
+
+# ------------------------------------------------------------------------------------------------ text without tags
+
+
+def words_of(text: TaggedExamples, i: int) -> list[str]:
+    rows = text.letters[np.arange(text.starts[i], text.starts[i + 1])]
+    return ["".join(chr(c) for c in row if c < 256) for row in rows]
+
+
+def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text((TEXT + "History\n\n") * 5)
+    first, second = ("The U.S. has said so in 1990 .", "Nobody else ( as it seems ) has ever said that it is n't so .")
+    options = {"kind": "lexicon", "size": 50, "min_count": 1, "whole": True}
+    tokenizer = train_tokenizer(options, [first, second])
+    corpus = open_whole(str(tmp_path / "text.txt"))
+    text, key = untagged(corpus, tokenizer, 12, 7, 30)
+    assert len(text) == 7
+    assert text.own
+    assert [words_of(text, i) for i in (0, 1)] == [first.split(), second.split()]
+    assert text.ids[: len(first.split())].tolist() == tokenizer.encode(first).ids.tolist()
+    wanted = letters_of(first.split(), 12)
+    np.testing.assert_array_equal(text.letters[np.arange(8)][:, : wanted.shape[1]], wanted)
+    (file,) = (tmp_path / "cache" / "sentences").iterdir()
+    monkeypatch.setattr("nextword.tasks.cross_view._made", None)  # from now on it is only read
+    again, same_key = untagged(corpus, tokenizer, 12, 7, 30)
+    assert same_key == key
+    np.testing.assert_array_equal(again.ids, text.ids)
+    monkeypatch.undo()
+    monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
+    file.write_bytes(file.read_bytes()[:100])  # damaged: it is made again
+    np.testing.assert_array_equal(untagged(corpus, tokenizer, 12, 7, 30)[0].ids, text.ids)
+    assert untagged(corpus, tokenizer, 12, 8, 30)[1] != key
+    with pytest.raises(NextwordError, match="has no sentence of 5 to 3 words"):
+        untagged(corpus, tokenizer, 12, 7, 3)
+
+
+def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match=r"objective\.unlabelled=FILE, or learn from tags alone") as problem:
+        learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabelled=nowhere.txt"))
+    assert "nowhere.txt" in str(problem.value)
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------------------------------ through the loop
+
+
+def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_path: Path) -> None:
+    found = learnt(str(data), tmp_path / "run", small(data, "task.share=0.5", steps=120))
+    assert found.metric == "span_f1"
+    assert found.results[0]["examples"] == {"train": 100, "dev": 40, "test": 40}
+    tagger: Any = nextword.load(tmp_path / "run", device="cpu")
+    assert tagger.predict(["mister Zuze went away", ""])[1].words == ()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["event"] == "step"]
+    assert {"full", "forwards", "backwards", "future", "past"} <= steps[0].keys()
+    plan = make_plan("cvt/tiny", "", str(data), changes=small(data, "phase.0.objective.unlabelled=''"), device="cpu")
+    assert plan.examples["train"].untagged is None
+    assert plan.examples["train"].turns == 1
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: Path) -> None:
+    own = small(data, "phase.0.save=0", "phase.0.log=1")
+    learnt(both(data), tmp_path / "whole", own)
+    asked = iter(range(1000))
+    assert learnt(both(data), tmp_path / "parts", own, stop=lambda: next(asked) >= 24).interrupted
+    plan, events = transfer.resume(tmp_path / "parts", "cpu")
+    assert isinstance(plan.data, TagSets)
+    list(events)
+    for name in ("model.safetensors", "head.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+    assert transfer.result_of(tmp_path / "whole")["test"] == transfer.result_of(tmp_path / "parts")["test"]  # type: ignore[index]
+
+
+def test_other_text_without_tags_is_another_run(data: Path, tmp_path: Path) -> None:
+    own = small(data, "phase.0.save=0")
+    asked = iter(range(1000))
+    learnt(str(data), tmp_path / "run", own, stop=lambda: next(asked) >= 10)
+    plain = data.parent / "plain.txt"
+    text = plain.read_text()
+    try:
+        plain.write_text(text + "\n\nmister Karo went to see the old king .\n")
+        with pytest.raises(NextwordError, match="The text is not the one"):
+            list(transfer.resume(tmp_path / "run", "cpu")[1])
+    finally:
+        plain.write_text(text)
+
+
+# ------------------------------------------------------------------------------------------------ several tasks
+
+
+@pytest.fixture(scope="module")
+def several(data: Path) -> Path:
+    out = data.parent / "several"
+    own = small(data, "phase.0.optimizer={kind='adam', rate=0.01, average=0.9}", steps=300)
+    learnt(both(data), out, own)
+    return out
+
+
+def test_each_task_has_its_own_mistakes(data: Path, several: Path) -> None:
+    names, capitals = both(data).split(" + ")
+    found = {one["task"]: one for one in (transfer.errors_in(several) or {})["tasks"]}
+    assert found.keys() == {names, capitals}
+    assert {one["label"] for one in found[names]["types"]} == {"PER", "LOC"}
+    tags = found[capitals]["classes"]
+    assert {one["label"] for one in tags} == {"NAME", "WORD"}
+    right = sum(one["recall"] * one["examples"] for one in tags) / found[capitals]["words"]
+    assert (transfer.result_of(several) or {})["dev"][capitals] == pytest.approx(right)
+    assert "Sentences with most wrong" in (several / "report.html").read_text()
+
+
+def test_several_tasks_share_an_encoder_and_each_is_learnt(data: Path, several: Path) -> None:
+    result: Any = transfer.result_of(several)
+    names, capitals = both(data).split(" + ")
+    assert result["metric"] == "mean"
+    assert result["test"]["mean"] == pytest.approx((result["test"][names] + result["test"][capitals]) / 2)
+    assert result["test"][capitals] > 0.95
+    assert result["test"][names] > 0.6
+    tagger: Any = nextword.load(several, device="cpu")
+    found = tagger.predict([["mister", "Zuze", "went", "to", "Wuwepolis"], []])
+    assert found[0][capitals].tags == ("WORD", "NAME", "WORD", "WORD", "NAME")
+    assert found[0][names].words == found[0][capitals].words
+    assert {tag[0] for tag in found[0][names].tags} <= set("OBI")  # BIOES is learnt, IOB2 is given
+    assert found[1][names].tags == ()
+
+
+def test_tags_of_all_tasks_are_written_into_one_file(data: Path, several: Path, tmp_path: Path) -> None:
+    names, capitals = both(data).split(" + ")
+    (tmp_path / "new.txt").write_text("mister Zuze went to Wuwepolis.\n\nthe king met mister Karo Wim.\n")
+    for ending in (".conll", ".tsv", ".jsonl"):
+        out = tmp_path / f"tagged{ending}"
+        asked = ["predict", str(several), str(tmp_path / "new.txt"), "--output", str(out), "--device", "cpu"]
+        assert CliRunner().invoke(app, asked).exit_code == 0
+    rows = [line.split("\t") for line in (tmp_path / "tagged.conll").read_text().splitlines()]
+    assert rows[0] == ["mister", "O", "WORD"]
+    assert rows[1][::2] == ["Zuze", "NAME"]
+    assert [row for row in rows if row == [""]]
+    assert (tmp_path / "tagged.tsv").read_text().splitlines()[0].split("\t") == ["word", names, capitals]
+    lines = [json.loads(line) for line in (tmp_path / "tagged.jsonl").read_text().splitlines()]
+    assert [len(line["words"]) for line in lines] == [6, 0, 7]
+    assert lines[0]["tags"][capitals][1] == "NAME"
+    said = CliRunner().invoke(app, ["predict", str(several), str(tmp_path / "new.txt"), "--json", "--device", "cpu"])
+    assert json.loads(said.stdout)["labels"][capitals] == ["NAME", "WORD"]
+
+
+def test_data_sets_are_named_with_their_columns(data: Path) -> None:
+    found = open_several(f"{data}:1 + {data.parent / 'capitals'}")
+    assert isinstance(found, TagSets)
+    assert found.names == (f"{data}:1", str(data.parent / "capitals"))
+    assert found.sets[0].columns.label == "1"
+    assert len(found.splits["train"]) == 400
+    assert not isinstance(open_several(str(data)), TagSets)
+    with pytest.raises(NextwordError, match="names a data set twice"):
+        open_several(f"{data} + {data}")
+    with pytest.raises(NextwordError, match="is of one data set"):
+        open_several(both(data), "1")
+
+
+def test_what_does_not_go_together_is_said(data: Path) -> None:
+    with pytest.raises(NextwordError, match="are several tasks, and tagger/tiny learns one"):
+        make_plan("tagger/tiny", "", both(data), device="cpu")
+    for changes in (["task.classifier=crf"], ["phase.0.objective={kind='tag'}"]):
+        with pytest.raises(NextwordError, match="go together: set both, or neither"):
+            make_plan("cvt/tiny", "", str(data), changes=small(data)[1:] + changes, device="cpu")
+
+
+def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
+    from nextword.tasks.share import shared_out
+
+    plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
+    train = plan.examples["train"]
+    few = shared_out(train, 0.1, 3)
+    assert [len(part) for part in few.parts] == [20, 20]
+    assert few.untagged is train.untagged
+    assert len(replace(train, untagged=None).first(60).parts[0].ids) <= 30

@@ -1,0 +1,100 @@
+"""Official files brought into the data home: what is read there is what was read where they came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.test_transfer_data import SAMPLES
+
+from nextword.core.errors import NextwordError
+from nextword.data.catalog import install
+from nextword.tasks.data import open_data
+from nextword.tasks.datasets.catalog import BENCHMARKS, catalog_entry
+
+MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
+    "CoLA": {"val.tsv": "gj04\t1\t\tOne more.\n"},
+    "WNLI": {"val.tsv": "7\tE.\tF.\t1\n"},
+    "MNLI": {
+        **{f"test_{part}.tsv": f"index\tsentence1\tsentence2\n0\t{part}\tB.\n" for part in ("matched", "mismatched")},
+        "diagnostic.tsv": "index\tsentence1\tsentence2\n0\tThe cat.\tA cat.\n",
+    },
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NEXTWORD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path / "there"))
+    return tmp_path / "there"
+
+
+def put(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def brought(name: str, folder: Path) -> None:
+    entry = catalog_entry(BENCHMARKS[name])
+    assert entry is not None
+    install(entry, folder)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_brought_in_is_all_of_it(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = put(home / "glue" / name, {**SAMPLES[name], **MORE.get(name, {})})
+    there = open_data(name)
+    monkeypatch.setenv("NEXTWORD_DATA", "")
+    brought(name, folder)
+    here = open_data(name)
+    assert here.fingerprint == there.fingerprint
+    assert {split: len(rows) for split, rows in here.splits.items()} == {
+        split: len(rows) for split, rows in there.splits.items()
+    }
+
+
+def test_the_pairs_that_glue_holds_out_come_along(home: Path) -> None:
+    rows = "".join(f"{i // 2 % 2}\t{i}\t{i + 1}\tOne {i}.\tTwo {i}.\n" for i in range(0, 80, 2))
+    train = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows
+    brought("MRPC", put(home, {"msr_paraphrase_train.txt": train, "dev_ids.tsv": "4\t5\n70\t71\n"}))
+    assert open_data("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
+
+
+def test_cola_as_its_authors_hand_it_out(home: Path) -> None:
+    files = {
+        "in_domain_train.tsv": "gj04\t1\t\tOur friends came.\ngj04\t0\t*\tCame friends our.\n",
+        "in_domain_dev.tsv": "gj04\t1\t\tThe sailors sang.\n",
+        "out_of_domain_dev.tsv": "clc95\t0\t*\tSomebody just left guess who.\n",
+    }
+    folder = put(home / "cola_public/raw", files)
+    data = open_data("CoLA")
+    assert {split: rows.labels for split, rows in data.splits.items()} == {"train": ["1", "0"], "dev": ["1", "0"]}
+    assert data.splits["dev"].texts == ["The sailors sang.", "Somebody just left guess who."]
+    brought("CoLA", folder)
+    (folder / "in_domain_train.tsv").unlink()
+    assert open_data("CoLA").fingerprint == data.fingerprint
+    put(home.parent / "home/data/cola", {"out_of_domain_dev.tsv": "clc95\t0\n"})
+    with pytest.raises(NextwordError, match=r"out_of_domain_dev.tsv, line 1 has 2 columns; 4 are needed"):
+        open_data("CoLA")
+
+
+def test_sts_b_as_its_authors_hand_it_out(home: Path) -> None:
+    line = 'main-captions\tMSRvid\t2012test\t000{}\t{}\tA "{} plane.\tAn air plane.\n'
+    files = {
+        f"sts-{split}.csv": line.format(1, "5.000", split) + line.format(2, "0.500", split).strip() + "\thttp://a\tb\n"
+        for split in ("train", "dev", "test")
+    }
+    folder = put(home / "stsbenchmark", files)
+    data = open_data("STS-B")
+    assert set(data.splits) == {"train", "dev", "test"}
+    assert all(rows.labels == ["5.000", "0.500"] for rows in data.splits.values())
+    assert data.splits["dev"].texts[0] == 'A "dev plane.'
+    assert data.splits["dev"].seconds == ["An air plane."] * 2
+    brought("STS-B", folder)
+    put(folder, {"sts-dev.csv": line.format(1, "5.000", "x") + "main\tMSRvid\n"})
+    assert open_data("STS-B").fingerprint == data.fingerprint  # the data home comes first
+    (home.parent / "home/data/sts-b/sts-train.csv").unlink()
+    with pytest.raises(NextwordError, match=r"sts-dev.csv, line 2 has 2 columns; 7 are needed"):
+        open_data("STS-B")

@@ -1,0 +1,316 @@
+"""A head over a network through the one loop: saved, resumed to the same bits, and several tasks in one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.tiny_transfer import coloured, furnished, written
+
+import nextword
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.recipe import load_recipe, names
+from nextword.run_folder import RunFolder
+from nextword.tasks.base import FILE
+from nextword.tasks.finetune import Outcome, averages
+from nextword.tasks.plan import make_plan, refuse_decided
+from nextword.tasks.predicting import Averaged, Classifier
+
+QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return furnished(tmp_path_factory.mktemp("transfer"))
+
+
+def moved(place: Path, name: str, slug: str = "bert", data: str = "colour", **options: Any) -> Outcome:
+    changes = [*QUICK, *options.pop("changes", ())]
+    recipe = options.pop("recipe", "bert/finetune")
+    return transfer.run(
+        recipe, place / slug, str(place / f"{data}.csv"), place / name, changes=changes, device="cpu", **options
+    )
+
+
+# ------------------------------------------------------------------------------------------------ through the loop
+
+
+def test_saved_loaded_and_applied(place: Path) -> None:
+    """What a folder predicts is what the network in memory said; the encoder's file is an ordinary one."""
+    outcome = moved(place, "whole", changes=["phase.0.epochs=2"])
+    folder = place / "whole"
+    result = outcome.results[0]
+    model = nextword.load(folder, device="cpu")
+    assert isinstance(model, Classifier)
+    assert model.can == {"predict", "embed"}
+    data = transfer.open_data(str(place / "colour.csv"))
+    dev = data.splits["dev"]
+    found = model.predict(dev.texts)
+    assert np.mean([p.label == gold for p, gold in zip(found, dev.labels, strict=True)]) == result["dev"]["accuracy"]
+    assert all(abs(sum(p.probabilities.values()) - 1) < 1e-9 for p in found)
+    assert all(max(p.probabilities, key=lambda k: p.probabilities[k]) == p.label for p in found)
+    assert model.embed(["red", "a king"]).shape == (2, 32)
+    with pytest.raises(Unsupported, match="it predicts one of blue, red"):
+        model.score("the king")
+    with pytest.raises(NextwordError, match="is about one text, and example 1 has 2: "):
+        model.predict([("a", "b")])
+    for odd in ("a red king", b"a red king", {"text": "a red king"}, None):  # its letters are no examples
+        with pytest.raises(NextwordError, match=r"Expected a list of examples, and got .* predict\(\[example\]\)"):
+            model.predict(odd)  # type: ignore[arg-type]
+        with pytest.raises(NextwordError, match="Expected a list of examples"):
+            Averaged([model, model]).predict(odd)  # type: ignore[arg-type]
+    for lacking in (None, float("nan"), ("red", None)[1:]):
+        with pytest.raises(NextwordError, match=r"example 2 has (None|nan), no text. Give a text"):
+            model.predict(["a king", lacking])  # type: ignore[list-item]
+    assert model.predict(text for text in ("red",)) == model.predict(["red"])  # type: ignore[arg-type]
+    files = {path.name for path in folder.iterdir()}
+    assert {"model.safetensors", FILE, "recipe.toml", "tokenizer.json", "log.jsonl", "card.md"} <= files
+    assert "state" not in files  # finished: nobody goes on from it
+    assert (
+        load_file(str(folder / "model.safetensors")).keys() == load_file(str(place / "bert/model.safetensors")).keys()
+    )
+    assert "accuracy" in (folder / "card.md").read_text()
+    kinds = [line["event"] for line in RunFolder(folder).read_log()]
+    assert kinds[0] == "begin"
+    assert kinds.count("valid") == 2
+    assert kinds[-1] == "task"
+
+
+def test_pretrained_weights_are_where_training_begins_and_from_scratch_they_are_not(place: Path) -> None:
+    still = ["phase.0.optimizer={kind='sgd', rate=1e-30}", "phase.0.steps=1"]
+    before = load_file(str(place / "bert/model.safetensors"))
+    moved(place, "still", changes=still)
+    kept = load_file(str(place / "still/model.safetensors"))
+    assert all(torch.allclose(before[name], kept[name], rtol=0, atol=1e-25) for name in before)
+    moved(place, "fresh", changes=still, scratch=True)
+    fresh = load_file(str(place / "fresh/model.safetensors"))
+    matrices = [name for name in before if name.endswith("weight") and "norm" not in name]
+    assert all(not torch.equal(before[name], fresh[name]) for name in matrices)
+    recipe = RunFolder(place / "fresh").recipe
+    assert recipe.task is not None
+    assert recipe.task["scratch"] is True
+    assert recipe.phases[0].init == ""
+    assert (place / "fresh/tokenizer.json").read_bytes() == (place / "bert/tokenizer.json").read_bytes()
+
+
+def test_a_transferred_run_can_be_transferred_again(place: Path) -> None:
+    moved(place, "once", changes=["phase.0.steps=2"])
+    moved(place, "twice", "once", changes=["phase.0.steps=1", "phase.0.optimizer={kind='sgd', rate=1e-30}"])
+    first, second = (load_file(str(place / name / "model.safetensors")) for name in ("once", "twice"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_seeds_differ_and_are_told_with_an_interval(place: Path) -> None:
+    outcome = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"])
+    assert [Path(run).name for run in outcome.runs] == ["seed-0", "seed-1", "seed-2"]
+    assert [result["seed"] for result in outcome.results] == [0, 1, 2]
+    heads = [load_file(str(Path(run) / FILE))["out.weight"] for run in outcome.runs]
+    assert not torch.equal(heads[0], heads[1])
+    values = outcome.values()
+    assert len(set(values)) == 3
+    assert outcome.metric == "spearman"
+    assert outcome.spread == pytest.approx(4.303 * np.std(values, ddof=1) / np.sqrt(3))
+    kept = json.loads((place / "seeds/results.json").read_text())
+    assert kept["mean"] == pytest.approx(np.mean(values))
+    again = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"], again=True)
+    assert again.values() == values  # finished: taken as they are
+    single = moved(place, "single", data="count", seed=1, changes=["phase.0.epochs=1"])
+    assert single.values() == [values[1]]
+    assert single.spread is None
+
+
+@pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
+    changes = [*QUICK[:2], "phase.0.epochs=2", "task.dropout=0.1", "model.dropout=0.1"]
+    options = {"changes": changes, "device": "cpu", "seed": 4}
+    data = str(place / "pair.csv")
+    whole = transfer.run(recipe, place / slug, data, place / f"{slug}-uncut", **options)
+    asked = iter([False] * 20 + [True])
+    cut = place / f"{slug}-cut"
+    stopped = transfer.run(recipe, place / slug, data, cut, stop=lambda: next(asked), **options)
+    assert stopped.interrupted
+    assert (cut / "state/current").is_file()
+    plan, events = transfer.resume(cut, device="cpu")
+    assert plan.settings.text == "text"
+    last = list(events)[-1]
+    assert last.step == 34
+    for name in ("model.safetensors", FILE):
+        a, b = (load_file(str(folder / name)) for folder in (place / f"{slug}-uncut", cut))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert transfer.result_of(cut)["dev"] == whole.results[0]["dev"]  # type: ignore[index]
+
+
+def test_killed_before_its_first_state_it_begins_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = transfer.transfer(
+        make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, "phase.0.epochs=1"]),
+        place / "killed",
+    )
+    next(events)
+    events.close()
+    assert transfer.result_of(place / "killed") is None
+    list(transfer.resume(place / "killed", device="cpu")[1])
+    whole = moved(place, "unkilled", changes=["phase.0.epochs=1"])
+    assert transfer.result_of(place / "killed")["dev"] == whole.results[0]["dev"]  # type: ignore[index]
+
+
+def test_other_data_is_not_gone_on_with(place: Path, tmp_path: Path) -> None:
+    rows = coloured(60)
+    data = written(tmp_path / "mine.csv", ["text", "label"], rows)
+    asked = iter([False, True])
+    transfer.run("bert/finetune", place / "bert", str(data), tmp_path / "run", changes=QUICK, stop=lambda: next(asked))
+    written(data, ["text", "label"], rows[1:])
+    with pytest.raises(NextwordError, match="is not the one that"):
+        list(transfer.resume(tmp_path / "run", device="cpu")[1])
+
+
+def test_the_best_epoch_is_kept_where_the_recipe_says_so(place: Path) -> None:
+    """With a rate that ruins what was learnt: the metric, not the loss, decides."""
+    changes = ["phase.0.epochs=6", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
+    outcome = moved(place, "best", changes=[*changes, "phase.0.optimizer.rate=0.05", "phase.0.clip=0.0"])
+    checks = [line for line in RunFolder(place / "best").read_log() if line["event"] == "valid"]
+    best = max(line["accuracy"] for line in checks)
+    assert outcome.mean == best
+    assert checks[[line["accuracy"] for line in checks].index(best)]["best"]
+    dev = transfer.open_data(str(place / "colour.csv")).splits["dev"]
+    said = nextword.load(place / "best", device="cpu").predict(dev.texts)
+    assert np.mean([p.label == gold for p, gold in zip(said, dev.labels, strict=True)]) == best
+
+
+def test_a_recipe_may_say_something_else_for_one_data_set(place: Path) -> None:
+    name = str(place / "colour.csv")
+    own = f"task.changes={{'{name}'=['phase.0.epochs=7', 'phase.0.optimizer.rate=1e-4']}}"
+    plan = make_plan("bert/finetune", place / "bert", name, changes=[own])
+    assert (plan.recipe.phases[0].epochs, plan.recipe.phases[0].optimizer["rate"]) == (7, 1e-4)
+    plan = make_plan("bert/finetune", place / "bert", name, changes=[own, "phase.0.epochs=2"])
+    assert plan.recipe.phases[0].epochs == 2  # the command has the last word
+    other = make_plan("bert/finetune", place / "bert", str(place / "pair.csv"), changes=[own])
+    assert other.recipe.phases[0].epochs == 3
+
+
+def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
+    """The run was trained on texts of 32 tokens: positions beyond were never learnt."""
+    plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"))
+    assert plan.recipe.phases[0].batches["length"] == 32
+    assert plan.recipe.model["dropout"] == 0.1  # the recipe's, where the network has one
+    assert plan.recipe.phases[0].precision == "fp32"  # on a CPU
+    recurrent = make_plan("bert/finetune", place / "lstm", str(place / "colour.csv"))
+    assert recurrent.recipe.phases[0].batches["length"] == 128
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"recipe": "bert/tiny"},
+            "For fine-tuning there are bert/choice, bert/finetune, bert/span, bert/tag, cove/classify, gpt1/choice",
+        ),
+        ({"slug": "nowhere"}, "There is no run folder"),
+        ({"data": "nothing"}, "neither a file or folder nor a task"),
+        ({"changes": ["task.reads=first"]}, "reads = 'first'; expected speaker or last"),
+        ({"changes": ["task.dropuot=0.2"]}, "Did you mean 'dropout'"),
+        ({"changes": ["task.metrics=['bleu']"]}, "metrics names 'bleu'"),
+        ({"changes": ["task.metrics=mcc"]}, r"metrics = 'mcc' must be a list, as in \['macro_f1'\]"),
+        (
+            {"changes": ["task.metrics=['mcc', 'pearson']"]},
+            "names 'pearson', which .* cannot have: there are accuracy,",
+        ),
+        (
+            {"changes": ["task.metrics=['span_f1']"]},
+            "names 'span_f1', which .* cannot have",
+        ),
+        ({"changes": ["task.labels=['red', 'blue']"]}, r"\[task\] labels = .* is decided by the data: leave it out"),
+        ({"changes": ["task.spread=2.0"]}, r"\[task\] spread = 2.0 is decided by the data: leave it out"),
+        ({"changes": ["task.text=body"]}, r"\[task\] text = body is said with --text, and not here"),
+        ({"changes": ["task.kind=pair"]}, "is said with --kind, and not here"),
+        ({"changes": ["task.changes={RTE='phase.0.epochs=1'}"]}, "has a list for a data set"),
+        ({"changes": ["model.dorpout=0.2"]}, "has no key 'dorpout'"),
+        ({"changes": ["model.width=16"]}, "do not fit the recipe's network"),
+        ({"changes": ["phase.0.objective=causal"]}, "every phase has objective"),
+        ({"kind": "rank"}, "--kind rank: expected classify, pair, regress"),
+    ],
+)
+def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        moved(place, "refused", **options)
+    assert not (place / "refused").exists()
+
+
+def test_other_metrics_may_decide(place: Path) -> None:
+    found = moved(place, "by-mcc", changes=["phase.0.steps=2", "task.metrics=['mcc', 'f1']"]).results[0]
+    assert (found["metric"], list(found["dev"])) == ("mcc", ["mcc", "f1"])
+
+
+def test_no_recipe_says_what_the_data_decide() -> None:
+    for recipe in map(load_recipe, names()):
+        refuse_decided(recipe)
+
+
+def test_a_runs_own_recipe_is_none_to_learn_by(place: Path) -> None:
+    moved(place, "learnt", changes=["phase.0.steps=1"])
+    with pytest.raises(NextwordError, match=r"\[task\] kind = classify is said with --kind, and not here"):
+        transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "colour.csv"), place / "refused")
+
+
+def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "theirs/model.safetensors").write_bytes(b"")
+    with pytest.raises(NextwordError, match=r"Hugging Face folder\. Make a run of it first: nextword convert"):
+        moved(tmp_path, "x", "theirs")
+    from nextword.training.train import train
+
+    with pytest.raises(NextwordError, match="`nextword transfer bert/finetune --from RUN --data X`"):
+        list(train(nextword.recipe.load_recipe("bert/finetune"), tmp_path / "y"))
+
+
+# ------------------------------------------------------------------------------------------------ several tasks
+
+
+def test_the_mean_over_tasks_has_an_interval_over_seeds() -> None:
+    def outcome(name: str, *values: float) -> Outcome:
+        return Outcome(name, (), tuple({"metric": "accuracy", "dev": {"accuracy": v}} for v in values))
+
+    found = averages([outcome("a", 0.5, 0.7), outcome("b", 0.9, 0.9)])
+    assert found["mean"] == pytest.approx(0.75)  # of 0.7 and 0.8
+    assert found["interval"] == pytest.approx(12.706 * np.std([0.7, 0.8], ddof=1) / np.sqrt(2))
+
+
+def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
+    options = {"changes": [*QUICK, "phase.0.steps=3"], "device": "cpu"}
+    names = [str(place / "colour.csv"), str(place / "count.csv")]
+    heard: list[Any] = []
+    moved_alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
+    outcomes, table = transfer.run_suite(
+        "bert/finetune", place / "bert", names, tmp_path / "all", hear=heard.append, **options
+    )
+    assert (tmp_path / "all/colour.csv/manifest.json").is_file()
+    assert outcomes[0].values() == moved_alone.values()
+    assert table["mean"] == pytest.approx((outcomes[0].mean + outcomes[1].mean) / 2)
+    assert [task["metric"] for task in table["tasks"]] == ["accuracy", "spearman"]
+    assert json.loads((tmp_path / "all/results.json").read_text()) == table
+    assert heard
+
+
+@pytest.mark.parametrize(("slug", "recipe"), [("lstm", "bert/finetune"), ("gpt1", "gpt1/finetune")])
+def test_any_network_beside_its_twin(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
+    names = [str(place / "colour.csv"), str(place / "count.csv")]
+    options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
+    outcomes, beside, found = transfer.twins(recipe, place / slug, names, tmp_path / "both", **options)
+    for one, twin, told in zip(outcomes, beside, found["difference"]["tasks"], strict=True):
+        alone = transfer.run(
+            recipe, place / slug, one.name, tmp_path / f"alone-{told['name'][-9:]}", scratch=True, **options
+        )
+        assert twin.values() == alone.values()  # the very run that --scratch makes
+        assert told["values"] == [a - b for a, b in zip(one.values(), twin.values(), strict=True)]
+    asked = iter([False] * 3 + [True] * 9)
+    stop: Any = lambda: next(asked)  # noqa: E731
+    *_, cut = transfer.twins(recipe, place / slug, names, tmp_path / "cut", stop=stop, **options)
+    assert cut == {}
+    *_, again = transfer.twins(recipe, place / slug, names, tmp_path / "cut", again=True, **options)
+    assert again["difference"] == found["difference"]

@@ -1,0 +1,71 @@
+"""Any encoder with a head learns what its texts say: small networks, data made for it, far from chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
+
+from nextword import tasks as transfer
+from nextword.lm.loading import load
+
+CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
+
+
+@pytest.mark.parametrize("slug", list(SPECS))
+def test_which_word_occurs(slug: str, tmp_path: Path) -> None:
+    data = written(tmp_path / "colour.csv", ["text", "label"], coloured(300))
+    run_of(tmp_path / "run", slug)
+    changes = [*CHANGES, "phase.0.epochs=8"]
+    found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
+    assert found.mean > 0.9
+    fresh = coloured(100, seed=9)
+    said = load(tmp_path / "out", device="cpu").predict([text for text, _ in fresh])
+    assert np.mean([one.label == gold for one, (_, gold) in zip(said, fresh, strict=True)]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "bert/finetune"), ("lstm", "gpt1/finetune")]
+)
+def test_which_of_two_texts_is_which(slug: str, recipe: str, tmp_path: Path) -> None:
+    """Both name a colour, and the second one's is asked for."""
+    data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(500))
+    run_of(tmp_path / "run", slug)
+    changes = [*CHANGES, "phase.0.epochs=12", *(["phase.0.optimizer.rate=1e-2"] if slug == "lstm" else [])]
+    found = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
+    assert found.mean > 0.85
+    assert found.results[0]["kind"] == "pair"
+
+
+def test_a_number(tmp_path: Path) -> None:
+    data = written(tmp_path / "count.csv", ["text", "label"], counted(300))
+    run_of(tmp_path / "run")
+    changes = [*CHANGES, "phase.0.epochs=8"]
+    found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
+    assert found.metric == "spearman"
+    assert found.mean > 0.8
+    many, none = load(tmp_path / "out", device="cpu").predict(["red red the red red king", "the old king went"])
+    assert many.value is not None
+    assert none.value is not None
+    assert many.value > 2.5 > 1.5 > none.value  # in the labels' own units
+
+
+@pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm", "elmo"])
+def test_ulmfits_head_rates_and_stages_over_other_networks(slug: str, tmp_path: Path) -> None:
+    """Five phases, of which some have more groups than the network: a class, a class of pairs, and a number."""
+    run_of(tmp_path / "run", slug)
+    files = {
+        "colour": written(tmp_path / "colour.csv", ["text", "label"], coloured(300)),
+        "pair": written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)),
+        "count": written(tmp_path / "count.csv", ["text", "label"], counted(60)),
+    }
+    for name, data in files.items():
+        length = ["phase.all.epochs=6"] if name == "colour" else ["phase.*.steps=1"]
+        changes = ["phase.*.batches.rows=16", *length]
+        out = tmp_path / name
+        found = transfer.run("ulmfit/classify", tmp_path / "run", str(data), out, changes=changes, device="cpu")
+        assert name != "colour" or found.mean > 0.9
+        (one,) = load(out, device="cpu").predict([("a red king", "a blue one")] if name == "pair" else ["a red king"])
+        assert one.label if name != "count" else one.value is not None

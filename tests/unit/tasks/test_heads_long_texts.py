@@ -1,0 +1,279 @@
+"""Texts of any length piece by piece: as if read at once where that is possible, and bounded where it is not."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.tiny_transfer import coloured, run_of, written
+from torch import Tensor
+
+from nextword import tasks as transfer
+from nextword.batching.examples import Bucketed, joined
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, FramedText, Inputs, Vocabulary
+from nextword.lm.loading import load
+from nextword.models import model_class
+from nextword.tasks.heads import HeadConfig, Headed, skipped
+from nextword.tasks.plan import make_plan
+from nextword.tasks.task_objective import Task
+
+AWD = {"embedding": 6, "width": 8, "layers": 2}
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "awd-lstm": ("awd-lstm", AWD),
+    "qrnn": ("awd-lstm", {**AWD, "core": "qrnn"}),
+    "lstm": ("lstm", {"width": 6, "layers": 2}),
+    "gru": ("gru", {"width": 6}),
+    "rnn": ("rnn", {"width": 6, "leak": 0.2}),
+    "direct": ("lstm", {"width": 6, "direct": {"size": 100, "order": 2}}),
+}
+
+
+def headed(name: str, chunk: int = 0, kept: int = 0, reads: str = "concat", frozen: bool = False) -> Headed:
+    slug, model = NETWORKS[name]
+    cls = model_class(slug)
+    torch.manual_seed(2)
+    network = cls(cls.Config(**model), Vocabulary(30, 1))
+    head = {"reads": reads, "classifier": "blocks", "frozen": frozen, "chunk": chunk, "kept": kept}
+    return Headed(HeadConfig(cls, network.config, 3, **head), network).double().eval()
+
+
+def texts(*lengths: int, packs: bool) -> Batch:
+    rng = np.random.default_rng(5)
+    frames = [FramedText(rng.integers(2, 30, n), n - 1) for n in lengths]
+    found = joined(frames, np.zeros(len(frames), np.int64), packs=packs)
+    return Bucketed().batch(found, np.arange(len(frames)), 0)
+
+
+def learnt(network: Headed, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """What is said, and the gradients of it."""
+    network.zero_grad()
+    said = network(batch)
+    said.square().sum().backward()
+    return said.detach(), {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+
+
+# ------------------------------------------------------------------------------------------------ short texts
+
+
+@pytest.mark.parametrize("lengths", [(23, 14, 7, 6, 1), (23, 22, 21)])
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: bool, lengths: tuple[int, ...]) -> None:
+    """Values and gradients: of rows that end one after the other, and of rows that go on together for pieces."""
+    said, gradients = learnt(headed(name), texts(*lengths, packs=False))
+    for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
+        found, others = learnt(headed(name, chunk, kept), texts(*lengths, packs=packs))
+        torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+        assert others.keys() == gradients.keys()
+        for key in gradients:
+            torch.testing.assert_close(others[key], gradients[key], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reads", ["speaker", "last", "mean", "max", "concat"])
+def test_every_way_of_reading_sees_its_own_positions(reads: str) -> None:
+    lengths = (9, 5, 8)
+    said, _ = learnt(headed("lstm", reads=reads), texts(*lengths, packs=False))
+    found, _ = learnt(headed("lstm", 4, 20, reads=reads), texts(*lengths, packs=True))
+    torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ long ones
+
+
+def test_which_pieces_are_kept() -> None:
+    """Those that begin among the last 7 tokens: of 11 by 3, the ones at 6 and 9 (fastai: sl − i <= max_len)."""
+    assert skipped([11, 7, 8, 9, 10, 13, 1], 3, 7).tolist() == [6, 0, 3, 3, 3, 6, 0]
+    assert skipped([11, 100], 3, 0).tolist() == [0, 0]
+    for size in range(1, 200):
+        begins = [i for i in range(0, size, 7) if size - i <= 21]
+        assert skipped([size], 7, 21).tolist() == [begins[0]]
+
+
+def by_hand(network: Headed, ids: Tensor, skip: int) -> Tensor:
+    """One text: its beginning without a gradient, then the rest at once, and the three pools of that."""
+    state = None
+    with torch.no_grad():
+        if skip:
+            state = network.encoder.encode(Inputs(ids[None, :skip]), None)[1]
+    h = network.encoder.encode(Inputs(ids[None, skip:]), state)[0][-1][0]
+    return network.out(torch.cat([h[-1], h.max(0).values, h.mean(0)])[None])
+
+
+@pytest.mark.parametrize("name", ["awd-lstm", "lstm", "gru", "direct"])
+def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
+    lengths, chunk, kept = (40, 12, 33, 13, 4), 4, 12
+    network = headed(name, chunk, kept)
+    batch = texts(*lengths, packs=True)
+    said, gradients = learnt(network, batch)
+    network.zero_grad()
+    parts = batch.inputs.ids[0].split(lengths)
+    skips = skipped(lengths, chunk, kept).tolist()
+    assert skips == [28, 0, 24, 4, 0]
+    expected = torch.cat([by_hand(network, ids, skip) for ids, skip in zip(parts, skips, strict=True)])
+    torch.testing.assert_close(said, expected.detach(), rtol=1e-10, atol=1e-12)
+    expected.square().sum().backward()
+    for key, p in network.named_parameters():
+        if p.grad is not None:
+            torch.testing.assert_close(gradients[key], p.grad, rtol=1e-9, atol=1e-12)
+    whole, _ = learnt(headed(name), texts(*lengths, packs=False))
+    assert (whole - said).abs().max() > 1e-4  # a long text is not read as before
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "frozen", "pieces"),
+    [
+        ("awd-lstm", True, False, True),  # one mask for a piece
+        ("awd-lstm", True, True, False),  # what is frozen drops nothing
+        ("awd-lstm", False, False, False),
+        ("lstm", True, False, False),  # each token has a mask of its own
+    ],
+)
+def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
+    name: str, training: bool, frozen: bool, pieces: bool
+) -> None:
+    """No piece but those kept is in the graph, and no row is padded to the longest one.
+
+    Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
+    """
+    network = headed(name, 50, 100, frozen=frozen).train(training)
+    sizes: list[tuple[int, ...]] = []
+    graphs: list[bool] = []
+    read = network.encoder.encode
+
+    def watched(inputs: Inputs, state: Any) -> Any:
+        layers, after = read(inputs, state)
+        sizes.append(tuple(inputs.ids.shape))
+        graphs.append(layers[-1].requires_grad)
+        return layers, after
+
+    network.encoder.encode = watched
+    batch = texts(20_000, 30, 160, 99, packs=True)
+    assert batch.inputs.ids.numel() == 20_289
+    network(batch)
+    skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # of the one of 160 a hundred are skipped
+    if not pieces:
+        skipping = [(2, 100), *[(1, 2000)] * 9, (1, 1800)]
+    reading = [(4, 50), (3, 50)]  # the one of 30 has ended
+    assert sizes == skipping + reading
+    assert graphs == [False] * len(skipping) + [not frozen] * len(reading)
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_many_pieces_at_once_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one piece after the other."""
+    batch = texts(5000, 9, 700, packs=True)
+    network = headed(name, 4, 12)
+    said = network(batch)
+    monkeypatch.setattr("nextword.tasks.heads.TOGETHER", 1)
+    torch.testing.assert_close(said, network(batch), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["awd-lstm", "qrnn", "lstm", "gru", "rnn"])
+def test_it_is_known_which_networks_draw_for_a_piece(name: str) -> None:
+    """Those whose masks stay over time; then it matters where a text is divided."""
+    slug, model = NETWORKS[name]
+    cls = model_class(slug)
+    shares = {"output": 0.5} if slug == "awd-lstm" else {"dropout": 0.5}
+    network = cls(cls.Config(**model, **shares), Vocabulary(30, 1)).train()
+    gone = network.encode(Inputs(torch.randint(0, 30, (2, 40))), None)[0][-1] == 0
+    assert gone.any()
+    assert network.locks == bool((gone == gone[:, :1]).all())
+
+
+def test_without_dropout_nothing_is_drawn_for_a_piece() -> None:
+    cls = model_class("awd-lstm")
+    names = ("words", "input", "between", "output", "connections", "input_connections")
+    for name in ("", *names):
+        config = cls.Config(**AWD, **{other: 0.1 * (other == name) for other in names})
+        assert cls(config, Vocabulary(30, 1)).locks == bool(name)
+
+
+# ------------------------------------------------------------------------------------------------ through a run
+
+PIECES_OF_SHORT = [
+    "task.chunk=10", "task.kept=20", "phase.0.batches.length=0", "phase.0.batches.rows=16", "phase.0.epochs=1"
+]  # fmt: skip
+PIECES = ["task.chunk=5", "task.kept=10", "phase.0.batches.length=0", "task.reads=concat", "task.classifier=blocks"]
+
+
+def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
+    """What is at the end of a long text decides; nothing is cut, so nothing is said to be."""
+    rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(coloured(300))]
+    data = written(tmp_path / "long.csv", ["text", "label"], rows)
+    run_of(tmp_path / "run", "lstm")
+    changes = [*PIECES, "phase.0.optimizer.rate=1e-2", "phase.0.epochs=6", "phase.0.batches.rows=16"]
+    plans: list[Any] = []
+    found = transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, told=plans.append, device="cpu"
+    )
+    assert found.mean > 0.85
+    assert not any("are cut" in note for note in plans[0].notes)
+    train = plans[0].examples["train"]
+    sizes = np.diff(train.starts)
+    longer, before = (sizes > 10).sum(), skipped(sizes.tolist(), 5, 10).sum()
+    (note,) = [note for note in plans[0].notes if "longer than 10 tokens" in note]
+    assert f"{longer} of {len(train)} examples of train are longer" in note
+    assert f"the longest has {sizes.max()}:" in note
+    assert f"the {before:,} before them are read" in note
+    model: Any = load(tmp_path / "out", device="cpu")
+    asked = [f"{'the king saw ' * 2_000} a red house", "a blue river", f"{'far and old ' * 90} blue king"]
+    assert [one.label for one in model.predict(asked)] == ["red", "blue", "blue"]
+    together, alone = model.predict(asked), [model.predict([text])[0] for text in asked]
+    for a, b in zip(together, alone, strict=True):
+        assert a.probabilities == pytest.approx(b.probabilities, abs=1e-5)
+
+
+@pytest.mark.parametrize(("long", "told"), [(0, False), (5, False), (400, True)])
+def test_one_long_text_among_short_ones_is_told_of(tmp_path: Path, long: int, told: bool) -> None:
+    """And it lies beside the others as long as it is, so that they are not padded."""
+    rows = [*coloured(60), (f"{'the king saw ' * long}red", "red")]
+    data = written(
+        tmp_path / "one.csv", ["text", "label", "split"], [(*row, "train") for row in rows] + [(*rows[0], "dev")]
+    )
+    run_of(tmp_path / "run", "lstm")
+    plan = make_plan("bert/finetune", tmp_path / "run", str(data), changes=PIECES_OF_SHORT, device="cpu")
+    notes = [note for note in plan.notes if "are read in every epoch" in note]
+    assert len(notes) == told
+    if told:
+        assert "1 of 61 examples of train are longer than 20 tokens, the longest has 1,20" in notes[0]
+        assert "--set 'phase.*.batches.length=20'" in notes[0]
+    train = plan.examples["train"]
+    batches = islice(Task(plan.recipe.phases[0].batches).batches(train, 1, 0), 4)  # an epoch
+    assert sum(batch.inputs.ids.numel() for batch in batches) == len(train.ids)
+
+
+def test_other_networks_are_cut_as_ever(tmp_path: Path) -> None:
+    data = written(tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in coloured(60)])
+    run_of(tmp_path / "run", "bert")
+    plans: list[Any] = []
+    changes = [*PIECES, "phase.0.steps=2"]
+    transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, told=plans.append, device="cpu"
+    )
+    assert any("longer than 32 tokens and are cut" in note for note in plans[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.kept=3", "as long as one at least"),
+        ("task.chunk=0", "as long as one at least"),
+        ("task.chunk=-1", "whole number of tokens"),
+        ("task.inner=[0]", "widths between linear layers"),
+        ("task.inner=50", "inner = 50 must be a list"),
+        ("task.drops=[0.4]", "each of the 2 linear layers"),
+        ("phase.0.objective.language=0.5", "for texts that are read at once"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, change: str, said: str) -> None:
+    data = written(tmp_path / "few.csv", ["text", "label"], coloured(60))
+    run_of(tmp_path / "run", "lstm")
+    with pytest.raises(NextwordError, match=said):
+        transfer.run(
+            "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=[*PIECES, change], device="cpu"
+        )

@@ -1,0 +1,190 @@
+"""Any encoder × any head: it is built, learns through the real objective, and is the same after it was saved.
+
+Every network of the package that has vectors inside, each with every kind of head, every way of reading a text as one
+vector, and tags with a CRF and without. Networks are as small as they can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.model_kinds import tags
+
+from nextword.core.errors import Unsupported
+from nextword.core.protocols import Encoder
+from nextword.data.squad import answered
+from nextword.lm.seq2seq import Seq2SeqLM
+from nextword.models import MODELS, model_class
+from nextword.models.framing import ready
+from nextword.objectives import make_objective
+from nextword.recipe import load_recipe
+from nextword.tasks.asking import Passages, asked
+from nextword.tasks.choosing import Candidates, choices
+from nextword.tasks.examples import examples
+from nextword.tasks.heads import READS
+from nextword.tasks.settings import KINDS, Settings
+from nextword.tasks.tag_words import sentences
+from nextword.tasks.worded import framed_words, spelled
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+
+TEXTS = ["the old king went far", "a new house in the land", "the queen saw the river and a ship", "far away and old"]
+SECONDS = ["who went ?", "where is it ?", "what is far ?", "old ?"]
+ATTENDS: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "window": 40, "dropout": 0.0}
+SHAPES: dict[str, dict[str, Any]] = {
+    "nplm": {"context": 3, "embedding": 8, "width": 8, "direct": True},
+    **{slug: {"width": 8, "layers": 1} for slug in ("rnn", "gru", "lstm")},
+    "awd-lstm": {"embedding": 8, "width": 8, "layers": 2},
+    "ulmfit": {"embedding": 8, "width": 8, "layers": 2},
+    "elmo": {"width": 8, "cells": 8, "characters": {"filters": [[1, 4], [2, 4]], "characters": 4}, "dropout": 0.0},
+    **{slug: ATTENDS for slug in ("gpt1", "gpt2", "gpt3", "bert", "roberta", "glm")},
+    "albert": {**ATTENDS, "embedding": 8},
+    "xlnet": {"width": 8, "layers": 1, "heads": 2, "inner": 16, "memory": 4, "dropout": 0.0, "spread": 0.1},
+    "seq2seq": {"cell": "gru", "attention": "bahdanau", "width": 8, "embedding": 8, "encoder": 8},
+    "cvt-seq2seq": {"cell": "lstm", "width": 8, "embedding": 8, "encoder": 8, "dropout": 0.0},
+    "cove": {"read": 8, "encoder": 8, "width": 8, "embedding": 8},
+    "t5": {"width": 8, "layers": 1, "heads": 2, "head": 4, "inner": 16, "dropout": 0.0},
+    **{slug: {"width": 8} for slug in ("word2vec", "glove")},
+}
+SETTINGS = {
+    "classify": Settings(kind="classify", frame="classify", labels=("a", "b", "c"), metrics=("accuracy",)),
+    "pair": Settings(kind="pair", frame="entail", labels=("a", "b"), metrics=("accuracy",)),
+    "regress": Settings(kind="regress", frame="similar", metrics=("spearman",)),
+    "tag": Settings(kind="tag", frame="tag", labels=("O", "B-X", "I-X"), scheme="IOB2", classifier="crf"),
+    "span": Settings(kind="span", frame="span", metrics=("answer_f1", "exact")),
+    "choice": Settings(kind="choice", frame="choose", metrics=("accuracy",)),
+}
+HEADS = {
+    **SETTINGS,
+    **{f"classify {reads}": replace(SETTINGS["classify"], reads=reads) for reads in READS if reads != "speaker"},
+    "classify blocks": replace(SETTINGS["classify"], reads="concat", classifier="blocks", inner=(4,), drops=(0.1, 0.1)),
+    "regress concat": replace(SETTINGS["regress"], reads="concat"),
+    "tag softmax": replace(SETTINGS["tag"], classifier="linear"),
+}
+
+
+def test_no_network_and_no_kind_is_left_out() -> None:
+    embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not tags(slug)}
+    assert embeds == set(SHAPES)
+    assert set(SETTINGS) == set(KINDS)
+
+
+@pytest.mark.parametrize("slug", [slug for slug in MODELS if tags(slug)])
+@pytest.mark.parametrize("kind", ["classify", "span", "choice"])
+def test_what_reads_words_by_their_letters_tags_and_nothing_else(slug: str, kind: str) -> None:
+    recipe = load_recipe(f"{slug}/tiny")
+    tokenizer, cls = tokenizer_of(slug), model_class(slug)
+    network = cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    with pytest.raises(Unsupported, match="can tag words and nothing else"):
+        framed(kind, network, tokenizer)
+
+
+@cache
+def tokenizer_of(slug: str) -> Any:
+    spec = {**load_recipe(f"{slug}/tiny").tokenizer, "size": 400}
+    spec.pop("min_count", None)
+    return train_tokenizer(spec, [*TEXTS, *SECONDS] * 3)
+
+
+def network_of(slug: str) -> tuple[Any, Any]:
+    tokenizer, cls = tokenizer_of(slug), model_class(slug)
+    torch.manual_seed(1)
+    network = ready(cls(cls.Config(**SHAPES[slug]), vocabulary(tokenizer, spellings=True)))
+    assert isinstance(network, Encoder)
+    return network, tokenizer
+
+
+def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
+    """Four examples for the network, and the objective that learns from them."""
+    task = {"kind": "task"}, {"kind": "examples", "rows": 4, "length": 40}
+    if kind == "tag":
+        words = [text.split() for text in TEXTS]
+        text = sentences(network, tokenizer, words, [[i % 2 for i in range(len(one))] for one in words])[0]
+        return text, make_objective({"kind": "tag"}, {"kind": "sentences", "rows": 4}, network.vocabulary)
+    if kind == "span":
+        pairs = zip(SECONDS, TEXTS, strict=True)
+        questions = [answered(str(i), a, b, [(b.split()[1], None)])[0] for i, (a, b) in enumerate(pairs)]
+        batches = {"kind": "passages", "rows": 4, "length": 40}
+        text = asked(network, tokenizer, questions, Passages(rows=4, length=40), learn=True)[0]
+        assert text.units == len(TEXTS)
+        return text, make_objective({"kind": "span"}, batches, network.vocabulary)
+    if kind == "choice":
+        offered = [("far", "a ship"), ("a river", "old", "in"), ("and", "the"), ("house", "king")]
+        text = choices(network, tokenizer, TEXTS, SECONDS, offered, np.array([0, 2, 1, 1]), 40)[0]
+        return text, make_objective(*task, network.vocabulary)
+    labels = np.array([0.5, -1, 0, 2], np.float32) if kind == "regress" else np.array([0, 1, 1, 0])
+    seconds = None if kind == "classify" else SECONDS
+    text = examples(network, tokenizer, SETTINGS[kind].frame, TEXTS, seconds, labels, 40)[0]
+    return text, make_objective(*task, network.vocabulary)
+
+
+@pytest.mark.parametrize("slug", list(SHAPES))
+@pytest.mark.parametrize("name", HEADS)
+def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) -> None:
+    network, tokenizer = network_of(slug)
+    settings = HEADS[name]
+    text, objective = framed(settings.kind, network, tokenizer)
+    head, config = settings.over(type(network), network.config)
+    headed = head(config, network).train()
+    before = {name: p.detach().clone() for name, p in headed.named_parameters()}
+    optimizer = torch.optim.SGD(headed.parameters(), 0.1)
+    batches = objective.batches(text, 0, 0)
+    for _ in range(2):
+        loss = objective.loss(headed, next(batches), None)
+        assert torch.isfinite(loss.value)
+        optimizer.zero_grad()
+        loss.value.backward()
+        moved = [p.grad for p in headed.encoder.parameters() if p.grad is not None]
+        assert moved
+        assert all(torch.isfinite(grad).all() for grad in moved)
+        assert max(float(grad.abs().max()) for grad in moved) > 0  # it reaches the network under the head
+        optimizer.step()
+    learnt = {name.split(".")[0] for name, p in headed.named_parameters() if not torch.equal(p, before[name])}
+    assert {"encoder", "out"} <= learnt
+
+    batch = next(objective.held_out(text))
+    headed.eval()
+    with torch.no_grad():
+        said = headed(batch)
+        headed.save(tmp_path)
+        again = head.load(tmp_path, config, network.vocabulary)(batch)
+    assert torch.equal(said, again)
+    if settings.metrics:
+        text = replace(text, metrics=settings.metrics)
+        with torch.no_grad():
+            told = torch.cat([objective.loss(headed, one, None).outputs for one in objective.held_out(text)])
+        assert set(objective.metrics(text, told)) == set(settings.metrics)
+
+
+@pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
+def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Path) -> None:
+    """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
+    network, tokenizer = network_of(slug)
+    labels = ("far", "a river", "old king")
+    ids = [list(one) for one in spelled(tokenizer, labels, {})]
+    settings = Settings(kind="classify", classifier="words", frame="classify", labels=labels, spelled=ids)
+    head, config = settings.over(type(network), network.config)
+    headed = head(config, network).eval()
+    text, cut = framed_words(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
+    objective = make_objective({"kind": "task"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary)
+    batch = next(objective.batches(text, 0, 0))
+    assert cut == 0
+    with torch.no_grad():
+        said = headed(Candidates().batch(text, np.arange(4), 0))
+    lm = Seq2SeqLM(network, tokenizer)
+    for i, source in enumerate(TEXTS):
+        want = [-one.nats for one in lm.score_many(labels, [source] * 3)]
+        assert said[i].tolist() == pytest.approx(want, abs=1e-4)
+    loss = objective.loss(headed.train(), batch, None)
+    loss.value.backward()
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+    headed.eval().save(tmp_path)
+    with torch.no_grad():
+        again = head.load(tmp_path, config, network.vocabulary)(Candidates().batch(text, np.arange(4), 0))
+    assert torch.equal(said, again)

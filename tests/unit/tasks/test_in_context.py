@@ -1,0 +1,215 @@
+"""Labels from a language model alone: scores by hand, and each kind of model by what it offers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.tiny_transfer import FILLER, run_of
+
+import nextword
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.types import Score
+from nextword.lm.seq2seq import Seq2SeqLM
+from nextword.models.t5 import T5, T5Config
+from nextword.tasks.prompting import ZeroShot, drawn, shares
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+
+BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
+LABELS = ["red", "dark blue"]
+TEXTS = ["the king saw the house", "a river far and old"]
+
+
+class Fixed:
+    """A model whose costs are a function of (given, text), a token for each letter."""
+
+    tokenizer, can = BYTES, frozenset({"score"})
+    context = stride = network = None
+
+    def __init__(self, cost: Any) -> None:
+        self.cost, self.seen = cost, []
+
+    def score_many(self, texts: Any, given: Any) -> list[Score]:
+        self.seen += zip(given, texts, strict=True)
+        return [Score(self.cost(g, t), len(t), 1, len(t)) for g, t in zip(given, texts, strict=True)]
+
+
+def test_what_is_asked_and_how_it_is_normalised() -> None:
+    lm = Fixed(lambda given, text: 10.0 if "red" in text else 12.0)
+    (found,) = ZeroShot(lm, LABELS).predict(["A fine day."])
+    assert lm.seen == [("A fine day. This text is about", f" {label}.") for label in LABELS]
+    each = [math.exp(-10 / 5), math.exp(-12 / 11)]  # " red." has 5 letters, " dark blue." 11
+    assert found.label == "dark blue"  # dearer, but not for its length
+    assert list(found.probabilities.values()) == pytest.approx([p / sum(each) for p in each])
+
+
+def test_calibration_takes_off_what_a_label_is_worth_alone() -> None:
+    """After the text red costs 4 and blue 5; without a text red costs 3, so the text speaks against it."""
+    costs = {(True, True): 4.0, (True, False): 5.0, (False, True): 3.0, (False, False): 9.0}
+    lm = Fixed(lambda given, text: costs["text:" in given, "red" in text])
+    (found,) = ZeroShot(lm, LABELS, calibrate=True).predict(["text: one"])
+    odds = [math.exp(3 - 4), math.exp(9 - 5)]
+    assert list(found.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds])
+    assert ("This text is about", " red.") in lm.seen
+
+
+def test_the_text_may_stand_inside_the_template() -> None:
+    lm = Fixed(lambda given, text: 1.0)
+    ZeroShot(lm, LABELS, "News: {text}\nTopic: {label}").predict(["It {label} rains."])
+    assert lm.seen[0] == ("News: It {label} rains.\nTopic:", " red")
+
+
+def test_two_texts_where_the_template_has_both() -> None:
+    lm = Fixed(lambda given, text: 1.0)
+    asked = ZeroShot(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
+    assert asked.pairs
+    asked.predict([("has {second}", "b {text}")])
+    assert lm.seen[0] == ("d / c = red\n\nb {text} / has {second} =", " red")
+    assert lm.seen[2] == ("d / c = red\n\n/  =", " red")
+    with pytest.raises(NextwordError, match="asks about two texts, and an example has 1: alone"):
+        asked.predict(["alone"])
+    with pytest.raises(NextwordError, match="Expected a list of examples, and got 'alone'"):
+        asked.predict("alone")
+    for odd in (None, ("a", None)):
+        with pytest.raises(NextwordError, match="Expected a text, or two, and an example is"):
+            asked.predict([odd])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
+def test_from_left_to_right_it_is_the_models_own_score(tmp_path: Path, slug: str) -> None:
+    lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+    found = ZeroShot(lm, LABELS, "it is {label} .").scores(TEXTS)
+    for i, text in enumerate(TEXTS):
+        for j, label in enumerate(LABELS):
+            score = lm.score(f" {label} .", f"{text} it is")
+            assert found[i, j] == pytest.approx(-score.nats / score.tokens, abs=1e-4)
+
+
+@pytest.mark.parametrize("slug", ["bert", "roberta"])
+def test_what_sees_both_sides_has_a_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
+    lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+    found = ZeroShot(lm, LABELS, "it is {label}").scores(TEXTS[:1])
+    text = f"{TEXTS[0]} it is red"
+    ids = lm.tokenizer.encode(text).ids
+    (nats,) = lm.token_nats([ids])
+    mine = lm.tokenizer.encode(text).spans[:, 1] > len(text) - 4
+    assert found[0, 0] == pytest.approx(-nats[mine].mean(), abs=1e-4)
+
+
+def translator(marks: int) -> Seq2SeqLM:
+    spec = {"kind": "unigram", "size": 80, **({"sentinels": marks} if marks else {})}
+    tokenizer = train_tokenizer(spec, [" ".join(FILLER) + " red dark blue it is ."] * 20)
+    torch.manual_seed(4)
+    config = T5Config(width=16, layers=1, heads=2, head=8, inner=16, dropout=0.0)
+    return Seq2SeqLM(T5(config, vocabulary(tokenizer)), tokenizer)
+
+
+def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
+    """−log p of each token of the target, one after the other."""
+    last, state = lm._read_all([source])
+    costs = []
+    for id in target:
+        log_p, state = lm.network.step(last, state)
+        costs.append(-float(log_p[0, id]))
+        last = torch.tensor([id])
+    return costs
+
+
+def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
+    lm = translator(0)
+    found = ZeroShot(lm, LABELS, "it is {label}").scores(TEXTS)
+    source = [*lm.tokenizer.encode(f"{TEXTS[1]} it is").ids.tolist(), lm.end]
+    target = [*lm.tokenizer.encode("red").ids.tolist(), lm.end]
+    with torch.no_grad():
+        assert found[1, 0] == pytest.approx(-np.mean(steps(lm, source, target)), abs=1e-4)
+
+
+def test_what_mends_texts_writes_the_label_in_its_place() -> None:
+    lm = translator(4)
+    lm.mends = True
+    found = ZeroShot(lm, LABELS, "it is {label} .").scores(TEXTS)
+    first, second = lm.sentinels[:2]
+    encode = lm.tokenizer.encode
+    source = [*encode(f"{TEXTS[0]} it is").ids.tolist(), first, *encode(" .").ids.tolist(), lm.end]
+    with torch.no_grad():
+        costs = steps(lm, source, [first, *encode("red").ids.tolist(), second])
+    assert found[0, 0] == pytest.approx(-np.mean(costs[1:]), abs=1e-4)
+
+
+def test_an_impossible_label_has_no_share() -> None:
+    found = shares(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
+    np.testing.assert_allclose(found, [[0, 1], [0.5, 0.5], [0.5, 0.5]])
+
+
+def test_what_is_to_be_known_is_told(tmp_path: Path) -> None:
+    lm = nextword.load(run_of(tmp_path / "lstm", "lstm"), device="cpu")
+    notes: list[str] = []
+    ZeroShot(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
+    assert len(notes) == 1
+    assert notes[0].startswith("the model's vocabulary lacks words of 'zweiback': they are scored as unknown words")
+    ZeroShot(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
+    assert "lacks words of 'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
+    for slug, window in (("gpt1", 32), ("bert", 30)):
+        lm, notes = nextword.load(run_of(tmp_path / slug, slug), device="cpu"), []
+        ZeroShot(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
+        assert notes == [f"1 of 2 texts are longer than the window of {window} tokens: of those the end is read"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "template", "said"),
+    [
+        (["red"], "{label}", "two labels or more"),
+        (["red", " "], "{label}", "none empty"),
+        (["red", "red "], "{label}", "none twice"),
+        (LABELS, "It is so.", "expected {label} in it once"),
+        (LABELS, "{label} {text}", "{text} has to come before {label}"),
+    ],
+)
+def test_what_cannot_be_asked(labels: list[str], template: str, said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        ZeroShot(Fixed(lambda *_: 1.0), labels, template)
+
+
+def test_a_model_that_scores_nothing() -> None:
+    lm = Fixed(lambda *_: 1.0)
+    lm.can = frozenset({"embed"})
+    with pytest.raises(Unsupported, match="gives no text a probability"):
+        ZeroShot(lm, LABELS)
+
+
+def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
+    lm = Fixed(lambda given, text: 1.0)
+    solved = [("It rains.", "dark blue"), ("Fire!", "red")]
+    ZeroShot(lm, LABELS, "{text} It is {label}.", solved=solved, calibrate=True).predict(["A day."])
+    ahead = "It rains. It is dark blue.\n\nFire! It is red.\n\n"
+    assert lm.seen == [
+        *((f"{ahead}A day. It is", f" {label}.") for label in LABELS),
+        *((f"{ahead}It is", f" {label}.") for label in LABELS),  # what labels are worth without the text
+    ]
+
+
+def test_examples_are_drawn_class_after_class() -> None:
+    texts, labels = [f"t{i}" for i in range(40)], ["a"] * 30 + ["b"] * 8 + ["c"] * 2
+    found = drawn(texts, labels, 9, seed=3)
+    assert (
+        sorted(label for _, label in found) == ["a"] * 4 + ["b"] * 3 + ["c"] * 2
+        or sorted(label for _, label in found) == ["a"] * 3 + ["b"] * 4 + ["c"] * 2
+    )
+    assert all(labels[texts.index(text)] == label for text, label in found)
+    assert len(set(found)) == 9
+    assert found == drawn(texts, labels, 9, seed=3)
+    assert found != drawn(texts, labels, 9, seed=4)
+    assert len(drawn(texts, labels, 99, seed=0)) == 40
+
+
+def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
+    lm: Any = nextword.load(run_of(tmp_path / "gpt1", "gpt1"), device="cpu")
+    notes: list[str] = []
+    solved = [("the old king went far to the house", "red")] * 8
+    ZeroShot(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
+    assert any("so that the first examples fall away" in note for note in notes)

@@ -1,0 +1,195 @@
+"""Several tasks on texts learnt by one network with a head each: drawn by size, saved, resumed, and predicted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+
+import nextword
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.tasks.finetune import Outcome
+from nextword.tasks.heads import Headed
+from nextword.tasks.many import ManyHeaded
+from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.several import DataSets, open_texts
+from nextword.tasks.share import balances_learnt, shared_out
+from nextword.tasks.task_objective import Task
+from nextword.training.device import placed
+
+QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
+NAMES = ("colour", "pair", "count")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    for slug in ("bert", "roberta", "gpt1", "lstm"):
+        run_of(folder / slug, slug)
+    written(folder / "colour.csv", ["text", "label"], coloured(300))
+    written(folder / "pair.csv", ["text", "second", "label"], paired(200))
+    written(folder / "count.csv", ["text", "label"], counted(100))
+    return folder
+
+
+def data_of(place: Path, *names: str) -> str:
+    return " + ".join(str(place / f"{name}.csv") for name in names or NAMES)
+
+
+def moved(place: Path, name: str, slug: str = "bert", recipe: str = "bert/finetune", **options: Any) -> Outcome:
+    changes = [*QUICK, *options.pop("changes", ())]
+    return transfer.run(recipe, place / slug, data_of(place), place / name, changes=changes, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Outcome:
+    return moved(place, "whole", changes=["phase.0.epochs=6"])
+
+
+def test_tasks_are_drawn_by_a_power_of_their_size() -> None:
+    np.testing.assert_allclose(probabilities([100, 400, 1500], 1), [0.05, 0.2, 0.75])
+    np.testing.assert_allclose(probabilities([100, 400, 1500], 0), [1 / 3] * 3)
+    np.testing.assert_allclose(probabilities([100, 400, 2500], 0.5), [10 / 80, 20 / 80, 50 / 80])
+    with pytest.raises(NextwordError, match="mix = 2; expected a number from 0"):
+        Task({}, mix=2)
+
+
+def test_a_batch_is_of_one_task_and_of_seed_and_step_alone(place: Path) -> None:
+    plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
+    train = plan.examples["train"]
+    assert isinstance(train, Several)
+    assert [len(part) for part in train.parts] == [270, 180, 90]
+    objective = Task(plan.recipe.phases[0].batches, mix=0.5)
+    assert objective.per_epoch(train) == 17 + 12 + 6
+    found = list(islice(objective.batches(train, 3, 0), 60))
+    assert [batch.task_index for batch in found] == list(islice(drawn(train, 3, 0.5), 60))
+    assert set(Counter(batch.task_index for batch in found)) == {0, 1, 2}
+    for batch in found:
+        assert batch.targets.is_floating_point() == (batch.task_index == 2)
+    for step in (1, 17, 40):
+        later = next(iter(objective.batches(train, 3, step)))
+        assert later.task_index == found[step].task_index
+        assert torch.equal(later.inputs.ids, found[step].inputs.ids)
+    sizes = [
+        sum(len(batch.targets) for batch in objective.held_out(plan.examples["dev"]) if batch.task_index == i)
+        for i in range(3)
+    ]
+    assert sizes == [len(part) for part in plan.examples["dev"].parts] == [30, 20, 10]
+
+
+@pytest.mark.parametrize("slug", ["bert", "roberta"])
+def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, slug: str) -> None:
+    """RoBERTa's heads have a dense layer of their own; BERT's share its pooler."""
+    plan = make_plan("bert/finetune", place / slug, data_of(place), changes=QUICK, device="cpu")
+    network = headed(plan.recipe, plan.tokenizer)
+    assert isinstance(network, ManyHeaded)
+    objective = Task(plan.recipe.phases[0].batches)
+    for part, batch in {b.task_index: b for b in objective.held_out(plan.examples["dev"])}.items():
+        batch = placed(batch, torch.device("cpu"))
+        alone = Headed(network.config.heads[part], network.encoder)
+        alone.out.load_state_dict(network.out[part].state_dict())
+        if alone.dense is not None:
+            alone.dense.load_state_dict(network.dense[part].state_dict())
+        network.eval()
+        alone.eval()
+        torch.testing.assert_close(network(batch), alone(batch), rtol=0, atol=0)
+        loss = objective.loss(network, batch, None)
+        assert loss.outputs is not None
+        assert loss.outputs.shape[1] == 2  # that of a number has a column beside it
+        assert torch.isneginf(loss.outputs[:, 1:]).all() == (part == 2)
+        network.train()
+        network.zero_grad()
+        objective.loss(network, batch, None).value.backward()
+        touched = [out.weight.grad is not None for out in network.out]
+        assert touched == [i == part for i in range(3)]
+        assert any(p.grad is not None for p in network.encoder.parameters())
+    own = {name.split(".")[0] for name in network._own()}
+    assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
+
+
+def test_the_page_has_the_balance_of_each(place: Path, whole: Outcome) -> None:
+    page = (place / "whole/report.html").read_text().split('id="classes"')[1].split("<section")[0]
+    assert page.count("Share of training") == 2  # numbers have no classes
+    shares = [open_texts(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
+    said = re.findall(r"(\d+\.\d)\u00a0%", page)
+    assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
+
+
+def test_the_balance_of_a_share_is_that_of_the_rows_drawn(place: Path) -> None:
+    plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
+    learnt = shared_out(plan.examples["train"], 0.1, 7)
+    balances = balances_learnt(plan.data, 0.1, 7)
+    for name, part in list(zip(plan.data.names, learnt.parts, strict=True))[:2]:
+        assert list(balances[name].values()) == pytest.approx(np.bincount(part.labels, minlength=2) / len(part))
+    assert balances[plan.data.names[2]] == {}
+
+
+def test_all_are_learnt_saved_and_applied(place: Path, whole: Outcome) -> None:
+    result = whole.results[0]
+    files = [str(place / f"{name}.csv") for name in NAMES]
+    assert result["metric"] == "mean"
+    assert list(result["dev"]) == ["mean", *files]
+    assert result["dev"]["mean"] == pytest.approx(np.mean([result["dev"][file] for file in files]))
+    assert min(result["dev"][file] for file in files[:2]) > 0.8
+    assert result["dev"][files[2]] > 0.6
+    for file, metric in zip(files, ("accuracy", "accuracy", "spearman"), strict=True):  # again, by the saved weights
+        assert result["tasks"][file]["dev"][metric] == pytest.approx(result["dev"][file], abs=1e-6)
+    model = nextword.load(place / "whole", device="cpu")
+    assert model.can == {"predict", "embed"}
+    assert model.predict(["the red house", "an old blue king"], task="colour")[0].label == "red"
+    assert model.predict([("a red", "the blue")], task="pair.csv")[0].label == "blue"
+    one = model.of(files[2]).predict(["red red red red the", "the old king"])
+    assert one[0].value > one[1].value + 1
+    dev = open_texts(files[0]).splits["dev"]
+    said = [p.label for p in model.predict(dev.texts, task=files[0])]
+    assert np.mean([a == b for a, b in zip(said, dev.labels, strict=True)]) == result["dev"][files[0]]
+    assert model.embed(["red"]).shape == (1, 32)
+    with pytest.raises(NextwordError, match="name one of them with --task; there is no 'taste'"):
+        model.predict(["x"], task="taste")
+    with pytest.raises(NextwordError, match=r"has learnt .*: name one of them with --task"):
+        model.predict(["x"])
+
+
+@pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
+    """Of GPT-1 with its language loss beside."""
+    options: dict[str, Any] = {"slug": slug, "recipe": recipe, "seed": 7}
+    options["changes"] = ["phase.0.steps=8", "model.dropout=0.1", "task.dropout=0.1", "phase.0.objective.mix=0.5"]
+    moved(place, f"{slug}-through", **options)
+    asked = iter([False] * 4 + [True])
+    assert moved(place, f"{slug}-cut", stop=lambda: next(asked), **options).interrupted
+    plan, events = transfer.resume(place / f"{slug}-cut", "cpu")
+    assert isinstance(plan.data, DataSets)
+    assert list(events)[-1].kind == "end"
+    for file in ("model.safetensors", "head.safetensors"):
+        a, b = (load_file(place / f"{slug}-{name}" / file) for name in ("through", "cut"))
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[name], b[name]) for name in a), file
+
+
+def test_seeds_shares_and_other_networks(place: Path) -> None:
+    outcome = moved(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.share=0.5"])
+    assert len(outcome.values()) == 2
+    assert outcome.spread is not None
+    assert outcome.results[0]["examples"]["train"] == 270
+    assert (place / "seeds/results.json").is_file()
+
+
+def test_what_is_wrong_is_said(place: Path) -> None:
+    twice = data_of(place, "colour", "colour")
+    with pytest.raises(NextwordError, match="names a data set twice"):
+        open_texts(twice)
+    with pytest.raises(NextwordError, match="leave --text, --second, --label and --kind out"):
+        open_texts(data_of(place), transfer.Columns("text"))
+    with pytest.raises(NextwordError, match=r"nothing\.csv is neither a file or folder nor a task"):
+        open_texts(f"{place / 'colour.csv'} + {place / 'nothing.csv'}")

@@ -1,0 +1,116 @@
+"""Data of another kind than a recipe learns: told what they are, and which recipe fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.tiny_transfer import coloured, paired, run_of, written
+
+from nextword.core.errors import NextwordError
+from nextword.data.tables import Columns
+from nextword.tasks.plan import CHOICE, SPAN, TAG, TEXTS, held_in, intended
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitting")
+    run_of(folder / "bert")
+    written(folder / "colour.csv", ["text", "label"], coloured(40))
+    written(folder / "pair.csv", ["text", "second", "label"], paired(40))
+    asked = [(f"who is {i} ?", f"the king {i} is far", f"king {i}") for i in range(40)]
+    written(folder / "asked.csv", ["question", "context", "answer"], asked)
+    (folder / "european.csv").write_text((folder / "asked.csv").read_text().replace(",", ";"))
+    said = [(f"the old house {i}", "the king", "a queen", i % 2) for i in range(40)]
+    written(folder / "ends.csv", ["context", "ending0", "ending1", "label"], said)
+    qas = [{"id": str(i), "question": "who ?", "answers": [{"text": "king", "answer_start": 4}]} for i in range(3)]
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "the king", "qas": qas}]}]}
+    (folder / "squad.json").write_text(json.dumps(squad))
+    for name in ("names.conll", "names.txt"):
+        (folder / name).write_text("\n\n".join(f"the O\nking B-P\nof O\nland{i} B-L" for i in range(40)) + "\n")
+    (folder / "plain.txt").write_text("the king went far\nand saw it\n")
+    (folder / "lines.jsonl").write_text("".join(json.dumps({"text": t, "label": a}) + "\n" for t, a in coloured(40)))
+    (folder / "names").mkdir()
+    (folder / "names/train.conll").write_text((folder / "names.conll").read_text())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("colour.csv", TEXTS),
+        ("pair.csv", TEXTS),
+        ("lines.jsonl", TEXTS),
+        ("asked.csv", SPAN),
+        ("european.csv", SPAN),
+        ("squad.json", SPAN),
+        ("ends.csv", CHOICE),
+        ("names.conll", TAG),
+        ("names.txt", TAG),
+        ("names", TAG),
+        ("plain.txt", ""),
+        ("nothing.csv", ""),
+    ],
+)
+def test_what_a_file_holds(name: str, kind: str, place: Path) -> None:
+    assert held_in(str(place / name)) == kind
+
+
+def test_what_a_name_holds() -> None:
+    found = {name: held_in(name) for name in ("RTE", "SWAG", "squad", "conll2003", "wikitext-2", "nothing")}
+    assert found == {"RTE": TEXTS, "SWAG": CHOICE, "squad": SPAN, "conll2003": TAG, "wikitext-2": "", "nothing": ""}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "fits"),
+    [
+        ("bert/finetune", "squad.json", "bert/span"),
+        ("bert/finetune", "asked.csv", "bert/span"),
+        ("ulmfit/classify", "names.conll", "bert/tag"),
+        ("bert/choice", "names.txt", "bert/tag"),
+        ("bert/span", "colour.csv", "bert/finetune"),
+        ("bert/span", "ends.csv", "bert/choice"),
+        ("bert/span", "names", "bert/tag"),
+        ("bert/tag", "colour.csv", "bert/finetune"),
+        ("bert/tag", "asked.csv", "bert/span"),
+        ("bert/tag", "ends.csv", "bert/choice"),
+        ("tagger/tiny", "squad.json", "bert/span"),
+    ],
+)
+def test_the_error_says_which_recipe_fits(recipe: str, name: str, fits: str, place: Path) -> None:
+    source = "" if recipe == "tagger/tiny" else place / "bert"
+    with pytest.raises(NextwordError) as told:
+        intended(recipe, source, str(place / name), device="cpu")
+    assert f"nextword transfer {fits} --from RUN --data {place / name}" in str(told.value)
+    assert f"{recipe} learns " in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "kind"),
+    [("bert/finetune", "colour.csv", "classify"), ("bert/finetune", "ends.csv", "choice"),
+     ("bert/span", "asked.csv", "span"), ("bert/tag", "names.txt", "tag")],
+)  # fmt: skip
+def test_what_fits_is_learnt(recipe: str, name: str, kind: str, place: Path) -> None:
+    assert intended(recipe, place / "bert", str(place / name), device="cpu").data.kind == kind
+
+
+def test_who_says_what_is_what_is_taken_at_their_word(place: Path) -> None:
+    """A question with a passage and yes or no is a pair with a label, if one says so."""
+    rows = [(f"is it {i} ?", f"it is {i} or so", "yes" if i % 2 else "no") for i in range(40)]
+    file = str(written(place / "yes.csv", ["question", "passage", "answer"], rows))
+    with pytest.raises(NextwordError, match="bert/span"):
+        intended("bert/finetune", place / "bert", file, device="cpu")
+    found = intended("bert/finetune", place / "bert", file, Columns("passage", "question", "answer"), device="cpu")
+    assert found.data.labels == ("no", "yes")
+    with pytest.raises(NextwordError, match="no column 'reply'"):  # its own error, without advice
+        intended("bert/finetune", place / "bert", file, Columns("passage", "question", "reply"), device="cpu")
+    with pytest.raises(NextwordError, match="For tags of words there is bert/tag"):
+        intended("bert/finetune", place / "bert", file, kind="tag", device="cpu")
+
+
+def test_errors_of_data_that_fit_stay_what_they_are(place: Path, tmp_path: Path) -> None:
+    file = str(written(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x"), ("c", "x")]))
+    with pytest.raises(NextwordError, match="every training row has the label 'x'") as told:
+        intended("bert/finetune", place / "bert", file, device="cpu")
+    assert "Take a recipe" not in str(told.value)

@@ -1,0 +1,163 @@
+"""Options of fine-tuning: weights of classes, layers drawn anew, and stopping early."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.small_encoders import made
+from tests.support.tiny_transfer import coloured, furnished, run_of, written
+
+import nextword
+from nextword import tasks as transfer
+from nextword.core.errors import NextwordError
+from nextword.models import model_class
+from nextword.run_folder import RunFolder
+from nextword.tasks.fresh import last_layers
+from nextword.tasks.plan import headed, make_plan
+
+QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = furnished(tmp_path_factory.mktemp("options"))
+    rare = [row for row in coloured(600) if row[1] == "blue"][:135] + [r for r in coloured(600, 1) if r[1] == "red"][
+        :15
+    ]
+    written(folder / "rare.csv", ["text", "label"], rare)
+    return folder
+
+
+def moved(place: Path, out: Path, slug: str = "bert", data: str = "colour", changes: Any = (), **more: Any) -> Any:
+    changes = [*QUICK, *changes]
+    return transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), out, changes=changes, **more)
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+def test_balanced_weights_come_from_the_training_rows_and_are_kept(place: Path, tmp_path: Path) -> None:
+    heard: list[Any] = []
+    moved(place, tmp_path / "w", data="rare", changes=["task.weights=balanced", "phase.0.steps=2"], told=heard.append)
+    train = transfer.open_data(str(place / "rare.csv")).splits["train"].labels or []
+    wanted = [len(train) / (2 * train.count(label)) for label in ("blue", "red")]
+    assert RunFolder.open(tmp_path / "w").recipe.task["weights"] == pytest.approx(wanted)
+    assert any(note.startswith("classes have weights in the loss: blue 0.") for note in heard[0].notes)
+    network = headed(RunFolder.open(tmp_path / "w").recipe, heard[0].tokenizer)
+    assert network.weights.tolist() == pytest.approx(wanted)
+    assert "weights" not in load_file(tmp_path / "w/head.safetensors")
+    assert nextword.load(tmp_path / "w", device="cpu").predict(["a red one"])[0].label in ("red", "blue")
+
+
+def test_a_heavy_class_is_said_more_often(place: Path, tmp_path: Path) -> None:
+    """Before anything is learnt of the texts, the head learns how much each class counts."""
+    said = []
+    for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
+        changes = [f"task.weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
+        moved(place, tmp_path / name, data="colour", changes=changes)
+        found = nextword.load(tmp_path / name, device="cpu").predict([text for text, _ in coloured(40, 7)])
+        said.append(float(np.mean([one.probabilities["red"] for one in found])))
+    assert said[0] < 0.3
+    assert said[1] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("data", "change", "said"),
+    [
+        ("count", "task.weights=balanced", "weights are of classes, and .* is about numbers"),
+        ("colour", "task.weights={green=2.0}", "names the class 'green'"),
+        ("colour", "task.weights=3", "expected 'balanced'"),
+        ("colour", "task.fresh=-1", "how many of the last layers"),
+        ("colour", "task.fresh=3", "has 2 layers"),
+    ],
+)
+def test_what_cannot_be_is_said_before_there_is_a_folder(place: Path, data: str, change: str, said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        moved(place, place / "no", data=data, changes=[change])
+    assert not (place / "no").exists()
+
+
+# ------------------------------------------------------------------------------------------------ fresh layers
+
+
+@pytest.mark.parametrize("slug", ["bert", "roberta"])
+def test_names_of_the_last_layers(slug: str) -> None:
+    network = made(slug)
+    names = last_layers(network, 2)
+    numbers = {name.split(".")[1] for name in names if name.startswith(("attending", "feeding"))}
+    assert numbers == {"1", "2"}  # of three
+    others = {name.split(".")[0] for name in names} - {"attending", "feeding"}
+    assert others == ({"pooler"} if slug == "bert" else set())
+    assert last_layers(network, 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("slug", "first"), [("gpt2", "blocks.1."), ("t5", "encoder.blocks.1."), ("xlnet", "blocks.1.")]
+)
+def test_names_in_other_networks(slug: str, first: str) -> None:
+    cls = model_class(slug)
+    config = cls.Config(**{"t5": {"width": 8, "inner": 8, "heads": 2, "head": 4, "layers": 2}}.get(
+        slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
+    ))  # fmt: skip
+    network = cls(config, nextword.core.types.Vocabulary(20, 0, {"<s>": 0}, end=1))
+    names = last_layers(network, 1)
+    assert names
+    assert all(name.startswith(first) for name in names)
+
+
+def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: Path, tmp_path: Path) -> None:
+    """A rate of next to nothing: what training begins with is what it ends with."""
+    changes = ["task.fresh=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        moved(place, tmp_path / name, changes=changes, seed=seed)
+    source = load_file(place / "bert/model.safetensors")
+    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    anew = [name for name in source if not torch.allclose(a[name], source[name], atol=1e-9)]
+    assert {".".join(name.split(".")[:2]) for name in anew} <= {"attending.1", "feeding.1", "pooler.weight"}
+    assert "attending.1.attention.out.weight" in anew
+    assert "pooler.weight" in anew
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["pooler.weight"], c["pooler.weight"])
+    plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, *changes])
+    torch.testing.assert_close(a["pooler.weight"], headed(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach())
+
+
+def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:
+    for slug, said in (
+        ("lstm", "LSTM has no stack of blocks"),
+        ("albert", "2 layers of this ALBERT share their weights"),
+    ):
+        with pytest.raises(NextwordError, match=said):
+            moved(place, tmp_path / slug, slug=slug, changes=["task.fresh=1"])
+    free = run_of(tmp_path / "free", "albert", share="none")
+    moved(
+        tmp_path,
+        tmp_path / "out",
+        slug=free.name,
+        data=str(place / "colour"),
+        changes=["task.fresh=1", "phase.0.steps=1"],
+    )
+
+
+# ------------------------------------------------------------------------------------------------ stopping early
+
+
+def test_it_stops_when_dev_gets_no_better_and_keeps_the_best(place: Path, tmp_path: Path) -> None:
+    changes = ["phase.0.epochs=40", "phase.0.patience=2", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
+    outcome = moved(place, tmp_path / "out", changes=changes)
+    checks = [line for line in RunFolder(tmp_path / "out").read_log() if line["event"] == "valid"]
+    values = [line["accuracy"] for line in checks]
+    assert outcome.results[0]["stopped"] == "patience"
+    assert len(values) < 40
+    best = max(range(len(values)), key=lambda i: (values[i], -checks[i]["valid"], -i))  # of equals, the least loss
+    assert [i for i, line in enumerate(checks) if line["best"]][-1] == best
+    assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first as good as any
+    assert outcome.mean == values[best]
+    dev = transfer.open_data(str(place / "colour.csv")).splits["dev"]
+    said = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)
+    assert np.mean([p.label == gold for p, gold in zip(said, dev.labels or [], strict=True)]) == values[best]

@@ -1,0 +1,53 @@
+"""A note where examples are so few that training is over before it has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from nextword.batching.examples import Examples, joined
+from nextword.core.types import FramedText, Vocabulary
+from nextword.recipe import load_recipe
+from nextword.tasks.share import few_steps
+
+VOCABULARY = Vocabulary(30, 1)
+
+
+def some(n: int) -> Examples:
+    return joined([FramedText(np.array([1, 2, 3]), 2)] * n, np.zeros(n, np.int64))
+
+
+def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
+    return few_steps(load_recipe(recipe, changes), some(examples), VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "examples", "said"),
+    [
+        ("ulmfit/classify", (), 360, "360 examples are 48 steps in all"),  # 6 batches of 64, 8 epochs
+        ("ulmfit/classify", (), 64 * 12, "768 examples are 96 steps in all"),
+        ("ulmfit/classify", (), 64 * 12 + 1, ""),  # 13 · 8 = 104
+        ("ulmfit/classify", ("task.share=0.004",), 25_000, "100 examples are 16 steps in all"),
+        ("ulmfit/classify", ("phase.*.epochs=0", "phase.*.steps=3"), 360, ""),  # as asked for
+        ("ulmfit/few", (), 90, ""),  # 6 batches of 16, 40 epochs
+        ("bert/finetune", (), 320, "320 examples are 30 steps in all"),
+        ("bert/finetune", ("phase.0.accumulate=4",), 320, "320 examples are 6 steps in all"),  # 2 whole ones an epoch
+        ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples are 1 step in all"),  # never none
+    ],
+)
+def test_few_steps_are_told(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:
+    found = told(recipe, changes, examples)
+    assert [one.partition(",")[0] for one in found] == ([said] if said else [])
+
+
+def test_what_helps() -> None:
+    (note,) = told("ulmfit/classify", [], 360)
+    assert note.endswith("ulmfit/few has smaller batches and more epochs")
+    (note,) = told("bert/finetune", [], 320)
+    change = f"phase.{load_recipe('bert/finetune').phases[0].name}.epochs=10"
+    assert f"(--set 'phase.*.batches.rows=16' --set {change})" in note
+    assert told("bert/finetune", ["phase.*.batches.rows=16", change], 320) == []
+    (note,) = told("bert/finetune", ["phase.*.batches.rows=8"], 16)
+    assert "phase.*.batches.rows" not in note

@@ -1,0 +1,305 @@
+"""Questions out of files: SQuAD's JSON, tables, answers that are elsewhere or nowhere, and what is malformed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.tiny_questions import as_json, as_lines, squad
+from tests.support.tiny_transfer import run_of, written
+
+from nextword.core.errors import NextwordError
+from nextword.data.squad import NOWHERE, located, read_squad
+from nextword.data.tables import Columns
+from nextword.tasks.plan import make_plan
+from nextword.tasks.question_data import open_questions, read_questions
+
+CONTEXT = "Denver beat Carolina in 2016. Carolina had beaten Denver before."
+SAMPLE: dict[str, Any] = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Super_Bowl",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "id": "a1",
+                            "question": " Who won? ",
+                            "is_impossible": False,
+                            "answers": [
+                                {"text": "Denver", "answer_start": 0},
+                                {"text": "Denver beat", "answer_start": 0},
+                            ],
+                        },
+                        {
+                            "id": "a2",
+                            "question": "Who sang?",
+                            "is_impossible": True,
+                            "answers": [],
+                            "plausible_answers": [{"text": "Denver", "answer_start": 0}],
+                        },
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_the_official_file(tmp_path: Path) -> None:
+    found = read_squad(as_json(tmp_path / "dev-v2.0.json", SAMPLE))
+    first, second = found.all
+    assert (first.id, first.question, first.context) == ("a1", "Who won?", CONTEXT)
+    assert first.answers == ("Denver", "Denver beat")
+    assert first.place == (0, 6)
+    assert second.answers == ()  # plausible ones are no answers
+    assert second.place is None
+    assert not second.lost
+    assert found.some_without
+    assert found.labelled
+    assert (found.moved, found.absent) == ((), ())
+
+
+def test_answers_that_are_kept_back(tmp_path: Path) -> None:
+    sample = copy.deepcopy(SAMPLE)
+    del sample["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    found = read_squad(as_json(tmp_path / "test.json", sample))
+    assert found.all[0].answers is None
+    assert not found.labelled
+
+
+def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
+    assert located(CONTEXT, "Carolina", 12) == ("Carolina", 12, False)
+    assert located(CONTEXT, "Carolina", 13) == ("Carolina", 12, True)
+    assert located(CONTEXT, "Carolina", 28) == ("Carolina", 30, True)  # the nearer one
+    assert located(CONTEXT, " Carolina\n", 28) == ("Carolina", 30, True)
+    assert located(CONTEXT, "Seattle", 3) == ("Seattle", NOWHERE, False)
+    assert located(CONTEXT, "Denver", -5) == ("Denver", 0, True)
+    assert located(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # a table need not say where
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "near", "place"),
+    [
+        ("The cart was full of art.", "art", None, 21),
+        ("The cart was full of art.", "art", 5, 5),  # the file says so
+        ("The cart was full of art.", "art", 6, 21),  # there it does not stand
+        ("art, cart, art", "art", 8, 11),  # the nearer of the two
+        ("artful art", "art", None, 7),
+        ("carts, and smart", "art", None, 1),  # never a word of its own: the first
+        ("It cost 1905 in 190.", "190", None, 16),
+        ("Zoë knew Zo", "Zo", None, 9),
+        ("Zoe\u0308 knew Zoe", "Zoe", None, 10),  # a mark belongs to its letter
+        ("कामा काम", "काम", None, 5),
+        ("US$5 and $5", "$5", None, 2),  # a word does not go on over it
+        ("東京大学は東京にある", "大学", None, 2),  # no spaces
+        ("art", "art", None, 0),
+    ],
+)
+def test_whole_words_come_before_parts_of_others(context: str, answer: str, near: int | None, place: int) -> None:
+    assert located(context, answer, near)[1] == place
+
+
+def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> None:
+    content = squad(40)
+    qas = [one["qas"][0] for one in content["data"][0]["paragraphs"]]
+    for one in qas[:3]:
+        one["answers"][0]["answer_start"] += 1
+    qas[5]["answers"][0]["text"] = "Seattle"
+    data = open_questions(str(as_json(tmp_path / "mine.json", content)))
+    assert sum(map(len, data.splits.values())) == 40
+    notes = " | ".join(data.notes)
+    moved = {split: len(some.moved) for split, some in data.splits.items()}
+    assert sum(moved.values()) == 3
+    for split, count in moved.items():
+        said = f"{count} questions of {split} have an answer that stands elsewhere than the file says"
+        assert (said in notes) == (count > 0)
+    assert "have an answer that is nowhere in the passage (q0-5)" in notes
+    lost = [one for some in data.splits.values() for one in some.all if one.lost]
+    assert [one.id for one in lost] == ["q0-5"]
+
+
+def test_what_is_nowhere_in_the_passage_is_told_once(tmp_path: Path) -> None:
+    content = squad(40)
+    for one in content["data"][0]["paragraphs"][:20]:
+        one["qas"][0]["answers"][0]["text"] = "Seattle"
+    run_of(tmp_path / "bert")
+    file = str(as_json(tmp_path / "mine.json", content))
+    notes = make_plan("bert/span", tmp_path / "bert", file, device="cpu").notes
+    assert sum("of train" in note and "learnt of" in note for note in notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.pop("data"), "the file: it has no 'data', only version"),
+        (lambda d: d["data"].append(3), r"article 2: it is '3', not an object"),
+        (lambda d: d["data"][0].pop("paragraphs"), r"article 1 \(Super_Bowl\): it has no 'paragraphs'"),
+        (
+            lambda d: d["data"][0]["paragraphs"][0].pop("context"),
+            r"article 1 \(Super_Bowl\), paragraph 1: it has no 'context'",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0].pop("id"),
+            "paragraph 1, question 1: it has no 'id', only question, is_impossible, answers",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][1].pop("text"),
+            r"question 1 \(id a1\), answer 2: it has no 'text'",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start="0"),
+            r"\(id a1\), answer 1: 'answer_start' is '0', not a whole number",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0].update(is_impossible=True),
+            r"\(id a1\): is_impossible is true, and there are answers",
+        ),
+        (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(id="a1"), "two questions have the id 'a1'"),
+        (lambda d: d["data"][0]["paragraphs"][0].update(context="\ud800"), "half of a pair of surrogates"),
+        (lambda d: d.update(data=[]), "has no question in it"),
+    ],
+)
+def test_malformed_entries_are_named(change: Any, said: str, tmp_path: Path) -> None:
+    sample = copy.deepcopy(SAMPLE)
+    change(sample)
+    with pytest.raises(NextwordError, match=said):
+        read_squad(as_json(tmp_path / "x.json", sample))
+
+
+def test_what_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"data": [')
+    with pytest.raises(NextwordError, match="is not JSON"):
+        read_questions(tmp_path / "x.json")
+
+
+# ------------------------------------------------------------------------------------------------ tables and sets
+
+
+def test_a_users_own_table(tmp_path: Path) -> None:
+    rows = [("Who won?", CONTEXT, "Denver"), ("Who sang?", CONTEXT, ""), ("When?", CONTEXT, "2016")]
+    found, columns, table = read_questions(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    assert columns == Columns("context", "question", "answer")
+    assert [one.answers for one in found.all] == [("Denver",), (), ("2016",)]
+    assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
+    assert [one.id for one in found.all] == ["0", "1", "2"]
+    assert table is not None
+    same = written(tmp_path / "same.csv", ["id", "question", "context"], [("7", "who ?", "x"), ("7", "when ?", "x")])
+    assert [one.id for one in read_questions(same)[0].all] == ["0", "1"]  # an id of something else
+    found, columns, _ = read_questions(
+        written(tmp_path / "own.csv", ["q", "p", "a"], rows), insist=Columns("p", "q", "a")
+    )
+    assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
+    with pytest.raises(NextwordError, match=r"which column is the passage\? It has q, p, a"):
+        read_questions(tmp_path / "own.csv")
+    with pytest.raises(NextwordError, match="has no column 'z'; it has q, p, a"):
+        read_questions(tmp_path / "own.csv", insist=Columns("z"))
+
+
+def test_answers_of_json_lines_in_several_forms(tmp_path: Path) -> None:
+    base = {"question": "Who?", "context": CONTEXT}
+    rows = [
+        {**base, "id": "x", "answers": {"text": ["Carolina"], "answer_start": [30]}},  # as the Hub has them
+        {**base, "id": "y", "answers": ["Carolina", "Denver"]},
+        {**base, "id": "z", "answers": [{"text": "Denver", "answer_start": 50}]},
+        {**base, "id": "w", "answers": []},
+    ]
+    for name in ("q.jsonl", "q.json"):
+        found, _, _ = read_questions(as_lines(tmp_path / name, rows))
+        assert [one.id for one in found.all] == ["x", "y", "z", "w"]
+        assert [one.starts for one in found.all] == [(30,), (12, 0), (50,), ()]
+    with pytest.raises(NextwordError, match="row 1: the answers are"):
+        read_questions(as_lines(tmp_path / "bad.jsonl", [{**base, "answers": [3]}]))
+    with pytest.raises(NextwordError, match="row 1: the answer's start is 'x'"):
+        read_questions(as_lines(tmp_path / "bad.jsonl", [{**base, "answer": "Denver", "answer_start": "x"}]))
+
+
+def test_squad_by_name_and_what_stands_for_its_training_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
+    with pytest.raises(NextwordError, match="is not on this machine"):
+        open_questions("squad")
+    as_json(tmp_path / "squad/dev-v1.1.json", squad(4, seed=1))
+    with pytest.raises(NextwordError, match="has no training questions here, only dev"):
+        open_questions("squad")
+    as_json(tmp_path / "squad/du_test-v1.1.json", squad(8))
+    data = open_questions("squad")
+    assert {split: len(some) for split, some in data.splits.items()} == {"train": 8, "dev": 4}
+    assert "the official training file is not here: du_test-v1.1.json stands for it" in data.notes
+    as_json(tmp_path / "squad/train-v1.1.json", squad(9, seed=2))
+    data = open_questions("squad")
+    assert len(data.splits["train"]) == 9
+    assert not data.notes
+    assert data.metrics == ("answer_f1", "exact")
+    assert not data.unanswered
+
+
+def test_a_folder_and_what_is_in_both_splits(tmp_path: Path) -> None:
+    content = squad(12, without=0.4, version="v2.0")
+    as_json(tmp_path / "train-v2.0.json", content)
+    as_json(tmp_path / "dev-v2.0.json", content)
+    data = open_questions(str(tmp_path))
+    assert "12 of 12 questions of dev are in train too, with their passage" in data.notes
+    assert data.unanswered
+    assert data.metrics == ("answer_f1", "exact", "has_answer_f1", "no_answer_f1")
+    assert data.balance["without"] == pytest.approx(sum(not one.answers for one in data.splits["dev"].all) / 12)
+
+
+def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
+    content = squad(60)
+    for one in content["data"][0]["paragraphs"]:
+        more = copy.deepcopy(one["qas"][0])
+        one["qas"].append({**more, "id": more["id"] + "b", "question": "and what then?"})
+    data = open_questions(str(as_json(tmp_path / "mine.json", content)))
+    train, dev = ({one.context for one in data.splits[split].all} for split in ("train", "dev"))
+    assert not train & dev
+    assert len(data.splits["dev"]) == 12
+    again = open_questions(str(tmp_path / "mine.json"))
+    assert again.fingerprint == data.fingerprint
+
+
+def test_what_nothing_can_be_learnt_from(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="There are no questions at"):
+        open_questions(str(tmp_path / "nothing.json"))
+    content = squad(30)
+    for one in content["data"][0]["paragraphs"]:
+        one["qas"][0]["answers"][0]["text"] = "Seattle"
+    with pytest.raises(NextwordError, match="no question has an answer that stands in its passage"):
+        open_questions(str(as_json(tmp_path / "x.json", content)))
+    for one in content["data"][0]["paragraphs"]:
+        del one["qas"][0]["answers"]
+    with pytest.raises(NextwordError, match="question 'q0-0' has no 'answers'"):
+        open_questions(str(as_json(tmp_path / "x.json", content)))
+    with pytest.raises(NextwordError, match="too few passages to hold some out"):
+        open_questions(str(as_json(tmp_path / "x.json", squad(2))))
+
+
+def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", str(shared))
+    data = open_questions("squad")
+    assert {split: len(some) for split, some in data.splits.items()} == {"train": 11_877, "dev": 10_570}
+    assert all(not some.moved and not some.absent for some in data.splits.values())
+    one = data.splits["dev"].all[0]
+    assert one.place is not None
+    assert one.context[slice(*one.place)] == "Denver Broncos" == json.loads(json.dumps(one.answers))[0]
+
+
+def test_the_balance_of_a_share_is_that_of_the_questions_drawn(tmp_path: Path) -> None:
+    """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
+    from nextword.tasks.share import balance_learnt, drawn, shared_out, size_of
+
+    answers = ["king", "", "emperor", "king"]
+    rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]
+    file = str(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    run_of(tmp_path / "bert")
+    plan = make_plan("bert/span", tmp_path / "bert", file, device="cpu")
+    train = [one for one in plan.data.splits["train"].all if one.answers != ("emperor",)]
+    assert size_of(plan.examples["train"]) == len(train) < len(plan.data.splits["train"])
+    chosen = [train[i] for i in drawn(len(train), 0.25, 7)]
+    assert size_of(shared_out(plan.examples["train"], 0.25, 7)) == len(chosen)
+    without = sum(not one.answers for one in chosen) / len(chosen)
+    assert balance_learnt(plan.data, 0.25, 7) == pytest.approx({"with an answer": 1 - without, "without": without})

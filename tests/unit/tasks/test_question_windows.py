@@ -1,0 +1,287 @@
+"""Passages in windows, tokens and characters, spans of windows, and answers out of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS
+
+from nextword.core.errors import NextwordError
+from nextword.data.squad import Question, answered
+from nextword.models import model_class
+from nextword.models.framing import ready
+from nextword.tasks.asking import Passages, Span, answers, asked, characters_of, measured_answers, none_at
+from nextword.tasks.span_head import BEST, SpanConfig, Spanning, best_spans
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
+
+TEXT = "the old king went far to see a new house in the land of the queen and then he came home again"
+TRICKY = "Zürich – 東京 is far:\tthe “old” queen’s   house 😀 cost €5.30 (naïve)."
+
+
+def made(slug: str) -> tuple[Any, Any]:
+    tokenizer = train_tokenizer(SPECS[slug], [TEXT, TRICKY] * 5)
+    cls = model_class(slug)
+    torch.manual_seed(0)
+    network = cls(cls.Config(**SHAPES.get(slug, SHAPE)), vocabulary(tokenizer, spellings=True))
+    return ready(network).eval(), tokenizer
+
+
+@pytest.mark.parametrize("kind", [*SPECS, "bytes", "characters"])
+def test_characters_of_tokens(kind: str) -> None:
+    """What a token stands for is in the text where it says, and no letter is without a token."""
+    spec = SPECS.get(kind, {"kind": kind})
+    tokenizer = train_tokenizer(spec, [TEXT, TRICKY] * 5)
+    for text in (TEXT, TRICKY, ""):
+        encoding = tokenizer.encode(text)
+        found = characters_of(text, encoding)
+        assert found.shape == (len(encoding), 2)
+        raw = text.encode()
+        covered = set()
+        for (begin, end), (a, b) in zip(encoding.spans.tolist(), found.tolist(), strict=True):
+            part = raw[begin:end].decode("utf-8", "ignore")
+            assert part in text[a:b]
+            assert len(text[a:b].encode()) - (end - begin) < 4  # at most the rest of one character more
+            covered |= set(range(a, b))
+        assert {i for i, letter in enumerate(text) if not letter.isspace()} <= covered
+
+
+@pytest.mark.parametrize("slug", list(SPECS))
+def test_every_answer_is_cut_out_of_the_passage_again(slug: str) -> None:
+    network, tokenizer = made(slug)
+    words = TEXT.split()
+    questions, golds = [], []
+    for i in range(0, len(words) - 2, 2):
+        answer = " ".join(words[i : i + 2])
+        start = len(" ".join(words[:i])) + (i > 0)
+        questions.append(answered(str(i), "what went far ?", TEXT, [(answer, start)])[0])
+        golds.append(answer)
+    text, left = asked(network, tokenizer, questions, Passages(length=32, stride=6))
+    assert left.lost == 0
+    assert text.units == len(questions)
+    found: dict[int, set[str]] = {}
+    for window, (begin, end) in enumerate(text.targets.tolist()):
+        if begin:
+            found.setdefault(int(text.whose[window]), set()).add(text.text(window, begin, end))
+    assert found == {i: {gold} for i, gold in enumerate(golds)}
+
+
+def test_an_answer_that_touches_its_neighbours() -> None:
+    """Tokens that end where the answer begins, or begin where it ends, are not of it."""
+    network, tokenizer = made("bert")
+    for answer in ("30", "€5.30", "naïve", "old", "queen", "東京"):
+        question, _ = answered("x", "what ?", TRICKY, [(answer, None)])
+        text, _ = asked(network, tokenizer, [question], Passages(length=32))
+        found = {text.text(i, *place) for i, place in enumerate(text.targets.tolist()) if place[0]}
+        assert found == {answer}
+
+
+def test_windows_overlap_and_hold_every_token() -> None:
+    network, tokenizer = made("bert")
+    tokens = len(tokenizer.encode(TEXT))
+    layout = Passages(length=24, stride=5, question=4)
+    text, left = asked(network, tokenizer, [Question("x", "what went far to see ?", TEXT)], layout)
+    assert left == (1, 1, 0)  # the question was cut, and the passage is in windows
+    sizes = np.diff(text.passage, axis=1)[:, 0]
+    assert sizes[:-1].tolist() == [24 - 4 - 3] * (len(sizes) - 1)
+    assert text.begins.tolist() == [5 * i for i in range(len(sizes))]
+    assert text.begins[-1] + sizes[-1] == tokens
+    assert text.begins[-2] + sizes[-2] < tokens  # and not a window too many
+    ids = tokenizer.encode(TEXT).ids
+    for i in range(len(text)):
+        row = text.ids[text.starts[i] : text.starts[i + 1]]
+        a, b = text.passage[i]
+        assert row[a:b].tolist() == ids[text.begins[i] : text.begins[i] + b - a].tolist()
+    for pack in (True, False):
+        batch = Passages(pack=pack).batch(text, np.arange(len(text)), 0)
+        assert batch.target_positions is not None
+        for i, at in enumerate(batch.target_positions):  # the places of a batch are [CLS] and the tokens of the passage
+            row = batch.inputs.ids.flatten()[at[at >= 0]].tolist()
+            size = int(sizes[i])
+            assert row == [tokenizer.special["[CLS]"], *ids[text.begins[i] : text.begins[i] + size].tolist()]
+    # in short windows the step is half of what they hold
+    text, _ = asked(network, tokenizer, [Question("x", "what ?", TEXT)], Passages(length=16, stride=128))
+    width = int(np.diff(text.passage, axis=1).max())
+    assert np.diff(text.begins).tolist() == [width // 2] * (len(text) - 1)
+
+
+def test_a_window_without_the_whole_answer_says_none() -> None:
+    network, tokenizer = made("bert")
+    question, _ = answered("x", "what ?", TEXT, [("home", TEXT.index("home"))])
+    text, _ = asked(network, tokenizer, [question], Passages(length=16, stride=4))
+    held = [bool(begin) for begin, _ in text.targets.tolist()]
+    assert held[-1]
+    assert not held[0]
+    for window, (begin, end) in enumerate(text.targets.tolist()):
+        a, b = text.passage[window]
+        inside = "home" in text.text(window, 1, int(b - a)).split()
+        assert bool(begin) == inside
+        if begin:
+            assert text.text(window, begin, end) == "home"
+
+
+def test_what_is_lost_is_left_out_of_learning_alone() -> None:
+    network, tokenizer = made("bert")
+    questions = [answered(i, "what ?", TEXT, [(word, None)])[0] for i, word in (("a", "king"), ("b", "Seattle"))]
+    for learn, units in ((True, 1), (False, 2)):
+        text, left = asked(network, tokenizer, questions, Passages(length=32), learn)
+        assert (text.units, left.lost) == (units, 1)
+
+
+@pytest.mark.parametrize(("slug", "at"), [("bert", 0), ("xlnet", -1), ("gpt1", -1)])
+def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
+    """[CLS] at the beginning, or the last token where that has read all."""
+    network, tokenizer = made(slug)
+    text, _ = asked(network, tokenizer, [Question("x", "what ?", "the king")], Passages(length=32))
+    assert text.pooled_position[0] == at % len(text.ids)
+    assert not text.passage[0, 0] <= text.pooled_position[0] < text.passage[0, 1]
+
+
+def test_in_a_bare_frame_the_questions_last_token_does() -> None:
+    from nextword.core.types import FramedText
+
+    assert none_at(FramedText(np.arange(7), 6, parts=((0, 3), (3, 7)))) == 2
+    assert none_at(FramedText(np.arange(7), 6, parts=((1, 3), (4, 6)))) == 6
+
+
+@pytest.mark.parametrize("slug", ["bert", "lstm"])
+def test_packed_padded_and_alone_say_the_same(slug: str) -> None:
+    network, tokenizer = made(slug)
+    headed = Spanning(SpanConfig(type(network), network.config, dropout=0.0), network).eval()
+    torch.nn.init.normal_(headed.out.weight)
+    questions = [Question(str(i), "what went ?", TEXT[: 20 + 9 * i]) for i in range(4)]
+    text, _ = asked(network, tokenizer, questions, Passages(length=32))
+    everyone = np.arange(len(text))
+    with torch.no_grad():
+        packed = headed(Passages().batch(text, everyone, 0))
+        padded = headed(Passages(pack=False).batch(text, everyone, 0))
+        torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-5)
+        for i in everyone:
+            alone = headed(Passages().batch(text, everyone[i : i + 1], 0))[0]
+            torch.testing.assert_close(packed[i, : len(alone)], alone, rtol=1e-4, atol=1e-5)
+            assert torch.isneginf(packed[i, len(alone) :]).all()
+            assert len(alone) == 1 + np.diff(text.passage[i])[0]
+
+
+# ------------------------------------------------------------------------------------------------ spans
+
+
+def test_the_best_spans_are_those_of_all_pairs() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(3, 9, 2).double()
+    logits[1, 6:] = -torch.inf  # a shorter window
+    for longest in (1, 3, 30):
+        found = best_spans(logits, longest)
+        assert found.shape == (3, 1 + 3 * BEST)
+        for row, said in zip(logits, found, strict=True):
+            assert said[0] == row[0].sum()
+            pairs = [
+                (float(row[i, 0] + row[j, 1]), i, j)
+                for i in range(1, 9)
+                for j in range(i, min(9, i + longest))
+                if torch.isfinite(row[i, 0] + row[j, 1])
+            ]
+            wanted = sorted(pairs, reverse=True)[:BEST]
+            spans = [s for s in said[1:].view(-1, 3).tolist() if np.isfinite(s[2])]
+            assert [(score, begin, end) for begin, end, score in spans] == wanted
+
+
+def test_the_loss_is_the_mean_of_both_cross_entropies() -> None:
+    network, tokenizer = made("bert")
+    headed = Spanning(SpanConfig(type(network), network.config, dropout=0.0), network).eval()
+    torch.nn.init.normal_(headed.out.weight)
+    question, _ = answered("x", "what ?", "the old king went", [("old king", 4)])
+    text, _ = asked(network, tokenizer, [question], Passages(length=32))
+    batch = Passages().batch(text, np.array([0]), 0)
+    with torch.no_grad():
+        p = headed(batch).double().softmax(1)[0]
+        loss = Span({"kind": "passages", "length": 32}).loss(headed, batch, None)
+    begin, end = text.targets[0]
+    assert float(loss.value) == pytest.approx(float(-(p[begin, 0].log() + p[end, 1].log()) / 2), rel=1e-5)
+    assert end > begin > 0
+
+
+def said_of(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.ndarray:
+    out = np.full((len(text), 1 + 3 * BEST), -np.inf)
+    for i, (none, spans) in enumerate(rows):
+        out[i, 0] = none
+        for k, span in enumerate(spans):
+            out[i, 1 + 3 * k : 4 + 3 * k] = span
+    return out
+
+
+def two_windows(**more: Any) -> Any:
+    """A question over two windows; words 1 … are places of the first."""
+    network, tokenizer = made("bert")
+    passage = "king went far to see house in land"
+    question, _ = answered("x", "what ?", passage, [("far", 10)])
+    text, _ = asked(network, tokenizer, [question], Passages(length=10, stride=3))
+    assert len(text) >= 2
+    return replace(text.take(np.arange(2)), metrics=("answer_f1", "exact"), **more), passage.split()
+
+
+def test_the_best_over_windows_and_the_same_text_once() -> None:
+    text, words = two_windows()
+    begins = text.begins.tolist()
+    shift = begins[1] - begins[0]
+    assert text.text(0, 1, 1) == words[0]
+    word = text.text(1, 1, 1)  # it stands in the first window too, if that is long enough
+    said = said_of(text, (9.0, [(1, 1, 2.0), (1, 2, 1.5)]), (5.0, [(1, 1, 3.0), (2, 2, -1.0)]))
+    found = answers(text, said)[0]
+    assert found.text == found.best == word
+    assert found.margin == 5.0 - 3.0  # the least of what windows say of none
+    turned = said_of(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
+    assert answers(text, turned)[0].margin == 5.0 - 3.0  # whichever window says it
+    texts = [one for one, _ in found.others]
+    assert len(texts) == len(set(texts)) == 4
+    odds = np.exp([3.0, 2.0, 1.5, -1.0])
+    assert [share for _, share in found.others] == pytest.approx((odds / odds.sum()).tolist())
+    assert found.none == 0.0  # no question of 1.1 is without an answer
+    if shift < np.diff(text.passage[0])[0]:
+        twice = said_of(text, (9.0, [(1 + shift, 1 + shift, 1.0)]), (5.0, [(1, 1, 3.0)]))
+        assert answers(text, twice)[0].others == ((word, 1.0),)
+
+
+def test_none_is_said_above_the_threshold() -> None:
+    text, words = two_windows(some_without=True, threshold=0.5)
+    rows = (9.0, [(1, 1, 2.0)]), (2.4, [(1, 1, 1.0)])
+    found = answers(text, said_of(text, *rows))[0]
+    assert (found.text, found.best) == (words[0], words[0])  # better by 0.4 only
+    odds = np.exp([2.0, 1.0, 2.4])
+    assert found.none == pytest.approx(odds[2] / odds.sum())
+    assert found.probability == pytest.approx(odds[0] / odds.sum())
+    even = (9.0, [(1, 1, 2.0)]), (2.5, [(1, 1, 1.0)])
+    assert answers(text, said_of(text, *even))[0].text == words[0]  # none has to be better by more
+    found = answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
+    assert (found.text, found.best) == ("", words[0])
+    assert found.probability == found.none
+    assert measured_answers(text, [found]) == {"answer_f1": 0.0, "exact": 0.0}
+
+
+def test_a_passage_without_text_has_no_answer() -> None:
+    network, tokenizer = made("bert")
+    text, _ = asked(network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], Passages(length=32))
+    headed = Spanning(SpanConfig(type(network), network.config), network).eval()
+    with torch.no_grad():
+        for chosen in ([0], [0, 1]):
+            said = headed.best(headed(Passages().batch(text, np.array(chosen), 0)))
+            assert said.shape == (len(chosen), 1 + 3 * BEST)
+    found = answers(text, said.double().numpy())
+    assert [one.text for one in found] == ["", "king"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "rows"}, "batches of kind passages"),
+        ({"stride": 0}, "stride = 0 must be a whole number"),
+        ({"strides": 3}, "take rows, length, stretch, pack, fill, stride, question; the recipe says strides"),
+    ],
+)
+def test_batches_that_make_no_sense(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(NextwordError, match=said):
+        Span(options)

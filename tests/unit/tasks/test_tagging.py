@@ -1,0 +1,270 @@
+"""Learning tags through the one loop: from a network of its own, over other networks, with few labels, in context."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.tiny_tagged import furnished, small
+from tests.support.tiny_transfer import run_of
+
+import nextword
+from nextword import tasks as transfer
+from nextword.batching.examples import Bucketed
+from nextword.core.errors import NextwordError, Unsupported
+from nextword.lm.embedding import Contextual
+from nextword.tasks.examples import examples
+from nextword.tasks.plan import make_plan
+from nextword.tasks.share import shared_out
+from nextword.tasks.tag_data import open_tags
+from nextword.tasks.tag_words import Sentences, sentences
+from nextword.tasks.tagging import WordTagger
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return furnished(tmp_path_factory.mktemp("tagged") / "names")
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    out = data.parent / "run"
+    transfer.run("tagger/tiny", "", str(data), out, changes=small(), device="cpu")
+    return out
+
+
+def learnt(data: Path, out: Path, *changes: str, **options: Any) -> Any:
+    return transfer.run("tagger/tiny", "", str(data), out, changes=[*small(), *changes], device="cpu", **options)
+
+
+# ------------------------------------------------------------------------------------------------ what is learnt
+
+
+def test_names_are_found_that_were_never_seen(run: Path) -> None:
+    result = transfer.result_of(run)
+    assert result is not None
+    assert result["metric"] == "span_f1"
+    assert result["examples"] == {"train": 300, "dev": 60, "test": 60}
+    assert result["dev"]["span_f1"] > 0.9
+    assert result["test"]["span_f1"] > 0.9
+    tagger: Any = nextword.load(run, device="cpu")
+    assert isinstance(tagger, WordTagger)
+    words = ["mister", "Zuze", "Xaxa", "went", "to", "Wuwepolis"]
+    found = tagger.predict([words, "", "the king."])
+    assert found[0].tags == ("O", "B-PER", "I-PER", "O", "O", "B-LOC")
+    assert [tuple(span) for span in tagger.spans_of(found[0])] == [(1, 3, "PER"), (5, 6, "LOC")]
+    assert found[1].words == found[1].tags == ()
+    assert found[2].words == ("the", "king", ".")
+    assert tagger.predict([" ".join(words)])[0] == found[0]
+    with pytest.raises(NextwordError, match=r"Expected a list of examples, and got 'the king.'"):
+        tagger.predict("the king.")
+    for odd in (None, ["the", None]):
+        with pytest.raises(NextwordError, match="Expected a sentence, a text or a list of words, and one is"):
+            tagger.predict([odd])
+
+
+def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:
+    tagger: Any = nextword.load(run, device="cpu")
+    text = open_tags(str(data)).splits["test"].sentences
+    from nextword.data.tag_schemes import spans
+    from nextword.metrics.spans import span_f1
+
+    said = tagger.predict([one.words for one in text])
+    gold, found = ([(i, *s) for i, one in enumerate(some) for s in spans(one.tags)] for some in (text, said))
+    result = transfer.result_of(run)
+    assert result is not None
+    assert span_f1(gold, found) == pytest.approx(result["test"]["span_f1"])
+
+
+def test_a_tagger_models_no_text(run: Path) -> None:
+    tagger: Any = nextword.load(run, device="cpu")
+    for name in ("score", "next", "generate", "kind", "embed", "embed_words"):
+        with pytest.raises(Unsupported, match="tags words: it models no text"):
+            getattr(tagger, name)
+
+
+@pytest.mark.parametrize("changes", [("task.classifier=linear",), ("task.strict=true", "model.characters=lstm")])
+def test_a_softmax_and_constraints_in_training_learn_too(data: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
+    assert learnt(data, tmp_path / "run", *changes).mean > 0.85
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: Path) -> None:
+    own = ("phase.0.epochs=2", "model.dropout=0.3", "phase.0.save=0")
+    learnt(data, tmp_path / "whole", *own)
+    asked = iter(range(1000))
+    assert learnt(data, tmp_path / "parts", *own, stop=lambda: next(asked) >= 25).interrupted
+    plan, events = transfer.resume(tmp_path / "parts", "cpu")
+    assert plan.data.scheme == "BIOES"
+    list(events)
+    for name in ("model.safetensors", "head.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+    assert transfer.result_of(tmp_path / "whole")["test"] == transfer.result_of(tmp_path / "parts")["test"]  # type: ignore[index]
+
+
+def test_a_share_of_the_labels_is_drawn_by_the_seed_and_grows(data: Path, tmp_path: Path) -> None:
+    plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
+    train = plan.examples["train"]
+    rows = lambda some: {tuple(some.ids[a:b].tolist()) for a, b in zip(some.starts, some.starts[1:], strict=False)}  # noqa: E731
+    little, more, other = (shared_out(train, *how) for how in ((0.1, 3), (0.5, 3), (0.1, 4)))
+    assert (len(little), len(more)) == (30, 150)
+    assert rows(little) <= rows(more) <= rows(train)
+    assert rows(little) != rows(other)
+    assert len(little.tags) == len(little.letters) == little.word_starts[-1]
+    out = learnt(data, tmp_path / "few", "task.share=0.1", "phase.0.epochs=1")
+    assert out.results[0]["examples"]["train"] == 30
+    with pytest.raises(NextwordError, match=r"share \(--labels\) = 0; expected"):
+        learnt(data, tmp_path / "none", "task.share=0")
+
+
+def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
+    data = furnished(tmp_path / "names", 100, 20)
+    lines = (data / "test.conll").read_text()
+    (data / "test.conll").write_text(lines + "\nthe O\nWar B-EVENT\nended O\n")
+    plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
+    assert any("test has 1 tags that no training sentence has (S-EVENT)" in note for note in plan.notes)
+    assert plan.examples["test"].tags.max() == len(plan.data.labels)
+    out = learnt(data, tmp_path / "run", "phase.0.epochs=1")
+    assert 0 <= out.results[0]["test"]["span_f1"] < 1
+
+
+def test_parts_of_speech_are_judged_by_accuracy(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pos"
+    folder.mkdir()
+    for split in ("train", "dev"):
+        rows = [line.split() for line in (data / f"{split}.conll").read_text().splitlines()]
+        (folder / f"{split}.tsv").write_text(
+            "".join(f"{row[0]}\t{'NAME' if row[0][0].isupper() else 'WORD'}\n" if row else "\n" for row in rows)
+        )
+    out = learnt(folder, tmp_path / "run", "task.classifier=linear", "phase.0.epochs=2")
+    assert out.metric == "token_accuracy"
+    assert out.mean > 0.95
+    tagger: Any = nextword.load(tmp_path / "run", device="cpu")
+    assert tagger.predict([["the", "Zozo"]])[0].tags == ("WORD", "NAME")
+
+
+def test_without_a_dev_split_some_sentences_are_held_out(data: Path) -> None:
+    found = open_tags(str(data / "train.conll"))
+    assert len(found.splits["train"]) + len(found.splits["dev"]) == 300
+    assert 20 <= len(found.splits["dev"]) <= 40
+    assert any("held out" in note for note in found.notes)
+    assert found.fingerprint == open_tags(str(data / "train.conll")).fingerprint
+
+
+# ------------------------------------------------------------------------------------------------ over other networks
+
+
+@pytest.mark.parametrize("slug", ["bert", "roberta", "lstm", "xlnet"])
+def test_the_same_head_stands_over_any_network(slug: str, data: Path, tmp_path: Path) -> None:
+    """Words of several tokens, frames around the text, and both ways of laying rows out."""
+    source = run_of(tmp_path / slug, slug)
+    changes = ["phase.0.epochs=1", "phase.0.precision=fp32", "task.classifier=crf"]
+    out = transfer.run("bert/tag", source, str(data), tmp_path / "out", changes=changes, device="cpu")
+    assert 0 <= out.mean <= 1
+    tagger: Any = nextword.load(tmp_path / "out", device="cpu")
+    together = tagger.predict([["the", "king"], ["mister", "Karo", "met", "a", "Velopolis"]])
+    assert [len(one.tags) for one in together] == [2, 5]
+
+
+# ------------------------------------------------------------------------------------------------ in context
+
+
+def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -> None:
+    words = [["the", "king", "went"], ["a", "riverhouse", "far"], ["queen"]]
+    for slug in ("bert", "lstm", "elmo"):
+        lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+        context = Contextual(lm, tmp_path / slug)
+        found = context.of(words)
+        assert found.shape == (context.layers, 7, context.width)
+        assert context.of([["10 000", "men"]]).shape[1] == 2  # some treebanks have words with spaces in them
+        alone = context.of([words[1]])
+        np.testing.assert_allclose(alone, found[:, 3:6], atol=2e-3)
+        kept = context.kept(words)
+        assert isinstance(kept, np.memmap)
+        np.testing.assert_array_equal(kept, found)
+
+
+def test_a_model_without_vectors_is_refused() -> None:
+    with pytest.raises(Unsupported, match="no vectors inside"):
+        Contextual(type("N", (), {"can": frozenset(), "network": None})())
+
+
+def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Path, tmp_path: Path) -> None:
+    source = run_of(tmp_path / "bert", "bert")
+    changes = (f"model.contextual={source}", "model.contextual_at=both", "model.contextual_l2=0.01", "phase.0.epochs=3")
+    out = learnt(data, tmp_path / "run", *changes)
+    assert out.mean > 0.5
+    recipe = json.loads(json.dumps((tmp_path / "run" / "recipe.toml").read_text()))
+    assert "contextual_layers = 3" in recipe
+    assert "contextual_width = 32" in recipe
+    tagger: Any = nextword.load(tmp_path / "run", device="cpu")
+    sentences = [one.words for one in open_tags(str(data)).splits["test"].sentences]
+    before = tagger.predict(sentences)
+    assert before == nextword.load(tmp_path / "run", device="cpu").predict(sentences)  # type: ignore[arg-type]
+    shutil.rmtree(source)
+    run_of(source, "bert", seed=1)
+    changed: Any = nextword.load(tmp_path / "run", device="cpu")
+    with pytest.raises(NextwordError, match=r"whose files have changed since"):
+        changed.predict([["the"]])
+    source.rename(tmp_path / "elsewhere")
+    gone: Any = nextword.load(tmp_path / "run", device="cpu")
+    with pytest.raises(NextwordError, match=r"reads the vectors of .*bert besides its own"):
+        gone.predict([["the"]])
+
+
+# ------------------------------------------------------------------------------------------------ what is wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"source": "runs/x"}, "Expected a run folder|no run|There is no"),
+        ({"kind": "classify"}, "learns tags of words: leave --kind"),
+        ({"changes": ["task.scheme=IOB3"]}, r"scheme = 'IOB3'; expected one of BIOES"),
+        ({"changes": ["task.classifier=biattentive"]}, "for tags there are linear and crf"),
+        ({"changes": ["model.vectors=nowhere.txt"]}, r"no file of vectors nowhere\.txt"),
+        ({"changes": ["model.vectors=glove"]}, r"glove-6b .* is not on this machine.*nextword data glove-6b --from"),
+        ({"changes": ["phase.0.batches.kind=rows"]}, "batches of kind sentences"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_there_is_a_folder(
+    options: dict[str, Any], said: str, data: Path, tmp_path: Path
+) -> None:
+    changes = [*small(), *options.pop("changes", ())]
+    source = options.pop("source", "")
+    with pytest.raises(NextwordError, match=said):
+        transfer.run("tagger/tiny", source, str(data), tmp_path / "out", changes=changes, device="cpu", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_without_a_network_needs_a_run(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match=r"bert/tag says how to fine-tune a run.*--from RUN"):
+        transfer.run("bert/tag", "", str(data), tmp_path / "out", device="cpu")
+    source = run_of(tmp_path / "bert", "bert")
+    with pytest.raises(NextwordError, match="has a network of its own: leave --from"):
+        transfer.run("tagger/tiny", source, str(data), tmp_path / "out", device="cpu")
+
+
+def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_path: Path) -> None:
+    """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
+    lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
+    words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
+    text, _ = sentences(lm.network, lm.tokenizer, words)
+    batch = Sentences(rows=2).batch(text, np.arange(2), 0)
+    assert batch.inputs.characters is not None
+    assert len(batch.inputs.characters) == 2  # each once
+    last = lm.network.encode(batch.inputs)[0][-1].reshape(-1, lm.network.widths[-1])
+    wanted = torch.cat([found.vectors for found in lm.embed_words(words)])
+    assert batch.target_positions is not None
+    torch.testing.assert_close(last[batch.target_positions[batch.target_positions >= 0]], wanted, atol=1e-5, rtol=1e-4)
+    framed, _ = examples(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
+    inputs = Bucketed().batch(framed, np.arange(2), 0).inputs
+    other = examples(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[0]
+    changed = Bucketed().batch(other, np.arange(2), 0).inputs
+    one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
+    assert not torch.allclose(one[0], two[0])  # it is not <unk> that was read
+    torch.testing.assert_close(one[1], two[1], atol=1e-6, rtol=1e-5)

@@ -1,0 +1,260 @@
+"""The run folder: whole after a kill at any write, refused when damaged, used by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.small_job import BYTES
+
+from nextword import run_folder as checkpoint
+from nextword.core.errors import NextwordError
+from nextword.recipe import from_tables
+from nextword.run_folder import FORMAT, RunFolder, checksum
+
+TABLES = {
+    "paper": {"slug": "lstm"},
+    "tokenizer": {"kind": "bytes"},
+    "model": {"width": 8},
+    "phase": [{"data": "python", "epochs": 1}],
+}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", from_tables(TABLES, "here"), BYTES, data={"train": "a text"})
+
+
+def saver(text: str, *names: str) -> Any:
+    """A model that writes these files."""
+
+    def save(folder: Path) -> list[str]:
+        for name in names:
+            (folder / name).write_text(f"{text} {name}")
+        return list(names)
+
+    return save
+
+
+def state(step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    return {"weight": torch.full((3,), float(step))}, {"phase": 0, "step": step}
+
+
+def leftovers(run: RunFolder) -> list[str]:
+    return [p.name for p in run.path.rglob("*") if p.name.startswith((".new-", ".model-"))]
+
+
+# ------------------------------------------------------------------------------------------------ making, opening
+
+
+def test_a_new_folder_holds_recipe_tokenizer_and_manifest(run: RunFolder) -> None:
+    assert {p.name for p in run.path.iterdir()} == {"recipe.toml", "tokenizer.json", "manifest.json"}
+    manifest = RunFolder.open(run.path).manifest
+    assert (manifest["format"], manifest["slug"], manifest["data"]) == (FORMAT, "lstm", {"train": "a text"})
+    assert manifest["files"].keys() == {"recipe.toml", "tokenizer.json"}
+    assert run.recipe.model == {"width": 8}
+    run.verify()
+
+
+def test_a_folder_that_holds_something_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    recipe = from_tables(TABLES, "here")
+    with pytest.raises(NextwordError, match=r"another run.*--resume"):
+        RunFolder.create(run.path, recipe, BYTES)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    with pytest.raises(NextwordError, match="other files"):
+        RunFolder.create(tmp_path / "notes", recipe, BYTES)
+    (tmp_path / "empty").mkdir()
+    RunFolder.create(tmp_path / "empty", recipe, BYTES).verify()
+
+
+def test_a_kill_while_it_is_made_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*args: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(RunFolder, "seal", killed)
+    with pytest.raises(Killed):
+        RunFolder.create(tmp_path / "run", from_tables(TABLES, "here"), BYTES)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_run_or_from_the_future_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="There is no run folder"):
+        RunFolder.open(tmp_path / "none")
+    with pytest.raises(NextwordError, match=r"no manifest\.json"):
+        RunFolder.open(tmp_path)
+    path = run.path / "manifest.json"
+    good = path.read_text()
+    path.write_text(good.replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
+    with pytest.raises(NextwordError, match="Upgrade nextword"):
+        RunFolder.open(run.path)
+    path.write_text(good[:-20])
+    with pytest.raises(NextwordError, match="damaged"):
+        RunFolder.open(run.path)
+
+
+# ------------------------------------------------------------------------------------------------ model files
+
+
+def test_a_changed_or_missing_file_is_noticed(run: RunFolder) -> None:
+    run.save_model(saver("first", "model.bin"), best=1.5)
+    run.verify()
+    assert run.manifest["best"] == 1.5
+    path = run.path / "model.bin"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(NextwordError, match=r"(?s)model\.bin is not the file that training wrote.*checksum"):
+        run.verify()
+    path.unlink()
+    with pytest.raises(NextwordError, match=r"lacks model\.bin"):
+        run.verify()
+
+
+@pytest.mark.parametrize("kill", range(1, 5))
+def test_a_kill_between_two_renames_is_not_tampering(
+    kill: int, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renames of the second save: the manifest with both sums, file a, file b, the manifest with the new sums."""
+    run.save_model(saver("old", "a", "b"))
+    plain, count = checkpoint.replace_file, 0
+
+    def replace(source: Path, target: Path) -> None:
+        nonlocal count
+        count += 1
+        if count == kill:
+            raise Killed
+        plain(source, target)
+
+    monkeypatch.setattr(checkpoint, "replace_file", replace)
+    with pytest.raises(Killed):
+        run.save_model(saver("new", "a", "b"))
+    assert count == kill
+    run.verify()
+    assert [(run.path / n).read_text() for n in "ab"] == [
+        f"{'new' if kill > 2 else 'old'} a",
+        f"{'new' if kill > 3 else 'old'} b",
+    ]
+    monkeypatch.undo()
+    run.save_model(saver("third", "a", "b"))  # and training can go on
+    run.verify()
+    assert all(sums == [checksum(run.path / n)] for n, sums in run.manifest["files"].items())
+    assert not leftovers(run)
+
+
+def test_a_full_disk_loses_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.save_model(saver("old", "a"))
+    run.save_state(*state(1))
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "replace_file", full)
+    with pytest.raises(NextwordError, match="The disk is full"):
+        run.save_model(saver("new", "a"))
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(NextwordError, match="The disk is full"):
+        run.save_state(*state(2))
+    monkeypatch.undo()
+    run.verify()
+    assert (run.path / "a").read_text() == "old a"
+    found = run.load_state()
+    assert found is not None
+    assert found[1]["step"] == 1
+    assert not leftovers(run)
+
+
+# ------------------------------------------------------------------------------------------------ state
+
+
+def test_the_last_state_is_the_one_there_is(run: RunFolder) -> None:
+    assert run.load_state() is None
+    for step in (1, 2, 2, 3):
+        run.save_state(*state(step))
+        found = run.load_state()
+        assert found is not None
+        assert found[1] == {"phase": 0, "step": step}
+        assert torch.equal(found[0]["weight"], torch.full((3,), float(step)))
+    assert sorted(p.name for p in (run.path / "state").iterdir()) == ["0-3", "current"]
+
+
+def test_a_kill_before_the_pointer_moves_keeps_the_state_before(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.save_state(*state(1))
+
+    def killed(*args: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(checkpoint, "replace_file", killed)
+    with pytest.raises(Killed):
+        run.save_state(*state(2))
+    found = run.load_state()
+    assert found is not None
+    assert found[1]["step"] == 1
+    monkeypatch.undo()
+    run.save_state(*state(2))  # what the kill left in its place is no hindrance
+    found = run.load_state()
+    assert found is not None
+    assert found[1]["step"] == 2
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "state.json"])
+def test_a_damaged_state_says_so(name: str, run: RunFolder) -> None:
+    run.save_state(*state(5))
+    path = run.path / "state" / "0-5" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(NextwordError, match=r"0-5 cannot be read .*Train again"):
+        run.load_state()
+
+
+# ------------------------------------------------------------------------------------------------ log, lock
+
+
+def test_a_log_line_cut_short_is_left_out(run: RunFolder) -> None:
+    for step in (1, 2, 3):
+        run.log({"event": "step", "step": step})
+    with (run.path / "log.jsonl").open("a") as file:
+        file.write('{"event": "st')
+    assert [line["step"] for line in run.read_log()] == [1, 2, 3]
+    run.rewind_log(lambda line: line["step"] <= 2)
+    assert [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_the_log_is_json_for_everyone(run: RunFolder) -> None:
+    """JSON has no infinity: what is not finite is null, also in a log that has Python's own word for it."""
+    run.log({"event": "evaluation", "nats": math.inf, "conventions": [{"perplexity": math.nan}], "impossible": 2})
+    expected = {"event": "evaluation", "nats": None, "conventions": [{"perplexity": None}], "impossible": 2}
+    assert run.read_log() == [expected]
+    with (run.path / "log.jsonl").open("a") as file:
+        file.write('{"event": "old", "nats": Infinity}\n')
+    run.rewind_log(lambda line: True)
+    assert "Infinity" not in (run.path / "log.jsonl").read_text()
+    assert run.read_log() == [expected, {"event": "old", "nats": None}]
+
+
+def test_a_second_process_is_refused(run: RunFolder) -> None:
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    command = [sys.executable, "-c", hold, str(run.path / ".lock")]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(NextwordError, match="being trained by another process"), run.lock():
+            pass
+    finally:
+        other.kill()  # however it ends, the lock goes with it
+        other.communicate()
+    with run.lock():
+        pass
+    with run.lock():
+        pass

@@ -1,0 +1,213 @@
+"""LAMB against the algorithm written out in plain numbers, its zero cases, exact resume, and its keys in a recipe."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.small_job import small_job, trained, walk
+from torch import Tensor, nn
+
+from nextword.core.errors import NextwordError
+from nextword.training.optimizers import LAMB, make_optimizer, optimizer_tensors, ratios, restore_optimizer
+from nextword.training.trainer import descend
+
+RATE, DECAY, EPS, BETAS = 0.03, 0.1, 1e-6, (0.9, 0.999)
+TABLE = {"kind": "lamb", "rate": RATE, "decay": DECAY, "decayed": "matrices"}
+
+
+def parameters() -> list[nn.Parameter]:
+    torch.manual_seed(3)
+    return [nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in ((4, 3), (5,), (2, 2, 3), ())]
+
+
+def gradient(x: Tensor, step: int) -> Tensor:
+    """Some bowl, another one at each step."""
+    places = torch.arange(1, x.numel() + 1, dtype=x.dtype).view(x.shape)
+    return (x - places.cos()) * places + math.sin(step)
+
+
+def written_out(
+    x: list[float],
+    grads: Any,
+    steps: int,
+    decay: float = DECAY,
+    scaled: bool = True,
+    betas: tuple[float, float] = BETAS,
+) -> list[float]:
+    """Algorithm 2 of the paper over one tensor, number by number."""
+    m, v = [0.0] * len(x), [0.0] * len(x)
+    for t in range(1, steps + 1):
+        g = grads(x, t)
+        m = [betas[0] * a + (1 - betas[0]) * b for a, b in zip(m, g, strict=True)]
+        v = [betas[1] * a + (1 - betas[1]) * b * b for a, b in zip(v, g, strict=True)]
+        u = []
+        for m_i, v_i, x_i in zip(m, v, x, strict=True):
+            corrected = (m_i / (1 - betas[0] ** t)) / (math.sqrt(v_i / (1 - betas[1] ** t)) + EPS)
+            u.append(corrected + decay * x_i)
+        length, moved = math.sqrt(sum(a * a for a in x)), math.sqrt(sum(a * a for a in u))
+        ratio = length / moved if scaled and length > 0 and moved > 0 else 1.0
+        x = [a - RATE * ratio * b for a, b in zip(x, u, strict=True)]
+    return x
+
+
+def walked(optimizer: torch.optim.Optimizer, params: list[nn.Parameter], first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        for p in params:
+            p.grad = gradient(p.detach(), step)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("decayed", ["all", "matrices"])
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+def test_it_is_the_algorithm(steps: int, decayed: str, decay: float) -> None:
+    params = parameters()
+    begun = [p.detach().clone() for p in params]
+    walked(make_optimizer(params, {**TABLE, "decay": decay, "decayed": decayed}), params, 1, steps)
+    for x, p in zip(begun, params, strict=True):
+        whole = decayed == "all" or x.dim() > 1
+
+        def grads(values: list[float], t: int, shape: Any = x.shape) -> list[float]:
+            return gradient(torch.tensor(values, dtype=torch.float64).view(shape), t).flatten().tolist()
+
+        expected = written_out(x.flatten().tolist(), grads, steps, decay if whole else 0.0, whole)
+        torch.testing.assert_close(
+            p.detach().flatten(), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-13
+        )
+
+
+def test_one_step_of_one_number() -> None:
+    """x = 2, g = 5: m̂ = 5, v̂ = 25, u = 1 + λ·2 = 1.2; the ratio is 2 / 1.2, and the step is η · 2 whatever u is."""
+    x = nn.Parameter(torch.tensor([[2.0]], dtype=torch.float64))
+    x.grad = torch.tensor([[5.0]], dtype=torch.float64)
+    make_optimizer([x], {**TABLE, "eps": 0.0}).step()
+    assert x.item() == pytest.approx(2 - RATE * 2, abs=1e-15)
+
+
+def test_a_step_is_a_share_of_the_weights_whatever_the_gradient() -> None:
+    for scale in (1e-3, 1.0, 1e3):
+        params = parameters()[:1]
+        before = params[0].detach().clone()
+        params[0].grad = scale * gradient(before, 1)
+        make_optimizer(params, {**TABLE, "eps": 0.0}).step()
+        moved = (params[0].detach() - before).norm()
+        torch.testing.assert_close(moved, RATE * before.norm(), rtol=1e-12, atol=0)
+
+
+def test_betas_and_eps_are_the_recipes() -> None:
+    params = parameters()[1:2]
+    x = params[0].detach().tolist()
+    table = {"kind": "lamb", "rate": RATE, "betas": [0.5, 0.75], "eps": EPS}
+    walked(make_optimizer(params, table), params, 1, 4)
+
+    def grads(values: list[float], t: int) -> list[float]:
+        return gradient(torch.tensor(values, dtype=torch.float64), t).tolist()
+
+    expected = torch.tensor(written_out(x, grads, 4, 0.0, betas=(0.5, 0.75)), dtype=torch.float64)
+    torch.testing.assert_close(params[0].detach(), expected, rtol=1e-12, atol=1e-13)
+    default = LAMB(parameters(), 0.1).defaults
+    assert (default["betas"], default["eps"]) == ((0.9, 0.999), 1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ where a norm is zero
+
+
+def test_weights_of_zero_take_adams_step() -> None:
+    x = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64))
+    x.grad = torch.tensor([[1.0, -2.0], [3.0, 0.0]], dtype=torch.float64)
+    make_optimizer([x], {**TABLE, "eps": 0.1}).step()
+    expected = -RATE * x.grad / (x.grad.abs() + 0.1)
+    torch.testing.assert_close(x.detach(), expected, rtol=1e-12, atol=0)
+
+
+def test_without_a_gradient_and_without_decay_nothing_moves() -> None:
+    x = nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
+    x.grad = torch.zeros_like(x)
+    make_optimizer([x], {"kind": "lamb", "rate": RATE}).step()
+    assert torch.equal(x.detach(), torch.ones_like(x))
+
+
+def test_ratios_by_hand() -> None:
+    x = [torch.tensor([3.0, 4.0]), torch.zeros(2), torch.ones(2), torch.zeros(1), torch.tensor(6.0)]
+    u = [torch.tensor([0.0, 2.0]), torch.ones(2), torch.zeros(2), torch.zeros(1), torch.tensor(-3.0)]
+    assert ratios(x, u).tolist() == [2.5, 1.0, 1.0, 1.0, 2.0]
+
+
+def test_what_has_no_gradient_stays_and_does_not_count_its_steps() -> None:
+    params = parameters()[:2]
+    optimizer = make_optimizer(params, TABLE)
+    begun = params[1].detach().clone()
+    for step in (1, 2):
+        params[0].grad = gradient(params[0].detach(), step)
+        optimizer.step()
+    assert torch.equal(params[1].detach(), begun)
+    assert params[1] not in optimizer.state
+    params[1].grad = torch.ones_like(begun)
+    optimizer.step()
+    torch.testing.assert_close(params[1].detach(), begun - RATE / (1 + EPS), rtol=1e-12, atol=0)
+
+
+# ------------------------------------------------------------------------------------------------ groups, keys, resume
+
+
+def test_vectors_are_neither_decayed_nor_scaled_only_where_the_recipe_says_so() -> None:
+    spared, whole = (make_optimizer(parameters(), {**TABLE, "decayed": d}) for d in ("matrices", "all"))
+    assert [(g["weight_decay"], g["scaled"]) for g in spared.param_groups] == [(DECAY, True), (0.0, False)]
+    assert [(g["weight_decay"], g["scaled"]) for g in whole.param_groups] == [(DECAY, True)]
+    other = make_optimizer(parameters(), {**TABLE, "kind": "adamw"})
+    assert all("scaled" not in group for group in other.param_groups)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kind": "lam"}, "Did you mean 'lamb'"),
+        ({"beta": [0.9, 0.99]}, "Did you mean 'betas'"),
+        ({"momentum": 0.9}, "has no key 'momentum'"),
+        ({"scaled": False}, "has no key 'scaled'"),
+        ({"betas": [0.9]}, "must be two numbers from 0 up to below 1"),
+        ({"betas": [0.9, 1.0]}, "must be two numbers from 0 up to below 1"),
+        ({"betas": 0.9}, "Mend its table"),
+        ({"eps": -1.0}, "must not be negative"),
+        ({"decay": -0.1}, "must not be negative"),
+        ({"rate": 0}, "above zero"),
+        ({"decayed": "vectors"}, "all or matrices"),
+    ],
+)
+def test_keys_are_strict(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(NextwordError, match=says):
+        make_optimizer(parameters(), {**TABLE, **options})
+
+
+def test_its_state_is_saved_as_json_and_tensors_and_goes_on_to_the_bit() -> None:
+    params = parameters()
+    optimizer = make_optimizer(params, TABLE)
+    walked(optimizer, params, 1, 3)
+    tensors, groups = optimizer_tensors(optimizer)
+    tensors = {name: t.clone() for name, t in tensors.items()}
+    groups = json.loads(json.dumps(groups))
+    others = [nn.Parameter(p.detach().clone()) for p in params]
+    walked(optimizer, params, 4, 6)
+    again = make_optimizer(others, {**TABLE, "rate": 1.0})
+    restore_optimizer(again, tensors, groups)
+    walked(again, others, 4, 6)
+    for p, q in zip(params, others, strict=True):
+        assert torch.equal(p, q)
+
+
+def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
+    ids = walk(11, 405)
+    phase: dict[str, Any] = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": TABLE, "steps": 12}
+    phase |= {"train": ids, "valid": None, "save": 1e9, "log": 5, "clip": 1.0}
+    whole, _ = trained(tmp_path / "whole", "lstm", {"width": 8}, 12, **phase)
+    steps = iter(range(100))
+    list(descend(small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, stop=lambda: next(steps) == 4, **phase)))
+    resumed, events = trained(tmp_path / "cut", "lstm", {"width": 8}, 12, **phase)
+    assert events[0].step == 5
+    for name, t in whole.state_dict().items():
+        assert torch.equal(t, resumed.state_dict()[name]), name

@@ -1,0 +1,324 @@
+"""The loop: steps, budgets, stopping and keeping, on ids made for it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_of, job, run, trained, weights
+from torch import nn
+
+from nextword.core.errors import NextwordError
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.models import model_class
+from nextword.models.nplm import NPLM
+from nextword.objectives.causal import Causal
+from nextword.run_folder import RunFolder
+from nextword.training import trainer as loop
+from nextword.training.events import BEGIN, STEP, VALID
+from nextword.training.trainer import Trainer, descend
+
+WINDOWS = {"kind": "windows", "rows": 8, "context": 3}
+PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
+
+
+# ------------------------------------------------------------------------------------------------ one step
+
+
+def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> None:
+    """Three steps of the loop against a plain torch loop: carried state, clipping, rate."""
+    made = job(tmp_path / "run", steps=3, clip=0.5, optimizer={"kind": "sgd", "rate": 0.7}, valid=None)
+    cls = model_class("lstm")
+    plain = cls(cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
+    plain.load_state_dict(weights(made.network))
+    list(descend(made))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.7)
+    table = torch.from_numpy(TRAIN[:404].reshape(4, 101).astype(np.int64))
+    state = None
+    for step in range(3):
+        part = table[:, step * 5 : step * 5 + 6]
+        layers, state = plain.hidden(Inputs(part[:, :-1]), state)
+        state = tuple(tuple(t.detach() for t in memory) for memory in state)
+        loss = nn.functional.cross_entropy(plain.readout.logits(layers[-1]).flatten(0, 1), part[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        optimizer.step()
+    for name, t in weights(made.network).items():
+        torch.testing.assert_close(t, weights(plain)[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_state_is_carried_and_dropped_at_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    plain = Causal.loss
+
+    def loss(self: Causal, network: Any, batch: Batch, state: Any) -> Any:
+        given.append(state is None)
+        return plain(self, network, batch, state)
+
+    monkeypatch.setattr(Causal, "loss", loss)
+    run(tmp_path / "run", epochs=2, valid=None)
+    assert given == ([True] + [False] * (PER_EPOCH - 1)) * 2
+
+
+def test_accumulating_two_halves_is_one_whole(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"slug": "nplm", "model": {"context": 3, "embedding": 4, "width": 6}, "valid": None}
+    options |= {"optimizer": {"kind": "sgd", "rate": 0.5}, "steps": 4}
+    whole, _ = run(tmp_path / "whole", batches=WINDOWS, **options)
+    halves, _ = run(tmp_path / "halves", batches={**WINDOWS, "rows": 4}, accumulate=2, **options)
+    for name, t in weights(whole).items():
+        torch.testing.assert_close(t, weights(halves)[name], rtol=1e-5, atol=1e-7)
+
+
+def test_clipping_bounds_the_step(tmp_path: Path) -> None:
+    """With plain SGD a step is rate × gradient, so its length is at most rate × clip, and just that when clipped."""
+    for clip, clipped in ((0.01, True), (1e6, False)):
+        made = job(tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log=1, valid=None)
+        before = weights(made.network)
+        (line,) = events_of(list(descend(made)), STEP)
+        moved = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(made.network).items()))
+        assert moved == pytest.approx(clip if clipped else line.values["norm"], rel=1e-3)
+        assert line.values["norm"] > 0.01  # the norm that is logged is the one before clipping
+
+
+def test_a_sum_over_time_is_length_times_the_mean() -> None:
+    torch.manual_seed(0)
+    network = NPLM(NPLM.Config(2, 3, 4), Vocabulary(SIZE, 0)).double()
+    ids = torch.randint(SIZE, (4, 7))
+    grads = []
+    for reduce in ("token", "sequence"):
+        loss = Causal({"kind": "rows"}, reduce).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
+        assert loss.count == 24
+        grads.append(torch.autograd.grad(loss.value, list(network.parameters())))
+    for token, sequence in zip(*grads, strict=True):
+        torch.testing.assert_close(sequence, 6 * token)
+
+
+def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
+    ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
+    np.random.default_rng(0).shuffle(ids)
+    made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
+    descent = Trainer(made)
+    descent.begin()
+    loss = descent.objective.loss(made.network, next(descent.batches()), None)
+    shares = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
+    targets = next(descent.batches()).targets.numpy()
+    assert loss.value.item() == pytest.approx(-np.log(shares[targets]).mean(), rel=1e-5)
+
+
+def test_a_wrong_initial_table_is_refused(tmp_path: Path) -> None:
+    for i, initial in enumerate(({"kind": "xavierr"}, {"bias": "trigram"}, {"scael": 1.0})):
+        with pytest.raises(NextwordError, match="initial takes kind"):
+            run(tmp_path / str(i), steps=1, initial=initial)
+
+
+# ------------------------------------------------------------------------------------------------ budgets
+
+
+def test_epochs_and_steps(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "epochs", epochs=1.5)
+    assert (events[-1].step, events[-1].epoch, events[-1].values["reason"]) == (30, 1.5, "epochs")
+    assert [e.step for e in events_of(events, VALID)] == [20, 30]  # once an epoch, and at the end
+    _, events = run(tmp_path / "steps", steps=17)
+    assert (events[-1].step, events[-1].values["reason"]) == (17, "steps")
+    assert [e.step for e in events_of(events, VALID)] == list(range(1, 18))  # ten times or more
+    _, events = run(tmp_path / "every", steps=17, validate=6)
+    assert [e.step for e in events_of(events, VALID)] == [6, 12, 17]
+    assert events[0].values["steps"] == 17
+    assert events[0].values["per_epoch"] == PER_EPOCH
+    assert events[0].values["tokens"] == 405
+
+
+def test_accumulation_counts_epochs_in_text_read(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "run", epochs=1, accumulate=4, valid=None)
+    assert events[-1].step == PER_EPOCH // 4
+
+
+def test_the_log_says_the_mean_since_the_last_line(tmp_path: Path) -> None:
+    _, each = run(tmp_path / "each", steps=10, log=1, valid=None)
+    _, both = run(tmp_path / "both", steps=10, log=5, valid=None)
+    losses = [e.values["loss"] for e in events_of(each, STEP)]
+    assert len(losses) == 10
+    found = [e.values["loss"] for e in events_of(both, STEP)]
+    assert found == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
+    assert [e.values["seen"] for e in events_of(both, STEP)] == [100, 200]
+
+
+def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "run", minutes=0.003)
+    assert events[0].kind == BEGIN
+    assert events[0].values["steps"] >= 10
+    assert events[-1].values["reason"] == "minutes"
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert events[-1].step == state[1]["step"] <= state[1]["total"]  # fewer where the machine became much slower
+
+
+def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
+    descent = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.step))
+    descent.total, descent.every = 1800, 180
+    totals = []
+    for descent.step in (1, 359, 360, 361, 599):
+        descent.retime()
+        totals.append((descent.total, descent.every))
+    assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
+    again = Trainer(job(tmp_path / "run", minutes=10))
+    assert again.restore()
+    assert (again.total, again.every, again.retimed) == (600, 60, True)
+
+
+def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
+    descent = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.step / 100)
+    descent.total = 60
+    for descent.step in range(1, 20_000):
+        descent.retime()
+    assert descent.retimed
+    assert 0.8 * 59_000 < descent.total <= 59_000
+
+
+def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
+    """Weights, randomness, optimizer, counters and memory are those of a run that was told its steps."""
+    made = {
+        budget: job(
+            tmp_path / budget, model={"width": 8, "dropout": 0.3}, initial={"kind": "normal"}, **{budget: value}
+        )
+        for budget, value in (("minutes", 0.003), ("steps", 9))
+    }
+    descents, random = {}, {}
+    for budget, one in made.items():
+        descents[budget] = Trainer(one)
+        descents[budget].begin()
+        random[budget] = torch.get_rng_state()
+    timed, told = descents["minutes"], descents["steps"]
+    timed.total = told.total
+    assert equal(weights(timed.network), weights(told.network))
+    assert torch.equal(random["minutes"], random["steps"])
+    for descent in (timed, told):
+        assert (descent.step, descent.count, descent.since, descent.carried) == (0, 0, 0, None)
+        assert not descent.optimizer.state
+        assert descent.nats == 0
+        assert all(p.grad is None for p in descent.network.parameters())
+        torch.set_rng_state(random["steps"])
+        descent.advance(descent.batches())
+    assert equal(weights(timed.network), weights(told.network))
+
+
+def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 3
+
+    _, events = run(tmp_path / "run", minutes=0.2, stop=stop)
+    total = events[0].values["steps"]
+    assert events[-1].values["reason"] == "interrupted"
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert (state[1]["total"], state[1]["step"]) == (total, 3)
+    monkeypatch.setattr(loop, "steps_from_minutes", lambda descent: pytest.fail("the machine was timed again"))
+    again = descend(job(tmp_path / "run", minutes=0.2))
+    assert next(again).values["steps"] == total
+    again.close()
+
+
+def test_a_kill_right_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
+    events = descend(job(tmp_path / "run", minutes=0.003))
+    total = next(events).values["steps"]
+    events.close()  # as a kill would: before the first step
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert (state[1]["step"], state[1]["total"]) == (0, total)
+
+
+# ------------------------------------------------------------------------------------------------ validation
+
+
+def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
+    model = {"width": 8, "dropout": 0.4}
+    often, _ = run(tmp_path / "often", steps=12, validate=1, keep="last", model=model)
+    never, _ = run(tmp_path / "never", steps=12, valid=None, model=model)
+    assert equal(weights(often), weights(never))
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
+    """Validations as the test wants them."""
+    found = iter(values)
+    monkeypatch.setattr(Trainer, "held_out", lambda self: next(found))
+
+
+def test_patience_stops_after_more_than_so_many_without_a_better_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
+    _, events = run(tmp_path / "run", steps=8, validate=1, patience=2)
+    assert (events[-1].step, events[-1].values["reason"]) == (7, "patience")
+    assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, False, True, False, False, False]
+    assert (events[-1].values["best_step"], events[-1].values["valid"]) == (4, 1)
+
+
+def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
+
+    def held_out(self: Trainer) -> float:
+        metric, nats = next(found)
+        self.metrics = {"accuracy": metric}
+        return nats
+
+    monkeypatch.setattr(Trainer, "held_out", held_out)
+    _, events = run(tmp_path / "run", steps=9, validate=1, patience=3)
+    assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
+    assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)
+    assert events[-1].values["reason"] == "patience"  # no metric was better than the second
+
+
+@pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])
+def test_the_weights_kept_are_the_best_or_the_last(
+    keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [3, 2, 1, 2, 3, 4])
+    network, _ = run(tmp_path / "run", steps=6, validate=1, keep=keep)
+    monkeypatch.undo()
+    straight, _ = run(tmp_path / "straight", steps=step, valid=None)
+    saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)
+    assert equal(weights(network), weights(straight))
+    assert equal(weights(saved), weights(straight))
+
+
+def test_without_a_validation_text_the_last_weights_are_kept(tmp_path: Path) -> None:
+    network, _ = run(tmp_path / "run", steps=6, valid=None)
+    saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)
+    assert equal(weights(network), weights(saved))
+
+
+def test_validation_is_the_mean_over_the_held_out_text(tmp_path: Path) -> None:
+    network, events = run(tmp_path / "run", steps=3, validate=3)
+    ids = torch.from_numpy(VALIDATION.astype(np.int64))[None]
+    network.eval()
+    log_p, _ = network.score(ids, torch.tensor([ids.shape[1]]), None)
+    (found,) = events_of(events, VALID)
+    assert found.values["valid"] == pytest.approx(-log_p.double().mean().item(), rel=1e-5)
+    assert found.values["perplexity"] == pytest.approx(math.exp(found.values["valid"]))
+
+
+# ------------------------------------------------------------------------------------------------ learning
+
+
+def test_the_loop_learns(tmp_path: Path) -> None:
+    network, events = trained(
+        tmp_path / "run", "gru", {"width": 16}, SIZE, TRAIN, VALIDATION,
+        batches=ROWS, optimizer={"kind": "adam", "rate": 0.03}, clip=1.0, epochs=6,
+    )  # fmt: skip
+    values = [e.values["valid"] for e in events_of(events, VALID)]
+    assert values[-1] < 0.75 * math.log(SIZE - 1)
+    assert not network.training
+    assert loop.VALIDATIONS == 10

@@ -1,0 +1,171 @@
+"""NT-ASGD through the loop: what is validated and kept, when it begins, how it resumes, and steps to be recorded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.support.small_job import events_of, small_job, walk
+from torch import Tensor, nn
+
+from nextword.core.errors import NextwordError
+from nextword.models.base import FILE
+from nextword.run_folder import RunFolder
+from nextword.training.events import VALID
+from nextword.training.optimizers import AveragedSGD
+from nextword.training.steps import recorded_step
+from nextword.training.trainer import Trainer, descend
+
+SIZE = 12
+MODEL = {"embedding": 6, "width": 8, "layers": 2}
+TRAIN, HELD_OUT = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
+PHASE: dict[str, Any] = {
+    "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 2.0, "least": 2},
+    "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
+    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.001, "start": 5},
+    "clip": 0.25,
+    "log": 1,
+}
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_what_is_kept_is_the_average(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve steps of which seven are averaged; the file and the network hold the mean of those seven."""
+    phase = {**PHASE, "steps": 12, "keep": keep, "validate": 12}
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+    seen: list[dict[str, Tensor]] = []  # the weights after each step
+    plain = AveragedSGD.apply
+
+    def apply(self: AveragedSGD, scale: Tensor | None = None) -> None:
+        plain(self, scale)
+        seen.append({name: t.clone() for name, t in job.network.state_dict().items()})
+
+    monkeypatch.setattr(AveragedSGD, "apply", apply)
+    list(descend(job))
+    assert len(seen) == 12
+    file, now = load_file(tmp_path / "run" / FILE), job.network.state_dict()
+    for name, kept in file.items():
+        expected = torch.stack([weights[name].double() for weights in seen[5:]]).mean(0)
+        torch.testing.assert_close(kept.double(), expected, rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(kept, seen[-1][name], rtol=1e-4, atol=1e-5)
+        assert torch.equal(now[name], kept), name  # a phase after this one begins with them
+
+
+def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_them(tmp_path: Path) -> None:
+    found = []
+    for every in (3, 15):
+        phase = {**PHASE, "steps": 15, "validate": every}
+        job = small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+        found.append(events_of(list(descend(job)), VALID)[-1].values["valid"])
+    assert found[0] == found[1]  # validating leaves no trace
+
+
+def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
+    left = iter(losses)
+    monkeypatch.setattr(Trainer, "held_out", lambda self: next(left))
+    options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
+    phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate": 1}
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+    events = events_of(list(descend(job)), VALID)
+    assert [e.step for e in events if e.values.get("averaging")] == [9]  # after the ninth validation, 2.5
+
+
+@pytest.mark.parametrize("at", [4, 9])  # before averaging begins, and while it goes on
+def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
+    def job(name: str, stop: Any = lambda: False) -> Any:
+        phase = {**PHASE, "steps": 14, "validate": 7, "save": 0}
+        return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
+
+    list(descend(job("straight")))
+    asked = iter(range(1, 99))
+    assert list(descend(job("broken", lambda: next(asked) == at)))[-1].values["reason"] == "interrupted"
+    list(descend(job("broken")))
+    states = [RunFolder(tmp_path / name).load_state() for name in ("straight", "broken")]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert states[0][0].keys() == states[1][0].keys()
+    assert any("mean" in name for name in states[0][0])
+    for name, tensor in states[0][0].items():
+        assert torch.equal(tensor, states[1][0][name]), name
+    assert states[0][1]["validations"] == states[1][1]["validations"]
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
+
+
+def test_the_loop_clips_then_decays_and_scales_the_rate_by_the_length(tmp_path: Path) -> None:
+    """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
+    phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.3}}
+    descent = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
+    twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
+    batch = next(descent.batches())
+    assert batch.scale == batch.targets.shape[1] / 6 != 1
+    torch.manual_seed(1)
+    descent.advance(iter([batch]))
+    torch.manual_seed(1)
+    descent.objective.loss(twin, batch, None).value.backward()
+    norm = nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+    assert norm > 0.1
+    torch.optim.SGD(twin.parameters(), lr=2.0 * batch.scale, weight_decay=0.3).step()
+    for (name, p), q in zip(descent.network.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> None:
+    """Run as it is, without a GPU: same weights, averages, nats, norm and carried state."""
+    found = []
+    for recorded in (False, True):
+        job = small_job(tmp_path / str(recorded), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
+        descent = Trainer(job)
+        descent.begin()
+        batches = descent.batches()
+        state = descent.network.train().initial(4)
+        for _ in range(9):
+            if recorded:
+                batch = next(batches)
+                descent._set_rate(batch.scale)
+                descent.optimizer.prepare()  # type: ignore[attr-defined]
+                state = tuple(tuple(m.detach() for m in layer) for layer in recorded_step(descent, batch, state))
+                descent.step += 1
+            else:
+                descent.advance(batches)
+                state = descent.carried
+        means = [descent.optimizer.state[p]["mean"] for p in descent.network.parameters()]
+        memories = [m for layer in state for m in layer]
+        found.append([*descent.network.parameters(), *means, *memories, descent.nats, descent.norm])
+    for plain, replayed in zip(*found, strict=True):
+        torch.testing.assert_close(plain, replayed, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ recorded steps
+
+
+def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
+    weights = []
+    for graphs in (False, True):
+        phase = {**PHASE, "steps": 4, "graphs": graphs}
+        job = small_job(tmp_path / str(graphs), "awd-lstm", MODEL, SIZE, TRAIN, None, **phase)
+        list(descend(job))
+        weights.append(list(job.network.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
+    odd = {"accumulate": 2, "graphs": True}
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
+    with pytest.raises(NextwordError, match=r"graphs = true goes with accumulate = 1"):
+        Trainer(job)
+
+
+def test_one_step_pieces_do_not_break_a_run(tmp_path: Path) -> None:
+    """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
+    phase = {**PHASE, "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 0.0, "half": 0.0}, "steps": 7}
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
+    lengths = [n for _, n in Trainer(job).objective.layout.pieces(14, 1, 0)]
+    assert lengths == [6, 6, 1]
+    events = list(descend(job))
+    assert all(math.isfinite(e.values["loss"]) for e in events if "loss" in e.values)
+    assert all(torch.isfinite(p).all() for p in job.network.parameters())

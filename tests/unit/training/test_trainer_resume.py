@@ -1,0 +1,104 @@
+"""The loop, broken off: a run goes on to the same bits, and one that diverges keeps its last good state."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
+
+from nextword.core.errors import NextwordError
+from nextword.core.types import Vocabulary
+from nextword.models import model_class
+from nextword.models.base import FILE
+from nextword.run_folder import RunFolder
+from nextword.training.events import BEGIN, END
+from nextword.training.trainer import Trainer
+
+
+@pytest.mark.parametrize("slug", ["nplm", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize(
+    "optimizer", [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "nadamw", "rate": 0.01}, {"kind": "adagrad"}]
+)
+def test_a_broken_run_goes_on_to_the_same_bits(slug: str, optimizer: dict[str, Any], tmp_path: Path) -> None:
+    """Carried state, dropout's randomness, optimizer, schedule by validations and accumulation, all at once."""
+    options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate": 2, "accumulate": 3}
+    options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log": 4}
+    options["model"] = {"width": 8, "dropout": 0.3} | ({"context": 1} if slug == "nplm" else {"layers": 2})
+    run(tmp_path / "straight", **options)
+    for breaks in (1, 5, 6):  # interrupted three times
+        count = iter(range(1, 99))
+        run(tmp_path / "broken", stop=lambda c=count, b=breaks: next(c) == b, **options)
+    run(tmp_path / "broken", **options)
+    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "broken").load_state()
+    assert a is not None
+    assert b is not None
+    assert equal(a[0], b[0])
+    assert {k: v for k, v in a[1].items() if k != "seconds"} == {k: v for k, v in b[1].items() if k != "seconds"}
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
+
+
+def test_a_finished_run_that_is_resumed_only_says_so(tmp_path: Path) -> None:
+    network, _ = run(tmp_path / "run", steps=6, validate=3)
+    again, events = run(tmp_path / "run", steps=6, validate=3)
+    assert [e.kind for e in events] == [BEGIN, END]
+    assert events[-1].values["reason"] == "steps"
+    assert equal(weights(network), weights(again))
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The gradient of this step is no number, though its loss still is: the weights break after it."""
+    plain = Trainer.advance
+
+    def advance(self: Trainer, batches: Any) -> None:
+        plain(self, batches)
+        if self.step == at:
+            with torch.no_grad():
+                next(self.network.parameters()).fill_(math.nan)
+
+    monkeypatch.setattr(Trainer, "advance", advance)
+
+
+@pytest.mark.parametrize("log", [1, 4])
+@pytest.mark.parametrize("valid", [None, VALIDATION])
+@pytest.mark.parametrize("at", [6, 7, 8, 9])
+def test_a_loss_that_is_no_number_stops_with_the_last_good_state_kept(
+    at: int, valid: Any, log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, at)
+    with pytest.raises(NextwordError, match=r"(?s)Training diverged.*lower rate.*clipping"):
+        run(tmp_path / "run", steps=9, log=log, save=0, validate=4, valid=valid)
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert 4 <= state[1]["step"] < at
+    assert all(torch.isfinite(t).all() for name, t in state[0].items())
+    if (tmp_path / "run" / FILE).exists():
+        cls = model_class("lstm")
+        kept = cls.load(tmp_path / "run", cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
+        assert all(torch.isfinite(t).all() for t in kept.state_dict().values())
+
+
+def test_a_loss_that_explodes_stops_too(tmp_path: Path) -> None:
+    with pytest.raises(NextwordError, match="Training diverged"):
+        run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log=1,
+            optimizer={"kind": "sgd", "rate": 1e4})  # fmt: skip
+
+
+def test_an_interruption_says_so_and_keeps_all(tmp_path: Path) -> None:
+    _, events = run(tmp_path / "run", steps=9, stop=lambda: True)
+    assert (events[-1].step, events[-1].values["reason"]) == (1, "interrupted")
+    state = RunFolder(tmp_path / "run").load_state()
+    assert state is not None
+    assert state[1]["step"] == 1
+    json.dumps([e.as_line() for e in events])
+
+
+def test_the_saved_state_is_small_json_and_tensors(tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=3)
+    (folder,) = [p for p in (tmp_path / "run" / "state").iterdir() if p.is_dir()]
+    assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json"}
+    assert folder.name == (tmp_path / "run" / "state" / "current").read_text()
