@@ -10,7 +10,7 @@ Cutting long text into passages that together are exactly the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -116,3 +116,16 @@ def passages(chunks: Iterable[str], size: int = PASSAGE) -> Iterator[str]:
         end = cut(rest[:enough], size)
         yield rest[:end]
         rest = rest[end:]
+
+
+_WHITESPACE = re.compile(r"\s")
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join the words of a sentence with spaces, so that splitting the text at spaces returns the same words."""
+    return " ".join(map(replace_spaces, words))
+
+
+def replace_spaces(word: str) -> str:
+    """Replace whitespace within a word by underscores: "10 000" becomes "10_000"."""
+    return _WHITESPACE.sub("_", word)

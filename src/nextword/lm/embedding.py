@@ -34,10 +34,10 @@ from torch import Tensor
 from nextword.batching.examples import Unseen
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.protocols import Autoregressive, Tokenizer
-from nextword.core.types import Encoding, Framed, Inputs
+from nextword.core.types import Encoding, FramedText, Inputs
+from nextword.data.segmentation import replace_spaces
 from nextword.models.framing import collate
 from nextword.run_folder import RunFolder
-from nextword.tasks.tag_words import unbroken
 
 TOGETHER = 8192  # tokens in one batch of texts
 CHUNK = 512  # tokens of a row read at once from left to right; the state is carried over
@@ -70,7 +70,7 @@ class InContext(NamedTuple):
 
 class _Window(NamedTuple):
     text: int
-    frame: Framed
+    frame: FramedText
     final: bool  # the last of its text
 
 
@@ -185,18 +185,18 @@ class Embedding:
             first[begins] = True
             last[begins + sizes - 1] = [window.final for window in batch]
             for begin, window in zip(begins, batch, strict=True):
-                start, end = window.frame.parts[0] if len(texts[window.text]) else (0, len(window.frame.ids))
+                start, end = window.frame.text_spans[0] if len(texts[window.text]) else (0, len(window.frame.ids))
                 own[begin + start : begin + end] = True
             yield Read(
                 self._layers(frames, unseen), np.repeat([window.text for window in batch], sizes), own, first, last
             )
 
-    def _layers(self, frames: Sequence[Framed], unseen: Unseen) -> list[Tensor]:
+    def _layers(self, frames: Sequence[FramedText], unseen: Unseen) -> list[Tensor]:
         """Of all tokens of the frames, one after the other."""
         network = self.network
         if isinstance(self.network, Autoregressive):  # made for rows: end to end, it would compare all with all
             inputs, _ = collate(frames, pad=self.tokenizer.begin, device=network.device)
-            return [layer[inputs.padding] for layer in network.encode(unseen.spelled(inputs))[0]]
+            return [layer[inputs.token_mask] for layer in network.encode(unseen.spelled(inputs))[0]]
         return [layer[0] for layer in network.encode(packed(frames, network.device))[0]]
 
     def _read_onward(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
@@ -324,13 +324,13 @@ class _Pool:
 # ------------------------------------------------------------------------------------------------ frames
 
 
-def framed(network: Any, ids: Sequence[int] | np.ndarray) -> Framed:
+def framed(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
     """Ids in the network's own frame for one text."""
     nowhere = np.zeros((len(ids), 2), np.int64)
     return network.frame(Encoding(np.asarray(ids, np.int64), nowhere, nowhere[:, 0]))
 
 
-def packed(frames: Sequence[Framed], device: torch.device) -> Inputs:
+def packed(frames: Sequence[FramedText], device: torch.device) -> Inputs:
     """Frames end to end in one row."""
     starts = np.cumsum([0, *(len(frame.ids) for frame in frames)])
     parts = [frame.segments for frame in frames if frame.segments is not None]
@@ -395,7 +395,7 @@ class Contextual:
 
     def _read(self, sentences: Sentences) -> Iterator[np.ndarray]:
         """(layers, words, width) of each sentence."""
-        for found in self.lm.embed_words([[unbroken(word) for word in one] for one in sentences], self.chosen):
+        for found in self.lm.embed_words([[replace_spaces(word) for word in one] for one in sentences], self.chosen):
             yield found.vectors.numpy()
 
     # -------------------------------------------------------------------------------------------- kept

@@ -13,16 +13,9 @@ from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.lm.word_vectors import WordVectorModel
 from nextword.models import model_class
 from nextword.run_folder import RunFolder
-from nextword.tasks.answering import open_answerer
-from nextword.tasks.labelling import open_writer
-from nextword.tasks.predicting import open_classifier
-from nextword.tasks.prompting import open_prompted
-from nextword.tasks.settings import PROMPT
-from nextword.tasks.tagging import open_tagger
-from nextword.tasks.worded import WORDS
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.loading import load_tokenizer
-from nextword.training.device import choose_device, narrowed
+from nextword.training.device import choose_device, quantize
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> Causal | MaskedLM | Seq2SeqLM:
@@ -32,6 +25,13 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> C
     an `Answerer`, of labels in context an `InContext`: they predict, and model no text. Of one that gives words vectors
     and no probabilities it is a `Vectored`.
     """
+    from nextword.tasks.classification import open_classifier
+    from nextword.tasks.in_context import open_prompted
+    from nextword.tasks.label_text import open_writer
+    from nextword.tasks.question_answering import open_answerer
+    from nextword.tasks.settings import PROMPT, WORDS
+    from nextword.tasks.tagging import open_tagger
+
     run = RunFolder.open(folder)
     if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
         command = "train" if run.recipe.task is None else "transfer"
@@ -60,7 +60,7 @@ def _of_text(run: RunFolder, device: str, precision: str) -> Causal | MaskedLM |
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
-    network = narrowed(network, precision).to(choose_device(device))
+    network = quantize(network, precision).to(choose_device(device))
     return of_network(network, tokenizer, name=str(run.path), longest=longest)
 
 

@@ -1,64 +1,80 @@
-"""Losses: how text is turned into something to predict, and what is scored. Objectives know no model by name."""
+"""Training objectives, by the name that a recipe uses: `objective = { kind = "causal" }`.
+
+objectives/base.py defines the contract. Objectives know no model by name.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
 from nextword.core.types import Vocabulary
 
+if TYPE_CHECKING:  # objectives import torch, which a command that only reads a recipe should not wait for
+    from nextword.objectives.base import Objective
+
 OBJECTIVES = {
-    "causal": "nextword.objectives.causal:Causal",
-    "bidirectional": "nextword.objectives.bidirectional:Bidirectional",
-    "masked": "nextword.objectives.masked:Masked",
-    "permuted": "nextword.objectives.permutation:Permuted",
-    "denoising": "nextword.objectives.span_corruption:Denoising",
-    "infilling": "nextword.objectives.blank_infilling:Infilling",
-    "sequence": "nextword.objectives.seq2seq:Seq2SeqObjective",
-    "task": "nextword.tasks.task_objective:Task",
-    "tag": "nextword.tasks.tag_objective:Tag",
-    "span": "nextword.tasks.asking:Span",
-    "contexts": "nextword.objectives.word_vectors:Negatives",
-    "cooccurrence": "nextword.objectives.word_vectors:Cooccurrence",
-    "cross-view": "nextword.tasks.cross_view:CrossView",
-    "cross-view-sequence": "nextword.objectives.seq2seq:CrossViewSequence",
+    "causal": "nextword.objectives.causal:CausalObjective",
+    "bidirectional": "nextword.objectives.bidirectional:BidirectionalObjective",
+    "masked": "nextword.objectives.masked:MaskedObjective",
+    "permutation": "nextword.objectives.permutation:PermutationObjective",
+    "span_corruption": "nextword.objectives.span_corruption:SpanCorruptionObjective",
+    "blank_infilling": "nextword.objectives.blank_infilling:BlankInfillingObjective",
+    "seq2seq": "nextword.objectives.seq2seq:Seq2SeqObjective",
+    "cross_view_seq2seq": "nextword.objectives.seq2seq:CrossViewSeq2SeqObjective",
+    "negative_sampling": "nextword.objectives.word_vectors:NegativeSamplingObjective",
+    "cooccurrence": "nextword.objectives.word_vectors:CooccurrenceObjective",
+    "task": "nextword.tasks.classification:Task",
+    "tag": "nextword.tasks.tagging:Tag",
+    "span": "nextword.tasks.question_answering:Span",
+    "cross_view": "nextword.tasks.cross_view:CrossView",
 }
 
 
-def objective_class(name: str) -> Any:
-    module, attribute = OBJECTIVES[name].split(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def of_pairs(given: Mapping[str, Any]) -> bool:
-    """Whether the text of a phase with this objective is pairs of a source and a target."""
-    kind = given.get("kind", "")
-    return kind in OBJECTIVES and getattr(objective_class(kind), "parallel", False)
-
-
-def mends(given: Mapping[str, Any]) -> bool:
-    """Whether this objective teaches a network to write what was taken out of plain texts."""
-    kind = given.get("kind", "")
-    return kind in OBJECTIVES and getattr(objective_class(kind), "mends", False)
-
-
-def make_objective(given: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary) -> Any:
-    """The objective of a recipe's phase over its batches. One that puts tokens of its own in is told the vocabulary."""
-    options = dict(given)
-    kind = options.pop("kind", "causal")
+def objective_class(kind: str) -> type[Objective[Any]]:
+    """Import the objective of this kind."""
     if kind not in OBJECTIVES:
-        near = get_close_matches(str(kind), OBJECTIVES, n=1)
-        hint, known = f" Did you mean '{near[0]}'?" if near else "", ", ".join(OBJECTIVES)
-        raise NextwordError(f"No objective is called '{kind}'.{hint} There are {known}.")
+        raise UnknownName(
+            f"No objective has the kind {kind!r}.{did_you_mean(str(kind), OBJECTIVES)} Expected one of "
+            f"{', '.join(OBJECTIVES)}.",
+            name=str(kind),
+            known=OBJECTIVES,
+        )
+    module, name = OBJECTIVES[kind].split(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def trains_on_pairs(objective: Mapping[str, Any]) -> bool:
+    """Whether a phase with these objective settings reads pairs of a source and a target."""
+    kind = objective.get("kind", "")
+    return kind in OBJECTIVES and objective_class(kind).is_parallel
+
+
+def trains_blank_filling(objective: Mapping[str, Any]) -> bool:
+    """Whether these objective settings teach a sequence-to-sequence network to fill blanks in plain text."""
+    kind = objective.get("kind", "")
+    return kind in OBJECTIVES and objective_class(kind).fills_blanks
+
+
+def make_objective(
+    objective: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary
+) -> Objective[Any]:
+    """Build the objective of a recipe's phase from its `objective` and `batches` settings."""
+    options = dict(objective)
+    kind = options.pop("kind", "causal")
     cls = objective_class(kind)
-    told = {"vocabulary": vocabulary} if "vocabulary" in inspect.signature(cls).parameters else {}
-    try:
-        return cls(batches, **options, **told)
-    except TypeError:
-        raise NextwordError(
-            f"Objective '{kind}' was given {', '.join(options)}; some of these it does not know."
-        ) from None
+    known = [name for name in inspect.signature(cls).parameters if name not in ("batches", "vocabulary")]
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidSetting(
+                f"objective: kind = {kind!r} has no setting {name!r}.{did_you_mean(name, known)} "
+                f"Expected {', '.join(known) or 'no settings'}.",
+                key=f"objective.{name}",
+                value=value,
+            )
+    if cls.needs_vocabulary:
+        options["vocabulary"] = vocabulary
+    return cls(batches, **options)  # type: ignore[call-arg]

@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import Unsupported
 from nextword.core.types import Batch
-from nextword.layers.quantized import EightBitsEmbedding
+from nextword.layers.quantized import Int8Embedding
 from nextword.tokenizers.base import MARKS
 
 STEPS = 16
@@ -158,7 +158,7 @@ def _fading(network: Any, ids: Tensor, text: Tensor, share: Tensor) -> Iterator[
     module = getattr(network, "embedding", None)
     hook = None
     if isinstance(module, nn.Module) and not isinstance(module, nn.Embedding):
-        table = module.table() if isinstance(module, EightBitsEmbedding) else None
+        table = module.table() if isinstance(module, Int8Embedding) else None
         hook = module.register_forward_hook(lambda _, args, out: fade.faded(args[0], out, table))
     try:
         # the recurrent kernels of a GPU go backward in training alone

@@ -20,15 +20,15 @@ WAYS = {2: "two", 3: "three", 4: "four"}
 LETTERS = 60  # of a text that is quoted
 
 
-def told(splits: Mapping[str, Rows], numbers: bool = False) -> list[str]:
+def check_splits(splits: Mapping[str, Rows], numbers: bool = False) -> list[str]:
     """Notes on the rows of all splits. `numbers`: labels are no classes, and may well differ."""
-    notes = [note for split, rows in splits.items() for note in (*empty(split, rows), *_again(split, rows))]
+    notes = [note for split, rows in splits.items() for note in (*count_empty_texts(split, rows), *_again(split, rows))]
     if not numbers:
         notes += _at_odds(splits)
     return notes + _across(splits)
 
 
-def empty(split: str, rows: Rows) -> list[str]:
+def count_empty_texts(split: str, rows: Rows) -> list[str]:
     of = f" of {split}" if split else ""
     found = []
     for column, what in ((rows.texts, "texts"), (rows.seconds, "second texts")):
@@ -38,7 +38,7 @@ def empty(split: str, rows: Rows) -> list[str]:
     return found
 
 
-def of_classes(labels: Sequence[str], splits: Mapping[str, Rows]) -> list[str]:
+def check_classes(labels: Sequence[str], splits: Mapping[str, Rows]) -> list[str]:
     """Classes that nothing is known of on dev, and those that may be one, written in two ways."""
     notes = []
     there = set(splits["dev"].labels or ())
@@ -72,7 +72,7 @@ def keys(rows: Rows) -> list[Key]:
     return [tuple(example.split(BETWEEN)) for example in rows.examples]
 
 
-def near(key: Key) -> Key:
+def normalize(key: Key) -> Key:
     """The same but for case, spaces and punctuation; of a text that is nothing else, the text itself.
 
     near(("It's  FINE.",)) == ("its fine",)
@@ -128,7 +128,7 @@ def _at_odds(splits: Mapping[str, Rows]) -> list[str]:
 
 def _across(splits: Mapping[str, Rows]) -> list[str]:
     exact = set(keys(splits["train"]))
-    alike = {near(key) for key in exact}
+    alike = {normalize(key) for key in exact}
     chosen_by = set(keys(splits["dev"])) if "dev" in splits else set()
     notes = []
     for split, rows in splits.items():
@@ -136,7 +136,7 @@ def _across(splits: Mapping[str, Rows]) -> list[str]:
             continue
         mine = keys(rows)
         again = sum(key in exact for key in mine)
-        nearly = sum(key not in exact and near(key) in alike for key in mine)
+        nearly = sum(key not in exact and normalize(key) in alike for key in mine)
         in_dev = sum(key not in exact and key in chosen_by for key in mine) if split != "dev" else 0
         of = f"of {len(rows):,} rows of {split} are in"
         if again:

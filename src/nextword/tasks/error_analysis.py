@@ -21,15 +21,13 @@ from nextword.core.errors import Unsupported
 from nextword.data.squad import Question
 from nextword.data.tables import Rows
 from nextword.data.tag_schemes import converted
-from nextword.metrics.classification import calibration, confusion, of_each, worst
-from nextword.metrics.spans import by_type
-from nextword.metrics.squad import EXACT, F1, judged
-from nextword.tasks.asking import Answer, Asked, answers
-from nextword.tasks.predicting import Classifier
+from nextword.metrics.classification import calibration, confusion_matrix, most_confused, score_classes
+from nextword.metrics.spans import score_types
+from nextword.metrics.squad import EXACT, F1, score_questions
+from nextword.tasks.classification import Classifier
+from nextword.tasks.question_answering import Answer, Asked, answers
 from nextword.tasks.settings import SEVERAL, Settings
-from nextword.tasks.tag_objective import spans_of
-from nextword.tasks.tag_words import TaggedExamples
-from nextword.tasks.tagging import OUTPUT
+from nextword.tasks.tagging import OUTPUT, TaggedExamples, spans_of
 
 FILE = "errors.json"
 SPLIT = "dev"
@@ -102,7 +100,7 @@ def _said_of(settings: Settings, said: np.ndarray, rows: Rows) -> dict[str, Any]
 def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, rows: Rows) -> dict[str, Any]:
     """`probabilities` (n, classes) of what is right (n,)."""
     said, sure = probabilities.argmax(1), probabilities.max(1)
-    counts = confusion(gold, said, len(labels))
+    counts = confusion_matrix(gold, said, len(labels))
 
     def told(i: int) -> dict[str, Any]:
         own = {"label": labels[gold[i]], "predicted": labels[said[i]], "probability": float(sure[i])}
@@ -111,8 +109,8 @@ def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarra
     return {
         "labels": list(labels),
         "confusion": counts.tolist() if len(labels) <= WHOLE else None,
-        "worst": worst(counts, labels, KEPT),
-        "classes": of_each(counts, labels),
+        "worst": most_confused(counts, labels, KEPT),
+        "classes": score_classes(counts, labels),
         **_judged(said == gold, sure, told),
     }
 
@@ -194,7 +192,7 @@ def _weighed(model: Classifier, lists: Sequence[list[dict[str, Any]]]) -> dict[s
 def of_answers(text: Asked, found: Sequence[Answer]) -> dict[str, Any]:
     """Right is what SQuAD's script calls exact; F1 says how near the others come."""
     golds = [one.answers or () for one in text.questions]
-    each = judged([one.text for one in found], golds, text.some_without)
+    each = score_questions([one.text for one in found], golds, text.some_without)
     right = each[EXACT] == 1
 
     def told(i: int) -> dict[str, Any]:
@@ -235,10 +233,10 @@ def of_tags(text: TaggedExamples, said: Sequence[np.ndarray], words: Sequence[Se
     found: dict[str, Any] = {"examples": len(gold), "words": int(sum(map(len, gold))), "wrong": int((wrong > 0).sum())}
     if text.spans:
         right, guessed = spans_of(text.names, gold), spans_of(text.names, said)
-        found["types"] = [{"label": type, **numbers} for type, numbers in by_type(right, guessed).items()]
+        found["types"] = [{"label": type, **numbers} for type, numbers in score_types(right, guessed).items()]
     else:
-        counts = confusion(np.concatenate(gold), np.concatenate(said), len(text.names))
-        found |= {"classes": of_each(counts, text.names), "worst": worst(counts, text.names, KEPT)}
+        counts = confusion_matrix(np.concatenate(gold), np.concatenate(said), len(text.names))
+        found |= {"classes": score_classes(counts, text.names), "worst": most_confused(counts, text.names, KEPT)}
     order = np.argsort(-wrong, kind="stable")[:KEPT].tolist()
     found["mistakes"] = [
         {

@@ -25,8 +25,8 @@ import numpy as np
 from nextword.batching.examples import Examples, Unseen, joined
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.protocols import Autoregressive, Encoder, Tokenizer
-from nextword.core.types import Encoding, Framed
-from nextword.models.framing import fit
+from nextword.core.types import Encoding, FramedText
+from nextword.models.framing import truncate_pair
 
 Sizes = tuple[int, ...]
 
@@ -57,7 +57,7 @@ def examples(
         columns = [[ids[::-1] for ids in some] for some in columns]
     room = room_for(network, frame, len(columns), length)
     molds: dict[Sizes, list[Mold]] = {}
-    frames: list[Framed] = []
+    frames: list[FramedText] = []
     cut = 0
     for several in zip(*columns, strict=True):
         whole: Sizes = tuple(map(len, several))
@@ -77,11 +77,11 @@ def examples(
 class Mold:
     """A frame of texts that have these lengths: what stands around them depends on nothing else."""
 
-    def __init__(self, frame: Framed, texts: int) -> None:
+    def __init__(self, frame: FramedText, texts: int) -> None:
         self.frame = frame
         self.places = [np.flatnonzero(frame.ids == _mark(i)) for i in range(texts)]
 
-    def filled(self, texts: Sequence[np.ndarray], sizes: Sizes) -> Framed:
+    def filled(self, texts: Sequence[np.ndarray], sizes: Sizes) -> FramedText:
         ids = self.frame.ids.copy()
         for text, places, size in zip(texts, self.places, sizes, strict=True):
             if len(places):  # a frame may be of one of two texts alone
@@ -100,7 +100,7 @@ def fitted(network: Any, frame: str, sizes: Sizes, length: int) -> Sizes:
 
 
 def _within(room: int | None, sizes: Sizes) -> Sizes:
-    return sizes if room is None or sum(sizes) <= room else fit(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
+    return sizes if room is None or sum(sizes) <= room else truncate_pair(sizes[0], sum(sizes[1:]), room)[: len(sizes)]
 
 
 def _mark(text: int) -> int:

@@ -21,31 +21,28 @@ from typing import Any
 import numpy as np
 
 from nextword.core.errors import NextwordError
-from nextword.core.io import finite
+from nextword.core.io import replace_nonfinite
 from nextword.data.tables import Columns, Rows
-from nextword.metrics.classification import interval
+from nextword.metrics.intervals import confidence_interval
 from nextword.model_card import write_card
 from nextword.recipe import Recipe, differing
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis as errors
 from nextword.tasks import in_context, report
-from nextword.tasks.answering import open_answerer
-from nextword.tasks.data import DataSet
-from nextword.tasks.framing import Progress
-from nextword.tasks.labelling import open_writer
+from nextword.tasks.classification import measured, open_classifier
+from nextword.tasks.cross_view import open_several
+from nextword.tasks.label_text import open_writer
+from nextword.tasks.multitask import DataSets, open_texts
 from nextword.tasks.plan import Plan, framed, headed, intended, names_precision, planned, seeded
-from nextword.tasks.predicting import open_classifier
-from nextword.tasks.question_data import open_questions
+from nextword.tasks.question_answering import open_answerer, open_questions
 from nextword.tasks.settings import Settings, settings_of
-from nextword.tasks.several import DataSets, open_several, open_texts
-from nextword.tasks.share import balances_learnt, shared_out, size_of
+from nextword.tasks.subsets import balances_learnt, shared_out, size_of, whole
 from nextword.tasks.tagging import open_tagger
-from nextword.tasks.task_objective import measured
-from nextword.tasks.whole import whole
+from nextword.tasks.text_data import DataSet, Progress
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
 from nextword.training.events import END, VALID, Event
-from nextword.training.train import other_settings, reopened, run_phases
+from nextword.training.train import open_for_resume, recipe_mismatch, run_phases
 
 FIRST = ("task.source", "phase.0.data")  # of what differs, said first: the rest may follow from it
 
@@ -61,7 +58,7 @@ def refuse_if_other(folder: str | Path, recipe: Recipe, data: Any, changes: Sequ
         )
     found = sorted(differing(there, asked), key=lambda one: not one.startswith(FIRST))
     if found:
-        raise other_settings(folder, recipe, found)
+        raise recipe_mismatch(folder, recipe, found)
     read = set(run.manifest.get("texts", {}).values())
     if not all(one == data.fingerprint or one.startswith(f"{data.fingerprint}-") for one in read):
         raise NextwordError(
@@ -84,7 +81,7 @@ def _whole(name: str) -> str:
 Hear = Callable[[Event], None]
 RESULTS = "results.json"
 UNSEEN = "_unseen"  # a split without the examples that are in train or dev too
-SAID = "said.npz"  # split → probabilities (n, classes) of its examples in their order, or the numbers (n, 1)
+PREDICTIONS = "predictions.npz"  # split → probabilities (n, classes) of its examples in their order, or the numbers (n, 1)
 
 
 def nobody(*_: Any) -> None:
@@ -182,9 +179,9 @@ def _finish(
             result["examples"][f"{split}{UNSEEN}"] = len(unseen(plan.data.splits, split))
     _look(run, plan, model, result)
     if said:
-        np.savez_compressed(run.path / SAID, **said)  # type: ignore[arg-type]
+        np.savez_compressed(run.path / PREDICTIONS, **said)  # type: ignore[arg-type]
     run.log({"event": "task", **result})
-    run.seal(errors.FILE, *([SAID] if said else []), result=result)
+    run.seal(errors.FILE, *([PREDICTIONS] if said else []), result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not gone on with
 
@@ -242,7 +239,7 @@ def _of_texts(
 
 def _look(run: RunFolder, plan: Plan, model: Any, result: Mapping[str, Any]) -> None:
     """What it gets wrong on dev, for programs and for people."""
-    found = finite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
+    found = replace_nonfinite(errors.errors_of(model, plan.settings, plan.data, plan.examples["dev"]))
     run.write(errors.FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     balance = balances_learnt(plan.data, plan.settings.share, run.recipe.phases[0].seed)
     prompt = (model.ahead, model.question, model.put) if plan.settings.prompted else None
@@ -269,7 +266,7 @@ def resume(
     progress: Progress = nobody,
 ) -> tuple[Plan, Iterator[Event]]:
     """Go on with a run, to the same bits; of one that is finished there is nothing to be done."""
-    run = reopened(folder)
+    run = open_for_resume(folder)
     recipe = run.recipe
     if recipe.task is None:
         raise NextwordError(f"{folder} is no transfer. Go on with it by `nextword train --resume --out {folder}`.")
@@ -319,11 +316,11 @@ class Outcome:
 
     @property
     def mean(self) -> float:
-        return interval(self.values())[0]
+        return confidence_interval(self.values())[0]
 
     @property
     def spread(self) -> float | None:
-        return interval(self.values())[1]
+        return confidence_interval(self.values())[1]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -380,7 +377,7 @@ def run(
             if plan is None:
                 plan = planned(asked, progress)
                 told(replace(plan, recipe=plan.seeded(number)))
-            opened = reopened(folder, plan.seeded(number)) if there else None
+            opened = open_for_resume(folder, plan.seeded(number)) if there else None
             for event in transfer(plan, folder, number, opened, stop):
                 hear(event)
             found = result_of(folder)
@@ -396,7 +393,7 @@ def run(
 def averages(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The mean over tasks of their headline metrics, and its interval over seeds."""
     each = [sum(values) / len(values) for values in zip(*(one.values() for one in outcomes), strict=True)]
-    mean, spread = interval(each)
+    mean, spread = confidence_interval(each)
     return {"mean": mean, "interval": spread}
 
 

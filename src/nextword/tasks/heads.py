@@ -65,7 +65,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError
 from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, Inputs, State
@@ -98,7 +98,7 @@ def rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         parts = h[0].split(sizes.tolist())
         padded = pad_sequence(list(parts), batch_first=True)
         return padded, torch.arange(padded.shape[1], device=h.device) < sizes.unsqueeze(1)
-    there = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if inputs.padding is None else inputs.padding
+    there = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if inputs.token_mask is None else inputs.token_mask
     return h, there
 
 
@@ -112,9 +112,9 @@ def mean(h: Tensor, inputs: Inputs) -> Tensor:
         whose = torch.searchsorted(starts, slots, right=True) - 1
         sums = wide.new_zeros(len(sizes), wide.shape[-1]).index_add(0, whose, wide[0])
         return sums / sizes.clamp(min=1).unsqueeze(1)
-    if inputs.padding is None:
+    if inputs.token_mask is None:
         return wide.mean(1)
-    there = inputs.padding.unsqueeze(-1).to(wide.dtype)
+    there = inputs.token_mask.unsqueeze(-1).to(wide.dtype)
     return (wide * there).sum(1) / there.sum(1).clamp(min=1)
 
 
@@ -265,7 +265,7 @@ def in_pieces(
         at = 0
         while len(those := np.flatnonzero(skips > at)):  # they go on together until one of them is as far as it goes
             until, going = int(skips[those].min()), torch.from_numpy(those).to(device)
-            some = nest.take(state, going)
+            some = pytree.take(state, going)
             step = chunk if drawn else chunk * max(1, TOGETHER // (len(those) * chunk))
             for begin in range(at, until, step):
                 piece = begins[those, None] + np.arange(begin, min(begin + step, until))
@@ -282,18 +282,18 @@ def in_pieces(
             h, state = read(_whole(inputs, rows[:, at : at + chunk]), state)
         else:
             going = torch.from_numpy(those).to(device)
-            some, after = read(_whole(inputs, rows[going, at : at + chunk]), nest.take(state, going))
+            some, after = read(_whole(inputs, rows[going, at : at + chunk]), pytree.take(state, going))
             h, state = some.new_zeros(len(rows), *some.shape[1:]).index_copy(0, going, some), _put(state, going, after)
         found.append(h)
-    assert batch.at is not None
+    assert batch.target_positions is not None
     moved = torch.from_numpy(np.arange(len(sizes)) * there.shape[1] - begins - skips).to(device)
     laid = Inputs(rows, torch.from_numpy(there).to(device), sizes=tuple(rest.tolist()))
-    return torch.cat(found, 1), replace(batch, inputs=laid, at=batch.at + moved)
+    return torch.cat(found, 1), replace(batch, inputs=laid, target_positions=batch.target_positions + moved)
 
 
 def _whole(inputs: Inputs, ids: Tensor) -> Inputs:
     """Ids of rows without padding, or with some that nobody looks at: from left to right it comes too late."""
-    return replace(inputs, ids=ids, padding=None, starts=None, sizes=None)
+    return replace(inputs, ids=ids, token_mask=None, starts=None, sizes=None)
 
 
 def _layout(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -302,15 +302,15 @@ def _layout(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
     if inputs.starts is not None:
         sizes = np.array(inputs.sizes or inputs.starts.diff().tolist(), np.int64)
         return np.cumsum(sizes) - sizes, sizes
-    there = [width] * rows if inputs.padding is None else inputs.padding.sum(1).tolist()
+    there = [width] * rows if inputs.token_mask is None else inputs.token_mask.sum(1).tolist()
     return np.arange(rows) * width, np.array(inputs.sizes or there, np.int64)
 
 
 def _put(state: State, rows: Tensor, values: State) -> State:
     """The state with these rows replaced."""
-    new, _ = nest.flatten(values, "state")
-    old, shape = nest.flatten(state, "state")
-    return nest.unflatten({name: t.index_copy(0, rows, new[name].to(t.dtype)) for name, t in old.items()}, shape)
+    new, _ = pytree.flatten(values, "state")
+    old, shape = pytree.flatten(state, "state")
+    return pytree.unflatten({name: t.index_copy(0, rows, new[name].to(t.dtype)) for name, t in old.items()}, shape)
 
 
 READS = ("speaker", *TIMES)
@@ -434,7 +434,7 @@ class Headed(ModelWithHead):
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""
         h = h[..., : self.encoder.widths[self.at]]
-        frames = None if batch.at is None else len(batch.at)  # a text that only fills up a row is none of them
+        frames = None if batch.target_positions is None else len(batch.target_positions)  # a text that only fills up a row is none of them
         if self.config.classifier == "biattentive":
             x, there = (t[:frames] for t in rows(h, batch.inputs))
             with torch.autocast(x.device.type, enabled=False):
@@ -442,8 +442,8 @@ class Headed(ModelWithHead):
         if self.config.reads != "speaker":
             x = pooled(self.config.reads, h, batch.inputs)[:frames]
         else:
-            assert batch.at is not None
-            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at)  # (frames, D)
+            assert batch.target_positions is not None
+            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.target_positions)  # (frames, D)
         return self.score(x, len(batch.targets))
 
     def score(self, x: Tensor, examples: int | None = None) -> Tensor:

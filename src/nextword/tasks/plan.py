@@ -25,46 +25,54 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from nextword.batching.examples import Bucketed
+from nextword.batching.examples import Bucketed, Examples
 from nextword.convert import huggingface
 from nextword.core.errors import NextwordError
 from nextword.core.protocols import Tokenizer
 from nextword.data.catalog import find
 from nextword.data.conll import is_columns
 from nextword.data.files import chunks, json_objects, lines, plain_name
-from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, rows
+from nextword.data.segmentation import join_words
+from nextword.data.tables import (
+    DELIMITERS,
+    TABLE_JSON_SUFFIXES,
+    Columns,
+    rows,
+)
+from nextword.data.tag_schemes import PLAIN
+from nextword.lm.embedding import Contextual
 from nextword.lm.loading import load
-from nextword.metrics.classification import OF_CLASSES, OF_NUMBERS
-from nextword.metrics.spans import ACCURACY
-from nextword.metrics.spans import OF_TAGS as METRICS_OF_TAGS
+from nextword.metrics.classification import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from nextword.metrics.spans import TAGGING_METRICS as METRICS_OF_TAGS
+from nextword.metrics.spans import TOKEN_ACCURACY
 from nextword.models import model_class
 from nextword.recipe import Phase, Recipe, load_recipe, names
 from nextword.run_folder import RunFolder
 from nextword.tasks import in_context
-from nextword.tasks import question_data as questions
+from nextword.tasks import question_answering as questions
 from nextword.tasks.base import ModelWithHead
-from nextword.tasks.datasets.catalog import find_task
-from nextword.tasks.datasets.multiple_choice import offers
+from nextword.tasks.classification import class_weights, weights_told
+from nextword.tasks.cross_view import TagSets, open_several, with_untagged
+from nextword.tasks.datasets.catalog import find_benchmark
+from nextword.tasks.datasets.multiple_choice import has_candidates
 from nextword.tasks.examples import check, check_learning
-from nextword.tasks.framing import Progress, context_of, framed_set, framed_texts
 from nextword.tasks.fresh import last_layers
-from nextword.tasks.missing_words import lacking
-from nextword.tasks.question_data import framed_questions, open_questions
+from nextword.tasks.heads import skipped
+from nextword.tasks.label_text import framed_words, in_words, in_words_of, places, scale_of, sources
+from nextword.tasks.unknown_words import check_vocabulary
+from nextword.tasks.multitask import DataSets, in_parts, open_texts
+from nextword.tasks.question_answering import framed_questions, open_questions
 from nextword.tasks.settings import DECIDED_BY_DATA, VIEWS, Settings, settings_of
-from nextword.tasks.several import DataSets, TagSets, in_parts, open_several, open_texts, with_untagged
-from nextword.tasks.share import few_steps
-from nextword.tasks.tag_data import TagSet
-from nextword.tasks.tag_words import joined
-from nextword.tasks.weighting import class_weights, weights_told
-from nextword.tasks.whole import whole
-from nextword.tasks.worded import in_words, scale_of
-from nextword.tasks.wording import in_words_of
+from nextword.tasks.subsets import few_steps, whole
+from nextword.tasks.tagging import TaggedExamples, TagSet, sentences
+from nextword.tasks.text_data import DataSet, Progress, framed_rows
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import choose_device
-from nextword.training.train import build, known_words, load_pretrained_embeddings
+from nextword.training.train import build_network, load_pretrained_embeddings, pretrained_words
 
 TEXTS, CHOICE, SPAN, TAG = "texts", "choice", "span", "tag"
 LEARNS = {TEXTS: "labels of texts", SPAN: "answers out of passages", TAG: "tags of words"}
@@ -75,10 +83,10 @@ HAS = {
     TAG: ("has tags of words", "bert/tag"),
 }
 OF_CATALOG = {"tagging": TAG, "questions": SPAN}
-CROSS_VIEW = "cross-view"  # objectives, by what they learn
+CROSS_VIEW = "cross_view"  # objectives, by what they learn
 OF_TAGS = ("tag", CROSS_VIEW)
 OF_ANSWERS = "span"
-OF_KIND = {"classify": OF_CLASSES, "pair": OF_CLASSES, "choice": OF_CLASSES, "regress": OF_NUMBERS}
+OF_KIND = {"classify": CLASSIFICATION_METRICS, "pair": CLASSIFICATION_METRICS, "choice": CLASSIFICATION_METRICS, "regress": REGRESSION_METRICS}
 OPTIONS = {
     **{"kind": "--kind", "text": "--text", "second": "--second", "label": "--label"},
     **{"source": "--from", "scratch": "--scratch", "tasks": "--data 'A + B'"},
@@ -130,7 +138,7 @@ def _metrics_of(data: Any) -> Sequence[str]:
     if isinstance(data, (DataSets, TagSets)):
         return ()
     if data.kind == TAG:
-        return METRICS_OF_TAGS if tuple(data.metrics) != (ACCURACY,) else (ACCURACY,)
+        return METRICS_OF_TAGS if tuple(data.metrics) != (TOKEN_ACCURACY,) else (TOKEN_ACCURACY,)
     names = OF_KIND.get(data.kind, data.metrics)
     return [name for name in names if name != "f1" or len(data.labels) == 2]  # which is of two classes
 
@@ -183,7 +191,7 @@ def held_in(data: str) -> str:
     """What the data are, of the kinds above; "" where that is not clear."""
     path = Path(data).expanduser()
     if not path.exists():
-        task, entry = find_task(data), find(data)
+        task, entry = find_benchmark(data), find(data)
         if task is not None:
             return CHOICE if task.kind == "choice" else TEXTS
         return OF_CATALOG.get(entry.kind, "") if entry is not None else ""
@@ -217,7 +225,7 @@ def _held_in_table(header: Sequence[str]) -> str:
     answers = any(name in low for name in ("answers", "answer"))
     if answers and low & set(questions.ASKED[:2]) and low & set(questions.CONTEXTS[:3]):
         return SPAN
-    return CHOICE if offers(header) else TEXTS if len(low) > 1 else ""
+    return CHOICE if has_candidates(header) else TEXTS if len(low) > 1 else ""
 
 
 APART = 1000  # seeds of the phases of one run, so that none sees the batches of another in the same order
@@ -326,8 +334,8 @@ def planned(asked: Intent, progress: Progress) -> Plan:
     recipe = asked.recipe
     if asked.source is None:
         progress("learning the vocabulary", 0, None)
-        texts = (joined(one.words) for one in asked.data.splits["train"].sentences)
-        tokenizer = train_tokenizer(recipe.tokenizer, texts, known_words(recipe))
+        texts = (join_words(one.words) for one in asked.data.splits["train"].sentences)
+        tokenizer = train_tokenizer(recipe.tokenizer, texts, pretrained_words(recipe))
     else:
         tokenizer = load_tokenizer(asked.source.path / "tokenizer.json")
     return framed(recipe, tokenizer, asked.data, asked.device, progress)
@@ -341,13 +349,13 @@ def framed(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device
         plan = Plan(recipe, tokenizer, data, rows, device, tuple(notes), load(settings.source, str(device)))
         network: Any = plan.lm.network
     else:
-        network = build(recipe, tokenizer)
+        network = build_network(recipe, tokenizer)
         check_learning(network)
         last_layers(network, settings.fresh)  # or an error
         plan = _framed(recipe, network, tokenizer, data, device, progress)
         few = few_steps(recipe, plan.examples["train"], network.vocabulary)
         plan = replace(plan, notes=(*plan.notes, *few))
-    share, more = lacking(settings.source, network, tokenizer, data)
+    share, more = check_vocabulary(settings.source, network, tokenizer, data)
     return replace(plan, notes=(*plan.notes, *more), unknown=share)
 
 
@@ -431,7 +439,7 @@ def fine_tuning(given: str, changes: Sequence[str] = ()) -> Recipe:
 
 def headed(recipe: Recipe, tokenizer: Tokenizer) -> ModelWithHead:
     """The recipe's network with a head, both with untrained weights; the head's are drawn after the network's."""
-    network = build(recipe, tokenizer)
+    network = build_network(recipe, tokenizer)
     settings = settings_of(recipe.task or {}, recipe.name)
     if settings.scratch:
         load_pretrained_embeddings(network)
@@ -558,3 +566,91 @@ def _shortened(phase: Phase, longest: int) -> dict[str, Any]:
     if longest:
         batches["length"] = min(int(batches.get("length", Bucketed.length)) or longest, longest)
     return batches
+
+
+MUCH = 0.1  # of all tokens that are read
+
+
+def framed_texts(
+    network: Any,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    data: DataSet,
+    length: int,
+    progress: Progress,
+    notes: list[str],
+    whose: str = "",
+) -> dict[str, Examples]:
+    """Split that has labels → its examples; how many were cut, or take long to read, is added to the notes."""
+    most = min(filter(None, (length, getattr(network.config, "window", 0))), default=0)
+    found: dict[str, Examples] = {}
+    for split, rows in data.splits.items():
+        if rows.labels is None:
+            continue
+        progress(f"reading {whose}{split}", 0, None)
+        labels = settings.encoded(rows.labels)
+        if settings.worded:
+            made, cut = framed_words(tokenizer, sources(settings.asks, rows.texts, rows.seconds), labels, length)
+            if settings.numbers:  # the nearest that is written is learnt, the number itself is measured with
+                made = replace(made, labels=places(rows.labels, settings.numbers), gold=labels)
+        else:
+            made, cut = framed_rows(network, tokenizer, settings.frame, rows, labels, length, settings.chunk > 0)
+        found[split] = replace(made, metrics=tuple(settings.metrics))
+        if cut:
+            cuts = f"{cut:,} of {len(rows):,} examples of {split} are longer than {most} tokens and are cut"
+            notes.append(f"{whose}{cuts}")
+        if split == "train" and getattr(network, "is_stateful", False):
+            notes += [f"{whose}{note}" for note in _long(made, settings.chunk, settings.kept)]
+    return found
+
+
+def _long(made: Examples, chunk: int, kept: int) -> list[str]:
+    """A note on texts of which much is read that nothing is learnt from: one of a million tokens takes minutes."""
+    sizes = np.diff(made.starts)
+    if not chunk or not kept or not sizes.sum():
+        return []
+    before = int(skipped(sizes.tolist(), chunk, kept).sum())
+    if before < MUCH * sizes.sum():
+        return []
+    longer = int((sizes.reshape(-1, made.each).max(1) > kept).sum())
+    return [
+        f"{longer:,} of {len(made):,} examples of train are longer than {kept:,} tokens, the longest has "
+        f"{sizes.max():,}: the last {kept:,} are learnt from (task.kept), but the {before:,} before them are read in "
+        f"every epoch, too, which takes its time. To read beginnings alone: --set 'phase.*.batches.length={kept}'"
+    ]
+
+
+def framed_set(
+    recipe: Recipe,
+    network: Any,
+    tokenizer: Tokenizer,
+    data: TagSet,
+    metrics: tuple[str, ...],
+    device: torch.device,
+    progress: Progress,
+    notes: list[str],
+) -> dict[str, TaggedExamples]:
+    """Split → its sentences, framed; what is to be known of them is added to the notes."""
+    length = int(recipe.phases[0].batches.get("length", 0))
+    context = context_of(recipe, device)
+    found: dict[str, TaggedExamples] = {}
+    for split, text in data.splits.items():
+        progress(f"reading {split}", 0, None)
+        words = [one.words for one in text.sentences]
+        made, cut = sentences(network, tokenizer, words, data.encoded(split), length)
+        found[split] = replace(
+            made,
+            names=(*data.labels, *data.unseen),
+            spans=data.scheme != PLAIN,
+            metrics=metrics,
+            features=context.kept(words, progress) if context else None,
+        )
+        if cut:
+            notes.append(f"{cut:,} of {text.words:,} words of {split} lie beyond the window, and are tagged unread")
+    return found
+
+
+def context_of(recipe: Recipe, device: torch.device) -> Contextual | None:
+    """The run whose vectors a network reads beside words, if it reads any."""
+    run = recipe.model.get("contextual", "")
+    return Contextual(load(run, str(device)), run) if run else None

@@ -24,10 +24,12 @@ from nextword import __version__
 from nextword.data.tag_schemes import spans
 from nextword.html import charts
 from nextword.html import charts as diagrams
-from nextword.html.charts import Axis, Point, Series, duration, escape, matrix, number, whole
-from nextword.html.page import Column, Model, document, table
+from nextword.html.charts import Axis, Point, Series
+from nextword.html.heat_map import confusion_map
+from nextword.html.formatting import as_number, escape, format_duration, format_integer
+from nextword.html.page import Column, Model, document, html_table
 from nextword.tasks.settings import SEVERAL
-from nextword.tasks.whole import counted
+from nextword.tasks.subsets import counted
 
 CASES = 12
 LEVELS = 5  # of colour: f1 … f5 and g1 … g5 in page.css
@@ -213,7 +215,7 @@ class _Page:
         n = result["examples"]
         others = [split for split in n if split in result and split != "dev"]
         numbers = [self._said("dev", dev), *(self._said(split, result[split]) for split in others)]
-        seconds = f", {duration(result['seconds'])}" if number(result.get("seconds")) else ""
+        seconds = f", {format_duration(result['seconds'])}" if as_number(result.get("seconds")) else ""
         stopped = " It was stopped early." if result.get("stopped") == "patience" else ""
         how = f"Trained on {n['train']:,} examples, {began}{source}; seed {result['seed']}{seconds}."
         if "shots" in result:
@@ -250,8 +252,8 @@ class _Page:
             (metrics[:4], "on dev, per cent", "Metrics against epochs"),
         ):
             if any(len(one.points) for one in series):
-                draw = partial(charts.lines, series, Axis("epoch →"), Axis(label), title)
-                out.append(charts.twice(draw, (500, 340), (344, 300)))
+                draw = partial(charts.line_chart, series, Axis("epoch →"), Axis(label), title)
+                out.append(charts.responsive_figure(draw, (500, 340), (344, 300)))
         return f'<div class="pair">{"".join(out)}</div>' if out else ""
 
     def prompt(self) -> str:
@@ -278,7 +280,7 @@ class _Page:
                 name = escape(str(task.get("task") or ""))
                 balance = {} if self.kind == "tag" else self.looked.balance.get(task.get("task") or "", {})
                 columns = self._columns(rows, balance)
-                out.append(_heading(task) + table(f"How well each is found {name}", columns, rows))
+                out.append(_heading(task) + html_table(f"How well each is found {name}", columns, rows))
         return "".join(out)
 
     def _columns(self, rows: Sequence[Model], balance: Mapping[str, float]) -> list[Column]:
@@ -287,9 +289,9 @@ class _Page:
         columns: list[Column] = [("Class" if self.kind != "tag" else "Tag", "model", lambda row: _class(row["label"]))]
         if balance:
             columns.append(("Share of training", "", lambda row: _bar(balance.get(row["label"], 0.0))))
-        columns.append(("In dev", "n", lambda row: whole(row["spans" if spans else "examples"])))
+        columns.append(("In dev", "n", lambda row: format_integer(row["spans" if spans else "examples"])))
         if not spans:
-            columns.append(("Said", "n", lambda row: whole(row["said"])))
+            columns.append(("Said", "n", lambda row: format_integer(row["said"])))
         for name in ("precision", "recall", "f1"):
             columns.append((name.capitalize(), "n", partial(_percent, key=prefix + name)))
         return columns
@@ -315,7 +317,7 @@ class _Page:
             said += f" Of {len(labels)} classes, the {MOST} that are mistaken most."
         picked = [[counts[i][j] for j in chosen] for i in chosen]
         totals = [sum(counts[i]) for i in chosen]
-        drawn = matrix([str(labels[i]) for i in chosen], picked, totals, "What is taken for what")
+        drawn = confusion_map([str(labels[i]) for i in chosen], picked, totals, "What is taken for what")
         return f'<p>{said}</p><div class="maps">{drawn}</div>'
 
     def numbers(self) -> str:
@@ -326,7 +328,7 @@ class _Page:
                     f"<p>It is off by {e['mean_absolute_error']:.3g} on average (the root of the mean square is "
                     f"{e['root_mean_square_error']:.3g}).</p>"
                 )
-                drawn = charts.twice(partial(diagrams.dots, e["pairs"]), (560, 400), (344, 320))
+                drawn = charts.responsive_figure(partial(diagrams.regression_chart, e["pairs"]), (560, 400), (344, 320))
                 out.append(f'{_heading(e)}{off}<div class="alone">{drawn}</div>')
         return "".join(out)
 
@@ -334,7 +336,7 @@ class _Page:
         out = []
         for task in self.tasks:
             if found := task.get("calibration"):
-                drawn = charts.twice(partial(diagrams.reliability, found["bins"]), (560, 400), (344, 320))
+                drawn = charts.responsive_figure(partial(diagrams.reliability_diagram, found["bins"]), (560, 400), (344, 320))
                 error = f"<strong>{100 * found['error']:.1f}\u00a0%</strong>"
                 out.append(
                     f"{_heading(task)}<p>Expected calibration error: {error}, the mean distance between how sure it "
@@ -383,7 +385,7 @@ def _of_task(log: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, An
     before = 0.0
     for _, lines in sorted(phases.items()):
         if any(metric in line for line in lines):
-            found += [{**line, "epoch": before + (number(line.get("epoch")) or 0.0)} for line in lines]
+            found += [{**line, "epoch": before + (as_number(line.get("epoch")) or 0.0)} for line in lines]
             before = found[-1]["epoch"]
     return found
 
@@ -391,7 +393,7 @@ def _of_task(log: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, An
 def _points(lines: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) -> list[Point]:
     found = []
     for line in lines:
-        x, y = number(line.get("epoch")), number(line.get(key))
+        x, y = as_number(line.get("epoch")), as_number(line.get(key))
         if x is not None and y is not None:
             found.append(Point(x, scale * y, note=f"{scale * y:.3g} at epoch {x:.3g}"))
     return found
@@ -418,10 +420,10 @@ def _worst(rows: Sequence[Model]) -> str:
     columns: list[Column] = [
         ("Right", "model", lambda row: _class(row["label"])),
         ("Said", "", lambda row: _class(row["said"])),
-        ("Times", "n", lambda row: whole(row["count"])),
+        ("Times", "n", lambda row: format_integer(row["count"])),
         ("Of its class", "n", lambda row: f"{100 * row['share']:.1f}\u00a0%"),
     ]
-    return table("The commonest mistakes", columns, rows)
+    return html_table("The commonest mistakes", columns, rows)
 
 
 def _heading(task: Mapping[str, Any]) -> str:

@@ -14,17 +14,12 @@ import numpy as np
 from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
 from nextword.metrics.classification import MEAN, METRICS
-from nextword.metrics.spans import OF_TAGS
-from nextword.metrics.squad import OF_BOTH
+from nextword.metrics.spans import TAGGING_METRICS
+from nextword.metrics.squad import ANSWER_METRICS_2_0
 from nextword.tasks.base import ModelWithHead
-from nextword.tasks.choosing import Choosing
 from nextword.tasks.heads import HeadConfig, Headed
-from nextword.tasks.many import ManyConfig, ManyHeaded
-from nextword.tasks.span_head import SpanConfig, Spanning
-from nextword.tasks.tag_head import TagConfig, Tagging
-from nextword.tasks.views import TagTask, Views, ViewsConfig
-from nextword.tasks.worded import WORDS, LabelTextModel, Numbered, WordedConfig
 
+WORDS = "words"  # the classifier that writes its labels
 PROMPT = "prompt"  # no head: labels are asked of a language model, after solved examples (prompting.py)
 VIEWS = "views"  # the classifier that sees words from several sides
 KINDS = ("classify", "pair", "regress", "tag", "span", "choice")
@@ -84,6 +79,11 @@ class Settings:
         return 1 if self.kind in ("regress", "choice") else len(self.labels)
 
     def over(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        from nextword.tasks.label_text import LabelTextModel, Numbered, WordedConfig
+        from nextword.tasks.multiple_choice import Choosing
+        from nextword.tasks.multitask import ManyHeaded
+        from nextword.tasks.question_answering import SpanConfig, Spanning
+
         """The head over a network of this class and Config: its class, and its settings."""
         if self.kind == "tag":
             return self.tag_class, self.tag_head(model, config)
@@ -127,7 +127,10 @@ class Settings:
         more = tuple(self.inner), tuple(self.drops), self.chunk, self.kept, tuple(self.weights)
         return HeadConfig(model, config, self.outputs, self.frame, self.reads, self.dropout, *own, *more)
 
-    def tag_head(self, model: Any, config: Any) -> TagConfig | ViewsConfig:
+    def tag_head(self, model: Any, config: Any) -> Any:
+        from nextword.tasks.cross_view import ViewsConfig
+        from nextword.tasks.tagging import TagConfig
+
         """The head of tags over a network of this class and Config; `labels` are the tags."""
         if self.classifier == VIEWS:
             return ViewsConfig(model, config, self.of_tags, self.width, str(self.features), self.frozen)
@@ -142,17 +145,24 @@ class Settings:
             for one in self.tasks
         }
 
-    def many(self, model: Any, config: Any) -> ManyConfig:
+    def many(self, model: Any, config: Any) -> Any:
+        from nextword.tasks.multitask import ManyConfig
+
         """The heads of several tasks over a network of this class and Config."""
         heads = tuple(one.head(model, config) for one in self.each.values())
         return ManyConfig(model, config, heads, str(self.features), self.frozen)
 
     @property
     def tag_class(self) -> Any:
+        from nextword.tasks.cross_view import Views
+        from nextword.tasks.tagging import Tagging
+
         return Views if self.classifier == VIEWS else Tagging
 
     @property
-    def of_tags(self) -> tuple[TagTask, ...]:
+    def of_tags(self) -> tuple[Any, ...]:
+        from nextword.tasks.cross_view import TagTask
+
         """The tasks that a head of tags has: one, or several."""
         if not self.tasks:
             return (TagTask("", tuple(self.labels), self.scheme),)
@@ -228,8 +238,8 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
         raise NextwordError(f"{where}: [task] metrics = {found.metrics!r} must be a list, as in ['macro_f1'].")
     of_several = (MEAN, *(one["name"] for one in found.tasks)) if found.tasks else ()
     for name in found.metrics:
-        if name not in (*METRICS, *OF_TAGS, *OF_BOTH, *of_several):
-            there = ", ".join((*METRICS, *OF_TAGS, *OF_BOTH))
+        if name not in (*METRICS, *TAGGING_METRICS, *ANSWER_METRICS_2_0, *of_several):
+            there = ", ".join((*METRICS, *TAGGING_METRICS, *ANSWER_METRICS_2_0))
             raise NextwordError(f"{where}: [task] metrics names '{name}'. There are {there}.")
     if isinstance(found.threshold, bool) or not isinstance(found.threshold, (int, float)):
         raise NextwordError(f"{where}: [task] threshold = {found.threshold!r}; expected a number, as 0.0.")

@@ -1,9 +1,12 @@
-"""Several tasks in one table; and a transfer beside its twin, the same network without what it had learnt before.
+"""Several fine-tuned runs together: a suite of benchmarks, twins with and without pretraining, and ensembles.
 
-    task     pretrained     from scratch     difference          of the same seed; ± is the half of a 95 % interval of
-    RTE      62.1 ± 1.3     52.7 ± 0.4       9.4 ± 1.1           the differences, which is narrower than that of either
+    task     pretrained     from scratch     difference          seed by seed. ± is half a 95 % interval: that of the
+    RTE      62.1 ± 1.3     52.7 ± 0.4       9.4 ± 1.1           differences is narrower than either column's
 
-Data and seeds are the same. Runs of the twin lie in a folder of their own beside `out`, OUT-scratch.
+A twin trains the same network from random weights, with the same data and seeds, in the folder OUT-scratch.
+
+An ensemble averages the test probabilities that its runs have saved (predictions.npz), so it needs no weights: for
+example of a forward and a backward language model (Howard & Ruder 2018, section 3.3).
 """
 
 from __future__ import annotations
@@ -12,133 +15,176 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nextword.metrics.classification import interval
-from nextword.tasks.datasets.catalog import find_task, place_of
-from nextword.tasks.finetune import Outcome, averages, replaced, run, write
+import numpy as np
+
+from nextword.core.errors import DataError, RunError
+from nextword.metrics.intervals import confidence_interval
+from nextword.run_folder import RunFolder
+from nextword.tasks.classification import measured
+from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark
+from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, data_of, replaced, run, write
 from nextword.tasks.in_context import refuse_twin
 from nextword.tasks.plan import fine_tuning, intended
+from nextword.tasks.settings import settings_of
 
 TABLE = "results.md"
+PLAN_OPTIONS = ("columns", "kind", "scratch", "changes", "device")
+Results = dict[str, Any]  # what results.json holds
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+def run_suite(
+    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
+) -> tuple[list[Outcome], Results]:
+    """Fine-tune on several tasks, each in its own folder under `out`, and tabulate the means.
+
+    The results are empty if training was interrupted. To use several GPUs, start one process per task (out/RTE …),
+    then call this with `again=True`: it reuses the finished runs.
+    """
+    _check_all(recipe, source, names, options)
+    outcomes: list[Outcome] = []
+    for name in names:
+        outcomes.append(run(recipe, source, name, Path(out) / Path(name).name, **options))
+        if outcomes[-1].interrupted:
+            return outcomes, {}
+    results = collect_results(recipe, source, outcomes, scratch=bool(options.get("scratch")))
+    write_results_table(Path(out), results)
+    return outcomes, results
+
+
+def run_twins(
+    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
+) -> tuple[list[Outcome], list[Outcome], Results]:
+    """Fine-tune on each task twice, pretrained and from scratch. The results are empty if training was interrupted."""
+    refuse_twin(fine_tuning(recipe, options.get("changes", ())))
+    _check_all(recipe, source, names, options)
+    pretrained: list[Outcome] = []
+    from_scratch: list[Outcome] = []
+    for name in names:
+        for outcomes, folder, scratch in ((pretrained, Path(out), False), (from_scratch, twin_folder(out), True)):
+            place = folder / Path(name).name if len(names) > 1 else folder
+            outcomes.append(run(recipe, source, name, place, **{**options, "scratch": scratch}))
+            if outcomes[-1].interrupted:
+                return pretrained, from_scratch, {}
+    results = collect_results(recipe, source, pretrained, from_scratch)
+    write_results_table(Path(out), results)
+    return pretrained, from_scratch, results
 
 
 def twin_folder(out: str | Path) -> Path:
     return Path(f"{out}-scratch")
 
 
-def run_suite(
-    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
-) -> tuple[list[Outcome], dict[str, Any]]:
-    """Several tasks, each into a folder of its own in `out`, one after the other; and their means in one table.
-
-    Where there is more than one processor or GPU, run tasks as processes of their own first (`out`/RTE …), and then
-    this, with `again`, which finds them finished.
-    """
-    _all_fit(recipe, source, names, options)
-    outcomes: list[Outcome] = []
-    for name in names:
-        outcomes.append(run(recipe, source, name, Path(out) / Path(name).name, **options))
-        if outcomes[-1].interrupted:
-            return outcomes, {}
-    found = table(recipe, source, outcomes, scratch=bool(options.get("scratch")))
-    keep(Path(out), found)
-    return outcomes, found
-
-
-def _all_fit(recipe: str, source: str | Path, names: Sequence[str], options: Mapping[str, Any]) -> None:
-    """A task whose files are not on this machine, or that the recipe cannot learn, is told before any is learnt."""
-    for task in filter(None, map(find_task, names)):
-        place_of(task)
-    asked = {key: options[key] for key in ("columns", "kind", "scratch", "changes", "device") if key in options}
+def _check_all(recipe: str, source: str | Path, names: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Fail before any training if a task's files are missing, or if the recipe cannot learn it."""
+    for benchmark in filter(None, map(find_benchmark, names)):
+        locate_benchmark(benchmark)
+    plan_options = {key: options[key] for key in PLAN_OPTIONS if key in options}
     for name in names if len(names) > 1 else ():
-        intended(recipe, source, name, **asked)
+        intended(recipe, source, name, **plan_options)
 
 
-def twins(
-    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
-) -> tuple[list[Outcome], list[Outcome], dict[str, Any]]:
-    """Each task pretrained and from scratch; nothing in the last place where it was interrupted."""
-    refuse_twin(fine_tuning(recipe, options.get("changes", ())))
-    _all_fit(recipe, source, names, options)
-    both: tuple[list[Outcome], list[Outcome]] = [], []
-    for name in names:
-        for outcomes, folder, scratch in ((both[0], Path(out), False), (both[1], twin_folder(out), True)):
-            place = folder / Path(name).name if len(names) > 1 else folder
-            outcome = run(recipe, source, name, place, **{**options, "scratch": scratch})
-            outcomes.append(outcome)
-            if outcome.interrupted:
-                return *both, {}
-    found = table(recipe, source, both[0], both[1])
-    keep(Path(out), found)
-    return *both, found
+# ------------------------------------------------------------------------------------------------ results
 
 
-def table(
-    recipe: str, source: str | Path, outcomes: Sequence[Outcome], beside: Sequence[Outcome] = (), scratch: bool = False
-) -> dict[str, Any]:
-    """All numbers of a suite: the means, every task, and, where there are twins, theirs and the differences."""
-    found = {
+def collect_results(
+    recipe: str, source: str | Path, outcomes: Sequence[Outcome], twins: Sequence[Outcome] = (), scratch: bool = False
+) -> Results:
+    """Return the mean over tasks, the results of every task, and, with twins, theirs and the differences."""
+    results: Results = {
         "recipe": recipe,
         "source": str(source),
         "scratch": scratch,
         **averages(outcomes),
         "tasks": [outcome.as_dict() for outcome in outcomes],
     }
-    if beside:
-        each = [differences(a, b) for a, b in zip(outcomes, beside, strict=True)]
-        mean, spread = interval([sum(values) / len(values) for values in zip(*each, strict=True)])
-        found["twin"] = {**averages(beside), "tasks": [outcome.as_dict() for outcome in beside]}
-        found["difference"] = {
-            "mean": mean,
-            "interval": spread,
+    if twins:
+        by_task = [_differences(outcome, twin) for outcome, twin in zip(outcomes, twins, strict=True)]
+        results["twin"] = {**averages(twins), "tasks": [twin.as_dict() for twin in twins]}
+        results["difference"] = {
+            **_interval([sum(values) / len(values) for values in zip(*by_task, strict=True)]),
             "tasks": [
-                {"name": one.name, "mean": (both := interval(values))[0], "interval": both[1], "values": values}
-                for one, values in zip(outcomes, each, strict=True)
+                {"name": outcome.name, **_interval(values), "values": values}
+                for outcome, values in zip(outcomes, by_task, strict=True)
             ],
         }
-    return found
+    return results
 
 
-def differences(a: Outcome, b: Outcome) -> list[float]:
-    """Seed by seed: how much better the first is."""
-    return [x - y for x, y in zip(a.values(), b.values(), strict=True)]
+def _differences(outcome: Outcome, twin: Outcome) -> list[float]:
+    return [a - b for a, b in zip(outcome.values(), twin.values(), strict=True)]
 
 
-def rows_of(found: Mapping[str, Any]) -> list[list[str]]:
-    """The table in per cent: a row for every task and one for the mean. A correlation is × 100 too."""
-    places: list[Mapping[str, Any]] = [found]
-    if "twin" in found:
-        places += [found["twin"], found["difference"]]
+def _interval(values: Sequence[float]) -> dict[str, float | None]:
+    mean, half = confidence_interval(values)
+    return {"mean": mean, "interval": half}
+
+
+def table_header(results: Mapping[str, Any]) -> list[str]:
+    n = len(results["tasks"][0]["values"])
+    seeds = f", {n} seeds" if n > 1 else ""
+    if "twin" in results:
+        return ["task", "metric", f"pretrained{seeds}", "from scratch", "difference", "examples"]
+    return ["task", "metric", f"{'from scratch' if results['scratch'] else 'dev'}{seeds}", "examples"]
+
+
+def table_rows(results: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for every task and one for the mean, in percent; correlations are × 100 too."""
+    columns: list[Mapping[str, Any]] = [results]
+    if "twin" in results:
+        columns += [results["twin"], results["difference"]]
     rows = []
-    for i, task in enumerate(found["tasks"]):
-        values = [_percent(place["tasks"][i]) for place in places]
+    for i, task in enumerate(results["tasks"]):
+        values = [_percent(column["tasks"][i]) for column in columns]
         rows.append([task["name"], task["metric"], *values, f"{task['results'][0]['examples']['dev']:,}"])
     if len(rows) > 1:
-        rows.append(["mean", "", *(_percent(place) for place in places), ""])
+        rows.append(["mean", "", *(_percent(column) for column in columns), ""])
     return rows
 
 
-def heads_of(found: Mapping[str, Any]) -> list[str]:
-    n = len(found["tasks"][0]["values"])
-    seeds = f", {n} seeds" if n > 1 else ""
-    if "twin" in found:
-        return ["task", "metric", f"pretrained{seeds}", "from scratch", "difference", "examples"]
-    return ["task", "metric", f"{'from scratch' if found['scratch'] else 'dev'}{seeds}", "examples"]
+def _percent(result: Mapping[str, Any]) -> str:
+    value = f"{100 * result['mean']:.1f}"
+    return value if result["interval"] is None else f"{value} ± {100 * result['interval']:.1f}"
 
 
-def markdown(found: Mapping[str, Any]) -> str:
-    heads, rows = heads_of(found), rows_of(found)
-    lines = [heads, ["---", "---", *["---:"] * (len(heads) - 2)], *rows]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    run = f"`{found['recipe']}`" + (f" from `{found['source']}`" if found["source"] else "")
-    return f"{text}\n{run}, dev sets, per cent; ± is the half of a 95 % interval over seeds.\n"
+def write_results_table(folder: Path, results: Mapping[str, Any]) -> None:
+    """Write results.json, and the table as Markdown."""
+    write(folder, results)
+    header = table_header(results)
+    lines = [header, ["---", "---", *["---:"] * (len(header) - 2)], *table_rows(results)]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    recipe = f"`{results['recipe']}`" + (f" from `{results['source']}`" if results["source"] else "")
+    replaced(folder / TABLE, f"{table}\n{recipe}, dev sets, percent. ± is half a 95 % interval over seeds.\n")
 
 
-def _percent(one: Mapping[str, Any]) -> str:
-    value = f"{100 * one['mean']:.1f}"
-    return value if one["interval"] is None else f"{value} ± {100 * one['interval']:.1f}"
+# ------------------------------------------------------------------------------------------------ ensembles
 
 
-def keep(folder: Path, found: Mapping[str, Any]) -> None:
-    """results.json, and the same as a table of markdown."""
-    write(folder, found)
-    replaced(folder / TABLE, markdown(found))
+def score_averaged_predictions(runs: Sequence[Path], metric: str, split: str = "test") -> float:
+    """Score the mean of the probabilities (or numbers) that several runs have saved for the test set.
+
+    The columns and classes of the gold labels are those of the first run.
+    """
+    saved = [_saved_predictions(run, split) for run in runs]
+    recipe = RunFolder.open(runs[0]).recipe
+    data, settings = data_of(recipe), settings_of(recipe.task or {}, recipe.name)
+    rows = data.splits.get(split)
+    if rows is None or rows.labels is None:
+        raise DataError(f"{data.name} has no labels for {split}, so an average cannot be scored.", path=data.name)
+    shapes = {array.shape for array in saved} | {(len(rows), saved[0].shape[1])}
+    if len(shapes) > 1:
+        raise RunError(
+            f"The predictions of {', '.join(map(str, runs))} for {split} have different shapes: {sorted(shapes)}.",
+            path=runs[0],
+        )
+    return measured((metric,), settings.encoded(rows.labels), np.mean(saved, 0))[metric]
+
+
+def _saved_predictions(run: Path, split: str) -> np.ndarray:
+    path = run / PREDICTIONS
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as arrays:
+            if split in arrays:
+                return arrays[split].astype(np.float64)
+    raise RunError(f"{run} has no saved predictions for {split} ({PREDICTIONS}).", path=path)

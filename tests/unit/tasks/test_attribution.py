@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_encoders import lively
-from tests.support.tiny_transfer import SPECS, coloured, furnished, written
 
 import nextword
 from nextword import tasks as transfer
@@ -19,13 +17,15 @@ from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models import model_class
 from nextword.tasks.attribution import attributed, of_words
+from nextword.tasks.classification import Classifier
 from nextword.tasks.examples import examples
 from nextword.tasks.heads import Headed
-from nextword.tasks.predicting import Classifier
 from nextword.tasks.settings import Settings
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.device import placed
+from nextword.training.device import to_device
+from tests.support.small_encoders import lively
+from tests.support.tiny_transfer import SPECS, coloured, furnished, written
 
 TEXTS = ("the red house and a blue king", "far")
 QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
@@ -65,7 +65,7 @@ def test_sixteen_steps_leave_next_to_nothing_over() -> None:
     example, _ = examples(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
     own = np.ones(len(example.ids), bool)
     own[[0, -1]] = False
-    place = partial(placed, device=torch.device("cpu"))
+    place = partial(to_device, device=torch.device("cpu"))
     found, one = (attributed(lm.headed, example, own, 1, place, steps, again=False) for steps in (16, 1))
     assert found.tokens[0] == found.tokens[-1] == 0  # the frame stays as it is, and so adds nothing
     moved = abs(found.said - found.blank)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_gpt1 import SIZE, A, B, C, gpt1
-from tests.support.tiny_transfer import coloured, run_of, written
 from torch import Tensor
 
 from nextword import tasks as transfer
@@ -18,8 +16,10 @@ from nextword.batching.examples import Bucketed, joined
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models.framing import resize_embeddings
+from nextword.tasks.classification import Task
 from nextword.tasks.heads import HeadConfig, Headed
-from nextword.tasks.task_objective import Task
+from tests.support.small_gpt1 import SIZE, A, B, C, gpt1
+from tests.support.tiny_transfer import coloured, run_of, written
 
 LABELS = [1, 0, 1]
 

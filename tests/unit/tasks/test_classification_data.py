@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tiny_transfer import written
 
 from nextword.core.errors import NextwordError
 from nextword.data.tables import Columns, Rows, guess, held_out, read_table
-from nextword.tasks.data import open_data
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark
 from nextword.tasks.datasets.glue import SUITE_TASKS
+from nextword.tasks.text_data import open_data
+from tests.support.tiny_transfer import written
 
 # Small samples in the formats that the benchmark hands out
 SAMPLES: dict[str, dict[str, str]] = {

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_transfer import SPECS, furnished
 
 from nextword.batching.examples import Bucketed
 from nextword.core.errors import NextwordError, Unsupported
-from nextword.models.framing import SPREAD, collate, combine, spoken
+from nextword.models.framing import SPREAD, collate, combine, take_positions
+from nextword.tasks.classification import Classifier, Task
 from nextword.tasks.examples import examples
 from nextword.tasks.heads import Headed
 from nextword.tasks.plan import headed, make_plan
-from nextword.tasks.predicting import Classifier
-from nextword.tasks.task_objective import Task
+from tests.support.tiny_transfer import SPECS, furnished
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
     frames = [frame for pair in pairs for frame in encoder.frames("entail", pair)]
     inputs, pooled_position = collate(frames, pad=0)
     with torch.no_grad():
-        x = spoken(encoder.encode(inputs)[0][-1], pooled_position)
+        x = take_positions(encoder.encode(inputs)[0][-1], pooled_position)
         if slug in ("bert", "albert"):
             x = encoder.pooled(x)
         elif slug in ("roberta", "xlnet"):
@@ -182,15 +181,15 @@ def test_the_language_beside_the_task(place: Path) -> None:
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     network.train()
     alone, beside = (Task({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
-    assert set(beside.parts) == {"task", "language"}
-    assert torch.allclose(beside.value, alone.value + 0.5 * beside.parts["language"], atol=1e-5)
+    assert set(beside.terms) == {"task", "language"}
+    assert torch.allclose(beside.value, alone.value + 0.5 * beside.terms["language"], atol=1e-5)
     rows = network.encoder.encode(batch.inputs)[0][-1].detach()
     nats, count = 0.0, 0
-    for row, ids, there in zip(rows, batch.inputs.ids, batch.inputs.padding, strict=True):
+    for row, ids, there in zip(rows, batch.inputs.ids, batch.inputs.token_mask, strict=True):
         for t in range(int(there.sum()) - 1):
             if ids[t + 1] < network.vocabulary.size:
                 nats -= network.encoder.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
                 count += 1
-    assert float(beside.parts["language"]) == pytest.approx(nats / count, rel=1e-4)
+    assert float(beside.terms["language"]) == pytest.approx(nats / count, rel=1e-4)
     with pytest.raises(Unsupported, match="read from left to right"):
         Task({}, language=0.5).check(made(place, "bert", "colour")[0])

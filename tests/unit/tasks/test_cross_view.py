@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_tagged import furnished, sentence
 from typer.testing import CliRunner
 
 import nextword
@@ -22,12 +21,12 @@ from nextword.cli import app
 from nextword.core.errors import NextwordError
 from nextword.data.opening import open_whole
 from nextword.layers.char_cnn import letters_of
-from nextword.tasks.cross_view import CrossView, untagged
-from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.cross_view import CrossView, TagSets, open_several, untagged
+from nextword.tasks.mixtures import Several, drawn, probabilities
 from nextword.tasks.plan import make_plan
-from nextword.tasks.several import TagSets, open_several
-from nextword.tasks.tag_words import TaggedExamples
+from nextword.tasks.tagging import TaggedExamples
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.tiny_tagged import furnished, sentence
 
 TEXT = "The U.S. has said so in 1990. It knows. Nobody else (as it seems) has ever said that it isn't so.\n\n"
 
@@ -112,7 +111,7 @@ def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabell
     first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches: an epoch has each of them once
     seen = torch.cat([batch.inputs.ids.reshape(-1) for batch in first])
     assert sorted(seen.tolist()) == list(range(60))
-    assert objective.per_epoch(text) == (8 + 23) * (2 if unlabelled else 1)
+    assert objective.batches_per_epoch(text) == (8 + 23) * (2 if unlabelled else 1)
 
 
 # ------------------------------------------------------------------------------------------------ text without tags
@@ -281,7 +280,7 @@ def test_what_does_not_go_together_is_said(data: Path) -> None:
 
 
 def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
-    from nextword.tasks.share import shared_out
+    from nextword.tasks.subsets import shared_out
 
     plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
     train = plan.examples["train"]

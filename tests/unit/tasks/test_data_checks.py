@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_transfer import written
 
 from nextword.core.errors import NextwordError
 from nextword.data.tables import Rows
-from nextword.tasks.data import open_data
-from nextword.tasks.data_checks import near, told
+from nextword.tasks.data_checks import normalize, check_splits
+from nextword.tasks.text_data import open_data
+from tests.support.tiny_transfer import written
 
 
 def rows(*examples: tuple[str, str]) -> Rows:
@@ -19,7 +19,7 @@ def rows(*examples: tuple[str, str]) -> Rows:
 
 
 def said(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numbers: bool = False) -> list[str]:
-    return told({"train": rows(*train), "dev": rows(*dev)}, numbers)
+    return check_splits({"train": rows(*train), "dev": rows(*dev)}, numbers)
 
 
 PLAIN = [("one", "a"), ("two", "b")]
@@ -57,7 +57,7 @@ def test_rows_that_are_in_train_nearly() -> None:
 def test_rows_of_test_that_are_in_dev() -> None:
     """They are left out of test_unseen, so that they have to be told of."""
     splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
-    assert told(splits) == [
+    assert check_splits(splits) == [
         "1 of 3 rows of test are in train too: they flatter the numbers",
         "1 of 3 rows of test are in dev too, by which a run is chosen: they flatter the numbers",
     ]
@@ -68,13 +68,13 @@ def test_rows_of_test_that_are_in_dev() -> None:
     [("It's  FINE.", "its fine"), ("Straße – ja", "strasse ja"), ("ﬁne…", "fine"), ("हिन्दी!", "हिन्दी"), ("…", "…")],
 )
 def test_what_is_nearly_the_same(text: str, plain: str) -> None:
-    assert near((text,)) == (plain,)
+    assert normalize((text,)) == (plain,)
 
 
 def test_pairs_are_the_same_if_both_texts_are() -> None:
     train = Rows(["a", "b"], ["x", "y"], ["0", "1"])
     dev = Rows(["a", "b", ""], ["y", "Y.", " "], ["0", "1", "1"])
-    assert told({"train": train, "dev": dev}) == [
+    assert check_splits({"train": train, "dev": dev}) == [
         "1 of 3 texts of dev are empty: they are read as such",
         "1 of 3 second texts of dev are empty: they are read as such",
         "1 of 3 rows of dev are in train too but for case, spaces and punctuation: they flatter the numbers",

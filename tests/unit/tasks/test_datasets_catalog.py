@@ -10,8 +10,8 @@ import pytest
 
 from nextword.core.errors import NextwordError
 from nextword.data.opening import open_corpus
-from nextword.tasks.data import open_data
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark
+from nextword.tasks.text_data import open_data
 
 PAIRS = [
     ("A man plays.", 'Somebody "plays', "entailment"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.test_transfer_data import SAMPLES
 
 from nextword.core.errors import NextwordError
 from nextword.data.catalog import install
-from nextword.tasks.data import open_data
 from nextword.tasks.datasets.catalog import BENCHMARKS, catalog_entry
+from nextword.tasks.text_data import open_data
+from tests.unit.test_transfer_data import SAMPLES
 
 MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
     "CoLA": {"val.tsv": "gj04\t1\t\tOne more.\n"},

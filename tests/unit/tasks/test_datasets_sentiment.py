@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nextword.core.errors import NextwordError
-from nextword.tasks.data import open_data
-from nextword.tasks.datasets.sentiment import coarse_label, read_labeled_lines
+from nextword.tasks.datasets.text_classification import coarse_label, read_labeled_lines
+from nextword.tasks.text_data import open_data
 
 QUESTIONS = ["DESC:manner How ?", "NUM:date When was it ?", "NUM:count How many ?", "DESC:def What is it ?"]
 

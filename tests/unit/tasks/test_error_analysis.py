@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, sentence, written
-from tests.unit.test_report import Page
 
 import nextword
 from nextword import tasks as transfer
@@ -20,7 +18,9 @@ from nextword.data.tables import Rows
 from nextword.run_folder import RunFolder
 from nextword.tasks.error_analysis import KEPT, LETTERS, WHOLE, of_classes, of_numbers, of_tags
 from nextword.tasks.report import Looked, render
-from nextword.tasks.tag_words import TaggedExamples
+from nextword.tasks.tagging import TaggedExamples
+from tests.support.tiny_transfer import coloured, counted, paired, run_of, sentence, written
+from tests.unit.test_report import Page
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.log=2"]
 

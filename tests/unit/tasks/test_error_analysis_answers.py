@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
-from tests.unit.test_report import Page
 
 from nextword import tasks as transfer
 from nextword.data.squad import Question
 from nextword.data.tables import Rows
-from nextword.tasks.asking import Answer
 from nextword.tasks.error_analysis import LETTERS, NONE, of_answers, of_candidates
+from nextword.tasks.question_answering import Answer
+from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.unit.test_report import Page
 
 SHORT = ["phase.0.steps=4", "phase.0.batches.rows=8", "phase.0.log=1", "model.dropout=0.0"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.tiny_transfer import coloured, furnished, written
 
 import nextword
 from nextword import tasks as transfer
@@ -18,9 +17,10 @@ from nextword.core.errors import NextwordError, Unsupported
 from nextword.recipe import load_recipe, names
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import FILE
+from nextword.tasks.classification import Averaged, Classifier
 from nextword.tasks.finetune import Outcome, averages
 from nextword.tasks.plan import make_plan, refuse_decided
-from nextword.tasks.predicting import Averaged, Classifier
+from tests.support.tiny_transfer import coloured, furnished, written
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 
@@ -263,10 +263,10 @@ def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_pa
     (tmp_path / "theirs/model.safetensors").write_bytes(b"")
     with pytest.raises(NextwordError, match=r"Hugging Face folder\. Make a run of it first: nextword convert"):
         moved(tmp_path, "x", "theirs")
-    from nextword.training.train import train
+    from nextword.training.train import train_events
 
     with pytest.raises(NextwordError, match="`nextword transfer bert/finetune --from RUN --data X`"):
-        list(train(nextword.recipe.load_recipe("bert/finetune"), tmp_path / "y"))
+        list(train_events(nextword.recipe.load_recipe("bert/finetune"), tmp_path / "y"))
 
 
 # ------------------------------------------------------------------------------------------------ several tasks
@@ -301,7 +301,7 @@ def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
 def test_any_network_beside_its_twin(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
-    outcomes, beside, found = transfer.twins(recipe, place / slug, names, tmp_path / "both", **options)
+    outcomes, beside, found = transfer.run_twins(recipe, place / slug, names, tmp_path / "both", **options)
     for one, twin, told in zip(outcomes, beside, found["difference"]["tasks"], strict=True):
         alone = transfer.run(
             recipe, place / slug, one.name, tmp_path / f"alone-{told['name'][-9:]}", scratch=True, **options
@@ -310,7 +310,7 @@ def test_any_network_beside_its_twin(place: Path, tmp_path: Path, slug: str, rec
         assert told["values"] == [a - b for a, b in zip(one.values(), twin.values(), strict=True)]
     asked = iter([False] * 3 + [True] * 9)
     stop: Any = lambda: next(asked)  # noqa: E731
-    *_, cut = transfer.twins(recipe, place / slug, names, tmp_path / "cut", stop=stop, **options)
+    *_, cut = transfer.run_twins(recipe, place / slug, names, tmp_path / "cut", stop=stop, **options)
     assert cut == {}
-    *_, again = transfer.twins(recipe, place / slug, names, tmp_path / "cut", again=True, **options)
+    *_, again = transfer.run_twins(recipe, place / slug, names, tmp_path / "cut", again=True, **options)
     assert again["difference"] == found["difference"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load
+from tests.support.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
 
 CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_transfer import coloured, run_of, written
 from torch import Tensor
 
 from nextword import tasks as transfer
@@ -18,9 +17,10 @@ from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, FramedText, Inputs, Vocabulary
 from nextword.lm.loading import load
 from nextword.models import model_class
+from nextword.tasks.classification import Task
 from nextword.tasks.heads import HeadConfig, Headed, skipped
 from nextword.tasks.plan import make_plan
-from nextword.tasks.task_objective import Task
+from tests.support.tiny_transfer import coloured, run_of, written
 
 AWD = {"embedding": 6, "width": 8, "layers": 2}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.model_kinds import tags
 
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Encoder
 from nextword.data.squad import answered
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import MODELS, model_class
-from nextword.models.framing import ready
+from nextword.models.framing import add_missing_tokens
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe
-from nextword.tasks.asking import Passages, asked
-from nextword.tasks.choosing import Candidates, choices
 from nextword.tasks.examples import examples
 from nextword.tasks.heads import READS
+from nextword.tasks.label_text import framed_words, spelled
+from nextword.tasks.multiple_choice import Candidates, choices
+from nextword.tasks.question_answering import Passages, asked
 from nextword.tasks.settings import KINDS, Settings
-from nextword.tasks.tag_words import sentences
-from nextword.tasks.worded import framed_words, spelled
+from nextword.tasks.tagging import sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.model_kinds import tags
 
 TEXTS = ["the old king went far", "a new house in the land", "the queen saw the river and a ship", "far away and old"]
 SECONDS = ["who went ?", "where is it ?", "what is far ?", "old ?"]
@@ -95,7 +95,7 @@ def tokenizer_of(slug: str) -> Any:
 def network_of(slug: str) -> tuple[Any, Any]:
     tokenizer, cls = tokenizer_of(slug), model_class(slug)
     torch.manual_seed(1)
-    network = ready(cls(cls.Config(**SHAPES[slug]), vocabulary(tokenizer, spellings=True)))
+    network = add_missing_tokens(cls(cls.Config(**SHAPES[slug]), vocabulary(tokenizer, spellings=True)))
     assert isinstance(network, Encoder)
     return network, tokenizer
 
@@ -148,7 +148,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
     learnt = {name.split(".")[0] for name, p in headed.named_parameters() if not torch.equal(p, before[name])}
     assert {"encoder", "out"} <= learnt
 
-    batch = next(objective.held_out(text))
+    batch = next(objective.validation_batches(text))
     headed.eval()
     with torch.no_grad():
         said = headed(batch)
@@ -158,7 +158,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
     if settings.metrics:
         text = replace(text, metrics=settings.metrics)
         with torch.no_grad():
-            told = torch.cat([objective.loss(headed, one, None).outputs for one in objective.held_out(text)])
+            told = torch.cat([objective.loss(headed, one, None).outputs for one in objective.validation_batches(text)])
         assert set(objective.metrics(text, told)) == set(settings.metrics)
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_transfer import FILLER, run_of
 
 import nextword
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Score
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.tasks.prompting import ZeroShot, drawn, shares
+from nextword.tasks.in_context import ZeroShot, drawn, shares
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.tiny_transfer import FILLER, run_of
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 LABELS = ["red", "dark blue"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nextword.core.errors import NextwordError
-from nextword.tasks.data import open_data
+from nextword.tasks.label_text import in_words, places, scale_of, strings, usual_step
 from nextword.tasks.settings import Settings, settings_of
-from nextword.tasks.worded import in_words, places, scale_of, strings, usual_step
+from nextword.tasks.text_data import open_data
 
 SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "5.0"
 

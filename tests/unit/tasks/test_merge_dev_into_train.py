@@ -6,11 +6,11 @@ import pytest
 
 from nextword import tasks as transfer
 from nextword.core.errors import NextwordError
-from nextword.tasks.data import open_data
+from nextword.tasks.multitask import open_texts
 from nextword.tasks.plan import make_plan
-from nextword.tasks.several import open_texts
-from nextword.tasks.tag_data import open_tags
-from nextword.tasks.whole import NOTE, whole
+from nextword.tasks.subsets import NOTE, whole
+from nextword.tasks.tagging import open_tags
+from nextword.tasks.text_data import open_data
 
 SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]
 LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has

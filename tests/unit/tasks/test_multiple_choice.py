@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_questions import as_json, as_lines, endings
-from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS, written
 
 from nextword.core.errors import NextwordError
 from nextword.data.tables import Columns, Rows, held_out, joined_rows, read_table
 from nextword.models import model_class
-from nextword.models.framing import ready
-from nextword.tasks.choosing import Candidates, Choosing, choices
-from nextword.tasks.data import open_data
-from nextword.tasks.datasets.multiple_choice import candidate_index, read_multiple_choice, multiple_choice_rows
+from nextword.models.framing import add_missing_tokens
+from nextword.tasks.classification import Task
+from nextword.tasks.datasets.multiple_choice import candidate_index, multiple_choice_rows, read_multiple_choice
 from nextword.tasks.heads import HeadConfig
-from nextword.tasks.task_objective import Task
+from nextword.tasks.multiple_choice import Candidates, Choosing, choices
+from nextword.tasks.text_data import open_data
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.tiny_questions import as_json, as_lines, endings
+from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS, written
 
 PASSAGE: dict[str, Any] = {
     "answers": ["B", "D"],
@@ -216,7 +216,7 @@ def made(slug: str) -> tuple[Any, Any]:
     cls = model_class(slug)
     torch.manual_seed(0)
     network = cls(cls.Config(**SHAPES.get(slug, SHAPE)), vocabulary(tokenizer, spellings=True))
-    return ready(network).eval(), tokenizer
+    return add_missing_tokens(network).eval(), tokenizer
 
 
 def frame_of(text: Any, i: int) -> list[int]:

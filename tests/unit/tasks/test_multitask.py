@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
 import nextword
 from nextword import tasks as transfer
 from nextword.core.errors import NextwordError
+from nextword.tasks.classification import Task
 from nextword.tasks.finetune import Outcome
 from nextword.tasks.heads import Headed
-from nextword.tasks.many import ManyHeaded
-from nextword.tasks.mixed_examples import Several, drawn, probabilities
+from nextword.tasks.mixtures import Several, drawn, probabilities
+from nextword.tasks.multitask import DataSets, ManyHeaded, open_texts
 from nextword.tasks.plan import headed, make_plan
-from nextword.tasks.several import DataSets, open_texts
-from nextword.tasks.share import balances_learnt, shared_out
-from nextword.tasks.task_objective import Task
-from nextword.training.device import placed
+from nextword.tasks.subsets import balances_learnt, shared_out
+from nextword.training.device import to_device
+from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 NAMES = ("colour", "pair", "count")
@@ -70,7 +69,7 @@ def test_a_batch_is_of_one_task_and_of_seed_and_step_alone(place: Path) -> None:
     assert isinstance(train, Several)
     assert [len(part) for part in train.parts] == [270, 180, 90]
     objective = Task(plan.recipe.phases[0].batches, mix=0.5)
-    assert objective.per_epoch(train) == 17 + 12 + 6
+    assert objective.batches_per_epoch(train) == 17 + 12 + 6
     found = list(islice(objective.batches(train, 3, 0), 60))
     assert [batch.task_index for batch in found] == list(islice(drawn(train, 3, 0.5), 60))
     assert set(Counter(batch.task_index for batch in found)) == {0, 1, 2}
@@ -81,7 +80,7 @@ def test_a_batch_is_of_one_task_and_of_seed_and_step_alone(place: Path) -> None:
         assert later.task_index == found[step].task_index
         assert torch.equal(later.inputs.ids, found[step].inputs.ids)
     sizes = [
-        sum(len(batch.targets) for batch in objective.held_out(plan.examples["dev"]) if batch.task_index == i)
+        sum(len(batch.targets) for batch in objective.validation_batches(plan.examples["dev"]) if batch.task_index == i)
         for i in range(3)
     ]
     assert sizes == [len(part) for part in plan.examples["dev"].parts] == [30, 20, 10]
@@ -94,8 +93,8 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
     network = headed(plan.recipe, plan.tokenizer)
     assert isinstance(network, ManyHeaded)
     objective = Task(plan.recipe.phases[0].batches)
-    for part, batch in {b.task_index: b for b in objective.held_out(plan.examples["dev"])}.items():
-        batch = placed(batch, torch.device("cpu"))
+    for part, batch in {b.task_index: b for b in objective.validation_batches(plan.examples["dev"])}.items():
+        batch = to_device(batch, torch.device("cpu"))
         alone = Headed(network.config.heads[part], network.encoder)
         alone.out.load_state_dict(network.out[part].state_dict())
         if alone.dense is not None:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_transfer import coloured, paired, run_of, written
 
 from nextword.core.errors import NextwordError
 from nextword.data.tables import Columns
 from nextword.tasks.plan import CHOICE, SPAN, TAG, TEXTS, held_in, intended
+from tests.support.tiny_transfer import coloured, paired, run_of, written
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.small_encoders import made
-from tests.support.tiny_transfer import coloured, furnished, run_of, written
 
 import nextword
 from nextword import tasks as transfer
@@ -19,6 +17,8 @@ from nextword.models import model_class
 from nextword.run_folder import RunFolder
 from nextword.tasks.fresh import last_layers
 from nextword.tasks.plan import headed, make_plan
+from tests.support.small_encoders import made
+from tests.support.tiny_transfer import coloured, furnished, run_of, written
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
 

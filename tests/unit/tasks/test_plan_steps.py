@@ -10,7 +10,7 @@ import pytest
 from nextword.batching.examples import Examples, joined
 from nextword.core.types import FramedText, Vocabulary
 from nextword.recipe import load_recipe
-from nextword.tasks.share import few_steps
+from nextword.tasks.subsets import few_steps
 
 VOCABULARY = Vocabulary(30, 1)
 

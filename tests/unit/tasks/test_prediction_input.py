@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_transfer import coloured, counted, run_of, written
 
 from nextword import tasks as transfer
 from nextword.core.errors import NextwordError
+from tests.support.tiny_transfer import coloured, counted, run_of, written
 
 
 def test_labels_of_many_tokens_are_paid_for_to_their_end(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tiny_questions import as_json, as_lines, squad
-from tests.support.tiny_transfer import run_of, written
 
 from nextword.core.errors import NextwordError
 from nextword.data.squad import NOWHERE, located, read_squad
 from nextword.data.tables import Columns
 from nextword.tasks.plan import make_plan
-from nextword.tasks.question_data import open_questions, read_questions
+from nextword.tasks.question_answering import open_questions, read_questions
+from tests.support.tiny_questions import as_json, as_lines, squad
+from tests.support.tiny_transfer import run_of, written
 
 CONTEXT = "Denver beat Carolina in 2016. Carolina had beaten Denver before."
 SAMPLE: dict[str, Any] = {
@@ -290,7 +290,7 @@ def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_balance_of_a_share_is_that_of_the_questions_drawn(tmp_path: Path) -> None:
     """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
-    from nextword.tasks.share import balance_learnt, drawn, shared_out, size_of
+    from nextword.tasks.subsets import balance_learnt, drawn, shared_out, size_of
 
     answers = ["king", "", "emperor", "king"]
     rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]

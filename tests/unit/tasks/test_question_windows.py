@@ -8,16 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS
 
 from nextword.core.errors import NextwordError
 from nextword.data.squad import Question, answered
 from nextword.models import model_class
-from nextword.models.framing import ready
-from nextword.tasks.asking import Passages, Span, answers, asked, characters_of, measured_answers, none_at
-from nextword.tasks.span_head import BEST, SpanConfig, Spanning, best_spans
+from nextword.models.framing import add_missing_tokens
+from nextword.tasks.question_answering import (
+    BEST,
+    Passages,
+    Span,
+    SpanConfig,
+    Spanning,
+    answers,
+    asked,
+    best_spans,
+    characters_of,
+    measured_answers,
+    none_at,
+)
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS
 
 TEXT = "the old king went far to see a new house in the land of the queen and then he came home again"
 TRICKY = "Zürich – 東京 is far:\tthe “old” queen’s   house 😀 cost €5.30 (naïve)."
@@ -28,7 +39,7 @@ def made(slug: str) -> tuple[Any, Any]:
     cls = model_class(slug)
     torch.manual_seed(0)
     network = cls(cls.Config(**SHAPES.get(slug, SHAPE)), vocabulary(tokenizer, spellings=True))
-    return ready(network).eval(), tokenizer
+    return add_missing_tokens(network).eval(), tokenizer
 
 
 @pytest.mark.parametrize("kind", [*SPECS, "bytes", "characters"])
@@ -144,8 +155,8 @@ def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
 def test_in_a_bare_frame_the_questions_last_token_does() -> None:
     from nextword.core.types import FramedText
 
-    assert none_at(FramedText(np.arange(7), 6, parts=((0, 3), (3, 7)))) == 2
-    assert none_at(FramedText(np.arange(7), 6, parts=((1, 3), (4, 6)))) == 6
+    assert none_at(FramedText(np.arange(7), 6, text_spans=((0, 3), (3, 7)))) == 2
+    assert none_at(FramedText(np.arange(7), 6, text_spans=((1, 3), (4, 6)))) == 6
 
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.tiny_tagged import furnished, small
-from tests.support.tiny_transfer import run_of
 
 import nextword
 from nextword import tasks as transfer
@@ -20,10 +18,10 @@ from nextword.core.errors import NextwordError, Unsupported
 from nextword.lm.embedding import Contextual
 from nextword.tasks.examples import examples
 from nextword.tasks.plan import make_plan
-from nextword.tasks.share import shared_out
-from nextword.tasks.tag_data import open_tags
-from nextword.tasks.tag_words import Sentences, sentences
-from nextword.tasks.tagging import WordTagger
+from nextword.tasks.subsets import shared_out
+from nextword.tasks.tagging import Sentences, WordTagger, open_tags, sentences
+from tests.support.tiny_tagged import furnished, small
+from tests.support.tiny_transfer import run_of
 
 
 @pytest.fixture(scope="module")

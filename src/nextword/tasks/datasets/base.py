@@ -1,11 +1,10 @@
-"""What a task of the catalog is: where its files lie, who reads them, what is learnt of them, and how it is judged.
+"""What a benchmark is, and readers for the file formats that benchmarks share.
 
-A task of any kind is one such line; which there are is said in catalog.py.
+A `Benchmark` is one row of the catalog (catalog.py): its files, its reader, its kind of task, its metrics, and the
+format in which its leaderboard takes predictions.
 
-Rows of official files: tables of which every benchmark has its own, and JSON lines.
-
-A row that does not fit, and a label that the task does not have, are refused with the file and the line. Only training
-sets may have rows that are cut off, as QQP's has: they are left out, counted, and the first is named.
+The readers reject a malformed row or an unknown label with the file and the line. Only training sets may have
+truncated rows, as QQP's has: the reader skips them, counts them, and names the first.
 """
 
 from __future__ import annotations
@@ -16,226 +15,302 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError
+from nextword.data.catalog import Entry, find
 from nextword.data.files import lines, numbered_objects, plain_name
 from nextword.data.tables import Rows, held_out
 
-Read = tuple[dict[str, Rows], list[str]]  # split → its rows; and what is to be known of them
-TENTH = "a tenth of train"  # the dev split of sets that have none: the same rows each time
-OWN = "as published"
+Splits = dict[str, Rows]
+Read = tuple[Splits, list[str]]  # the rows of each split, and notes for the user
+Reader = Callable[[Path], Read]
+
+PUBLISHED = "published"  # where a dev split comes from
+TENTH_OF_TRAIN = "a tenth of train"  # for benchmarks without one: the same rows each time
 
 
 @dataclass(frozen=True)
-class Task:
+class Submission:
+    """How a leaderboard takes predictions for test sets whose labels are not public."""
+
+    files: Mapping[str, str] = field(default_factory=dict)  # split → file name; empty: no leaderboard
+    header: str = "index\tprediction\n"
+    format_line: Callable[[str, str], str] = "{}\t{}\n".format  # (example id, predicted label) → one line
+    id_column: str = ""  # the column with the example ids; "": row numbers will do
+    bounds: tuple[float, float] | None = None  # predicted numbers are clipped to this range
+
+    @property
+    def has_header(self) -> bool:
+        return bool(self.header)
+
+
+@dataclass(frozen=True)
+class Benchmark:
     name: str
     title: str
-    kind: str
-    frame: str  # models/frames.py; "similar" where neither text comes first
-    metrics: tuple[str, ...]  # the first is the headline
-    files: tuple[str, ...]  # one of these must be there
-    reader: Callable[[Path], Read]
-    catalog: str = ""  # the name that its files have in the catalog, where it is not GLUE's
+    kind: str  # of task: classify, pair, regress, choice
+    frame: str  # how the network reads an example (models/framing.py); "similar" where the order of texts is arbitrary
+    metrics: tuple[str, ...]  # the first one is the headline
+    files: tuple[str, ...]  # the folder must contain one of these
+    reader: Reader
+    catalog: str = ""  # its name in the data catalog; "": glue/NAME
     aliases: tuple[str, ...] = ()
-    dev: str = OWN  # where the dev split comes from
-    submission: Mapping[str, str] = field(default_factory=dict)  # split without labels → file of its predictions
-    bounds: tuple[float, float] | None = None  # numbers in such a file lie between these
-    heading: str = "index\tprediction\n"  # its first line
-    line: Callable[[str, str], str] = "{}\t{}\n".format  # each other, of the example's id and what is said of it
-    key: str = ""  # the column that has the ids; "": without one they are the rows' numbers
+    dev: str = PUBLISHED
+    submission: Submission = Submission()
 
     def read(self, folder: Path) -> Read:
         return self.reader(folder)
 
 
-def with_dev(found: dict[str, Rows], what: str = "rows") -> Read:
-    """Where there is no dev split, a tenth of each class of train becomes one."""
-    if "dev" in found:
-        return found, []
-    train = found["train"]
-    chosen = held_out(train)
-    rest = sorted(set(range(len(train))) - set(chosen))
-    note = f"no dev split: {len(chosen):,} of {len(train):,} {what} are held out, the same each time"
-    return {**found, "train": train.take(rest), "dev": train.take(chosen)}, [note]
+# ------------------------------------------------------------------------------------------------ splits
 
 
-TRAIN = "train"
-JSON = "jsonl"
+def catalog_entry_named(name: str) -> Entry:
+    entry = find(name)
+    assert entry is not None, name
+    return entry
+
+
+def locate_splits(name: str, folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each split of a catalog entry, with the catalog's `valid` called `dev`."""
+    return {_split(split): files for split, files in catalog_entry_named(name).locate(folder).items()}
+
+
+def expected_files(name: str) -> dict[str, str]:
+    """Return the file names that the catalog expects for each split, for error messages."""
+    return {_split(split): " or ".join(names) for split, names in catalog_entry_named(name).layout.items()}
+
+
+def _split(catalog_name: str) -> str:
+    return "dev" if catalog_name == "valid" else catalog_name
+
+
+def require_splits(
+    folder: Path, splits: Splits, files: Mapping[str, str], needed: Sequence[str] = ("train", "dev")
+) -> Splits:
+    for split in needed:
+        if split not in splits:
+            raise DataError(
+                f"{folder} has no {split} split: {files.get(split, split)} is missing. Expected the official files.",
+                path=folder,
+            )
+    return splits
+
+
+def hold_out_dev(splits: Splits, unit: str = "rows") -> Read:
+    """Hold out a tenth of each class of train as dev, unless there is a dev split."""
+    if "dev" in splits:
+        return splits, []
+    train, dev = split_off_dev(splits["train"])
+    note = f"no dev split: {len(dev):,} of {len(train) + len(dev):,} {unit} are held out, the same each time"
+    return {**splits, "train": train, "dev": dev}, [note]
+
+
+def split_off_dev(rows: Rows, chosen: Sequence[int] | None = None) -> tuple[Rows, Rows]:
+    """Split rows into train and dev. `chosen`: the indices of dev (default: a tenth of each class, by hash)."""
+    chosen = held_out(rows) if chosen is None else chosen
+    rest = sorted(set(range(len(rows))) - set(chosen))
+    return rows.take(rest), rows.take(chosen)
+
+
+NO_AGREEMENT = "-"  # the label of a pair whose annotators disagreed
+
+
+def drop_disputed_pairs(splits: Splits) -> Read:
+    """Drop pairs whose annotators did not agree on a label, and report how many."""
+    notes, kept = [], dict(splits)
+    for split, rows in splits.items():
+        agreed = [i for i, label in enumerate(rows.labels or ()) if label != NO_AGREEMENT]
+        if rows.labels is not None and len(agreed) < len(rows):
+            kept[split] = rows.take(agreed)
+            notes.append(f"skipped {len(rows) - len(agreed):,} pairs of {split} whose annotators disagreed")
+    return kept, notes
+
+
+# ------------------------------------------------------------------------------------------------ columns and labels
+
+Column = Sequence[str] | int | None  # possible names, or an index in a file without a header
 NUMBER = "number"
-Labels = Mapping[str, str] | Sequence[str] | str  # those there are; what each is called here; or NUMBER
-NO_LABEL = "-"  # on which annotators did not agree
+Labels = Mapping[str, str] | Sequence[str] | str  # the known labels; file label → our label; or NUMBER
+ROLES = ("text", "second", "label", "id")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Where a file has what: names of columns, of which one is there, or numbers in a file without a header."""
+class ColumnSpec:
+    """Which column of a file holds what."""
 
-    text: Sequence[str] | int
-    second: Sequence[str] | int | None = None
-    label: Sequence[str] | int | None = None
-    id: Sequence[str] | int | None = None  # of files whose labels are kept back
-    labels: Labels = ()  # none: any
+    text: Column
+    second: Column = None
+    label: Column = None
+    id: Column = None  # in test files without labels
+    labels: Labels = ()  # (): any label
 
-    def __iter__(self) -> Iterator[tuple[str, Sequence[str] | int | None]]:
-        return ((role, getattr(self, role)) for role in ("text", "second", "label", "id"))
-
-
-def table(file: Path, wanted: Wanted, split: str = TRAIN) -> tuple[Rows, list[str]]:
-    """The rows of a file in which tabs alone divide. Without a label column there are no labels."""
-    source = ((n, line.rstrip("\r\n").split("\t")) for n, line in enumerate(lines(file), 1))
-    names = [] if isinstance(wanted.text, int) else next(source, (1, []))[1]
-    at = {role: _at(file, names, one, role in ("label", "id")) for role, one in wanted}
-    most = max(i for i in at.values() if i is not None)
-    rows = Taken(file, wanted)
-    short: list[int] = []
-    for number, cells in source:
-        if len(cells) > most:
-            rows.add(number, {role: cells[i] for role, i in at.items() if i is not None})
-        elif cells == [""]:
-            continue
-        elif split == TRAIN:
-            short.append(number)
-        else:
-            raise NextwordError(
-                f"{file}, line {number} has {len(cells)} columns; {most + 1} are needed: {' '.join(cells)[:60]!r}. "
-                "Mend that line."
-            )
-    note = f"{len(short):,} rows of {file.name} have too few columns and are left out; the first is line {{}}"
-    return rows.rows(), [note.format(short[0])] if short else []
+    def __iter__(self) -> Iterator[tuple[str, Column]]:
+        return iter(zip(ROLES, (self.text, self.second, self.label, self.id), strict=True))
 
 
-def json_table(file: Path, wanted: Wanted) -> Rows:
-    """The same of JSON lines, whose keys are the columns."""
-    rows = Taken(file, wanted)
-    for number, one in numbered_objects(file, lines(file)):
-        found = {}
-        for role, names in wanted:
-            assert not isinstance(names, int)
-            name = next((name for name in names or () if name in one), None)
-            if name is not None:
-                found[role] = str(one[name])
-            elif names is not None and role in ("text", "second"):
-                raise NextwordError(
-                    f"{file}, line {number} has no {' or '.join(map(repr, names))}; it has {', '.join(one)[:80]}."
-                )
-        rows.add(number, found)
-    return rows.rows()
+class RowCollector:
+    """Collects rows and checks their labels."""
 
-
-def quoted_table(file: Path, columns: int, labels: Labels, text: Callable[[Sequence[str]], str]) -> Rows:
-    """The csv files of Zhang et al. (2015): no header, the class first, then texts, all in quotation marks."""
-    csv.field_size_limit(1 << 30)
-    rows = Taken(file, Wanted(0, labels=labels))
-    reader = csv.reader(lines(file), strict=True)
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            if len(cells) != columns:
-                raise NextwordError(
-                    f"{file}, line {reader.line_num} has {len(cells)} columns; expected {columns}: the class, and "
-                    f"{columns - 1} of text. Mend that line."
-                )
-            rows.add(reader.line_num, {"label": cells[0], "text": text(cells[1:])})
-    except csv.Error as problem:
-        raise NextwordError(f"{file}, line {reader.line_num} is not a valid row: {problem}. Mend it.") from None
-    return rows.rows()
-
-
-class Taken:
-    """Rows as they are read, each label looked at."""
-
-    def __init__(self, file: Path, wanted: Wanted) -> None:
-        self.file, self.labels = file, wanted.labels
+    def __init__(self, file: Path, labels: Labels) -> None:
+        self.file, self.labels = file, labels
         self.columns: dict[str, list[str]] = {"text": []}
 
-    def add(self, number: int, row: Mapping[str, str]) -> None:
+    def add(self, line: int, row: Mapping[str, str]) -> None:
         for role, value in row.items():
-            value = self.label(number, value.strip()) if role == "label" else value
-            self.columns.setdefault(role, []).append(value)
+            self.columns.setdefault(role, []).append(
+                self._check_label(line, value.strip()) if role == "label" else value
+            )
         for role, column in self.columns.items():
             if len(column) != len(self.columns["text"]):
-                raise NextwordError(f"{self.file}, line {number}: some rows have a {role}, and some have none.")
+                raise DataError(
+                    f"{self.file}, line {line}: some rows have a {role} and some do not.", path=self.file, line=line
+                )
 
-    def label(self, number: int, value: str) -> str:
+    def _check_label(self, line: int, value: str) -> str:
         known = self.labels
         if known == NUMBER:
-            if not _finite(value):
-                raise NextwordError(f"{self.file}, line {number}: the label is {value!r}, which is no number.")
+            if not _is_finite(value):
+                raise DataError(
+                    f"{self.file}, line {line}: the label {value!r} is not a number.", path=self.file, line=line
+                )
             return value
         if not known or value in known:
             return known[value] if isinstance(known, Mapping) and value in known else value
-        raise NextwordError(
-            f"{self.file}, line {number}: the label is {value[:40]!r}; expected one of {', '.join(known)}. Is it the "
-            "official file?"
+        raise DataError(
+            f"{self.file}, line {line}: unknown label {value[:40]!r}. Expected one of {', '.join(known)}. Is this the "
+            "official file?",
+            path=self.file,
+            line=line,
         )
 
     def rows(self) -> Rows:
         if not self.columns["text"]:
-            raise NextwordError(f"{self.file} has no row in it.")
-        second, label, id = (self.columns.get(role) for role in ("second", "label", "id"))
+            raise DataError(f"{self.file} has no rows.", path=self.file)
+        second, label, id = (self.columns.get(role) for role in ROLES[1:])
         return Rows(self.columns["text"], second, label, id)
 
 
-def _finite(value: str) -> bool:
+def _is_finite(value: str) -> bool:
     try:
         return math.isfinite(float(value))
     except ValueError:
         return False
 
 
-def _at(file: Path, names: Sequence[str], one: Sequence[str] | int | None, optional: bool) -> int | None:
-    if one is None or isinstance(one, int):
-        return one
-    for name in one:
-        if name in names:
-            return names.index(name)
+# ------------------------------------------------------------------------------------------------ file formats
+
+
+def read_tsv(file: Path, spec: ColumnSpec, split: str = "train") -> tuple[Rows, list[str]]:
+    """Read a file whose only delimiter is the tab: quotation marks are text. Label and id columns are optional."""
+    source = ((n, line.rstrip("\r\n").split("\t")) for n, line in enumerate(lines(file), 1))
+    header = [] if isinstance(spec.text, int) else next(source, (1, []))[1]
+    index = {role: _index(file, header, column, role in ("label", "id")) for role, column in spec}
+    width = 1 + max(i for i in index.values() if i is not None)
+    rows = RowCollector(file, spec.labels)
+    truncated: list[int] = []
+    for number, cells in source:
+        if len(cells) >= width:
+            rows.add(number, {role: cells[i] for role, i in index.items() if i is not None})
+        elif cells == [""]:
+            continue
+        elif split == "train":
+            truncated.append(number)
+        else:
+            raise DataError(
+                f"{file}, line {number} has {len(cells)} columns; expected at least {width}: "
+                f"{' '.join(cells)[:60]!r}. Fix that line.",
+                path=file,
+                line=number,
+            )
+    notes = []
+    if truncated:
+        notes = [
+            f"skipped {len(truncated):,} rows of {file.name} with too few columns; the first is line {truncated[0]}"
+        ]
+    return rows.rows(), notes
+
+
+def _index(file: Path, header: Sequence[str], column: Column, optional: bool) -> int | None:
+    if column is None or isinstance(column, int):
+        return column
+    for name in column:
+        if name in header:
+            return header.index(name)
     if optional:
         return None
-    raise NextwordError(
-        f"{file} has no column {' or '.join(map(repr, one))}; its first line is {' '.join(names)[:100]!r}. Expected "
-        "the official file."
+    raise DataError(
+        f"{file} has no column {' or '.join(map(repr, column))}; its first line is {' '.join(header)[:100]!r}. "
+        "Expected the official file.",
+        path=file,
+        line=1,
     )
 
 
-# ------------------------------------------------------------------------------------------------ several files
+def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
+    """Read JSON lines whose keys are the columns."""
+    rows = RowCollector(file, spec.labels)
+    for number, item in numbered_objects(file, lines(file)):
+        row = {}
+        for role, names in spec:
+            assert not isinstance(names, int)
+            name = next((name for name in names or () if name in item), None)
+            if name is not None:
+                row[role] = str(item[name])
+            elif names is not None and role in ("text", "second"):
+                raise DataError(
+                    f"{file}, line {number} has no {' or '.join(map(repr, names))}; its keys are "
+                    f"{', '.join(item)[:80]}.",
+                    path=file,
+                    line=number,
+                )
+        rows.add(number, row)
+    return rows.rows()
 
 
-def read_either(file: Path, wanted: Wanted, split: str = TRAIN) -> tuple[Rows, list[str]]:
-    """A table, or JSON lines: by the ending, and of a .txt by how it begins."""
+def read_tsv_or_jsonl(file: Path, spec: ColumnSpec, split: str = "train") -> tuple[Rows, list[str]]:
+    """Choose the format by the suffix; for .txt, by the first character."""
     name = plain_name(file)
-    if name.endswith(f".{JSON}") or (name.endswith(".txt") and next(lines(file), "").startswith("{")):
-        return json_table(file, wanted), []
-    return table(file, wanted, split)
+    if name.endswith(".jsonl") or (name.endswith(".txt") and next(lines(file), "").startswith("{")):
+        return read_jsonl(file, spec), []
+    return read_tsv(file, spec, split)
 
 
-def splits_of(wanted: Wanted, **files: str) -> Callable[[Path], Read]:
-    """A reader of files that have the same columns, split → name. Splits but train and dev may be absent."""
+def read_quoted_csv(file: Path, width: int, labels: Labels, join: Callable[[Sequence[str]], str]) -> Rows:
+    """Read a csv file of Zhang et al. (2015): no header, the class first, then texts, all cells quoted."""
+    csv.field_size_limit(1 << 30)
+    rows = RowCollector(file, labels)
+    reader = csv.reader(lines(file), strict=True)
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != width:
+                raise DataError(
+                    f"{file}, line {reader.line_num} has {len(cells)} columns; expected {width}, a class and "
+                    f"{width - 1} of text. Fix that line.",
+                    path=file,
+                    line=reader.line_num,
+                )
+            rows.add(reader.line_num, {"label": cells[0], "text": join(cells[1:])})
+    except csv.Error as problem:
+        raise DataError(
+            f"{file}, line {reader.line_num} is not a valid csv row: {problem}. Fix it.",
+            path=file,
+            line=reader.line_num,
+        ) from None
+    return rows.rows()
+
+
+def splits_reader(spec: ColumnSpec, **files: str) -> Reader:
+    """Return a reader of one tsv file per split (split=file name), all with the same columns."""
 
     def read(folder: Path) -> Read:
-        found: dict[str, Rows] = {}
+        splits: Splits = {}
         notes: list[str] = []
         for split, name in files.items():
             if (folder / name).is_file():
-                found[split], told = table(folder / name, wanted, split)
-                notes += told
-        return needed(folder, found, files), notes
+                splits[split], more = read_tsv(folder / name, spec, split)
+                notes += more
+        return require_splits(folder, splits, files), notes
 
     return read
-
-
-def needed(folder: Path, found: dict[str, Rows], files: Mapping[str, str]) -> dict[str, Rows]:
-    for split in (TRAIN, "dev"):
-        if split not in found:
-            raise NextwordError(f"{folder} lacks {files.get(split, split)}. Expected the official files.")
-    return found
-
-
-def agreed(splits: dict[str, Rows]) -> tuple[dict[str, Rows], list[str]]:
-    """Without the pairs on whose label annotators did not agree; how many they are is said."""
-    notes, kept = [], dict(splits)
-    for split, rows in splits.items():
-        chosen = [i for i, label in enumerate(rows.labels or ()) if label != NO_LABEL]
-        if rows.labels is not None and len(chosen) < len(rows):
-            kept[split] = rows.take(chosen)
-            notes.append(f"{len(rows) - len(chosen):,} pairs of {split} have no label that annotators agreed on")
-    return kept, notes

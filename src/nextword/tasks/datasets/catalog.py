@@ -1,110 +1,104 @@
-"""Every task on labelled texts that is known by name, and where its files lie on this machine.
+"""All benchmarks that `--data NAME` knows, and where their files are on this machine.
 
-| file         | tasks                                                       |
-| ------------ | ----------------------------------------------------------- |
-| glue.py      | CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI                |
-| inference.py | SNLI SciTail                                                |
-| sentences.py | SST-binary SST-fine TREC-6 TREC-50                          |
-| reviews.py   | IMDb AG-News DBpedia Yelp-2 Yelp-5                          |
-| choices.py   | RACE RACE-middle RACE-high Story-Cloze SWAG                 |
+| module                 | benchmarks                                                                   |
+| ---------------------- | ---------------------------------------------------------------------------- |
+| glue.py                | CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI                                 |
+| nli.py                 | SNLI SciTail                                                                 |
+| text_classification.py | SST-binary SST-fine TREC-6 TREC-50 IMDb AG-News DBpedia Yelp-2 Yelp-5        |
+| multiple_choice.py     | RACE RACE-middle RACE-high Story-Cloze SWAG                                  |
 
-Each is one `Task` (task.py). Tags of words are learnt from the sets that the catalog of data calls tagging
-(corpora/catalog.toml); what is asked of a language model in words is in evaluation/tasks.
+Tagging and question answering read the data catalog directly (data/catalog.toml); prompted benchmarks are in
+evaluation/prompt_tasks.
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
-from nextword.core.errors import NextwordError
-from nextword.data.catalog import Entry, data_home, find, shared_folders
+from nextword.core.errors import MissingFile, NextwordError, UnknownName, did_you_mean
+from nextword.data.catalog import Entry, absent, data_home, find, shared_folders
 from nextword.data.text_to_text import is_tasks
-from nextword.tasks.datasets import glue
-from nextword.tasks.datasets import multiple_choice as choices
-from nextword.tasks.datasets import nli as inference
-from nextword.tasks.datasets import sentiment as reviews
-from nextword.tasks.datasets import sentiment as sentences
-from nextword.tasks.datasets.base import Task
-from nextword.tasks.datasets.sentiment import place_in_catalog
+from nextword.tasks.datasets import glue, multiple_choice, nli, text_classification
+from nextword.tasks.datasets.base import Benchmark, catalog_entry_named
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        *glue.TASKS,
-        *inference.TASKS,
-        *sentences.SENTENCE_TASKS,
-        *reviews.REVIEW_TASKS,
-        *choices.TASKS,
-    )
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for module in (glue, nli, text_classification, multiple_choice)
+    for benchmark in module.BENCHMARKS
 }
 
 
-def find_task(name: str) -> Task | None:
-    """By name, `RTE`, `rte` or `glue/RTE`; a file of that name in this folder is meant as a file."""
-    plain = name.lower().removeprefix("glue/")
-    found = {
-        key: task
-        for task in TASKS.values()
-        for name_of in (task.name.lower(), *task.aliases)
-        for key in (name_of, name_of.replace("-", ""))
+def find_benchmark(name: str) -> Benchmark | None:
+    """Find `RTE`, `rte` or `glue/RTE`. A file of that name in the current folder takes precedence."""
+    names = {
+        key: benchmark
+        for benchmark in BENCHMARKS.values()
+        for alias in (benchmark.name.lower(), *benchmark.aliases)
+        for key in (alias, alias.replace("-", ""))
     }
-    return None if Path(name).is_file() else found.get(plain)
+    return None if Path(name).is_file() else names.get(name.lower().removeprefix("glue/"))
 
 
-def entry_of(task: Task) -> Entry | None:
-    """What the catalog of data has for a task: those without a name of their own there are GLUE's."""
-    return find(task.catalog or f"glue/{task.name}")
+def catalog_entry(benchmark: Benchmark) -> Entry | None:
+    return find(benchmark.catalog or f"glue/{benchmark.name}")
 
 
-def place_of(task: Task) -> Path:
-    """The folder of a task's files: in the data home, then in each folder of $NEXTWORD_DATA."""
-    if task.catalog:
-        return place_in_catalog(task.catalog)
-    entry = entry_of(task)
-    others = (entry.name, *entry.aliases) if entry else ()
-    looked = []
-    for home in (data_home(), *shared_folders()):
-        for name in dict.fromkeys((f"glue/{task.name}", f"GLUE/{task.name}", task.name, *others)):
-            folder = home / name
-            looked.append(folder)
-            if any((folder / file).is_file() for file in task.files):
-                return folder
-    raise NextwordError(
-        f"{task.name} ({task.title}) is not on this machine. Its home is https://gluebenchmark.com/tasks. Put its "
-        f"folder at {looked[0]}, or into a folder named in $NEXTWORD_DATA, as glue/{task.name}."
+def locate_benchmark(benchmark: Benchmark) -> Path:
+    """Find the folder of a benchmark's files: in the data home, then in each folder of $NEXTWORD_DATA."""
+    if benchmark.catalog:
+        entry = catalog_entry_named(benchmark.catalog)
+        folder = entry.place()
+        if folder is None:
+            raise absent(entry)
+        return folder
+    glue_entry = catalog_entry(benchmark)
+    aliases = (glue_entry.name, *glue_entry.aliases) if glue_entry else ()
+    names = dict.fromkeys((f"glue/{benchmark.name}", f"GLUE/{benchmark.name}", benchmark.name, *aliases))
+    folders = [home / name for home in (data_home(), *shared_folders()) for name in names]
+    for folder in folders:
+        if any((folder / file).is_file() for file in benchmark.files):
+            return folder
+    raise MissingFile(
+        f"{benchmark.name} ({benchmark.title}) is not on this machine. Download it from "
+        f"https://gluebenchmark.com/tasks and put its folder at {folders[0]}, or at glue/{benchmark.name} in a folder "
+        "listed in $NEXTWORD_DATA.",
+        path=folders[0],
     )
 
 
-def is_here(task: Task) -> bool:
+def is_installed(benchmark: Benchmark) -> bool:
     try:
-        place_of(task)
+        locate_benchmark(benchmark)
     except NextwordError:
         return False
     return True
 
 
-def unknown(name: str) -> NextwordError:
-    """What to do about a name that is no task of labelled texts: it may be one of another kind."""
+def unknown_data(name: str) -> UnknownName:
+    """Explain a --data value that is neither a file nor a benchmark: it may belong to another command or recipe."""
     entry = find(name)
     if entry is not None and entry.kind == "tagging":
-        return NextwordError(
-            f"{entry.name} has tags of words. Take a recipe that learns those: nextword transfer bert/tag --from RUN "
-            f"--data {entry.name}."
+        advice = (
+            f"{entry.name} has tagged words. Use a tagging recipe: nextword transfer bert/tag --from RUN --data "
+            f"{entry.name}."
         )
-    if entry is not None and (entry.is_text or entry.kind == "choice"):
-        return NextwordError(
-            f"{entry.name} ({entry.title}) is no set of labelled texts. What can be asked of a language model is "
-            "listed by `nextword evaluate --tasks`."
+    elif entry is not None and (entry.is_text or entry.kind == "choice"):
+        advice = (
+            f"{entry.name} ({entry.title}) is not a data set of labeled texts. List the benchmarks for language models "
+            "with `nextword evaluate --tasks`."
         )
-    if is_tasks(name) or (entry is not None and entry.kind == "translation"):
-        return NextwordError(
-            f"{name} are texts that are made of texts: nextword train t5/tasks --data {name} (from a run: --set "
-            "phase.0.init=RUN). Labels of texts are written by t5/finetune too."
+    elif is_tasks(name) or (entry is not None and entry.kind == "translation"):
+        advice = (
+            f"{name} is a text-to-text data set: nextword train t5/tasks --data {name} (from a pretrained run: --set "
+            "phase.0.init=RUN). To fine-tune T5 on labels, use t5/finetune."
         )
-    near = get_close_matches(name.lower(), [one.lower() for one in TASKS], 1)
-    hint = f" Did you mean {next(one for one in TASKS if one.lower() == near[0])}?" if near else ""
-    return NextwordError(
-        f"--data {name} is neither a file or folder nor a task that is known here.{hint} Tasks: {', '.join(TASKS)}, or "
-        "glue for a suite of five; or give a csv, tsv or jsonl file."
-    )
+    else:
+        lower = {known.lower(): known for known in BENCHMARKS}
+        hint = did_you_mean(name.lower(), lower)
+        for key, known in lower.items():
+            hint = hint.replace(f"'{key}'", known)
+        advice = (
+            f"--data {name} is neither a file, a folder nor a known benchmark.{hint} Benchmarks: "
+            f"{', '.join(BENCHMARKS)}, or glue for a suite of five. Or pass a csv, tsv or jsonl file."
+        )
+    return UnknownName(advice, name=name, known=BENCHMARKS)

@@ -1,12 +1,11 @@
-"""Does the second text follow from the first? SNLI (Bowman et al. 2015) and SciTail (Khot et al. 2018), official files.
+"""Natural language inference beyond GLUE: SNLI (Bowman et al. 2015) and SciTail (Khot et al. 2018), official files.
 
     snli_1.0_train.jsonl        {"gold_label": "entailment", "sentence1": "…", "sentence2": "…", …}
-    snli_1.0_train.txt          gold_label  …  sentence1  sentence2  …            the same as a table, with a header
+    snli_1.0_train.txt          gold_label  …  sentence1  sentence2  …            the same as a table with a header
     scitail_1.0_train.tsv       premise  hypothesis  entails|neutral              no header (tsv_format)
-    scitail_1.0_train.txt       as SNLI's JSON lines (snli_format), where `entails` is called entailment
+    scitail_1.0_train.txt       JSON lines like SNLI's (snli_format), with `entailment` for `entails`
 
-A pair on whose label annotators did not agree (`-`, 785 of SNLI's 550,152) is left out, as its authors do; how many
-those are is said.
+Pairs whose annotators disagreed (label `-`, 785 of SNLI's 550,152) are skipped, as the authors do.
 """
 
 from __future__ import annotations
@@ -14,49 +13,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nextword.core.errors import NextwordError
-from nextword.data.catalog import find
-from nextword.data.tables import Rows
-from nextword.tasks.datasets.base import Read, Task, Wanted, agreed, needed, read_either
-from nextword.tasks.datasets.glue import OF_THREE
+from nextword.core.errors import DataError
+from nextword.tasks.datasets.base import (
+    Benchmark,
+    ColumnSpec,
+    Read,
+    Reader,
+    Splits,
+    drop_disputed_pairs,
+    expected_files,
+    locate_splits,
+    read_tsv_or_jsonl,
+    require_splits,
+)
+from nextword.tasks.datasets.glue import NLI_LABELS
 
-SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # the catalog's names → ours
-SNLI = Wanted(("sentence1",), ("sentence2",), ("gold_label",), labels=OF_THREE)
-SCIENCE = {"entails": "entails", "entailment": "entails", "neutral": "neutral"}
+SNLI = ColumnSpec(("sentence1",), ("sentence2",), ("gold_label",), labels=NLI_LABELS)
+SCITAIL_LABELS = {"entails": "entails", "entailment": "entails", "neutral": "neutral"}
 
 
-def _files(name: str, wanted: Callable[[Path], Wanted]) -> Callable[[Path], Read]:
-    """A reader of a set of the catalog whose files have the columns that `wanted` says."""
-
+def _reader(name: str, choose_spec: Callable[[Path], ColumnSpec]) -> Reader:
     def read(folder: Path) -> Read:
-        entry = find(name)
-        assert entry is not None, name
-        found: dict[str, Rows] = {}
-        for split, files in entry.locate(folder).items():
-            found[SPLITS[split]], _ = read_either(files[0], wanted(files[0]), SPLITS[split])
-            if found[SPLITS[split]].labels is None:
-                raise NextwordError(f"{files[0]} has no column of labels. Expected the official file.")
-        names = {SPLITS[split]: " or ".join(some) for split, some in entry.layout.items()}
-        return agreed(needed(folder, found, names))
+        splits: Splits = {}
+        for split, (file, *_) in locate_splits(name, folder).items():
+            splits[split], _ = read_tsv_or_jsonl(file, choose_spec(file), split)
+            if splits[split].labels is None:
+                raise DataError(f"{file} has no label column. Expected the official file.", path=file)
+        return drop_disputed_pairs(require_splits(folder, splits, expected_files(name)))
 
     return read
 
 
-def _scitail(file: Path) -> Wanted:
+def _scitail_spec(file: Path) -> ColumnSpec:
     if file.name.endswith(".tsv"):
-        return Wanted(0, 1, 2, labels=SCIENCE)
-    return Wanted(("sentence1",), ("sentence2",), ("gold_label",), labels=SCIENCE)
+        return ColumnSpec(0, 1, 2, labels=SCITAIL_LABELS)
+    return ColumnSpec(("sentence1",), ("sentence2",), ("gold_label",), labels=SCITAIL_LABELS)
 
 
-TASKS = (
-    Task(
-        *("SNLI", "does the second follow, contradict, or neither?", "pair", "entail", ("accuracy",), ()),
-        reader=_files("snli", lambda file: SNLI),
+BENCHMARKS = (
+    Benchmark(
+        *("SNLI", "entailment, contradiction or neutral?", "pair", "entail", ("accuracy",), ()),
+        reader=_reader("snli", lambda file: SNLI),
         catalog="snli",
     ),
-    Task(
+    Benchmark(
         *("SciTail", "does the answer follow from the text?", "pair", "entail", ("accuracy",), ()),
-        reader=_files("scitail", _scitail),
+        reader=_reader("scitail", _scitail_spec),
         catalog="scitail",
     ),
 )

@@ -1,11 +1,4 @@
-"""Examples of several tasks, and sentences without tags, read in turn: batch k is made of (seed, k) alone.
-
-    step      0      1      2      3      4      5
-    part      NER    —      POS    —      NER    —          — is of the sentences without tags, if there are any
-
-Which task is drawn with a probability ∝ size^mix: 1 is by size, 0 all alike; 0.5, the root, neither forgets a small
-task nor overhears it.
-"""
+"""..."""
 
 from __future__ import annotations
 
@@ -21,6 +14,8 @@ from nextword.batching.examples import UNTAGGED
 from nextword.core.types import Batch
 
 DRAWN = 1024  # turns drawn at once
+
+
 ROOT = 0.5
 
 
@@ -74,11 +69,11 @@ def drawn(text: Several, seed: int, mix: float = ROOT) -> Iterator[int]:
         yield from draw.choice(len(odds), DRAWN, p=odds).tolist()
 
 
-def held_out(layout: Any, text: Any) -> Iterator[Batch]:
+def validation_batches(layout: Any, text: Any) -> Iterator[Batch]:
     """Every example of one task after the other."""
     for i, part in enumerate(parts_of(text)):
-        for batch in layout.held_out(part):
-            batch.part = i
+        for batch in layout.validation_batches(part):
+            batch.task_index = i
             yield batch
 
 
@@ -93,5 +88,5 @@ def in_turn(layout: Any, text: Several, seed: int, step: int, mix: float = ROOT)
     while True:
         tagged = step % turns == 0
         part = next(tasks) if tagged else UNTAGGED
-        yield replace(next(readers[part] if tagged else others), part=part)
+        yield replace(next(readers[part] if tagged else others), task_index=part)
         step += 1

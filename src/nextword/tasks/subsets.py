@@ -1,19 +1,30 @@
 """How many examples are learnt from: a share of them (`--labels 0.1`) drawn by the seed, how its classes are balanced,
 and whether they are so few that there are hardly any steps.
+
+The last training: of everything that has a label, dev too, once all has been chosen by dev ([task] final, --final).
+
+train  ████████████████ ┐                                dev is scored as ever, but its score says nothing now:
+dev    ███ ─────────────┴─▶ train  ███████████████████   those examples are learnt. What says something is test
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nextword.batching.examples import Bucketed
+from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
+from nextword.data.tables import joined_rows
 from nextword.objectives import make_objective
 from nextword.recipe import Phase, Recipe, names
+from nextword.tasks.multitask import Sets
+from nextword.tasks.tagging import TagSet
+from nextword.tasks.text_data import DataSet
 
 FEW_STEPS = 100  # in all. Mosbach et al. (2021): what fails with little data has mostly been stopped too soon
 ROWS = 16
@@ -84,5 +95,33 @@ def few_steps(recipe: Recipe, examples: Any, vocabulary: Vocabulary) -> list[str
 
 def _steps(phase: Phase, train: Any, vocabulary: Vocabulary) -> int:
     """As many as the loop takes: at least one, however small a part of an epoch was asked for."""
-    batches = make_objective(phase.objective, phase.batches, vocabulary).per_epoch(train)
+    batches = make_objective(phase.objective, phase.batches, vocabulary).batches_per_epoch(train)
     return math.ceil(phase.epochs * max(1, batches // phase.accumulate))
+
+
+NOTE = "dev is learnt from too, so its scores say nothing; the weights of the last step are kept"
+
+
+def counted(result: Mapping[str, Any], split: str) -> str:
+    """How many examples a number is of, and whether they were learnt from."""
+    learnt = ", learnt from too" if split == "dev" and result.get("final") else ""
+    return f"{result['examples'][split]:,} examples{learnt}"
+
+
+def whole(data: Any) -> Any:
+    """The same data set, or sets, with the examples of dev at the end of those of train."""
+    if isinstance(data, Sets):
+        return replace(data, sets=tuple(map(whole, data.sets)))
+    if not isinstance(data, (DataSet, TagSet)):
+        raise NextwordError("[task] final (--final) is for labelled texts and tagged words, not for spans of passages.")
+    if isinstance(data, TagSet):
+        train, dev = data.splits["train"], data.splits["dev"]
+        late = {tag for one in dev.sentences for tag in one.tags}
+        labels = (*data.labels, *(tag for tag in data.unseen if tag in late))
+        unseen = tuple(tag for tag in data.unseen if tag not in late)
+        joined = replace(train, sentences=[*train.sentences, *dev.sentences])
+        data = replace(data, splits={**data.splits, "train": joined}, labels=labels, unseen=unseen)
+    else:
+        rows = joined_rows([data.splits["train"], data.splits["dev"]])
+        data = replace(data, splits={**data.splits, "train": rows})
+    return replace(data, notes=(*data.notes, NOTE))

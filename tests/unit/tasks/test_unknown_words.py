@@ -8,23 +8,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.tiny_transfer import COLOURS, coloured, run_of, written
 
 from nextword import tasks as transfer
 from nextword.data.tables import Rows
 from nextword.recipe import load_recipe
-from nextword.tasks import missing_words
-from nextword.tasks.missing_words import Missing, missing, told_of_rows
+from nextword.tasks import unknown_words
+from nextword.tasks.unknown_words import UnknownWords, count_unknown_words, note_unknown_words
 from nextword.tasks.plan import make_plan
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
 from nextword.tokenizers.words import Words
+from tests.support.tiny_transfer import COLOURS, coloured, run_of, written
 
 KNOWN = Words(["the", "film", "was"])
 
 
-def counted(tokenizer: Any, *texts: str, network: Any = None) -> Missing:
-    found = missing(network, tokenizer, texts)
+def counted(tokenizer: Any, *texts: str, network: Any = None) -> UnknownWords:
+    found = count_unknown_words(network, tokenizer, texts)
     assert found is not None
     return found
 
@@ -58,16 +58,16 @@ def test_pieces_of_words_cost_nothing(kind: str, monkeypatch: pytest.MonkeyPatch
     size = {} if kind in ("bytes", "characters") else {"size": 300}
     tokenizer = train_tokenizer({"kind": kind, **size}, ["the film was long"] * 9)
     monkeypatch.setattr(type(tokenizer), "encode_batch", None)  # nothing is tokenized for it
-    assert missing(None, tokenizer, ["zweiback ☃"]) is None
+    assert count_unknown_words(None, tokenizer, ["zweiback ☃"]) is None
 
 
 def test_networks_that_read_letters_lack_nothing() -> None:
-    assert missing(SimpleNamespace(spelled=None), KNOWN, ["zweiback"]) is None
-    assert missing(SimpleNamespace(longest=20), KNOWN, ["zweiback"]) is None
+    assert count_unknown_words(SimpleNamespace(spelled=None), KNOWN, ["zweiback"]) is None
+    assert count_unknown_words(SimpleNamespace(longest=20), KNOWN, ["zweiback"]) is None
 
 
 def test_some_of_many_texts_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing_words, "SEEN", 10)
+    monkeypatch.setattr(unknown_words, "MAX_TEXTS", 10)
     found = counted(KNOWN, *["the film", "was stale"] * 15)  # each third
     assert (found.seen, found.texts, found.words) == (10, 30, {"stale": 5})
     assert "of train are not in the vocabulary of runs/x (10 of 30 texts were looked at)" in found.told(
@@ -76,12 +76,12 @@ def test_some_of_many_texts_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_commonest_are_named_and_long_ones_cut() -> None:
-    said = Missing(Counter(a=9, b=8, c=7, d=6, e=5, f=4), 100, 1, 1).told("", "the run")
+    said = UnknownWords(Counter(a=9, b=8, c=7, d=6, e=5, f=4), 100, 1, 1).told("", "the run")
     assert said.startswith(
         "39.0 % of the words are not in the vocabulary of the run, and all of them are read as <unk>"
     )
     assert said.endswith("most often 'a', 'b', 'c', 'd', 'e'")
-    assert f"'{'x' * 29}…'" in Missing(Counter({"x" * 99: 1}), 1, 1, 1).told("", "")
+    assert f"'{'x' * 29}…'" in UnknownWords(Counter({"x" * 99: 1}), 1, 1, 1).told("", "")
 
 
 # ------------------------------------------------------------------------------------------------ in a transfer
@@ -191,8 +191,8 @@ def test_it_is_kept_in_the_run(tmp_path: Path) -> None:
 
 
 def command(theirs: str, words: dict[str, int], *changes: str) -> str:
-    found = Missing(Counter(words), 100, 1, 1)
-    return missing_words._command(found, "runs/x", load_recipe(theirs, changes), "reviews.csv")
+    found = UnknownWords(Counter(words), 100, 1, 1)
+    return unknown_words._command(found, "runs/x", load_recipe(theirs, changes), "reviews.csv")
 
 
 def test_a_paper_that_goes_on_with_a_run_has_a_recipe_for_it() -> None:
@@ -222,8 +222,8 @@ def test_every_phase_of_a_run_reads_the_texts() -> None:
 
 def test_texts_to_be_labelled() -> None:
     model = SimpleNamespace(tokenizer=KNOWN, network=None)
-    assert told_of_rows(model, Rows(["the film was stale", "the"])) == []  # a fifth
-    (note,) = told_of_rows(model, Rows(["the film"], ["was stale"]))
+    assert note_unknown_words(model, Rows(["the film was stale", "the"])) == []  # a fifth
+    (note,) = note_unknown_words(model, Rows(["the film"], ["was stale"]))
     assert note.endswith("most often 'stale': what is predicted rests on the others")
-    assert told_of_rows(SimpleNamespace(models=(model, None)), Rows(["stale"])) != []
-    assert told_of_rows(SimpleNamespace(lm=model), Rows(["stale"])) != []
+    assert note_unknown_words(SimpleNamespace(models=(model, None)), Rows(["stale"])) != []
+    assert note_unknown_words(SimpleNamespace(lm=model), Rows(["stale"])) != []

@@ -1,13 +1,17 @@
 """A labelled data set, ready to be learnt from: what kind of task it is, its classes, its splits, and what to know.
 
 A name of the catalog (`RTE`), a file (csv, tsv, JSON lines), or a folder with train, dev and perhaps test files.
+
+Data of a task into examples of a network: each text framed, each sentence with its tags.
+
+What is to be known of them, as how many were cut, is added to the notes of the plan.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -32,12 +36,12 @@ from nextword.data.tables import (
     labelled,
     read_table,
 )
-from nextword.tasks.choosing import choices
-from nextword.tasks.data_checks import of_classes, told
-from nextword.tasks.datasets.catalog import find_task, place_of, unknown
-from nextword.tasks.datasets.multiple_choice import offers, race
-from nextword.tasks.datasets.multiple_choice import rows_of as choices_of
+from nextword.tasks.data_checks import check_classes, check_splits
+from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark, unknown_data
+from nextword.tasks.datasets.multiple_choice import has_candidates, race_reader
+from nextword.tasks.datasets.multiple_choice import multiple_choice_rows as choices_of
 from nextword.tasks.examples import examples
+from nextword.tasks.multiple_choice import choices
 from nextword.tasks.settings import KINDS
 
 SPLITS = {
@@ -102,21 +106,21 @@ def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
     """`kind` overrules what the labels look like."""
     if kind and kind not in KINDS:
         raise NextwordError(f"--kind {kind}: expected {', '.join(KINDS)}.")
-    task = find_task(name)
+    task = find_benchmark(name)
     if task is not None:
         if kind not in ("", task.kind) or asked != Columns():
             raise NextwordError(f"{task.name} is a known task of kind {task.kind}: leave --kind and columns out.")
-        splits, notes = task.read(place_of(task))
+        splits, notes = task.read(locate_benchmark(task))
         return _checked(DataSet(task.name, task.kind, task.frame, (), task.metrics, splits, notes=tuple(notes)))
     path = Path(name).expanduser()
     if not path.exists():
-        raise unknown(name)
+        raise unknown_data(name)
     if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):
-        splits, notes = race()(path)
+        splits, notes = race_reader()(path)
         return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, notes=tuple(notes)))
-    header = offers if kind == "choice" else lambda cells: offers(cells) or labelled(asked)(cells)
+    header = has_candidates if kind == "choice" else lambda cells: has_candidates(cells) or labelled(asked)(cells)
     tables = _files(path, header) if path.is_dir() else {"": read_table(path, header)}
-    if kind == "choice" or (not kind and offers(next(iter(tables.values())).header)):
+    if kind == "choice" or (not kind and has_candidates(next(iter(tables.values())).header)):
         return _of_choices(path, tables, asked)
     return _of_tables(path, tables, asked, kind)
 
@@ -312,7 +316,7 @@ def _checked(data: DataSet) -> DataSet:
         data.metrics,
         data.splits,
         data.columns,
-        (*data.notes, *(of_classes(labels, data.splits) if labels else ()), *told(data.splits, data.kind == "regress")),
+        (*data.notes, *(check_classes(labels, data.splits) if labels else ()), *check_splits(data.splits, data.kind == "regress")),
     )
 
 
@@ -337,3 +341,14 @@ def _classes(name: str, labelled: Mapping[str, Rows]) -> tuple[str, ...]:
                 f"{', '.join(sorted(known)[:5])}). Mend it, or move rows with it into the training split."
             )
     return tuple(sorted(known, key=lambda label: (0, float(label), "") if is_number(label) else (1, 0.0, label)))
+
+
+Progress = Callable[[str, float, float | None], None]
+
+
+
+
+
+
+
+

@@ -29,8 +29,8 @@ from torch import Tensor
 from nextword.batching.examples import Bucketed, Examples, Unseen
 from nextword.core.errors import NextwordError
 from nextword.core.protocols import Autoregressive, Infilling, Tokenizer
-from nextword.core.types import Batch, Framed
-from nextword.models.framing import fit
+from nextword.core.types import Batch, FramedText
+from nextword.models.framing import truncate_pair
 from nextword.tasks.examples import Mold, blank, check_texts, room_beside
 from nextword.tasks.heads import HeadConfig, Headed, pooled
 
@@ -64,10 +64,10 @@ class Candidates(Bucketed):
         batch = super().batch(text, chosen, epoch)
         if not isinstance(text, Choices):
             return batch
-        assert batch.at is not None
+        assert batch.target_positions is not None
         there = torch.arange(text.most) < torch.from_numpy(text.counts[chosen]).unsqueeze(1)  # (B, K)
-        at = torch.full(there.shape, -1, dtype=torch.long).masked_scatter(there, batch.at)
-        return replace(batch, at=at)
+        at = torch.full(there.shape, -1, dtype=torch.long).masked_scatter(there, batch.target_positions)
+        return replace(batch, target_positions=at)
 
 
 class Choosing(Headed):
@@ -82,13 +82,13 @@ class Choosing(Headed):
 
     def judge(self, h: Tensor, batch: Batch) -> Tensor:
         """(B, K) in 32 bits; −∞ where there is no candidate."""
-        assert batch.at is not None
+        assert batch.target_positions is not None
         h = h[..., : self.encoder.widths[self.at]]
-        there = batch.at >= 0
+        there = batch.target_positions >= 0
         if self.config.reads != "speaker":
             x = pooled(self.config.reads, h, batch.inputs)  # a row a frame, in their order
         else:
-            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.at[there])  # (frames, D)
+            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.target_positions[there])  # (frames, D)
         scores = self.score(x).squeeze(-1)
         return torch.full(there.shape, -torch.inf, device=h.device, dtype=scores.dtype).masked_scatter(there, scores)
 
@@ -116,7 +116,7 @@ def choices(
     room = room_beside(network, len(network.frame(blank(0, 0), blank(1, 0)).ids), 2, length)
     with_answer, turned = isinstance(network, Infilling), getattr(network, "is_backward", False)
     molds: dict[tuple[int, ...], Mold] = {}
-    frames: list[Framed] = []
+    frames: list[FramedText] = []
     cut = 0
     for context, question, some in zip(contexts, asked, candidates, strict=True):
         short = False
@@ -146,14 +146,14 @@ def _fitted(context: int, question: int, answer: int, room: int | None) -> tuple
     """How much is left of each."""
     if room is None or context + question + answer <= room:
         return context, question, answer
-    context, rest = fit(context, question + answer, room)
+    context, rest = truncate_pair(context, question + answer, room)
     answer = min(answer, rest)
     return context, rest - answer, answer
 
 
 def _joined(
     network: Any,
-    frames: Sequence[Framed],
+    frames: Sequence[FramedText],
     candidates: Sequence[Sequence[str]],
     labels: np.ndarray | None,
     unseen: Unseen,
@@ -163,7 +163,7 @@ def _joined(
     return Choices(
         ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
         starts=np.concatenate(([0], np.cumsum([len(frame.ids) for frame in frames]))).astype(np.int64),
-        speaks=np.fromiter((frame.speaks for frame in frames), np.int64, len(frames)),
+        pooled_position=np.fromiter((frame.pooled_position for frame in frames), np.int64, len(frames)),
         labels=np.zeros(len(candidates), np.int64) if labels is None else labels,
         segments=np.concatenate(segments) if segments else None,
         packs=not isinstance(network, Autoregressive),

@@ -18,29 +18,41 @@ Raffel et al. (2020, section 2.4): scores are rounded to the nearest increment o
 read as a number again. Where the paper lets the network write, here the strings are compared, as with classes
 (worded.py). The strings are multiples of the step. Within the network a number is the place of its string, so that
 (number − center) / spread, with the least number and the step, is on the same scale.
+
+A run that writes its labels in words (heads/worded.py), on strings: `predict` and `explain` as of any classifier.
+
+What stands for the labels of a task where they are written, or asked of a language model: the strings of numbers,
+and the tokens of either, which have to differ.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Examples, joined
-from nextword.core import pytree as nest
+from nextword.batching.examples import Bucketed, Examples, joined
+from nextword.core import pytree
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.protocols import Tokenizer
-from nextword.core.types import Batch, Framed, Inputs
+from nextword.core.types import Batch, FramedText, Inputs
 from nextword.data.text_to_text import multiple, rounded
+from nextword.models import model_class
+from nextword.run_folder import RunFolder
+from nextword.tasks.attribution import attributed, of_words
 from nextword.tasks.base import ModelWithHead
+from nextword.tasks.classification import Classifier, Explained, open_headed
+from nextword.tasks.settings import WORDS, Settings
+from nextword.tokenizers.loading import load_tokenizer
+from nextword.training.device import to_device
 
-WORDS = "words"  # the classifier's name
 TEXT, SECOND = "{text}", "{second}"
 ASKED = ("classify: {text}", "classify sentence1: {text} sentence2: {second}")  # of one text, and of two
 WRITTEN = 4096  # tokens of labels that are compared at once: each needs a number for every word of the vocabulary
@@ -109,7 +121,7 @@ class LabelTextModel(ModelWithHead):
             return self._scored(ids, chosen, state)
         size = max(1, min(WRITTEN // ids.shape[1], READ // source.ids.shape[1]))
         parts = zip(ids.split(size), chosen.split(size), rows.split(size), strict=True)
-        return torch.cat([self._scored(some, own, nest.take(state, whose)) for some, own, whose in parts])
+        return torch.cat([self._scored(some, own, pytree.take(state, whose)) for some, own, whose in parts])
 
     def _scored(self, ids: Tensor, chosen: Tensor, state: Any) -> Tensor:
         log_p, _ = self.encoder.score(ids, self.sizes[chosen] + 1, state)
@@ -188,7 +200,7 @@ def framed_words(
         room = length - 1 if length else len(one.ids)
         cut += len(one.ids) > room
         ids = np.append(one.ids[:room], end).astype(np.int64)
-        frames.append(Framed(ids, len(ids) - 1))
+        frames.append(FramedText(ids, len(ids) - 1))
     return joined(frames, np.zeros(len(given), np.int64) if labels is None else labels), cut
 
 
@@ -266,3 +278,75 @@ def in_words(numbers: Sequence[str]) -> list[str]:
     by = Decimal(numbers[1]) - Decimal(numbers[0])
     shown = f"{', '.join(numbers[:2])} … {numbers[-1]}" if len(numbers) > 3 else ", ".join(numbers)
     return [f"numbers are written, the nearest of {len(numbers)}: {shown}, in steps of {by:f} (--set task.step)"]
+
+
+def open_writer(run: RunFolder, device: torch.device, precision: str = "fp32") -> Writer:
+    """Of a run whose files have been checked."""
+    headed, tokenizer, settings = open_headed(run, device, precision)
+    length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
+    return Writer(headed, tokenizer, settings, length, str(run.path))
+
+
+class Writer(Classifier):
+    """Of a run that writes its labels (heads/worded.py): texts are read in the words of the task around them."""
+
+    def said(
+        self,
+        texts: Sequence[str],
+        seconds: Sequence[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        notes: list[str] | None = None,
+    ) -> np.ndarray:
+        found, cut = framed_words(self.tokenizer, sources(self.settings.asks, texts, seconds), None, self.length)
+        self.tell_cut(cut, len(texts), notes)
+        return self.said_of(found, progress)
+
+    def _explained(self, texts: tuple[str, ...], label: str) -> Explained:
+        """Words of the task around the texts stay as they are; those of the texts fade in.
+
+        Of numbers it is the mean by the strings' shares that is explained (heads/numbered.py), in the labels' units.
+        """
+        second = [texts[1]] if len(texts) > 1 else None
+        source = sources(self.settings.asks, [texts[0]], second)[0]
+        example, _ = framed_words(self.tokenizer, [source], None, self.length)
+        encoding = self.tokenizer.encode(source)
+        words, marked = tuple(text.split() for text in texts), sources(self.settings.asks, [TEXT], second and [SECOND])
+        whose, at = np.full(len(source.split()) + 1, -1), 0
+        for word in marked[0].split():
+            i = next((k for k, mark in enumerate((TEXT, SECOND)) if mark in word), None)
+            size = 1 if i is None else len(words[i])
+            whose[at : at + size] = -1 if i is None else i
+            at += size
+        owner = whose[np.minimum(encoding.words[: len(example.ids) - 1], len(whose) - 1)]
+        own = np.append(owner >= 0, False)
+        numbers = bool(self.settings.numbers)
+        scale, base = (self.settings.spread, self.settings.center) if numbers else (1.0, 0.0)
+        output = 0 if numbers else list(self.settings.labels).index(label)
+        found = attributed(self.headed, example, own, output, partial(to_device, device=self.device))
+        weights = []
+        for i, some in enumerate(words):
+            mine = np.flatnonzero(owner == i)
+            inside = encoding.words[mine] - np.flatnonzero(whose == i)[:1] if len(mine) else mine
+            weights.append(of_words(scale * found.tokens[mine], inside, len(some)))
+        said, blank = (scale * one + base for one in (found.said, found.blank))
+        return Explained(label, words, tuple(weights), said, blank, scale * found.gap)
+
+
+OF_TEXTS = ("classify", "pair", "regress")
+
+
+def in_words_of(asked: Settings, data: Any, run: RunFolder | None) -> tuple[tuple[str, ...], list[list[int]]]:
+    """The strings of numbers, where the task is of those, and the tokens of what is written; or nothing."""
+    numbers = numbers_of(asked.step, asked.worded or asked.prompted, data)
+    if not asked.worded and not (asked.prompted and numbers and run):
+        return numbers, []
+    if data.kind not in OF_TEXTS or run is None:
+        what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
+        raise NextwordError(
+            f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
+        )
+    if asked.worded:
+        check_writes(model_class(run.recipe.slug))
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
+    return numbers, [list(one) for one in found] if asked.worded else []  # lists, as TOML has them

@@ -1,4 +1,19 @@
-"""Several data sets for one network: of labelled texts, or of tagged sentences, with others without tags besides.
+"""Heads of several tasks over one network: a class of one text, a class of two, a number. A batch is of one task.
+
+    texts ──network.encode──▶ h ─┬─ head of task 0 ──▶ (n, outputs₀)
+                                 └─ head of task 1 ──▶ (n, outputs₁)          `batch.part` says which
+
+Each head is as heads/__init__.py has it. All that the network has of its own, its pooler too, is shared.
+
+Examples of several tasks, and sentences without tags, read in turn: batch k is made of (seed, k) alone.
+
+    step      0      1      2      3      4      5
+    part      NER    —      POS    —      NER    —          — is of the sentences without tags, if there are any
+
+Which task is drawn with a probability ∝ size^mix: 1 is by size, 0 all alike; 0.5, the root, neither forgets a small
+task nor overhears it.
+
+Several data sets for one network: of labelled texts, or of tagged sentences, with others without tags besides.
 
 open_texts("SST-2 + RTE + MRPC")                                   # as --data says it
 open_several("conll2000 + conll2003 + ud-english-ewt:upos")        # tags; a column after a colon
@@ -7,27 +22,74 @@ open_several("conll2000 + conll2003 + ud-english-ewt:upos")        # tags; a col
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
-from nextword.data.conll import TaggedSentence, TaggedText
-from nextword.data.opening import open_whole
+from nextword.core.types import Batch
 from nextword.data.tables import Columns
-from nextword.data.tag_schemes import PLAIN
 from nextword.metrics.classification import MEAN
-from nextword.objectives import make_objective
-from nextword.recipe import Recipe
-from nextword.tasks.cross_view import untagged
-from nextword.tasks.data import DataSet, open_data
-from nextword.tasks.mixed_examples import Several
+from nextword.tasks.base import ModelWithHead
+from nextword.tasks.heads import HeadConfig, Headed
+from nextword.tasks.mixtures import Several
 from nextword.tasks.settings import SEVERAL
-from nextword.tasks.tag_data import TagSet, open_tags
+from nextword.tasks.text_data import DataSet, open_data
+
+
+@dataclass(frozen=True)
+class ManyConfig:
+    model: Any  # the network's class
+    settings: Any  # its Config
+    heads: tuple[HeadConfig, ...]  # one for each task
+    features: str = ""
+    frozen: bool = False
+
+
+class ManyHeaded(ModelWithHead):
+    def __init__(self, config: ManyConfig, network: Any) -> None:
+        super().__init__(config, network)
+        # A list that torch does not look into: what is a head's alone is registered below, the network once
+        self.heads = [Headed(one, network) for one in config.heads]
+        self.out = nn.ModuleList(head.out for head in self.heads)
+        self.dense = nn.ModuleList(head.dense for head in self.heads if head.dense is not None)
+        self.widest = max(one.outputs for one in config.heads)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for head in self.heads:
+            head.train(mode)
+        return self
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.heads[batch.task_index](batch)
+
+    def judge(self, h: Tensor, batch: Batch) -> Tensor:
+        return self.heads[batch.task_index].judge(h, batch)
+
+    def evened(self, said: Tensor) -> Tensor:
+        """As many columns for every task, so that they lie in one table: those that it has not are never chosen."""
+        return F.pad(said, (0, self.widest - said.shape[1]), value=-float("inf"))
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
 
 AND = " + "
-KEY = "phase.0.objective.unlabelled"
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -68,28 +130,6 @@ class Sets:
         return "+".join(one.fingerprint for one in self.sets)
 
 
-@dataclass(frozen=True)
-class TagSets(Sets):
-    """Of tags: "conll2000 + conll2003:ner", each with its column of tags if need be."""
-
-    sets: tuple[TagSet, ...]
-
-    kind = frame = "tag"
-    scheme = PLAIN  # each has its own
-
-    @property
-    def tasks(self) -> tuple[dict[str, Any], ...]:
-        """As a run's [task] has them."""
-        return tuple({"name": one.name, "scheme": one.scheme, "labels": list(one.labels)} for one in self.sets)
-
-    @property
-    def splits(self) -> dict[str, TaggedText]:
-        """Sentences of all, one set after the other."""
-        found: dict[str, list[TaggedSentence]] = {}
-        for one in self.sets:
-            for split, text in one.splits.items():
-                found.setdefault(split, []).extend(text.sentences)
-        return {split: TaggedText(self.name, sentences) for split, sentences in found.items()}
 
 
 @dataclass(frozen=True)
@@ -140,20 +180,8 @@ def open_texts(given: str, columns: Columns = Columns(), kind: str = "") -> Data
     return DataSets(found)
 
 
-def open_several(given: str, column: str = "", scheme: str = "BIOES") -> TagSet | TagSets:
-    """One data set, or several with " + " between them; "conll2003:pos" names the column of tags."""
-    names = names_in(given)
-    if len(names) > 1 and column:
-        raise NextwordError(f"--label {column} is of one data set; of several say it with each, as in conll2003:pos.")
-    found = tuple(_with_column(name, column, scheme) for name in names)
-    return found[0] if len(found) == 1 else TagSets(found)
 
 
-def _with_column(name: str, column: str, scheme: str) -> TagSet:
-    base, colon, own = name.rpartition(":")
-    if not colon or Path(name).exists():
-        return open_tags(name, column, scheme)
-    return replace(open_tags(base, own, scheme), name=name)
 
 
 # ------------------------------------------------------------------------------------------------ for a network
@@ -163,25 +191,3 @@ def in_parts(names: Sequence[str], framed: Sequence[dict[str, Any]]) -> dict[str
     """Split → its examples of every task; a split that some task lacks is left out."""
     splits = [split for split in framed[0] if all(split in one for one in framed)]
     return {split: Several(tuple(names), tuple(one[split] for one in framed)) for split in splits}
-
-
-def with_untagged(
-    recipe: Recipe, network: Any, tokenizer: Tokenizer, examples: dict[str, Any], progress: Progress
-) -> dict[str, Any]:
-    """Training sentences with the text beside them that the recipe's objective names, if it names one."""
-    phase = recipe.phases[0]
-    objective = make_objective(phase.objective, phase.batches, network.vocabulary)
-    train = examples["train"]
-    train = train if isinstance(train, Several) else Several(("",), (train,))
-    if objective.unlabelled:
-        try:
-            corpus = open_whole(objective.unlabelled)
-        except NextwordError as problem:
-            raise NextwordError(
-                f"Sentences without tags are to come from {objective.unlabelled!r}: {problem} Name another text with "
-                f"--set {KEY}=FILE, or learn from tags alone with --set {KEY}=''."
-            ) from None
-        own = network.longest, objective.sentences, objective.longest
-        text, key = untagged(corpus, tokenizer, *own, progress)
-        train = replace(train, untagged=text, key=key)
-    return {**examples, "train": train}

@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 
 from nextword.core.protocols import Tokenizer
+from nextword.data.segmentation import join_words
 from nextword.data.squad import Questions
 from nextword.data.tables import Rows
 from nextword.recipe import Recipe, load_recipe, names
 from nextword.run_folder import RunFolder
-from nextword.tasks.data import DataSet
-from nextword.tasks.tag_words import joined
+from nextword.tasks.text_data import DataSet
 from nextword.tokenizers.words import UNKNOWN
-from nextword.training.warm_start import has_rows, of_words
+from nextword.training.warm_start import has_word_rows, is_word_level
 
 # Of IMDb's reviews a vocabulary of other reviews lacks 1.3 % of the words; of Penn Treebank, which is read well, 4.8 %
 # are <unk> (Merity et al. 2016). More than that is odd
 NOTEWORTHY = 0.05
 MANY = 0.2  # the same of texts to be labelled: in a short one a name or two is nothing odd
-SEEN = 5000  # texts that are looked at, at most
+MAX_TEXTS = 5000  # texts that are looked at, at most
 NAMED = 5  # words in a note
 LETTERS = 30  # of a word there
 CLAUSE = 5  # letters: words of scripts without spaces have one to four
@@ -46,7 +46,7 @@ ANEW = "--set \"tokenizer={kind='lexicon',size=60000}\""  # every word of the te
 
 
 @dataclass(frozen=True)
-class Missing:
+class UnknownWords:
     """What was counted in some of the texts."""
 
     words: Counter[str]  # that have no id → how often they occur
@@ -75,11 +75,11 @@ class Missing:
         )
 
 
-def missing(network: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Missing | None:
+def count_unknown_words(network: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> UnknownWords | None:
     """None where nothing can be missing. A literal <unk> was unknown before, and is no word that is missing here."""
-    if not of_words(tokenizer) or hasattr(network, "spelled") or getattr(network, "longest", 0) > 0:
+    if not is_word_level(tokenizer) or hasattr(network, "spelled") or getattr(network, "longest", 0) > 0:
         return None
-    some = texts[:: -(-len(texts) // SEEN) or 1]
+    some = texts[:: -(-len(texts) // MAX_TEXTS) or 1]
     unknown, lower = tokenizer.special[UNKNOWN], getattr(tokenizer, "lower", False)
     ends = [id for id in tokenizer.special.values() if id != unknown]
     words: Counter[str] = Counter()
@@ -91,16 +91,16 @@ def missing(network: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Missing
         found = (raw[start:end].decode() for start, end in spans)
         words.update(map(str.lower, found) if lower else found)
     words.pop(UNKNOWN, None)
-    return Missing(words, total, len(some), len(texts))
+    return UnknownWords(words, total, len(some), len(texts))
 
 
 # ------------------------------------------------------------------------------------------------ before a transfer
 
 
-def lacking(source: str, network: Any, tokenizer: Tokenizer, data: Any) -> tuple[float | None, list[str]]:
+def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Any) -> tuple[float | None, list[str]]:
     """The share of the training words that the run `source` lacks, None where it can lack none; and a note, with what
     helps, where it lacks so many that it matters."""
-    found = missing(network, tokenizer, _texts(data)) if source and of_words(tokenizer) else None
+    found = count_unknown_words(network, tokenizer, _texts(data)) if source and is_word_level(tokenizer) else None
     if found is None:
         return None, []
     notes = []
@@ -117,17 +117,17 @@ def _texts(data: Any) -> list[str]:
         return [*train.texts, *(train.seconds or ()), *chain(*(train.choices or ()))]
     if isinstance(train, Questions):
         return [*dict.fromkeys(one.context for one in train.all), *(one.question for one in train.all)]
-    return [joined(one.words) for one in train.sentences]
+    return [join_words(one.words) for one in train.sentences]
 
 
-def _helps(found: Missing, source: str, network: Any, data: Any) -> str:
+def _helps(found: UnknownWords, source: str, network: Any, data: Any) -> str:
     """Words of its own for the language model, where each has a row that can be changed for another; or another run."""
     if found.unspaced > MANY:
         return (
             "there are no spaces between these words, and whole clauses are taken for one. Train a run over characters "
             f"instead, and transfer that: nextword train RECIPE --data TEXTS {LETTER_BY_LETTER}"
         )
-    goes_on = has_rows(network) and not getattr(network, "is_conditional", False)
+    goes_on = has_word_rows(network) and not getattr(network, "is_conditional", False)
     theirs = RunFolder(source).recipe if goes_on and (Path(source) / "recipe.toml").is_file() else None
     if theirs is None or theirs.task is not None:
         return "a run that was trained on texts like these has more of them, and one over pieces of words has them all"
@@ -143,7 +143,7 @@ def _place(data: Any) -> str:
     return data.name if column == "text" else f"{data.name}:{column}"
 
 
-def _command(found: Missing, source: str, theirs: Recipe, place: str) -> str:
+def _command(found: UnknownWords, source: str, theirs: Recipe, place: str) -> str:
     """By the recipe that its paper has for going on with a run (ulmfit/lm); or by the run's own, with other words."""
     begin = f"phase.0.init={source}"
     own = [load_recipe(name) for name in names() if name.startswith(f"{theirs.slug}/")]
@@ -170,15 +170,15 @@ def _other(theirs: Recipe, recipe: Recipe) -> list[str]:
 # ------------------------------------------------------------------------------------------------ before predictions
 
 
-def told_of_rows(model: Any, rows: Rows) -> list[str]:
+def note_unknown_words(model: Any, rows: Rows) -> list[str]:
     """The same of texts that are to be labelled, by a run or by the first of several."""
     first = getattr(model, "models", (model,))[0]
     first = getattr(first, "lm", first)  # that is asked, where there is no head
     texts = [*rows.texts, *(rows.seconds or ())]
-    return [f"{told}: what is predicted rests on the others" for told in unknown_in(first, texts)]
+    return [f"{told}: what is predicted rests on the others" for told in unknown_word_notes(first, texts)]
 
 
-def unknown_in(model: Any, texts: Sequence[str], whose: str = "") -> list[str]:
+def unknown_word_notes(model: Any, texts: Sequence[str], whose: str = "") -> list[str]:
     """A note, where a run lacks so many words of texts that what it makes of them says little."""
-    found = missing(getattr(model, "network", None), model.tokenizer, texts)
+    found = count_unknown_words(getattr(model, "network", None), model.tokenizer, texts)
     return [found.told(whose, "the run")] if found is not None and found.share > MANY else []

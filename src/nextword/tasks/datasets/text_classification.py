@@ -1,0 +1,240 @@
+r"""Text classification: reviews and topics (IMDb, AG News, DBpedia, Yelp), and sentences (SST, TREC).
+
+IMDb (Maas et al. 2011), and the csv files of Zhang et al. (2015). None has a dev split: a tenth of each class of train
+becomes one, the same rows each time.
+
+    aclImdb/train/pos/0_9.txt        one file per review, named NUMBER_STARS; the folder is the class
+    train.jsonl                      {"id": "0_9", "label": "pos", "text": "…"}
+    ag_news_csv/train.csv            "3","Wall St. Bears Claw Back","Reuters - Short-sellers …"
+
+The text cells of a csv row are joined by a space. Line breaks, written as the two characters \n in the csv files and as
+<br /> in IMDb, become real ones.
+
+The Stanford Sentiment Treebank and TREC, one sentence per line after its label; or the treebank's own trees.
+
+    1 a stirring , funny and finally transporting re-imagining …       SST: stsa.binary.*, stsa.fine.*
+    DESC:manner How did serfdom develop in and then leave Russia ?     TREC: a coarse label, and a fine one after ":"
+    (3 (2 It) (4 (2 's) (4 great)))                                    SST: trees/*.txt
+
+`SST-binary` and `SST-fine` have whole sentences of the treebank; GLUE's SST-2 also has phrases. The label of a tree is
+the grade of its root, 0 to 4. For two classes, 0 and 1 are negative, 3 and 4 positive, and neutral sentences (2) are
+skipped. Lines are UTF-8, or Latin-1 if they are not valid UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from nextword.core.errors import DataError
+from nextword.data.files import chunks, lines, open_bytes
+from nextword.data.readers import broken
+from nextword.data.tables import Rows
+from nextword.tasks.datasets.base import (
+    PUBLISHED,
+    TENTH_OF_TRAIN,
+    Benchmark,
+    ColumnSpec,
+    Labels,
+    Read,
+    Reader,
+    Splits,
+    expected_files,
+    hold_out_dev,
+    locate_splits,
+    read_jsonl,
+    read_quoted_csv,
+    require_splits,
+)
+
+# ------------------------------------------------------------------------------------------------ reviews and topics
+
+POLARITIES = ("neg", "pos")
+YELP_POLARITY = {"1": "neg", "2": "pos"}
+TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
+DBPEDIA_CLASSES = {
+    str(i): name
+    for i, name in enumerate(
+        (
+            *("Company", "EducationalInstitution", "Artist", "Athlete", "OfficeHolder", "MeanOfTransportation"),
+            *("Building", "NaturalPlace", "Village", "Animal", "Plant", "Album", "Film", "WrittenWork"),
+        ),
+        1,
+    )
+}
+
+
+def _finish(name: str, folder: Path, splits: Splits, unit: str = "rows") -> Read:
+    """Require a train split, and hold out a dev split if there is none."""
+    return hold_out_dev(require_splits(folder, splits, expected_files(name), ("train",)), unit)
+
+
+def _read_imdb(folder: Path) -> Read:
+    splits = {}
+    for split, files in locate_splits("imdb", folder).items():
+        if files[0].is_dir():
+            splits[split] = _read_review_folders(files)
+        else:
+            rows = read_jsonl(files[0], ColumnSpec(("text",), None, ("label",), labels=POLARITIES))
+            splits[split] = replace(rows, texts=[broken(text) for text in rows.texts])
+    return _finish("imdb", folder, splits)
+
+
+def _read_review_folders(folders: Sequence[Path]) -> Rows:
+    """Read one file per review, in the order of their numbers; the folder's name is the label."""
+    texts: list[str] = []
+    labels: list[str] = []
+    for folder in folders:
+        if folder.name not in POLARITIES:
+            raise DataError(
+                f"Unexpected folder {folder}. Expected the official {' and '.join(POLARITIES)}.", path=folder
+            )
+        files = sorted(folder.glob("*.txt"), key=_review_number)
+        if not files:
+            raise DataError(f"{folder} has no reviews. Expected files such as 0_9.txt.", path=folder)
+        texts += [broken("".join(chunks(file))) for file in files]
+        labels += [folder.name] * len(files)
+    return Rows(texts, None, labels)
+
+
+def _review_number(file: Path) -> tuple[int, str]:
+    number = file.stem.partition("_")[0]
+    if not number.isdigit():
+        raise DataError(
+            f"{file} is not a review of IMDb: expected a name NUMBER_STARS.txt, such as 0_9.txt.", path=file
+        )
+    return int(number), file.name
+
+
+def _csv_reader(name: str, width: int, labels: Labels) -> Reader:
+    def read(folder: Path) -> Read:
+        files = locate_splits(name, folder)
+        splits = {split: read_quoted_csv(file, width, labels, _join_cells) for split, (file, *_) in files.items()}
+        return _finish(name, folder, splits)
+
+    return read
+
+
+def _join_cells(cells: Sequence[str]) -> str:
+    return " ".join(cells).replace("\\n", "\n")
+
+
+# ------------------------------------------------------------------------------------------------ sentences
+
+BINARY_OF_GRADE = {"0": "0", "1": "0", "2": "", "3": "1", "4": "1"}
+LEAF = re.compile(r"\([0-4] ([^()\s]+)\)")
+EMPTY_NODE = re.compile(r"\([0-4]\s*\)")  # a node whose children have been removed
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
+
+
+def _treebank_reader(name: str, binary: bool) -> Reader:
+    """Return a reader of SST, from lines or trees, with two or five classes."""
+
+    def read(folder: Path) -> Read:
+        splits: Splits = {}
+        notes: list[str] = []
+        for split, (file, *_) in locate_splits(name, folder).items():
+            has_trees = file.parent.name == "trees"
+            rows = read_trees(file) if has_trees else read_labeled_lines(file)
+            if has_trees and binary:
+                polarities = [BINARY_OF_GRADE[label] for label in rows.labels or ()]
+                chosen = [i for i, polarity in enumerate(polarities) if polarity]
+                rows = replace(rows.take(chosen), labels=[polarities[i] for i in chosen])
+                notes.append(f"skipped {len(polarities) - len(chosen):,} neutral sentences of {split}")
+            splits[split] = rows
+        return require_splits(folder, splits, expected_files(name)), notes
+
+    return read
+
+
+def read_trees(path: Path) -> Rows:
+    """Read the sentence of each tree, labeled with the grade of its root."""
+    texts, labels = [], []
+    for number, line in enumerate(lines(path), 1):
+        tree = line.strip()
+        if not tree:
+            continue
+        if not _is_tree(tree):
+            raise DataError(
+                f"{path}, line {number} is not a tree of the treebank: {tree[:60]!r}. Expected grades from 0 to 4, as "
+                "in (3 (2 Good) (2 film)).",
+                path=path,
+                line=number,
+            )
+        words = [BRACKETS.get(word, word.replace("\\/", "/").replace("\\*", "*")) for word in LEAF.findall(tree)]
+        texts.append(" ".join(words))
+        labels.append(tree[1])
+    if not texts:
+        raise DataError(f"{path} has no trees. Expected the official file.", path=path)
+    return Rows(texts, None, labels)
+
+
+def _is_tree(text: str) -> bool:
+    """Whether the line is one bracket from end to end that contains only grades, brackets and words."""
+    depths = list(accumulate((letter == "(") - (letter == ")") for letter in text))
+    rest = LEAF.sub("", text)
+    while (smaller := EMPTY_NODE.sub("", rest)) != rest:
+        rest = smaller
+    return LEAF.search(text) is not None and not rest and depths[-1] == 0 and 0 not in depths[:-1]
+
+
+def _lines_reader(name: str, map_label: Callable[[str], str] = str) -> Reader:
+    def read(folder: Path) -> Read:
+        files = locate_splits(name, folder)
+        splits = {split: read_labeled_lines(file, map_label) for split, (file, *_) in files.items()}
+        return _finish(name, folder, splits, "sentences")
+
+    return read
+
+
+def read_labeled_lines(path: Path, map_label: Callable[[str], str] = str) -> Rows:
+    """Read lines of a label, a space and a sentence."""
+    texts, labels = [], []
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, 1):
+            line = _decode(raw).strip()
+            if not line:
+                continue
+            label, _, text = line.partition(" ")
+            if not text.strip():
+                raise DataError(
+                    f"{path}, line {number} has no text after the label: {line[:60]!r}. Expected a label, a space and "
+                    "a sentence.",
+                    path=path,
+                    line=number,
+                )
+            texts.append(text.strip())
+            labels.append(map_label(label))
+    return Rows(texts, None, labels)
+
+
+def coarse_label(label: str) -> str:
+    """`DESC:manner` → `DESC`."""
+    return label.partition(":")[0]
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+SST_FINE = ("stsa.fine", "sst-5")
+BENCHMARKS = tuple(
+    Benchmark(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
+    for name, title, catalog, aliases, dev, reader in (
+        ("SST-binary", "is it positive?", "sst-2", ("stsa.binary",), PUBLISHED, _treebank_reader("sst-2", True)),
+        ("SST-fine", "sentiment, in five grades", "sst-5", SST_FINE, PUBLISHED, _treebank_reader("sst-5", False)),
+        ("TREC-6", "type of the question", "trec", ("trec",), TENTH_OF_TRAIN, _lines_reader("trec", coarse_label)),
+        ("TREC-50", "type of the question, fine", "trec", (), TENTH_OF_TRAIN, _lines_reader("trec")),
+        ("IMDb", "is the film review positive?", "imdb", (), TENTH_OF_TRAIN, _read_imdb),
+        ("AG-News", "one of four topics", "ag-news", (), TENTH_OF_TRAIN, _csv_reader("ag-news", 3, TOPICS)),
+        ("DBpedia", "one of 14 classes", "dbpedia", (), TENTH_OF_TRAIN, _csv_reader("dbpedia", 3, DBPEDIA_CLASSES)),
+        ("Yelp-2", "is the review positive?", "yelp-2", (), TENTH_OF_TRAIN, _csv_reader("yelp-2", 2, YELP_POLARITY)),
+        ("Yelp-5", "how many stars?", "yelp-5", (), TENTH_OF_TRAIN, _csv_reader("yelp-5", 2, tuple("12345"))),
+    )
+)
