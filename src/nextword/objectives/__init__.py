@@ -59,9 +59,7 @@ def trains_blank_filling(objective: Mapping[str, Any]) -> bool:
     return kind in OBJECTIVES and objective_class(kind).fills_blanks
 
 
-def make_objective(
-    objective: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary
-) -> Objective[Any]:
+def make_objective(objective: Mapping[str, Any], batches: Mapping[str, Any], vocabulary: Vocabulary) -> Objective[Any]:
     """Build the objective of a recipe's phase from its `objective` and `batches` settings."""
     options = dict(objective)
     kind = options.pop("kind", "causal")

@@ -1,16 +1,16 @@
-"""Two language models at once: each word from all before it, and from all after it (Peters et al. 2018).
+"""Two language models at once, one in each direction: predict each word from all before it and from all after it.
 
     J = −Σ_k log p(w_k | w_1 … w_{k−1}) + log p(w_k | w_{k+1} … w_N)
 
-The text lies in rows (batching/rows.py), and each model reads them from its own end, so that both carry their state
-from batch to batch through all of a row:
+Peters et al., "ELMo" (2018). Each model reads the rows of the text from its own end and carries its state from batch to
+batch:
 
     row       0 1 2 3 4 5 6                  length = 3
     forward   0 1 2 → 1 2 3    then   3 4 5 → 4 5 6
     backward  6 5 4 → 5 4 3    then   3 2 1 → 2 1 0
 
-A batch holds the forward rows and beneath them as many backward ones, already turned round. The log has the perplexity
-of each model, and of both together.
+A batch holds the forward rows and, below them, as many reversed rows. The log has the perplexity of each model and of
+both together.
 """
 
 from __future__ import annotations
@@ -22,78 +22,71 @@ import numpy as np
 import torch
 
 from nextword.batching.causal import Rows
+from nextword.batching.settings import require_choice
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import Unsupported
 from nextword.core.types import Batch, Inputs, Loss, State
+from nextword.objectives.base import Objective, build_layout
 
-SIDES = ("forward", "backward")
-REDUCE = ("token", "sequence")
-HELD_ROWS, HELD_LENGTH = 10, 128
+DIRECTIONS = ("forward", "backward")
+REDUCTIONS = ("token", "sequence")
 
 
-class Bidirectional:
-    """`reduce` says what the gradient is a mean over: predictions, or rows (then it is a sum over time)."""
+class BidirectionalObjective(Objective[Stream]):
+    """`reduce`: the gradient is a mean over predictions, or over rows (a sum over time)."""
+
+    tokens_read_per_prediction = 0.5  # each token is predicted twice
 
     def __init__(self, batches: Mapping[str, Any], reduce: str = "token") -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "rows")
-        if kind != "rows" or reduce not in REDUCE:
-            raise NextwordError(
-                f"The bidirectional objective has batches of kind rows and reduce = {' or '.join(REDUCE)}; the recipe "
-                f"says '{kind}' and '{reduce}'."
-            )
-        try:
-            self.layout = Rows(**options)
-        except TypeError:
-            fields = ", ".join(Rows.__dataclass_fields__)
-            raise NextwordError(
-                f"Batches of kind 'rows' take {fields}; the recipe says {', '.join(options)}."
-            ) from None
+        self.layout = build_layout(batches, {"rows": Rows}, "bidirectional")
+        require_choice("objective.reduce", reduce, REDUCTIONS)
         self.reduce = reduce
-        self.shown = 0.5  # tokens read for each prediction: each is predicted twice
 
     @property
     def length(self) -> int:
-        """Tokens in a row of a batch."""
         return self.layout.length
 
-    def per_epoch(self, text: Stream) -> int:
-        return self.layout.per_epoch(text.ids)
+    def batches_per_epoch(self, text: Stream) -> int:
+        return self.layout.batches_per_epoch(text.ids)
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        return from_both_ends(self.layout, text.ids, step)
+        return forward_and_backward_batches(self.layout, text.ids, step)
 
-    def held_out(self, text: Stream) -> Iterator[Batch]:
-        """One pass over held-out text in few rows, so that nearly every token has its whole context."""
-        layout = Rows(max(1, min(HELD_ROWS, len(text.ids) // 500)), HELD_LENGTH)
-        batches = from_both_ends(layout, text.ids, 0)
-        return (next(batches) for _ in range(layout.per_epoch(text.ids)))
+    def validation_batches(self, text: Stream) -> Iterator[Batch]:
+        """Read held-out text in few long rows, so that nearly every token has its full context."""
+        layout = Rows(rows=max(1, min(10, len(text.ids) // 500)), length=128)
+        batches = forward_and_backward_batches(layout, text.ids, 0)
+        return (next(batches) for _ in range(layout.batches_per_epoch(text.ids)))
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if not hasattr(network, "both"):
-            raise NextwordError(
-                f"{type(network).__name__} is one language model, and the bidirectional objective trains two. Use "
-                'objective = { kind = "causal" }.'
+            raise Unsupported(
+                f"The bidirectional objective trains two language models, but {type(network).__name__} is one. Use "
+                'objective = { kind = "causal" }.',
+                ability="bidirectional",
             )
         layers, state = network.both(batch.inputs, state)
         rows, steps = batch.targets.shape
         halves = zip(layers[-1].chunk(2), batch.targets.chunk(2), strict=True)
-        nats = [network.readout.total(h.flatten(0, 1), targets.flatten()) for h, targets in halves]
-        whole, count = nats[0] + nats[1], rows * steps
-        value = whole / (count if self.reduce == "token" else rows)
-        apart = {side: (part.detach(), count // 2) for side, part in zip(SIDES, nats, strict=True)}
-        parts = {side: part / half for side, (part, half) in apart.items()}
-        return Loss(value, whole.detach(), count, state, parts, apart=apart)
+        forward, backward = (network.readout.total(h.flatten(0, 1), targets.flatten()) for h, targets in halves)
+        nats, count = forward + backward, rows * steps
+        value = nats / (count if self.reduce == "token" else rows)
+        breakdown = {
+            direction: (part.detach(), count // 2)
+            for direction, part in zip(DIRECTIONS, (forward, backward), strict=True)
+        }
+        terms = {direction: part / half for direction, (part, half) in breakdown.items()}
+        return Loss(value, nats.detach(), count, state, terms, breakdown=breakdown)
 
 
-def from_both_ends(layout: Rows, ids: np.ndarray, step: int) -> Iterator[Batch]:
-    """Batches of the rows as they are, and of the same rows turned round, beneath them."""
-    per_epoch, columns = layout.per_epoch(ids), len(ids) // layout.rows
+def forward_and_backward_batches(layout: Rows, ids: np.ndarray, step: int) -> Iterator[Batch]:
+    """Yield batches of the rows from left to right and, below them, of the same rows from right to left."""
+    per_epoch, columns = layout.batches_per_epoch(ids), len(ids) // layout.rows
     table = ids[: columns * layout.rows].reshape(layout.rows, columns)
     while True:
         epoch, i = divmod(step, per_epoch)
-        first, last = i * layout.length, min((i + 1) * layout.length + 1, columns)
-        turned = table[:, columns - last : columns - first][:, ::-1]
-        part = torch.from_numpy(np.concatenate([table[:, first:last], turned]).astype(np.int64))
-        yield Batch(Inputs(part[:, :-1]), part[:, 1:], fresh=i == 0, epoch=epoch)
+        start, end = i * layout.length, min((i + 1) * layout.length + 1, columns)
+        reverse = table[:, columns - end : columns - start][:, ::-1]
+        part = torch.from_numpy(np.concatenate([table[:, start:end], reverse]).astype(np.int64))
+        yield Batch(Inputs(part[:, :-1]), part[:, 1:], reset_state=i == 0, epoch=epoch)
         step += 1

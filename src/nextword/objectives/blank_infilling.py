@@ -1,10 +1,9 @@
-"""Write the pieces that were taken out of a text: J = −Σ_i log p(s_i | what is left, the pieces before), in any order.
+"""Autoregressive blank infilling: write the pieces that were removed from a text, in random order.
 
-Du et al., "GLM" (2021), sections 2.1 and 2.2. Each piece s_i is predicted from left to right, and then that it is
-over. `tokens`, `sentences` and `document` are how often a text is taken apart in each of the three ways of
-batching/pieces.py; `share` of it is taken out in the first two, in pieces of `mean` tokens in the first; of a document
-from `least` to all. A share `short` of the texts is cut to any length. Nats are those of the pieces and their ends: of
-text that is seen on both sides, so no other objective's compare with them.
+    J = −Σ_i log p(s_i | what is left, the pieces before s_i)
+
+Du et al., "GLM" (2021), sections 2.1 and 2.2. Each piece s_i is predicted from left to right and ends with an end
+token. Nats are those of the pieces and their ends, given text on both sides: they do not compare with others.
 """
 
 from __future__ import annotations
@@ -12,15 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nextword.batching.settings import require_number
 from nextword.batching.span_corruption import PieceRows
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Loss, State, Vocabulary
-from nextword.tokenizers.base import PieceMarks
+from nextword.objectives.base import Objective, build_layout
+from nextword.tokenizers.special_tokens import PieceMarks
 
 
-class Infilling:
-    likelihood = False  # of some of the tokens, each from others
+class BlankInfillingObjective(Objective[Stream]):
+    """Fill blanks of three kinds, drawn with the weights `tokens`, `sentences` and `document`.
+
+    The first two remove a `share` of the text, `tokens` in pieces of `mean` tokens on average; `document` removes the
+    end of the text, between `least` and all of it. A share `short` of the texts is cut to a random length first.
+    """
+
+    needs_vocabulary = True
+    is_likelihood = False  # of some of the tokens, given the others
 
     def __init__(
         self,
@@ -34,47 +42,49 @@ class Infilling:
         least: float = 0.5,
         short: float = 0.0,
     ) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "pieces")
-        if kind != "pieces" or options.keys() - {"rows", "length", "order"}:
-            raise NextwordError(
-                f"The infilling objective has batches of kind pieces, with rows, length and order; the recipe says "
-                f"'{kind}' with {', '.join(options) or 'nothing'}."
-            )
-        mix = (tokens, sentences, document)
-        for name, value in zip(("tokens", "sentences", "document"), mix, strict=True):
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise NextwordError(f"objective: {name} = {value!r}; expected a number, such as 0.5.")
-        self.layout = PieceRows(**options, share=share, mean=mean, least=least, short=short, mix=mix)
+        for name, value in (("tokens", tokens), ("sentences", sentences), ("document", document)):
+            require_number(f"objective.{name}", value)
+        self.layout = build_layout(
+            batches,
+            {"pieces": PieceRows},
+            "blank_infilling",
+            share=share,
+            mean=mean,
+            least=least,
+            short=short,
+            mix=(tokens, sentences, document),
+        )
         self.marks = PieceMarks.of(vocabulary)
 
     @property
     def length(self) -> int:
-        """Tokens in a text."""
         return self.layout.length
 
     def check(self, network: Any) -> None:
-        """Positions have an end, which a GPU would not tell of."""
+        """Check that texts fit the network's positions, because a GPU reports an index error without a cause."""
         if self.length > network.window:
-            raise NextwordError(
-                f"batches: length = {self.length} tokens, but the network's window is {network.window}. Shorten them "
-                f"(--set phase.0.batches.length={network.window}), or widen it (--set model.window={self.length})."
+            raise InvalidSetting(
+                f"batches: length = {self.length} exceeds the network's window of {network.window} tokens. Shorten the "
+                f"texts (--set phase.0.batches.length={network.window}) or widen the window (--set "
+                f"model.window={self.length}).",
+                key="batches.length",
+                value=self.length,
             )
 
-    def per_epoch(self, text: Stream) -> int:
-        return self.layout.per_epoch(text)
+    def batches_per_epoch(self, text: Stream) -> int:
+        return self.layout.batches_per_epoch(text)
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
         return self.layout.batches(text, seed, step, self.marks)
 
-    def held_out(self, text: Stream) -> Iterator[Batch]:
-        return self.layout.held_out(text, self.marks)
+    def validation_batches(self, text: Stream) -> Iterator[Batch]:
+        return self.layout.validation_batches(text, self.marks)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        targets, at, count = batch.targets.reshape(-1), batch.at, batch.predicted
-        if at is None:  # a batch made by hand
-            at = (targets != IGNORE).nonzero().squeeze(1)
-            count = len(at)
+        targets, positions, count = batch.targets.reshape(-1), batch.target_positions, batch.num_targets
+        if positions is None:  # a batch made by hand
+            positions = (targets != IGNORE).nonzero().squeeze(1)
+            count = len(positions)
         h = network.hidden(batch.inputs, None)[0][-1]
-        nats = network.readout.total(h.flatten(0, 1).index_select(0, at), targets[at])
+        nats = network.readout.total(h.flatten(0, 1).index_select(0, positions), targets[positions])
         return Loss(nats / max(count, 1), nats.detach(), count)

@@ -1,25 +1,26 @@
-"""Predict hidden tokens from all around them, and whether a second segment belongs after the first.
+"""Masked language modeling: predict hidden tokens from all tokens around them, and how two segments belong together.
 
-    J = −1/K Σ_k log p(x_k | the text with x_1 … x_K hidden)  +  pair_weight · −log p(label | [CLS])
+    J = −1/K Σ_k log p(x_k | the text with x_1 … x_K masked)  +  pair_weight · −log p(label | [CLS])
 
-Devlin et al. (2019). Nats and their count are of the hidden tokens alone; the second term and its accuracy are in the
-loss's parts. How the four changes that RoBERTa makes (Liu et al., 2019) are said in a recipe, BERT first:
+Devlin et al. (2019). Nats and their count are those of the masked tokens; the second term and its accuracy are in the
+loss's terms. In a recipe, the four changes of RoBERTa (Liu et al., 2019) are:
 
-    static = 10                         static = 0                    a text's ten masks come again, or never do
-    batches.pair = "next"               batches.pair = "none"         next-sentence prediction, or none
-    batches.kind = "pairs"              batches.kind = "sentences"    two segments, or full sentences
-    rows = 256, rate = 1e-4             rows = 8192, rate = 1e-3      batches
+    BERT                       RoBERTa
+    static = 10                static = 0                    ten masks per text that repeat, or a new mask every epoch
+    batches.pair = "next"      batches.pair = "none"         next-sentence prediction, or none
+    batches.kind = "pairs"     batches.kind = "sentences"    two segments, or full sentences
+    rows = 256, rate = 1e-4    rows = 8192, rate = 1e-3      larger batches
 
-and ALBERT's three: batches.pair = "order", grams = 3, and the optimizer.
+and those of ALBERT: batches.pair = "order", grams = 3, and the optimizer.
 
-Only the hidden tokens are read out. There are as many places for them in every batch, those that stay empty pointing at
-the [CLS] of the first text, which is never predicted: so shapes are fixed, and nobody waits for a GPU to count.
+Only the masked positions reach the softmax. Every batch has the same number of places for them; places that stay empty
+point at the [CLS] of the first text, whose target is IGNORE. So shapes are fixed, and nothing waits for a GPU to count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,19 +29,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.batching.masked import Framed, Full, Kept, Masking, Packed, SentencePairs, Sentences, Turn, key_of
+from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
+from nextword.objectives.base import Objective, build_layout
 
-BATCHES: dict[str, Any] = {"pairs": SentencePairs, "sentences": Full, "packed": Packed}
-MASKS = 2  # keys the draws of this file
+LAYOUTS: dict[str, Any] = {"pairs": SentencePairs, "sentences": Full, "packed": Packed}
+MASKS = 2  # keys the random draws of this file
 
 
-class Masked:
-    """`share` of the tokens are hidden, or whole words, or runs of up to `grams` words: see batching/masking.py.
+class MaskedObjective(Objective[Stream]):
+    """Predict masked tokens: a `share` of the tokens, whole words, or runs of up to `grams` words (batching/masked.py).
 
-    `static = k`: each text has k masks, one an epoch in turn, and pairs come again with them; 0: new in every epoch.
+    `static = k`: each text has k masks, used in turn, one per epoch, and segment pairs repeat with them; 0: new masks
+    and pairs in every epoch. `masked` and `replaced` are the shares of the chosen tokens that become [MASK] or a random
+    token.
     """
+
+    needs_vocabulary = True
+    is_likelihood = False  # −log p of the masked tokens is not −log p of the text
 
     def __init__(
         self,
@@ -54,47 +62,31 @@ class Masked:
         masked: float = 0.8,
         replaced: float = 0.1,
     ) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "pairs")
-        if kind not in BATCHES:
-            raise NextwordError(
-                f"The masked objective has batches of kind {', '.join(BATCHES)}; the recipe says '{kind}'."
-            )
-        try:
-            self.layout = BATCHES[kind](**options)
-        except TypeError:
-            known = ", ".join(field.name for field in fields(BATCHES[kind]) if field.init)
-            raise NextwordError(
-                f"Batches of kind '{kind}' take {known}; the recipe says {', '.join(options)}."
-            ) from None
-        if not isinstance(static, int) or isinstance(static, bool) or static < 0:
-            raise NextwordError(f"objective: static = {static!r} must be a whole number of masks a text, or 0.")
-        if not isinstance(pair_weight, (int, float)) or pair_weight < 0:
-            raise NextwordError(f"objective: pair_weight = {pair_weight!r} must not be negative.")
+        self.layout = build_layout(batches, LAYOUTS, "masked")
+        require_count("objective.static", static, least=0)
+        require_number("objective.pair_weight", pair_weight, 0)
         self.masking = Masking(vocabulary, share, masked, replaced, whole_words, grams)
         self.static, self.pair_weight = static, float(pair_weight)
-        self.end = vocabulary.end
-        self.sentences = Kept(lambda text: Sentences.of(text, self.end))
+        self.sentences = Kept(lambda text: Sentences.of(text, vocabulary.end))
 
     @property
     def length(self) -> int:
-        """Tokens in the longest text of a batch."""
         return int(self.layout.length)
 
-    # ---------------------------------------------------------------------------------------------- batches
+    # -------------------------------------------------------------------------------------------- batches
 
-    def per_epoch(self, text: Stream) -> int:
-        return self.layout.per_epoch(self.sentences(text))
+    def batches_per_epoch(self, text: Stream) -> int:
+        return int(self.layout.batches_per_epoch(self.sentences(text)))
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
         sentences = self.sentences(text)
         for turn in self.layout.turns(sentences, seed, step, self.static):
             yield self._batch(text, sentences, turn, seed)
 
-    def held_out(self, text: Stream) -> Iterator[Batch]:
-        """Every text once, with masks that are the same each time."""
+    def validation_batches(self, text: Stream) -> Iterator[Batch]:
+        """Read every text once, always with the same masks."""
         sentences = self.sentences(text)
-        for turn in self.layout.held_out(sentences):
+        for turn in self.layout.validation_batches(sentences):
             yield self._batch(text, sentences, turn, 0)
 
     def _batch(self, text: Stream, sentences: Sentences, turn: Turn, seed: int) -> Batch:
@@ -104,7 +96,7 @@ class Masked:
         most = layout.most(sentences) if packed else len(chosen)
         room = self.masking.most(width - 2 * most, most) if packed else most * self.masking.most(width - 2)
         framed = texts.framed(text, chosen, self.masking.marks, width, packed)
-        targets, at, predicted = self.masking(
+        targets, positions, num_targets = self.masking(
             framed.ids,
             framed.begins,
             framed.first,
@@ -113,80 +105,83 @@ class Masked:
             key_of(MASKS, seed, turn.variant),
             room,
         )
-        inputs = _packed(framed, layout, most) if packed else _rows(framed, width, isinstance(layout, SentencePairs))
-        pair = None if texts.labels is None else torch.from_numpy(texts.labels[chosen])
+        if packed:
+            inputs = _packed_inputs(framed, layout, most)
+        else:
+            inputs = _padded_inputs(framed, width, has_segments=isinstance(layout, SentencePairs))
         return Batch(
             inputs,
             torch.from_numpy(targets).view(inputs.ids.shape),
-            fresh=True,
+            reset_state=True,
             epoch=turn.epoch,
-            at=torch.from_numpy(at),
-            predicted=predicted,
-            pair=pair,
+            target_positions=torch.from_numpy(positions),
+            num_targets=num_targets,
+            pair_labels=None if texts.labels is None else torch.from_numpy(texts.labels[chosen]),
         )
 
-    # ---------------------------------------------------------------------------------------------- the loss
-
-    likelihood = False  # what hidden tokens cost is not what the text costs
+    # -------------------------------------------------------------------------------------------- loss
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        inputs, targets, at, count = batch.inputs, batch.targets.reshape(-1), batch.at, batch.predicted
-        if at is None:  # a batch made by hand
-            at = (targets != IGNORE).nonzero().squeeze(1)
-            count = len(at)
+        inputs, targets = batch.inputs, batch.targets.reshape(-1)
+        positions, count = batch.target_positions, batch.num_targets
+        if positions is None:  # a batch made by hand
+            positions = (targets != IGNORE).nonzero().squeeze(1)
+            count = len(positions)
         elif inputs.starts is not None:
             inputs = replace(inputs, longest=self.length)
-        pair = batch.pair if self.pair_weight else None
-        h, first = _vectors(network, inputs, at, pair is not None)
-        nats = network.readout.total(h, targets[at])
+        labels = batch.pair_labels if self.pair_weight else None
+        h, first = _hidden_at(network, inputs, positions, with_first=labels is not None)
+        nats = network.readout.total(h, targets[positions])
         value = nats / max(count, 1)
-        parts = {"masked": value.detach()}
-        if pair is not None:
+        terms = {"masked": value.detach()}
+        if labels is not None:
             logits = self._pair_logits(network, first)
-            surprise = F.cross_entropy(logits, pair)
-            value = value + self.pair_weight * surprise
-            parts["pair"] = surprise.detach()
-            parts["pair_accuracy"] = (logits.detach().argmax(-1) == pair).float().mean()
-        return Loss(value, nats.detach(), count, None, parts)
+            pair_loss = F.cross_entropy(logits, labels)
+            value = value + self.pair_weight * pair_loss
+            terms["pair"] = pair_loss.detach()
+            terms["pair_accuracy"] = (logits.detach().argmax(-1) == labels).float().mean()
+        return Loss(value, nats.detach(), count, None, terms)
 
     def _pair_logits(self, network: Any, first: Tensor) -> Tensor:
-        """(B, 2) in the network's own precision or better."""
+        """(B, 2) logits, in the network's precision but at least float32."""
         if getattr(network, "next_sentence", None) is None:
-            raise NextwordError(
-                f"{type(network).__name__} has no head that judges pairs of segments, but the batches have labels for "
-                "one. Train it without (--set phase.0.batches.pair=none)."
+            raise Unsupported(
+                f"The batches have labels of segment pairs, but {type(network).__name__} has no head for them. Train "
+                "without (--set phase.0.batches.pair=none).",
+                ability="segment pairs",
             )
-        logits = network.next_sentence(network.pooled(first))
+        logits: Tensor = network.next_sentence(network.pooled(first))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _vectors(network: Any, inputs: Inputs, at: Tensor, firsts: bool) -> tuple[Tensor, Tensor]:
-    """The last layer at the flat positions `at`, (K, D), and, where asked for, at each row's first, (B, D).
+def _hidden_at(network: Any, inputs: Inputs, positions: Tensor, with_first: bool) -> tuple[Tensor, Tensor]:
+    """The last layer at flat positions, (K, D), and, if wanted, at the first token of each row, (B, D).
 
-    A network that can compute these alone does.
+    A network with `hidden_at` computes its last layer at these positions only.
     """
     rows, steps = inputs.ids.shape
-    places = at
-    if firsts:
-        places = torch.cat((at, torch.arange(0, rows * steps, steps, device=at.device)))
+    places = positions
+    if with_first:
+        places = torch.cat((positions, torch.arange(0, rows * steps, steps, device=positions.device)))
     if hasattr(network, "hidden_at"):
         h = network.hidden_at(inputs, places)
     else:
         h = network.hidden(inputs, None)[0][-1]
         h = h.reshape(-1, h.shape[-1]).index_select(0, places)
-    return h[: len(at)], h[len(at) :]
+    return h[: len(positions)], h[len(positions) :]
 
 
-def _rows(framed: Framed, width: int, segmented: bool) -> Inputs:
+def _padded_inputs(framed: Framed, width: int, has_segments: bool) -> Inputs:
+    """One text per row, padded to the width."""
     ids = torch.from_numpy(framed.ids).view(-1, width)
-    padding = torch.from_numpy(np.arange(width) < framed.sizes[:, None])
-    return Inputs(ids, padding, torch.from_numpy(framed.segments).view(-1, width) if segmented else None)
+    token_mask = torch.from_numpy(np.arange(width) < framed.sizes[:, None])
+    return Inputs(ids, token_mask, torch.from_numpy(framed.segments).view(-1, width) if has_segments else None)
 
 
-def _packed(framed: Framed, layout: Packed, most: int) -> Inputs:
-    """The texts, then the padding, in pieces that are no longer than a text, then empty texts."""
+def _packed_inputs(framed: Framed, layout: Packed, most: int) -> Inputs:
+    """All texts in one row; then padding, in pieces no longer than a text; then empty texts, to fix the shape."""
     used = int(framed.first[-1] + framed.sizes[-1])
-    rest = np.arange(used, layout.tokens, layout.length)
+    padding = np.arange(used, layout.tokens, layout.length)
     starts = np.full(most + -(-layout.tokens // layout.length) + 1, layout.tokens, np.int64)
-    starts[: len(framed.first) + len(rest)] = np.concatenate((framed.first, rest))
+    starts[: len(framed.first) + len(padding)] = np.concatenate((framed.first, padding))
     return Inputs(torch.from_numpy(framed.ids)[None], starts=torch.from_numpy(starts))

@@ -1,17 +1,18 @@
-"""Predict some tokens of a segment one after the other, in an order drawn anew: J = −Σ_t log p(x_{z_t} | x_{z_<t}).
+"""Permutation language modeling: predict some tokens of a segment in a random order.
 
-Yang et al., "XLNet" (2019), section 2.3 and appendix A.7. Only the last 1/K of an order is predicted, K = `every`; what
-comes before it is given, and has no order in itself. The text is laid out in rows, as for any network with a memory;
-segment follows segment, and what was kept of the one before is seen by all:
+    J = −Σ_t log p(x_{z_t} | x_{z_<t})          z: a permutation, drawn anew for each segment
 
-    text      the cat sat on the mat and slept        every = 4, segments of 8: two are predicted
-    drawn         cat         the                     spans of 1 to `span` tokens that begin a word
-    order     given: the _ sat on _ mat and slept     first "the" from these, then "cat" from these and "the"
+Yang et al., "XLNet" (2019), section 2.3 and appendix A.7. Only the last 1/K of the order is predicted, K = `every`; the
+tokens before it are visible from the start, so their order does not matter. The text is laid out in rows; each segment
+also sees the memory of the segment before it:
 
-With `backward`, half of the rows read the same text from right to left (the memory is then of what follows), with
-distances as they are in the text. Batch k is made of (seed, k) alone; held-out text is read once, from left to right,
-with draws that are always the same. Nats are those of the predicted tokens: of text that is seen on both sides, so no
-other objective's compare with them.
+    text      the cat sat on the mat and slept        every = 4, segments of 8: two tokens are predicted
+    chosen        cat         the                     spans of 1 to `span` tokens that begin with a word
+    order     visible: the _ sat on _ mat and slept   first "the" from these, then "cat" from these and "the"
+
+With `backward`, half of the rows read the same text from right to left (their memory holds what follows); distances
+stay those in the text. Batch k depends on (seed, k) alone. Held-out text is read once, from left to right, always with
+the same draws. Nats are those of predicted tokens with context on both sides: they do not compare with others.
 """
 
 from __future__ import annotations
@@ -22,102 +23,95 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.causal import Rows, check_counts
+from nextword.batching.causal import Rows
+from nextword.batching.settings import require_bool, require_count
 from nextword.batching.token_stream import WORD, Stream
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
-from nextword.layers.attention import visible
+from nextword.layers.attention import order_mask
+from nextword.objectives.base import Objective, build_layout
 
-HELD_OUT = 10  # rows of held-out text at the most, and the fewest tokens in each
-SHORTEST = 500
+MAX_VALIDATION_ROWS, MIN_VALIDATION_LENGTH = 10, 500  # rows of held-out text, and tokens in each
 
 
-class Permuted:
-    """One token in `every` is predicted, in runs of at most `span`; `backward` reads from both ends."""
+class PermutationObjective(Objective[Stream]):
+    """Predict one token in `every`, in spans of at most `span`; with `backward`, read from both ends."""
 
-    likelihood = False  # of some of the tokens, each from others
+    is_likelihood = False  # of some of the tokens, given the others
 
     def __init__(self, batches: Mapping[str, Any], every: int = 6, span: int = 5, backward: bool = False) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "rows")
-        if kind != "rows" or options.keys() - {"rows", "length"}:
-            raise NextwordError(
-                f"The permuted objective has batches of kind rows, with rows and length; the recipe says '{kind}' with "
-                f"{', '.join(options) or 'nothing'}."
-            )
-        self.layout = Rows(**options)
-        self.every, self.span, self.backward = every, span, backward
-        for name, value in (("every", every), ("span", span)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise NextwordError(f"objective: {name} = {value!r} must be a whole number of at least 1.")
-        if not isinstance(backward, bool):
-            raise NextwordError(f"objective: backward = {backward!r} must be true or false.")
+        self.layout = build_layout(batches, {"rows": Rows}, "permutation")
+        require_count("objective.every", every)
+        require_count("objective.span", span)
+        require_bool("objective.backward", backward)
         if backward and self.layout.rows % 2:
-            raise NextwordError(
-                f"With backward = true half of the rows read from right to left, but rows = {self.layout.rows} is odd. "
-                "Give an even number (--set phase.0.batches.rows=…)."
+            raise InvalidSetting(
+                f"batches: rows = {self.layout.rows} is odd, but with backward = true half of the rows read from right "
+                "to left. Set an even number (--set phase.0.batches.rows=…).",
+                key="batches.rows",
+                value=self.layout.rows,
             )
-        check_counts(self.layout)
+        self.every, self.span, self.backward = every, span, backward
 
     @property
     def length(self) -> int:
-        """Tokens in a row of a batch."""
         return self.layout.length
 
-    def predicted(self, steps: int) -> int:
-        """How many tokens of a segment of so many are predicted."""
-        return max(1, steps // self.every)
+    def num_predicted(self, length: int) -> int:
+        """Number of tokens predicted in a segment of this length."""
+        return max(1, length // self.every)
 
     # -------------------------------------------------------------------------------------------- batches
 
-    def per_epoch(self, text: Stream) -> int:
+    def batches_per_epoch(self, text: Stream) -> int:
         return -(-self._columns(text, self.layout.rows // (1 + self.backward)) // self.length)
 
     def _columns(self, text: Stream, rows: int) -> int:
         columns = len(text.ids) // rows
         if columns < 2:
-            raise NextwordError(
-                f"The text has {len(text.ids)} tokens, fewer than the {2 * rows} that {rows} rows need. Give more "
-                "text, or fewer rows (--set phase.0.batches.rows=…)."
+            raise DataError(
+                f"The text has {len(text.ids)} tokens, but {rows} rows need at least {2 * rows}. Use more text, or "
+                "fewer rows (--set phase.0.batches.rows=…)."
             )
         return columns
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch, rows = self.per_epoch(text), self.layout.rows // (1 + self.backward)
+        per_epoch, rows = self.batches_per_epoch(text), self.layout.rows // (1 + self.backward)
         while True:
             epoch, i = divmod(step, per_epoch)
             yield self._batch(text, rows, i, np.random.default_rng([seed, step]), self.backward, epoch)
             step += 1
 
-    def held_out(self, text: Stream) -> Iterator[Batch]:
-        rows = max(1, min(HELD_OUT, len(text.ids) // SHORTEST))
+    def validation_batches(self, text: Stream) -> Iterator[Batch]:
+        rows = max(1, min(MAX_VALIDATION_ROWS, len(text.ids) // MIN_VALIDATION_LENGTH))
         for i in range(-(-self._columns(text, rows) // self.length)):
             yield self._batch(text, rows, i, np.random.default_rng([0, i]), False, 0)
 
-    def _batch(self, text: Stream, rows: int, i: int, draw: np.random.Generator, backward: bool, epoch: int) -> Batch:
-        """Segment i of every row; then, if asked for, segment i from the right, its tokens in the order of reading."""
+    def _batch(self, text: Stream, rows: int, i: int, rng: np.random.Generator, backward: bool, epoch: int) -> Batch:
+        """Segment i of every row; if `backward`, also segment i from the right, with its tokens in reading order."""
         columns = self._columns(text, rows)
-        first = i * self.length
-        last = min(first + self.length, columns)
-        table = np.arange(rows).reshape(-1, 1) * columns
-        at = table + np.arange(first, last)
-        ranks = np.stack([self._ranks(text.marks[row] & WORD > 0, draw) for row in at])
-        places = None
+        start = i * self.length
+        end = min(start + self.length, columns)
+        row_starts = np.arange(rows).reshape(-1, 1) * columns
+        places = row_starts + np.arange(start, end)
+        ranks = np.stack([self._ranks(text.marks[row] & WORD > 0, rng) for row in places])
+        positions = None
         if backward:
-            mirrored = table + np.arange(columns - last, columns - first)
-            other = np.stack([self._ranks(text.marks[row] & WORD > 0, draw) for row in mirrored])
-            at, ranks = np.concatenate([at, mirrored[:, ::-1]]), np.concatenate([ranks, other[:, ::-1]])
-            places = torch.from_numpy(at % columns)
-        ids = torch.from_numpy(text.ids[at].astype(np.int64))
-        turns = torch.from_numpy(ranks)
-        inputs = Inputs(ids, positions=places, mask=visible(turns))
-        return Batch(inputs, ids.masked_fill(turns < 0, IGNORE), fresh=i == 0, epoch=epoch)
+            mirrored = row_starts + np.arange(columns - end, columns - start)
+            mirrored_ranks = np.stack([self._ranks(text.marks[row] & WORD > 0, rng) for row in mirrored])
+            places = np.concatenate([places, mirrored[:, ::-1]])
+            ranks = np.concatenate([ranks, mirrored_ranks[:, ::-1]])
+            positions = torch.from_numpy(places % columns)
+        ids = torch.from_numpy(text.ids[places].astype(np.int64))
+        order = torch.from_numpy(ranks)
+        inputs = Inputs(ids, positions=positions, mask=order_mask(order))
+        return Batch(inputs, ids.masked_fill(order < 0, IGNORE), reset_state=i == 0, epoch=epoch)
 
-    def _ranks(self, begins: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        """(T,) When each token is predicted; −1 for those that are given."""
-        wanted = self.predicted(len(begins))
-        ranks = np.full(len(begins), -1)
-        ranks[spans(begins, wanted, self.every, self.span, draw)] = draw.permutation(wanted)
+    def _ranks(self, begins_word: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """(T,) position of each token in the order of prediction; −1 for tokens that are visible from the start."""
+        wanted = self.num_predicted(len(begins_word))
+        ranks = np.full(len(begins_word), -1)
+        ranks[choose_spans(begins_word, wanted, self.every, self.span, rng)] = rng.permutation(wanted)
         return ranks
 
     # -------------------------------------------------------------------------------------------- loss
@@ -125,43 +119,45 @@ class Permuted:
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if not hasattr(network, "queries"):
             raise Unsupported(
-                f"{type(network).__name__} cannot be asked what stands at a place without being shown it, as the "
-                "permuted objective needs. Use it with a network of two streams, or another objective."
+                f"The permutation objective needs a network with two-stream attention; {type(network).__name__} cannot "
+                "predict a position without reading it. Use another objective.",
+                ability="two-stream attention",
             )
         rows, steps = batch.targets.shape
-        given = (batch.targets == IGNORE).to(torch.uint8)
-        at = given.argsort(dim=1, stable=True)[
-            :, : self.predicted(steps)
-        ]  # as many in every row: no shape waits for a GPU
-        layers, state = network.queries(batch.inputs, at, state)
-        targets = batch.targets.gather(1, at)
+        is_visible = (batch.targets == IGNORE).to(torch.uint8)
+        # Every row predicts equally many tokens, so the shape is known without waiting for a GPU.
+        positions = is_visible.argsort(dim=1, stable=True)[:, : self.num_predicted(steps)]
+        layers, state = network.queries(batch.inputs, positions, state)
+        targets = batch.targets.gather(1, positions)
         nats = network.readout.total(layers[-1].flatten(0, 1), targets.flatten())
-        count = rows * at.shape[1]
+        count = rows * positions.shape[1]
         return Loss(nats / count, nats.detach(), count, state)
 
 
-def spans(begins: np.ndarray, wanted: int, every: int, longest: int, draw: np.random.Generator) -> np.ndarray:
-    """(T,) bool: so many tokens to predict, in runs of n ≤ longest drawn with p(n) ∝ 1/n, as long as there is room.
+def choose_spans(
+    begins_word: np.ndarray, wanted: int, every: int, longest: int, rng: np.random.Generator
+) -> np.ndarray:
+    """(T,) bool: `wanted` tokens to predict, in spans of n ≤ longest tokens with p(n) ∝ 1/n, while there is room.
 
-    A run of n stands anywhere in a stretch of n · every tokens, at the first one from there on that begins a word
-    (`begins`). What is missing in the end is made up by tokens drawn one by one.
+    A span of n lies somewhere in a stretch of n · every tokens and begins at the next word boundary (`begins_word`).
+    If the text is too short for the last spans, the missing tokens are drawn one by one.
     """
-    total = len(begins)
+    total = len(begins_word)
     chosen = np.zeros(total, bool)
-    words = np.flatnonzero(begins)
-    after = np.append(words, total)[np.searchsorted(words, np.arange(total))]  # the next place that begins a word
+    words = np.flatnonzero(begins_word)
+    next_word = np.append(words, total)[np.searchsorted(words, np.arange(total))]
     weights = 1 / np.arange(1, longest + 1)
-    lengths = draw.choice(longest, wanted, p=weights / weights.sum()) + 1
-    left, at = wanted, 0
+    lengths = rng.choice(longest, wanted, p=weights / weights.sum()) + 1
+    left, stretch = wanted, 0  # tokens still to choose, and where the current stretch begins
     for n in lengths.tolist():
         n = min(n, left)
-        aim = at + int(draw.integers(n * (every - 1) + 1))
-        begin = int(after[aim]) if aim < total else total
-        if not n or begin + n > total:
+        aim = stretch + int(rng.integers(n * (every - 1) + 1))
+        start = int(next_word[aim]) if aim < total else total
+        if not n or start + n > total:
             break
-        chosen[begin : begin + n] = True
+        chosen[start : start + n] = True
         left -= n
-        at = max(at + n * every, begin + n)
+        stretch = max(stretch + n * every, start + n)
     if left:
-        chosen[draw.choice(np.flatnonzero(~chosen), left, replace=False)] = True
+        chosen[rng.choice(np.flatnonzero(~chosen), left, replace=False)] = True
     return chosen

@@ -1,14 +1,6 @@
-"""Tell the word between others from words drawn at random: negative sampling (batching/contexts.py).
+"""Objectives of word vectors: negative sampling (word2vec) and weighted least squares on co-occurrence counts (GloVe).
 
-What it costs is the sum of 1 + K binary decisions for every word around a place. It is no likelihood of any text, and
-it has no perplexity: with fewer words of noise it is lower, and not better.
-
-Fit the logarithm of how often words stand together (batching/cooccurrence.py, models/glove.py).
-
-    f(X) = min(1, (X / x_max)^power)      rare cells are noise and count little; common ones do not count without bound
-
-An epoch is all cells once, in an order of its own. Nothing is held out: counts of another text are of another size, and
-say nothing of how well these are fitted.
+Neither is the likelihood of a text, so neither has a perplexity.
 """
 
 from __future__ import annotations
@@ -20,63 +12,76 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from nextword.batching.settings import require_number
+from nextword.batching.token_stream import Stream
 from nextword.batching.word_vectors import Cells, Contexts, Draws, cooccurrences, draws_of
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
+from nextword.objectives.base import Objective, build_layout
 
-HELD = 7  # the seed of what is drawn for held-out text: the same at every validation
+VALIDATION_SEED = 7
 
 
-class Negatives:
-    """`batches` are the fields of Contexts: words, window, subsample, negatives, power."""
+class NegativeSamplingObjective(Objective[Stream]):
+    """Tell a word from K noise words, given the words around it (Mikolov et al. 2013).
 
-    likelihood = False
-    perplexity = False
+        J = −log σ(score of the word) − Σ_k log σ(−score of noise word k)      for each context word (skip-gram),
+                                                                               or for each window (CBOW)
+
+    The loss is a sum of 1 + K binary decisions: fewer noise words lower it without making the vectors better.
+    """
+
+    needs_vocabulary = True
+    is_likelihood = False
+    has_perplexity = False
 
     def __init__(self, batches: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "contexts")
-        if kind != "contexts" or options.keys() - Contexts.__dataclass_fields__.keys():
-            raise NextwordError(
-                f"The objective 'contexts' has batches of kind contexts with {', '.join(Contexts.__dataclass_fields__)}"
-                f"; the recipe says {dict(batches)}."
-            )
-        self.layout, self.vocabulary = Contexts(**options), vocabulary
-        self.draws: Draws | None = None
+        self.layout = build_layout(batches, {"contexts": Contexts}, "negative_sampling")
+        self.vocabulary = vocabulary
+        self.draws: Draws | None = None  # of the training text, also for validation
 
-    def per_epoch(self, text: Any) -> int:
-        self.draws = draws_of(text.ids, self.vocabulary, self.layout.subsample, self.layout.power)
-        return self.layout.per_epoch(text.ids)
+    def batches_per_epoch(self, text: Stream) -> int:
+        self.draws = self._draws_of(text)
+        return self.layout.batches_per_epoch(text.ids)
 
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text.ids, self._draws(text), seed, step)
+    def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
+        return self.layout.batches(text.ids, self.draws or self._draws_of(text), seed, step)
 
-    def held_out(self, text: Any) -> Iterator[Batch]:
-        """One pass, with the noise of the training text."""
-        draws = self._draws(text)
-        return (self.layout.batch(text.ids, draws, HELD, k) for k in range(self.layout.per_epoch(text.ids)))
+    def validation_batches(self, text: Stream) -> Iterator[Batch]:
+        draws = self.draws or self._draws_of(text)
+        count = self.layout.batches_per_epoch(text.ids)
+        return (self.layout.batch(text.ids, draws, VALIDATION_SEED, k) for k in range(count))
 
-    def _draws(self, text: Any) -> Draws:
-        return self.draws or draws_of(text.ids, self.vocabulary, self.layout.subsample, self.layout.power)
+    def _draws_of(self, text: Stream) -> Draws:
+        return draws_of(text.ids, self.vocabulary, self.layout.subsample, self.layout.power)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        """−log σ of the word, −log σ(−·) of the noise, for each word around: the mean over those is differentiated."""
-        scores = network.scores(batch.inputs, batch.targets)  # (N, C or 1, 1 + K)
-        assert batch.inputs.padding is not None
-        there = batch.inputs.padding if scores.shape[1] > 1 else batch.inputs.padding.any(1, keepdim=True)
+        scores = network.scores(batch.inputs, batch.targets)  # (N, C or 1, 1 + K): the word, then the noise
+        is_context = batch.inputs.token_mask
+        assert is_context is not None
+        if scores.shape[1] == 1:
+            is_context = is_context.any(1, keepdim=True)
         signs = torch.ones(scores.shape[2], device=scores.device)
         signs[1:] = -1
-        asked = there.unsqueeze(2) & (batch.targets != IGNORE).unsqueeze(1)
-        nats = -(F.logsigmoid(scores * signs) * asked).sum()
-        count = int(there.sum())
+        counted = is_context.unsqueeze(2) & (batch.targets != IGNORE).unsqueeze(1)
+        nats = -(F.logsigmoid(scores * signs) * counted).sum()
+        count = int(is_context.sum())
         return Loss(nats / max(count, 1), nats.detach(), count)
 
 
-class Cooccurrence:
-    """`batches` says how many `cells` one has; the rest is about X and f."""
+class CooccurrenceObjective(Objective[Stream]):
+    """Fit the logarithm of co-occurrence counts X (Pennington, Socher & Manning 2014, "GloVe"; models/glove.py).
 
-    likelihood = False
-    perplexity = False
+        J = ½ Σ f(X) (score − log X)²        f(X) = min(1, (X / x_max)^power)
+
+    Rare cells are noisy and count little; frequent ones do not count without bound. An epoch is one pass over all cells
+    in random order. There is no validation: counts of another text have another scale.
+    """
+
+    needs_vocabulary = True
+    is_likelihood = False
+    has_perplexity = False
+    has_validation = False
 
     def __init__(
         self,
@@ -88,38 +93,44 @@ class Cooccurrence:
     ) -> None:
         size = batches.get("cells", 1 << 16)
         if batches.keys() - {"kind", "cells"} or batches.get("kind", "cells") != "cells" or size < 1:
-            raise NextwordError(
-                "The objective 'cooccurrence' has batches of kind cells, as in { kind = 'cells', cells = 65536 }; the "
-                f"recipe says {dict(batches)}."
+            raise InvalidSetting(
+                f"batches: {dict(batches)} is not valid for the cooccurrence objective. Expected {{ kind = 'cells', "
+                "cells = 65536 }.",
+                key="batches",
+                value=dict(batches),
             )
-        if not x_max > 0 or power < 0:
-            raise NextwordError(f"objective: x_max = {x_max}, power = {power}; expected above 0, and not below 0.")
+        require_number("objective.power", power, 0)
+        if not x_max > 0:
+            raise InvalidSetting(
+                f"objective: x_max = {x_max}. Expected a number above 0.", key="objective.x_max", value=x_max
+            )
         self.size, self.vocabulary, self.window, self.x_max, self.power = size, vocabulary, window, x_max, power
-        self.counted: Cells | None = None
+        self.cells: Cells | None = None
 
-    def per_epoch(self, text: Any) -> int:
-        return -(-len(self._cells(text)) // self.size)
+    def batches_per_epoch(self, text: Stream) -> int:
+        return -(-len(self._count_cells(text)) // self.size)
 
-    def _cells(self, text: Any) -> Cells:
-        if self.counted is None:
-            self.counted = cooccurrences(text, self.vocabulary, self.window)
-        return self.counted
+    def _count_cells(self, text: Stream) -> Cells:
+        if self.cells is None:
+            self.cells = cooccurrences(text, self.vocabulary, self.window)
+        return self.cells
 
     def weights(self, counts: np.ndarray) -> np.ndarray:
+        """f(X)."""
         return np.minimum(1.0, (counts / self.x_max) ** self.power)
 
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
-        cells, each = self._cells(text), self.per_epoch(text)
-        epoch, at = divmod(step, each)
+    def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
+        cells, per_epoch = self._count_cells(text), self.batches_per_epoch(text)
+        epoch, first = divmod(step, per_epoch)
         while True:
             order = np.random.default_rng([seed, epoch]).permutation(len(cells))
-            for k in range(at, each):
+            for k in range(first, per_epoch):
                 chosen = order[k * self.size : (k + 1) * self.size]
                 counts = cells.counts[chosen]
-                wanted = np.stack([np.log(counts), self.weights(counts)], 1).astype(np.float32)
+                targets = np.stack([np.log(counts), self.weights(counts)], 1).astype(np.float32)
                 pairs = torch.from_numpy(cells.pairs[chosen].astype(np.int64))
-                yield Batch(Inputs(pairs), torch.from_numpy(wanted), fresh=True, epoch=epoch)
-            epoch, at = epoch + 1, 0
+                yield Batch(Inputs(pairs), torch.from_numpy(targets), reset_state=True, epoch=epoch)
+            epoch, first = epoch + 1, 0
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         logs, weights = batch.targets.unbind(1)

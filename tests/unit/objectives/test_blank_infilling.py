@@ -1,4 +1,4 @@
-"""Texts taken apart for filling in: nothing is lost, nothing stands twice, and each way takes what it says."""
+"""Blank infilling: no token is lost or doubled, and each kind of blank removes what it should."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from nextword.batching.span_corruption import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
 from nextword.batching.token_stream import DOCUMENT as OPENS
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import IGNORE, Vocabulary
-from nextword.objectives.blank_infilling import Infilling
-from nextword.tokenizers.base import PieceMarks
+from nextword.objectives.blank_infilling import BlankInfillingObjective
+from nextword.tokenizers.special_tokens import PieceMarks
 
 BEGIN, END = 0, 1
 VOCABULARY = Vocabulary(300, BEGIN, {"<s>": BEGIN, "</s>": END}, END)
@@ -70,7 +70,7 @@ def together(read: list[int], first: list[int], second: list[int], targets: list
     way=st.sampled_from((TOKENS, SENTENCES, DOCUMENT)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_every_token_stands_exactly_once(
+def test_every_token_occurs_exactly_once(
     size: int, share: float, mean: float, least: float, short: float, way: int, seed: int
 ) -> None:
     mix = tuple(float(i == way) for i in range(3))
@@ -105,7 +105,7 @@ def test_every_token_stands_exactly_once(
             assert sum(t == END for t in targets[row]) == len(masks)
 
 
-def test_few_tokens_are_as_many_as_poisson_says() -> None:
+def test_short_piece_lengths_follow_a_poisson_distribution() -> None:
     gone = few_tokens(np.full((4000, 1), 511), 511, np.full((4000, 1), 76), 3.0, np.random.default_rng(0))
     begins = gone & ~np.concatenate([np.zeros((4000, 1), bool), gone[:, :-1]], 1)
     assert (gone.sum(1) >= 76).all()
@@ -120,7 +120,7 @@ def test_few_tokens_are_as_many_as_poisson_says() -> None:
     assert middle.std() < 0.01  # anywhere alike
 
 
-def test_sentences_go_whole() -> None:
+def test_sentences_are_removed_whole() -> None:
     starts = np.array([[1, 0, 0, 1, 0, 0, 1, 0, 0, 0]], bool)
     inner = np.array([[1, 1, 1, 1, 1, 0, 1, 1, 1, 1]], bool)  # the sixth ends a document
     seen = set()
@@ -130,7 +130,7 @@ def test_sentences_go_whole() -> None:
     assert seen == {"B##.......", "......B###", "B##B#.....", "...B#.B###"}
 
 
-def test_ends_of_documents_stay_and_part_pieces() -> None:
+def test_document_ends_stay_and_separate_pieces() -> None:
     text = np.array([[5, 6, END, 7, 8, 9]])
     rows = PieceRows(rows=1, length=7, share=0.5, mean=20.0, mix=(1, 0, 0))
     for seed in range(20):
@@ -140,7 +140,7 @@ def test_ends_of_documents_stay_and_part_pieces() -> None:
         assert not gone[0, 3] or begins[0, 3]
 
 
-def test_pieces_come_in_every_order() -> None:
+def test_pieces_occur_in_every_order() -> None:
     text, gone = np.arange(10, 16)[None], np.array([[0, 1, 0, 1, 0, 1]], bool)
     found = {
         tuple(
@@ -153,34 +153,40 @@ def test_pieces_come_in_every_order() -> None:
     assert len(found) == 6
 
 
-def test_batches_are_made_of_seed_and_number_alone() -> None:
-    objective = Infilling({"rows": 4, "length": 24}, VOCABULARY)
+def test_batch_depends_on_seed_and_step_alone() -> None:
+    objective = BlankInfillingObjective({"rows": 4, "length": 24}, VOCABULARY)
     text = stream(3000)
     batches = objective.batches(text, 5, 0)
     some = [next(batches) for _ in range(12)]
     again = next(objective.batches(text, 5, 7))
-    for a, b in ((again.inputs.ids, some[7].inputs.ids), (again.targets, some[7].targets), (again.target_positions, some[7].target_positions)):
+    for a, b in (
+        (again.inputs.ids, some[7].inputs.ids),
+        (again.targets, some[7].targets),
+        (again.target_positions, some[7].target_positions),
+    ):
         assert a is not None
         assert b is not None
         assert a.equal(b)
     assert again.targets.shape != some[8].targets.shape or not again.targets.equal(some[8].targets)
     masks = {id for batch in some for id in batch.inputs.ids.flatten().tolist() if id >= 300}
     assert masks == set(MARKS.masks)
-    held = [list(objective.held_out(text)) for _ in range(2)]
+    held = [list(objective.validation_batches(text)) for _ in range(2)]
     assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
     assert sum(len(b.targets) for b in held[0]) == 3000 // 23
 
 
-def test_texts_are_taken_apart_as_often_as_is_said() -> None:
-    objective = Infilling({"rows": 400, "length": 16}, VOCABULARY, tokens=0.5, sentences=0.3, document=0.2)
+def test_kinds_of_blanks_follow_their_weights() -> None:
+    objective = BlankInfillingObjective(
+        {"rows": 400, "length": 16}, VOCABULARY, tokens=0.5, sentences=0.3, document=0.2
+    )
     batch = next(objective.batches(stream(8000), 1, 0))
     kinds = [{id for id in row if id >= 300} for row in batch.inputs.ids.tolist()]
     shares = [sum(mask in kind for kind in kinds) / 400 for mask in MARKS.masks]
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.08)
 
 
-def test_a_share_of_the_texts_is_cut_to_any_length() -> None:
-    objective = Infilling({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short=0.5)
+def test_short_share_of_texts_is_cut_to_a_random_length() -> None:
+    objective = BlankInfillingObjective({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short=0.5)
     batch = next(objective.batches(stream(60_000), 1, 0))
     assert batch.inputs.positions is not None
     inside = batch.inputs.positions[:, :, 1]
@@ -193,25 +199,26 @@ def test_a_share_of_the_texts_is_cut_to_any_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "more", "said"),
+    ("batches", "options", "key"),
     [
-        ({"kind": "blocks"}, {}, "batches of kind pieces"),
-        ({"length": 4}, {}, "at least 5"),
-        ({"rows": 0}, {}, "rows = 0"),
-        ({}, {"share": 0.6}, "share = 0.6"),
-        ({}, {"mean": 0}, "mean = 0"),
-        ({}, {"least": 1.5}, "least = 1.5"),
-        ({}, {"short": -0.1}, "short = -0.1"),
-        ({}, {"tokens": -1.0}, "none of them is negative"),
-        ({}, {"tokens": 0, "sentences": 0, "document": 0}, "not all are 0"),
-        ({}, {"tokens": "many"}, "expected a number"),
+        ({"kind": "blocks"}, {}, "batches.kind"),
+        ({"length": 4}, {}, "batches.length"),
+        ({"rows": 0}, {}, "batches.rows"),
+        ({}, {"share": 0.6}, "objective.share"),
+        ({}, {"mean": 0}, "objective.mean"),
+        ({}, {"least": 1.5}, "objective.least"),
+        ({}, {"short": -0.1}, "objective.short"),
+        ({}, {"tokens": -1.0}, "objective.tokens"),
+        ({}, {"tokens": 0, "sentences": 0, "document": 0}, "objective.tokens"),
+        ({}, {"tokens": "many"}, "objective.tokens"),
     ],
 )
-def test_what_cannot_be_is_said(batches: dict[str, object], more: dict[str, object], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Infilling(batches, VOCABULARY, **more)  # type: ignore[arg-type]
+def test_invalid_settings_are_rejected(batches: dict[str, object], options: dict[str, object], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        BlankInfillingObjective(batches, VOCABULARY, **options)  # type: ignore[arg-type]
+    assert error.value.key == key
 
 
-def test_too_little_text_is_said() -> None:
-    with pytest.raises(NextwordError, match="fewer than the 511"):
-        next(Infilling({}, VOCABULARY).held_out(stream(100)))
+def test_text_shorter_than_a_row_is_rejected() -> None:
+    with pytest.raises(DataError, match="511"):
+        next(BlankInfillingObjective({}, VOCABULARY).validation_batches(stream(100)))

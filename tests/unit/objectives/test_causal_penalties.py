@@ -1,4 +1,4 @@
-"""AR and TAR: values written out, gradients by finite differences, and where they must not be."""
+"""Activation penalties (AR and TAR): values, gradients by finite differences, and where they are off."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.models.rnn import LSTM
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 SIZE, ALPHA, BETA = 5, 2.0, 1.0
 DROPS = {"words": 0.1, "input": 0.2, "between": 0.2, "output": 0.4, "connections": 0.5}
@@ -34,10 +34,10 @@ def batch(time: int = 6) -> Batch:
 
 def loss(net: Any, alpha: float, beta: float, reduce: str = "token", time: int = 6, seed: int = 1) -> Loss:
     torch.manual_seed(seed)  # the same masks each time
-    return Causal({}, reduce, alpha, beta).loss(net, batch(time), None)
+    return CausalObjective({}, reduce, alpha, beta).loss(net, batch(time), None)
 
 
-def test_the_penalties_are_the_papers_two_sums() -> None:
+def test_penalties_equal_the_two_sums_of_the_paper() -> None:
     """AR: α mean(m ⊙ h)². TAR: β mean(h_t − h_{t−1})², of h before its dropout; over rows, steps and units."""
     net = network()
     torch.manual_seed(1)
@@ -57,7 +57,7 @@ def test_the_penalties_are_the_papers_two_sums() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("alpha", "beta"), [(ALPHA, 0.0), (0.0, BETA), (ALPHA, BETA)])
-def test_their_gradients_are_the_finite_differences(alpha: float, beta: float, tied: bool) -> None:
+def test_gradients_match_finite_differences(alpha: float, beta: float, tied: bool) -> None:
     net = network(tied=tied)
     grads = torch.autograd.grad(loss(net, alpha, beta).value, list(net.parameters()))
     plain = torch.autograd.grad(loss(net, 0, 0).value, list(net.parameters()))
@@ -81,13 +81,13 @@ def _slope(net: Any, parameter: Tensor, i: int, alpha: float, beta: float, step:
     return (values[0] - values[1]) / (2 * step)
 
 
-def test_there_are_none_outside_training() -> None:
+def test_penalties_are_off_outside_training() -> None:
     net = network().eval()
     assert torch.equal(loss(net, ALPHA, BETA).value, loss(net, 0, 0).value)
 
 
 @pytest.mark.parametrize("reduce", ["token", "sequence"])
-def test_nats_do_not_hold_them(reduce: str) -> None:
+def test_nats_exclude_penalties(reduce: str) -> None:
     net = network()
     with_, without = loss(net, ALPHA, BETA, reduce), loss(net, 0, 0, reduce)
     assert torch.equal(with_.nats, without.nats)
@@ -96,7 +96,7 @@ def test_nats_do_not_hold_them(reduce: str) -> None:
     torch.testing.assert_close(without.value, without.nats / (12 if reduce == "token" else 2))
 
 
-def test_one_step_has_no_change_to_penalise() -> None:
+def test_temporal_penalty_of_a_single_step_is_zero() -> None:
     """Pieces of varying length may leave a last one of one step: a mean over nothing, NaN, would spoil the weights."""
     net = network()
     found = loss(net, ALPHA, BETA, time=1).value
@@ -106,16 +106,17 @@ def test_one_step_has_no_change_to_penalise() -> None:
     assert torch.equal(loss(net, 0, BETA, time=1).value, loss(net, 0, 0, time=1).value)
 
 
-def test_a_network_that_does_not_show_its_last_layer_takes_none() -> None:
+def test_network_without_exposed_last_layer_is_unsupported() -> None:
     torch.manual_seed(0)
     net = LSTM(LSTM.Config(width=4), Vocabulary(SIZE, 0)).double().train()
     for alpha, beta in [(ALPHA, 0.0), (0.0, BETA)]:
-        with pytest.raises(NextwordError, match=r"LSTM does not show its last layer.*leave activation"):
+        with pytest.raises(Unsupported, match="LSTM"):
             loss(net, alpha, beta)
     assert torch.isfinite(loss(net, 0, 0).value)
 
 
 @pytest.mark.parametrize("odd", [{"activation": -1.0}, {"temporal": -0.5}])
-def test_penalties_are_not_negative(odd: dict[str, float]) -> None:
-    with pytest.raises(NextwordError, match="not negative"):
-        Causal({}, **odd)
+def test_negative_penalty_is_rejected(odd: dict[str, float]) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        CausalObjective({}, **odd)
+    assert error.value.key == f"objective.{next(iter(odd))}"

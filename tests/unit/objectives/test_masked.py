@@ -1,4 +1,4 @@
-"""The masked objective over all its layouts: batches, the loss, and what a batch is made of."""
+"""The masked objective over all its layouts: batches, loss, and learning."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.unit.test_pairs import END, counted, stream
 from torch import Tensor, nn
 
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.softmax import FullSoftmax
 from nextword.models.albert import ALBERT, ALBERTConfig
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.roberta import RoBERTa, RoBERTaConfig
 from nextword.objectives import make_objective
-from nextword.objectives.masked import Masked
+from nextword.objectives.masked import MaskedObjective
+from tests.unit.batching.test_masked_pairs import END, counted, stream
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 
@@ -43,11 +43,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def objective(layout: str, **options: Any) -> Masked:
+def objective(layout: str, **options: Any) -> MaskedObjective:
     return make_objective({"kind": "masked", **options}, LAYOUTS[layout], VOCABULARY)
 
 
-def some(made: Masked, n: int, step: int = 0, seed: int = 5, text: Stream = TEXT) -> list[Batch]:
+def some(made: MaskedObjective, n: int, step: int = 0, seed: int = 5, text: Stream = TEXT) -> list[Batch]:
     return list(islice(made.batches(text, seed, step), n))
 
 
@@ -70,9 +70,9 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 @each_layout
-def test_begun_anywhere_the_batches_are_the_same(layout: str) -> None:
+def test_batch_depends_on_seed_and_step_alone(layout: str) -> None:
     made = objective(layout)
-    n = 2 * made.per_epoch(TEXT) + 3
+    n = 2 * made.batches_per_epoch(TEXT) + 3
     seen = some(made, n)
     for k in (0, 1, n // 2, n - 1):
         assert same(some(objective(layout), 1, step=k)[0], seen[k])
@@ -82,10 +82,10 @@ def test_begun_anywhere_the_batches_are_the_same(layout: str) -> None:
 
 
 @each_layout
-def test_shapes_are_fixed_and_places_are_those_of_the_targets(layout: str) -> None:
+def test_shapes_are_fixed_and_positions_point_at_the_targets(layout: str) -> None:
     made = objective(layout, whole_words=True)
     shapes = set()
-    for batch in some(made, 3 * made.per_epoch(TEXT)):
+    for batch in some(made, 3 * made.batches_per_epoch(TEXT)):
         assert batch.target_positions is not None
         assert batch.targets.shape == batch.inputs.ids.shape
         targets = batch.targets.flatten()
@@ -94,20 +94,26 @@ def test_shapes_are_fixed_and_places_are_those_of_the_targets(layout: str) -> No
         assert (targets[unused] == IGNORE).all()
         there = (restored(batch) >= 5).sum()
         assert 0.08 < batch.num_targets / there < 0.35  # at least one a text, some of which are short
-        tensors = (batch.targets, batch.target_positions, batch.inputs.starts, batch.pair_labels, batch.inputs.padding)
+        tensors = (
+            batch.targets,
+            batch.target_positions,
+            batch.inputs.starts,
+            batch.pair_labels,
+            batch.inputs.token_mask,
+        )
         shapes.add(tuple(None if t is None else t.shape for t in tensors))
     assert len(shapes) == 1
 
 
 @each_layout
-def test_frames(layout: str) -> None:
+def test_texts_begin_and_end_with_special_tokens(layout: str) -> None:
     """Each text has a mark before it and one at its end, and padding is behind it alone."""
     for batch in some(objective(layout), 20):
         inputs, ids = batch.inputs, restored(batch)
         if inputs.starts is None:
-            assert inputs.padding is not None
-            assert torch.equal(inputs.padding, ids != 0)
-            rows = [row[there].tolist() for row, there in zip(ids, inputs.padding, strict=True)]
+            assert inputs.token_mask is not None
+            assert torch.equal(inputs.token_mask, ids != 0)
+            rows = [row[there].tolist() for row, there in zip(ids, inputs.token_mask, strict=True)]
         else:
             starts = inputs.starts.tolist()
             assert starts == sorted(starts)
@@ -122,7 +128,7 @@ def test_frames(layout: str) -> None:
             assert 2 not in row[1:]
 
 
-def test_segments_and_labels_belong_to_pairs() -> None:
+def test_only_pairs_have_segments_and_labels() -> None:
     for layout in LAYOUTS:
         batch = some(objective(layout), 1)[0]
         assert (batch.pair_labels is not None) is (layout in ("next", "order"))
@@ -146,30 +152,30 @@ def texts_of(batches: list[Batch]) -> dict[tuple[int, ...], set[tuple[int, ...]]
     return found
 
 
-def test_masks_are_new_in_every_epoch_or_come_again() -> None:
+def test_masks_are_new_in_every_epoch_or_repeat_if_static() -> None:
     sentences = {"kind": "sentences", "rows": 1, "length": 48}
     for static, expected in ((0, 6), (3, 3), (1, 1)):
-        made = Masked(sentences, VOCABULARY, static=static)
-        found = texts_of(some(made, 6 * made.per_epoch(TEXT)))
-        assert len(found) == made.per_epoch(TEXT)  # the texts are the same
+        made = MaskedObjective(sentences, VOCABULARY, static=static)
+        found = texts_of(some(made, 6 * made.batches_per_epoch(TEXT)))
+        assert len(found) == made.batches_per_epoch(TEXT)  # the texts are the same
         masks = [len(masks) for masks in found.values()]
         assert max(masks) == expected
         assert np.mean(masks) > 0.9 * expected
 
 
 @each_layout
-def test_the_order_is_another_in_every_epoch(layout: str) -> None:
+def test_order_changes_from_epoch_to_epoch(layout: str) -> None:
     made = objective(layout, static=1)
-    n = made.per_epoch(TEXT)
+    n = made.batches_per_epoch(TEXT)
     first, second = (torch.cat([restored(b) for b in some(made, n, step=k * n)]) for k in (0, 1))
     assert not torch.equal(first, second)
-    held = torch.cat([restored(b) for b in made.held_out(TEXT)])[: len(first)]
+    held = torch.cat([restored(b) for b in made.validation_batches(TEXT)])[: len(first)]
     assert not torch.equal(first, held)  # which is in order
 
 
-def test_static_pairs_come_again_too() -> None:
+def test_static_pairs_repeat_with_their_masks() -> None:
     made = objective("next", static=2)
-    n = made.per_epoch(TEXT)
+    n = made.batches_per_epoch(TEXT)
     epochs = [texts_of(some(made, 2 * n, step=k * n)) for k in (0, 2)]
     both = set(epochs[0]) & set(epochs[1])
     assert len(both) > 0.9 * len(epochs[0])  # a few stand in what is left over of the last batch
@@ -179,9 +185,9 @@ def test_static_pairs_come_again_too() -> None:
 
 
 @each_layout
-def test_held_out_text_is_read_once_the_same_way_each_time(layout: str) -> None:
+def test_validation_reads_the_text_once_and_always_alike(layout: str) -> None:
     held = text_of(23, seed=9)
-    first, again = (list(objective(layout).held_out(held)) for _ in range(2))
+    first, again = (list(objective(layout).validation_batches(held)) for _ in range(2))
     assert all(same(a, b) for a, b in zip(first, again, strict=True))
     read = torch.cat([restored(batch).flatten() for batch in first])
     content = read[read >= 5].tolist()
@@ -189,7 +195,7 @@ def test_held_out_text_is_read_once_the_same_way_each_time(layout: str) -> None:
         assert sorted(content) == list(range(10, int(held.ids.max()) + 1))
 
 
-def test_a_text_smaller_than_a_batch_is_read_again_in_it() -> None:
+def test_text_smaller_than_a_batch_is_repeated_in_it() -> None:
     small = stream(counted([[4, 4], [4, 4]]))
     batch = some(objective("sentences"), 1, text=small)[0]
     assert batch.inputs.ids.shape == (4, 48)
@@ -205,7 +211,7 @@ class Small(nn.Module):
     def __init__(self, size: int = VOCABULARY.size) -> None:
         super().__init__()
         self.embedding = nn.Embedding(size, 8)
-        self.readout: Any = Full(8, size)
+        self.readout: Any = FullSoftmax(8, size)
         self.pool = nn.Linear(8, 8)
         self.next_sentence = nn.Linear(8, 2)
 
@@ -227,7 +233,7 @@ class Plain(nn.Module):
 
 
 @each_layout
-def test_the_loss_is_the_mean_over_what_is_hidden_and_the_pairs(layout: str) -> None:
+def test_loss_is_the_mean_over_masked_tokens_plus_the_pair_loss(layout: str) -> None:
     torch.manual_seed(0)
     network = Small()
     made = objective(layout, pair_weight=0.5)
@@ -262,7 +268,7 @@ def test_the_loss_is_the_mean_over_what_is_hidden_and_the_pairs(layout: str) -> 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("share", ["none", "all"])
 @each_layout
-def test_what_nobody_reads_need_not_be_computed(layout: str, share: str, again: bool) -> None:
+def test_hidden_at_positions_matches_the_full_last_layer(layout: str, share: str, again: bool) -> None:
     """The last block at the places that are read alone: the same loss and gradients as from the whole of it."""
 
     class Whole(ALBERT):
@@ -285,12 +291,12 @@ def test_what_nobody_reads_need_not_be_computed(layout: str, share: str, again: 
     torch.testing.assert_close(part.hidden_at(batch.inputs, twice), whole.hidden_at(batch.inputs, twice))
 
 
-def test_without_weight_pairs_are_not_judged() -> None:
+def test_pair_weight_of_zero_skips_the_pair_loss() -> None:
     made = objective("next", pair_weight=0)
-    assert set(made.loss(Small(), some(made, 1)[0], None).parts) == {"masked"}
+    assert set(made.loss(Small(), some(made, 1)[0], None).terms) == {"masked"}
 
 
-def test_the_loss_never_looks_at_a_value() -> None:
+def test_loss_runs_on_meta_tensors_without_synchronizing() -> None:
     """On tensors without values, as a GPU's are until one waits for them."""
     made = objective("next")
     batch = some(made, 1)[0]
@@ -311,7 +317,7 @@ def test_the_loss_never_looks_at_a_value() -> None:
     assert found.count == batch.num_targets
 
 
-def test_a_batch_made_by_hand_needs_no_places() -> None:
+def test_batch_without_target_positions_has_the_same_loss() -> None:
     made = objective("sentences")
     batch, network = some(made, 1)[0], Small()
     by_hand = made.loss(network, Batch(batch.inputs, batch.targets), None)
@@ -320,17 +326,17 @@ def test_a_batch_made_by_hand_needs_no_places() -> None:
 
 
 @pytest.mark.parametrize("layout", ["next", "packed"])
-def test_a_network_learns(layout: str) -> None:
+def test_network_learns_masked_words(layout: str) -> None:
     """Documents that say one word over and over: what is hidden is what stands around it."""
     documents = [[[5 + d % 20] * 6] * 5 for d in range(100)]
     text, vocabulary = stream(documents), Vocabulary(25, 2, SPECIAL, END)
     torch.manual_seed(0)
     network = BERT(BERTConfig(width=32, layers=2, heads=2, window=40, dropout=0.0), vocabulary)
-    made = Masked(LAYOUTS[layout], vocabulary)
+    made = MaskedObjective(LAYOUTS[layout], vocabulary)
     optimizer = torch.optim.Adam(network.parameters(), 3e-3)
 
     def held() -> float:
-        losses = [made.loss(network, batch, None) for batch in made.held_out(text)]
+        losses = [made.loss(network, batch, None) for batch in made.validation_batches(text)]
         return float(sum(loss.nats for loss in losses)) / sum(loss.count for loss in losses)
 
     before = held()
@@ -344,33 +350,41 @@ def test_a_network_learns(layout: str) -> None:
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def test_a_network_that_does_not_judge_pairs() -> None:
+def test_network_without_a_pair_head_is_unsupported() -> None:
     network = RoBERTa(RoBERTaConfig(width=16, layers=1, heads=2, window=48), VOCABULARY)
     made = objective("next")
-    with pytest.raises(NextwordError, match=r"RoBERTa has no head that judges pairs.*pair=none"):
+    with pytest.raises(Unsupported, match="RoBERTa"):
         made.loss(network, some(made, 1)[0], None)
     fine = objective("none")
     fine.loss(network, some(fine, 1)[0], None).value.backward()
 
 
 @pytest.mark.parametrize(
-    ("batches", "options", "said"),
+    ("batches", "options", "key"),
     [
-        ({"kind": "rows"}, {}, "kind pairs, sentences, packed; the recipe says 'rows'"),
-        ({"kind": "pairs", "order": True}, {}, "'pairs' take rows, length, pair, short; the recipe says order"),
-        ({"kind": "packed", "rows": 8}, {}, "take tokens, length; the recipe says rows"),
-        ({}, {"static": -1}, "static = -1 must be a whole number"),
-        ({}, {"static": True}, "static = True"),
-        ({}, {"pair_weight": -1}, "pair_weight = -1"),
-        ({}, {"share": 2}, "share = 2"),
-        ({}, {"mask": 0.5}, "Objective 'masked' was given mask"),
+        ({"kind": "rows"}, {}, "batches.kind"),
+        ({"kind": "pairs", "order": True}, {}, "batches.order"),
+        ({"kind": "packed", "rows": 8}, {}, "batches.rows"),
+        ({}, {"static": -1}, "objective.static"),
+        ({}, {"static": True}, "objective.static"),
+        ({}, {"pair_weight": -1}, "objective.pair_weight"),
+        ({}, {"share": 2}, "objective.share"),
+        ({}, {"mask": 0.5}, "objective.mask"),
     ],
 )
-def test_bad_settings(batches: dict[str, Any], options: dict[str, Any], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
+def test_invalid_settings_are_rejected(batches: dict[str, Any], options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
         make_objective({"kind": "masked", **options}, batches, VOCABULARY)
+    assert error.value.key == key
 
 
-def test_a_tokenizer_without_marks() -> None:
-    with pytest.raises(NextwordError, match=r"no \[CLS\]"):
+def test_unknown_objective_is_rejected_with_the_known_names() -> None:
+    with pytest.raises(UnknownName) as error:
+        make_objective({"kind": "maskd"}, {}, VOCABULARY)
+    assert error.value.name == "maskd"
+    assert "masked" in error.value.known
+
+
+def test_tokenizer_without_special_tokens_is_rejected() -> None:
+    with pytest.raises(NextwordError, match=r"\[CLS\]"):
         make_objective({"kind": "masked"}, {}, Vocabulary(257, 256, {"<|endoftext|>": 256}, 256))

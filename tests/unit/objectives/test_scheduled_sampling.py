@@ -1,4 +1,4 @@
-"""Scheduled sampling: what is fed, how often, and that without it nothing changes."""
+"""Scheduled sampling: what the network reads, how often, and that teacher forcing is unchanged without it."""
 
 from __future__ import annotations
 
@@ -8,92 +8,105 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.causal import Causal, Sampled
+from nextword.objectives.causal import CausalObjective
+from nextword.objectives.scheduled_sampling import ScheduledSampling
 from nextword.objectives.seq2seq import Seq2SeqObjective
 
 SIZE = 11
 VOCABULARY = Vocabulary(SIZE, 0, {}, end=1)
 
 
-class Next(nn.Module):
-    """Always says the next number, and remembers what it was fed."""
+class SuccessorNetwork(nn.Module):
+    """Always predicts the next number, and records its inputs."""
 
     window = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.fed: list[Tensor] = []
+        self.inputs: list[Tensor] = []
         self.readout: Any = self
 
     def hidden(self, inputs: Inputs, state: Any) -> tuple[list[Tensor], Any]:
-        self.fed.append(inputs.ids.clone())
+        self.inputs.append(inputs.ids.clone())
         return [nn.functional.one_hot((inputs.ids + 1) % SIZE, SIZE).float()], (state or 0) + 1
 
     def log_probs(self, h: Tensor) -> Tensor:
         return h.clamp(min=1e-30).log()
 
 
-def fed(share: float, ids: Tensor) -> Tensor:
-    network = Next()
-    layers, state = Sampled(1.0, 0).hidden(network, Inputs(ids), None, share)
+def inputs_read(probability: float, ids: Tensor) -> Tensor:
+    """The inputs that the network reads, token by token."""
+    network = SuccessorNetwork()
+    layers, state = ScheduledSampling(probability).hidden(network, Batch(Inputs(ids), ids), None)
     assert layers[0].shape == (*ids.shape, SIZE)
     assert state == ids.shape[1]
-    return torch.cat(network.fed, 1)
+    return torch.cat(network.inputs, 1)
 
 
-def test_what_is_fed() -> None:
+def test_inputs_are_sampled_with_the_given_probability() -> None:
     ids = torch.tensor([[5, 5, 5, 5], [2, 9, 9, 9]])
-    assert fed(0.0, ids).tolist() == ids.tolist()
-    assert fed(1.0, ids).tolist() == [[5, 6, 7, 8], [2, 3, 4, 5]]  # its own word, and what follows from that
+    assert inputs_read(1e-12, ids).tolist() == ids.tolist()
+    assert inputs_read(1.0, ids).tolist() == [[5, 6, 7, 8], [2, 3, 4, 5]]  # its own token, and what follows from that
     torch.manual_seed(0)
-    many = fed(0.3, torch.full((4000, 2), 5))[:, 1]
-    assert set(many.tolist()) == {5, 6}
-    assert float((many == 6).float().mean()) == pytest.approx(0.3, abs=0.03)
+    second = inputs_read(0.3, torch.full((4000, 2), 5))[:, 1]
+    assert set(second.tolist()) == {5, 6}
+    assert float((second == 6).float().mean()) == pytest.approx(0.3, abs=0.03)
 
 
-def test_the_share_grows() -> None:
-    assert [Sampled(0.4, 4).share(epoch) for epoch in range(6)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.4])
-    assert Sampled(0.4, 0).share(0) == 0.4
+def test_probability_grows_linearly_over_the_ramp() -> None:
+    ramp = [ScheduledSampling(0.4, 4).probability(epoch) for epoch in range(6)]
+    assert ramp == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.4])
+    assert ScheduledSampling(0.4, 0).probability(0) == 0.4
 
 
-def test_without_it_nothing_changes_and_with_it_something_does() -> None:
+def test_objective_without_sampling_uses_plain_teacher_forcing() -> None:
+    assert CausalObjective({}).scheduled_sampling is None
+    assert Seq2SeqObjective({}).scheduled_sampling is None
+
+
+def test_loss_changes_only_in_training_and_after_the_ramp_begins() -> None:
     torch.manual_seed(0)
     network = LSTM(RecurrentConfig(width=8), VOCABULARY)
     ids = torch.randint(0, SIZE, (3, 6))
     batch = Batch(Inputs(ids), ids.roll(-1, 1))
-    plain = Causal({}).loss(network, batch, None)
-    ramped = Causal({}, sampled=0.9, ramp=3).loss(network, batch, None)  # in the first epoch nothing is drawn
+    plain = CausalObjective({}).loss(network, batch, None)
+    ramped = CausalObjective({}, sampled=0.9, ramp=3).loss(network, batch, None)  # epoch 0: p = 0
     assert torch.equal(plain.value, ramped.value)
     torch.manual_seed(1)
-    assert not torch.equal(plain.value, Causal({}, sampled=1.0).loss(network, batch, None).value)
+    assert not torch.equal(plain.value, CausalObjective({}, sampled=1.0).loss(network, batch, None).value)
     network.eval()
-    assert torch.equal(plain.value, Causal({}, sampled=1.0).loss(network, batch, None).value)
+    assert torch.equal(plain.value, CausalObjective({}, sampled=1.0).loss(network, batch, None).value)
 
 
-def test_a_target_is_written_from_its_source_alike() -> None:
-    """With a share that draws next to nothing: the same numbers, token by token."""
+def test_seq2seq_token_by_token_matches_teacher_forcing() -> None:
+    """With a probability of almost 0: the same loss and gradients, computed token by token."""
     torch.manual_seed(0)
     network = Seq2Seq(Seq2SeqConfig(width=8, attention="luong"), VOCABULARY).double()
     source, ids = torch.randint(2, SIZE, (3, 5)), torch.randint(2, SIZE, (3, 4))
     batch = Batch(Inputs(ids, source=Inputs(source)), ids.roll(-1, 1), num_targets=12)
-    plain, drawn = (Seq2SeqObjective({}, sampled=share).loss(network, batch, None).value for share in (0.0, 1e-12))
-    torch.testing.assert_close(plain, drawn)
-    grads = [torch.autograd.grad(value, list(network.parameters()), retain_graph=True) for value in (plain, drawn)]
+    plain, stepwise = (Seq2SeqObjective({}, sampled=p).loss(network, batch, None).value for p in (0.0, 1e-12))
+    torch.testing.assert_close(plain, stepwise)
+    grads = [torch.autograd.grad(value, list(network.parameters()), retain_graph=True) for value in (plain, stepwise)]
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b)
 
 
-def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(NextwordError, match=r"sampled = 1\.5"):
-        Causal({}, sampled=1.5)
-    with pytest.raises(NextwordError, match="ramp = -1"):
+def test_settings_out_of_range_are_rejected() -> None:
+    with pytest.raises(InvalidSetting) as error:
+        CausalObjective({}, sampled=1.5)
+    assert (error.value.key, error.value.value) == ("objective.sampled", 1.5)
+    with pytest.raises(InvalidSetting) as error:
         Seq2SeqObjective({}, sampled=0.5, ramp=-1)
+    assert (error.value.key, error.value.value) == ("objective.ramp", -1)
+
+
+def test_network_with_a_window_is_unsupported() -> None:
     network = GPT2(GPT2Config(width=8, layers=1, heads=2, window=8), VOCABULARY)
     batch = Batch(Inputs(torch.zeros(1, 4, dtype=torch.long)), torch.zeros(1, 4, dtype=torch.long))
-    with pytest.raises(Unsupported, match="networks that carry a state"):
-        Causal({"kind": "blocks"}, sampled=0.5).loss(network, batch, None)
+    with pytest.raises(Unsupported, match="GPT2"):
+        CausalObjective({"kind": "blocks"}, sampled=0.5).loss(network, batch, None)

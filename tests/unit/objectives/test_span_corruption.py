@@ -1,4 +1,4 @@
-"""Spans taken out of text: nothing is lost, nothing stands twice, and T5's own numbers of tokens."""
+"""Span corruption: no token is lost or doubled, and the sizes are those of T5."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from nextword.batching.span_corruption import Spans, taken_out
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Vocabulary
-from nextword.objectives.span_corruption import Denoising
+from nextword.objectives.span_corruption import SpanCorruptionObjective
 
 END = 1
 SENTINELS = list(range(299, 199, -1))
 VOCABULARY = Vocabulary(300, 0, {f"<extra_id_{i}>": id for i, id in enumerate(SENTINELS)} | {"<pad>": 0, "</s>": 1}, 1)
 
 
-def test_as_in_the_papers_figure() -> None:
+def test_source_and_target_match_the_figure_of_the_paper() -> None:
     """Thank you [for inviting] me to your party [last] week."""
     ids = np.arange(10, 20)
     gone = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 0], bool)
@@ -27,7 +27,7 @@ def test_as_in_the_papers_figure() -> None:
     assert target.tolist() == [299, 12, 13, 298, 18, END]
 
 
-def test_as_many_tokens_as_in_t5() -> None:
+def test_sizes_match_t5() -> None:
     """568 tokens make a source of 512 and a target of 114, as the authors' code has it."""
     spans = Spans(length=512)
     text, gone, count = spans.sizes
@@ -52,7 +52,7 @@ def together(source: list[int], target: list[int]) -> list[int]:
     mean=st.floats(1.0, 6.0),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_every_token_stands_exactly_once(length: int, share: float, mean: float, seed: int) -> None:
+def test_every_token_occurs_exactly_once(length: int, share: float, mean: float, seed: int) -> None:
     spans = Spans(rows=1, length=length, share=share, mean=mean)
     text, gone, count = spans.sizes
     draw = np.random.default_rng(seed)
@@ -65,8 +65,8 @@ def test_every_token_stands_exactly_once(length: int, share: float, mean: float,
     assert together(source.tolist(), target.tolist()) == ids.tolist()
 
 
-def test_batches_are_made_of_seed_and_number_alone() -> None:
-    objective = Denoising({"rows": 3, "length": 20}, VOCABULARY)
+def test_batch_depends_on_seed_and_step_alone() -> None:
+    objective = SpanCorruptionObjective({"rows": 3, "length": 20}, VOCABULARY)
     text = Stream.from_ids(np.random.default_rng(0).integers(2, 150, 2000))
     batches = objective.batches(text, 5, 0)
     some = [next(batches) for _ in range(12)]
@@ -79,29 +79,33 @@ def test_batches_are_made_of_seed_and_number_alone() -> None:
     first = some[0]
     assert first.inputs.ids[:, 0].tolist() == [0, 0, 0]
     assert first.inputs.ids[:, 1:].equal(first.targets[:, :-1])
-    held = [list(objective.held_out(text)) for _ in range(2)]
+    held = [list(objective.validation_batches(text)) for _ in range(2)]
     assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
     assert sum(len(b.targets) for b in held[0]) == 2000 // objective.layout.sizes[0]
 
 
 @pytest.mark.parametrize(
-    ("batches", "more", "said"),
+    ("batches", "options", "key"),
     [
-        ({"kind": "blocks"}, {}, "batches of kind spans"),
-        ({"length": 2}, {}, "at least 4"),
-        ({"rows": 0}, {}, "rows = 0"),
-        ({}, {"share": 1.0}, "between 0 and 1"),
-        ({}, {"mean": 0.5}, "from 1"),
+        ({"kind": "blocks"}, {}, "batches.kind"),
+        ({"length": 2}, {}, "batches.length"),
+        ({"rows": 0}, {}, "batches.rows"),
+        ({"share": 0.5}, {}, "batches.share"),
+        ({}, {"share": 1.0}, "objective.share"),
+        ({}, {"mean": 0.5}, "objective.mean"),
     ],
 )
-def test_what_cannot_be_is_said(batches: dict[str, object], more: dict[str, float], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Denoising(batches, VOCABULARY, **more)
+def test_invalid_settings_are_rejected(batches: dict[str, object], options: dict[str, float], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        SpanCorruptionObjective(batches, VOCABULARY, **options)
+    assert error.value.key == key
 
 
-def test_a_tokenizer_without_sentinels_or_with_too_few() -> None:
-    with pytest.raises(NextwordError, match="sentinels = 100"):
-        Denoising({}, Vocabulary(50, 0, {"<pad>": 0}, 1))
-    batches = Denoising({"length": 4000}, VOCABULARY).batches(Stream.from_ids(np.arange(2, 20000) % 150 + 2), 0, 0)
-    with pytest.raises(NextwordError, match="has 100 sentinels"):
+def test_tokenizer_without_sentinels_or_with_too_few_is_rejected() -> None:
+    with pytest.raises(Unsupported, match="<pad>"):
+        SpanCorruptionObjective({}, Vocabulary(50, 0, {"<pad>": 0}, 1))
+    batches = SpanCorruptionObjective({"length": 4000}, VOCABULARY).batches(
+        Stream.from_ids(np.arange(2, 20000) % 150 + 2), 0, 0
+    )
+    with pytest.raises(Unsupported, match="100"):
         next(batches)
