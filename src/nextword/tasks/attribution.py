@@ -1,17 +1,17 @@
-"""Which tokens of a text speak for what a head says: integrated gradients over the embeddings.
+"""Integrated gradients: how much each token contributes to what a task head predicts.
 
-Sundararajan, Taly & Yan, "Axiomatic Attribution for Deep Networks" (2017). The text fades in: the vectors e_t that its
-tokens are looked up as come, by α from 0 to 1, out of the vector b of a blank, while the tokens of the frame around it
-stay as they are. A blank is the token for padding, where the vocabulary has one, and else the mean of the table. Zeros
-would be nothing that a network has ever seen: BERTs are sure of what they say of them, and to a norm that comes first,
-as in T5, any α above 0 is the same.
+Sundararajan, Taly & Yan, "Axiomatic Attribution for Deep Networks" (2017). The text is interpolated from a baseline:
+the embedding e_t of each of its tokens comes, as α goes from 0 to 1, out of the baseline b, while special tokens stay.
+The baseline is the embedding of the padding token if the vocabulary has one, otherwise the mean of the table. Zeros
+would be an input that no network has ever seen: BERT is confident about them, and a network that normalizes first, such
+as T5, sees no difference between any two α > 0.
 
-    F(α)   = z_c − mean_k z_k                    how far the class c lies above all of them; of a number, the number
-    a_t    = ∫₀¹ (e_t − b) · ∂F/∂x_t dα          at x_t = b + α (e_t − b), by Gauss and Legendre, in 16 places or 64
-    Σ_t a_t = F(1) − F(0)                        nothing is left over but what the places miss (`Attribution.gap`)
+    F(α)    = z_c − mean_k z_k                   logit of class c above the mean; for regression, the number
+    a_t     = ∫₀¹ (e_t − b) · ∂F/∂x_t dα         at x_t = b + α (e_t − b), by Gauss-Legendre quadrature, 16 or 64 nodes
+    Σ_t a_t = F(1) − F(0)                        complete, up to the error of the quadrature (`Attribution.gap`)
 
-Where F is linear in the embeddings, a_t is exactly what token t adds to it. Vectors are faded where they are looked up,
-be it in a module or in a table that is never trained, so that it serves every network that looks its tokens up.
+If F is linear in the embeddings, a_t is exactly the contribution of token t. Embeddings are interpolated where they are
+looked up, in a module or in a fixed table, so this works for every network that looks its tokens up.
 """
 
 from __future__ import annotations
@@ -31,150 +31,186 @@ from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import Unsupported
 from nextword.core.types import Batch
 from nextword.layers.quantized import Int8Embedding
-from nextword.tokenizers.base import MARKS
+from nextword.tokenizers.special_tokens import MARKS
 
-STEPS = 16
-LEFT = 0.05  # of all weights
-Place = Callable[[Batch], Batch]  # to where the network is
-TOGETHER = 4096  # tokens read at once, with all that a backward pass needs
+NODES = 16
+MAX_GAP = 0.05  # relative to the sum of absolute attributions
+MAX_TOKENS = 4096  # in one forward and backward pass
+ToDevice = Callable[[Batch], Batch]
 
 
 @dataclass(frozen=True)
 class Attribution:
-    tokens: np.ndarray  # (tokens of the example,) in the order of its frames
-    said: float  # F of the whole text
-    blank: float  # F of a text of blanks
+    tokens: np.ndarray  # (T,) contribution of each token of the example, frame after frame
+    score: float  # F(1), for the text
+    baseline: float  # F(0), for the baseline
 
     @property
     def gap(self) -> float:
-        """What the sum misses: 0 but for the places between those where gradients were taken."""
-        return float(self.tokens.sum()) - (self.said - self.blank)
+        """What the sum of contributions misses: the error of the quadrature."""
+        return float(self.tokens.sum()) - (self.score - self.baseline)
 
 
-def attributed(
-    headed: Any, example: Examples, own: np.ndarray, output: int, place: Place, steps: int = STEPS, again: bool = True
+@dataclass(frozen=True)
+class Explanation:
+    """How much each word of an example contributes to a label; negative: it is evidence against the label."""
+
+    label: str
+    words: tuple[list[str], ...]  # of the text, or of both texts
+    weights: tuple[list[float | None], ...]  # None: the text was truncated before this word
+    score: float  # the label's logit above the mean of all logits; for regression, the number
+    baseline: float  # the same for a text of padding; the weights sum to score − baseline
+    gap: float  # up to this error
+
+
+def attribute_tokens(
+    model: Any,
+    example: Examples,
+    is_text: np.ndarray,
+    output: int,
+    to_device: ToDevice,
+    nodes: int = NODES,
+    refine: bool = True,
 ) -> Attribution:
-    """Of one example (all its frames), for one output of the head. `own`: which of its tokens are the text's.
+    """Attribute one output of the head to the tokens of one example.
 
-    `again`: where more than LEFT of the weights would be left over, four times as many steps are taken.
+    `is_text` marks the tokens that belong to the text, not to the frame. `refine`: take four times as many nodes if the
+    gap is larger than MAX_GAP.
     """
-    found = _integrated(headed, example, own, output, place, steps)
-    if again and abs(found.gap) > LEFT * float(np.abs(found.tokens).sum()):
-        return _integrated(headed, example, own, output, place, 4 * steps)
+    found = _integrate(model, example, is_text, output, to_device, nodes)
+    if refine and abs(found.gap) > MAX_GAP * float(np.abs(found.tokens).sum()):
+        return _integrate(model, example, is_text, output, to_device, 4 * nodes)
     return found
 
 
-def _integrated(headed: Any, example: Examples, own: np.ndarray, output: int, place: Place, steps: int) -> Attribution:
-    nodes, weights = np.polynomial.legendre.leggauss(steps)
-    alphas, weights = np.array([0.0, *(nodes + 1) / 2, 1.0]), np.array([0.0, *weights / 2, 0.0])
-    rows = max(1, TOGETHER // len(own))
-    sums, values = np.zeros(len(own)), []
-    for at in range(0, len(alphas), rows):
-        chosen = slice(at, at + rows)
-        found, parts = _gradients(headed, example, own, output, alphas[chosen], place)
-        values += found.tolist()
-        sums += weights[chosen] @ parts
-    return Attribution(sums, values[-1], values[0])
+def sum_by_word(values: Sequence[float] | np.ndarray, words: np.ndarray, count: int) -> list[float | None]:
+    """Sum token values over each of `count` words; None for a word without tokens.
+
+    `words` gives the word index of each token, as `Encoding.words`. A truncated text has fewer values than tokens.
+    """
+    index = np.minimum(words[: len(values)], max(count - 1, 0))
+    sums = np.bincount(index, np.asarray(values, np.float64), minlength=count)
+    has_tokens = np.bincount(index, minlength=count) > 0
+    return [float(value) if read else None for value, read in zip(sums, has_tokens, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------ integration
+
+
+def _integrate(
+    model: Any, example: Examples, is_text: np.ndarray, output: int, to_device: ToDevice, nodes: int
+) -> Attribution:
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    # The two ends have weight 0: they are evaluated for the scores alone.
+    alphas, weights = np.array([0.0, *(points + 1) / 2, 1.0]), np.array([0.0, *weights / 2, 0.0])
+    batch_size = max(1, MAX_TOKENS // len(is_text))
+    integral, scores = np.zeros(len(is_text)), []
+    for start in range(0, len(alphas), batch_size):
+        chosen = slice(start, start + batch_size)
+        values, gradients = _gradients(model, example, is_text, output, alphas[chosen], to_device)
+        scores += values.tolist()
+        integral += weights[chosen] @ gradients
+    return Attribution(integral, scores[-1], scores[0])
 
 
 def _gradients(
-    headed: Any, example: Examples, own: np.ndarray, output: int, alphas: np.ndarray, place: Place
+    model: Any, example: Examples, is_text: np.ndarray, output: int, alphas: np.ndarray, to_device: ToDevice
 ) -> tuple[np.ndarray, np.ndarray]:
-    """F (n,) and (e_t − b) · ∂F/∂x_t (n, tokens) at each α; the example is repeated, a row for each."""
-    each, n = example.each, len(alphas)
-    inside = np.split(own, example.starts[1:-1])  # by frame
-    longest = max(map(len, inside))
-    many = n + 1 if n * each == longest else n  # never as many rows as columns: so it is seen which way they lie
-    batch = place(Bucketed(pack=False).batch(example, np.zeros(many, np.int64), 0))
+    """Return F (n,) and (e_t − b) · ∂F/∂x_t (n, T) at each of n values of α; the batch repeats the example for each."""
+    num_frames, n = example.each, len(alphas)
+    by_frame = np.split(is_text, example.starts[1:-1])
+    longest = max(map(len, by_frame))
+    # Never as many rows as columns: so it shows whether a network looks tokens up batch first or time first.
+    rows = n + 1 if n * num_frames == longest else n
+    batch = to_device(Bucketed(pack=False).batch(example, np.zeros(rows, np.int64), 0))
     ids = batch.inputs.ids
-    faded = np.zeros((each, longest), bool)
-    for i, one in enumerate(inside):
-        faded[i, : len(one)] = one
-    text = torch.from_numpy(np.tile(faded, (many, 1))).to(ids.device)  # (many · each, T)
+    frame_mask = np.zeros((num_frames, longest), bool)
+    for i, mask in enumerate(by_frame):
+        frame_mask[i, : len(mask)] = mask
+    text = torch.from_numpy(np.tile(frame_mask, (rows, 1))).to(ids.device)  # (rows · frames, T)
     if batch.inputs.characters is not None:
-        text &= ids < headed.encoder.known  # words by their letters alone are in no table: they stay
-    alpha = torch.from_numpy(np.resize(alphas, many).repeat(each)).to(ids.device)
+        text &= ids < model.encoder.known  # a word read by its characters is in no table, so it is not interpolated
+    alpha = torch.from_numpy(np.resize(alphas, rows).repeat(num_frames)).to(ids.device)
     share = torch.where(text, alpha.unsqueeze(1), 1.0)
-    with _fading(headed.encoder, ids, text, share) as fade, torch.enable_grad():
-        z = headed.judge(headed.layer(batch.inputs), batch).double()  # (many, outputs)
-        value = z[:, output] - (z.mean(1) if z.shape[1] > 1 else 0.0)
-        if not fade.vectors:
+    with _interpolating(model.encoder, ids, text, share) as lookups, torch.enable_grad():
+        logits = model.score_layer(model.layer(batch.inputs), batch).double()  # (rows, outputs)
+        score = logits[:, output] - (logits.mean(1) if logits.shape[1] > 1 else 0.0)
+        if not lookups:
             raise Unsupported(
-                f"{type(headed.encoder).__name__} looks no token up in a table, so what each of them adds cannot be told."
+                f"{type(model.encoder).__name__} has no embedding table, so its tokens have no attributions.",
+                ability="explain",
             )
-        gradients = torch.autograd.grad(value[:n].sum(), [x for _, x in fade.vectors], allow_unused=True)
+        gradients = torch.autograd.grad(score[:n].sum(), [x for _, x in lookups], allow_unused=True)
     parts = torch.zeros(text.shape, dtype=torch.float64, device=ids.device)
-    for (way, _), gradient in zip(fade.vectors, gradients, strict=True):
+    for (direction, _), gradient in zip(lookups, gradients, strict=True):
         if gradient is not None:
-            mine = (way.double() * gradient.double()).sum(-1)
-            parts += mine if mine.shape == text.shape else mine.t()
-    parts = parts.masked_fill(~text, 0.0).view(many, each, longest)[:n]
-    cut = [parts[:, i, : len(one)] for i, one in enumerate(inside)]
-    return value[:n].detach().cpu().numpy(), torch.cat(cut, 1).cpu().numpy()
+            part = (direction.double() * gradient.double()).sum(-1)
+            parts += part if part.shape == text.shape else part.t()
+    parts = parts.masked_fill(~text, 0.0).view(rows, num_frames, longest)[:n]
+    unpadded = [parts[:, i, : len(mask)] for i, mask in enumerate(by_frame)]
+    return score[:n].detach().cpu().numpy(), torch.cat(unpadded, 1).cpu().numpy()
 
 
-class _Fade(TorchFunctionMode):
-    """Fades what the batch's own ids are looked up as, and keeps how far that goes, and what becomes of it."""
+# ------------------------------------------------------------------------------------------------ interpolation
 
-    def __init__(self, ids: Tensor, text: Tensor, share: Tensor, pad: int | None) -> None:
+Lookups = list[tuple[Tensor, Tensor]]  # e − b, and the interpolated x, of every lookup of the batch's ids
+
+
+class _Interpolation(TorchFunctionMode):
+    """Interpolates the embeddings of the batch's own ids, wherever they are looked up, and records them."""
+
+    def __init__(self, ids: Tensor, text: Tensor, alpha: Tensor, pad: int | None) -> None:
         super().__init__()
-        self.ids, self.text, self.share, self.pad = ids, text, share, pad
-        self.vectors: list[tuple[Tensor, Tensor]] = []
+        self.ids, self.text, self.alpha, self.pad = ids, text, alpha, pad
+        self.lookups: Lookups = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func is not F.embedding:
             return out
-        return self.faded(args[0], out, args[1] if len(args) > 1 else (kwargs or {})["weight"])
+        return self.interpolate(args[0], out, args[1] if len(args) > 1 else (kwargs or {})["weight"])
 
-    def faded(self, index: Tensor, vectors: Tensor, table: Tensor | None = None) -> Tensor:
-        """Rows may lie beside each other or, as recurrent networks like them, one step of all after the other. Where a
-        network has a window of words, others stand before the first of a text."""
-        more = index.shape[-1] - self.ids.shape[-1]
-        if index.dim() == 2 and len(index) == len(self.ids) and more > 0:
-            return torch.cat([vectors[:, :more], self.faded(index[:, more:], vectors[:, more:], table)], 1)
-        for ids, text, share in ((self.ids, self.text, self.share), (self.ids.t(), self.text.t(), self.share.t())):
+    def interpolate(self, index: Tensor, vectors: Tensor, table: Tensor | None = None) -> Tensor:
+        """Return the interpolated vectors, or `vectors` if the index is not that of the batch.
+
+        The index may be batch first, or time first as in recurrent networks. A network with a window of words (NPLM)
+        has extra columns before the first token.
+        """
+        extra = index.shape[-1] - self.ids.shape[-1]
+        if index.dim() == 2 and len(index) == len(self.ids) and extra > 0:
+            return torch.cat([vectors[:, :extra], self.interpolate(index[:, extra:], vectors[:, extra:], table)], 1)
+        for ids, text, alpha in ((self.ids, self.text, self.alpha), (self.ids.t(), self.text.t(), self.alpha.t())):
             if index.shape == ids.shape and torch.equal(index[text], ids[text]):
-                base = self.blank(table, vectors)
-                way = vectors.detach() - base
-                x = (base + way * share.unsqueeze(-1).to(way.dtype)).requires_grad_()
-                self.vectors.append((way, x))
+                baseline = self._baseline(table, vectors)
+                direction = vectors.detach() - baseline
+                x = (baseline + direction * alpha.unsqueeze(-1).to(direction.dtype)).requires_grad_()
+                self.lookups.append((direction, x))
                 return x
         return vectors
 
-    def blank(self, table: Tensor | None, like: Tensor) -> Tensor:
-        """(D,); zeros where vectors are made of letters and there is no table."""
+    def _baseline(self, table: Tensor | None, vectors: Tensor) -> Tensor:
+        """(D,); zeros if vectors are computed from characters and there is no table."""
         if table is None:
-            return like.new_zeros(like.shape[-1])
-        known = self.pad is not None and self.pad < len(table)
-        return (table[self.pad] if known else table.mean(0)).detach().to(like.dtype)
+            return vectors.new_zeros(vectors.shape[-1])
+        has_pad = self.pad is not None and self.pad < len(table)
+        return (table[self.pad] if has_pad else table.mean(0)).detach().to(vectors.dtype)
 
 
 @contextmanager
-def _fading(network: Any, ids: Tensor, text: Tensor, share: Tensor) -> Iterator[_Fade]:
-    """While it lasts, texts are read faded. A module that makes vectors of letters is caught as a whole."""
+def _interpolating(network: Any, ids: Tensor, text: Tensor, alpha: Tensor) -> Iterator[Lookups]:
+    """Interpolate embeddings inside the block. An embedding that is not a plain table is caught by a forward hook."""
     special = network.vocabulary.special
-    fade = _Fade(ids, text, share, next((special[name] for name in MARKS["pad"] if name in special), None))
-    module = getattr(network, "embedding", None)
+    pad = next((special[name] for name in MARKS["pad"] if name in special), None)
+    interpolation = _Interpolation(ids, text, alpha, pad)
+    module = network.embedding
     hook = None
     if isinstance(module, nn.Module) and not isinstance(module, nn.Embedding):
         table = module.table() if isinstance(module, Int8Embedding) else None
-        hook = module.register_forward_hook(lambda _, args, out: fade.faded(args[0], out, table))
+        hook = module.register_forward_hook(lambda _, args, out: interpolation.interpolate(args[0], out, table))
     try:
-        # the recurrent kernels of a GPU go backward in training alone
-        with fade, torch.backends.cudnn.flags(enabled=False):
-            yield fade
+        # cuDNN's recurrent kernels have a backward pass in training mode only.
+        with interpolation, torch.backends.cudnn.flags(enabled=False):
+            yield interpolation.lookups
     finally:
         if hook is not None:
             hook.remove()
-
-
-def of_words(values: Sequence[float] | np.ndarray, words: np.ndarray, count: int) -> list[float | None]:
-    """Sums over the tokens of each of `count` words; None for a word of which nothing was read.
-
-    `words` says whose each token is, as `Encoding.words`; there may be fewer tokens than that, where a text was cut.
-    """
-    mine = np.minimum(words[: len(values)], max(count - 1, 0))
-    sums = np.bincount(mine, np.asarray(values, np.float64), minlength=count)
-    read = np.bincount(mine, minlength=count) > 0
-    return [float(x) if there else None for x, there in zip(sums, read, strict=True)]

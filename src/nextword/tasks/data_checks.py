@@ -1,9 +1,9 @@
-"""What to know of labelled rows before anything is learnt of them. Nothing is dropped: it is counted and told.
+"""Checks of labeled rows before training. They drop nothing: they return notes for the user.
 
-empty texts · rows that occur more than once in a split · the same text with different labels
-classes that dev lacks, or that are one, written in two ways
-rows of dev or test that are in train too, as they are or nearly: but for case, spaces and punctuation
-rows of test that are in dev, by which a run is chosen
+empty texts · duplicate rows within a split · one text with several labels
+classes without dev rows · labels that differ only in spelling
+rows of dev or test that also occur in train, exactly or up to case, spaces and punctuation
+rows of test that also occur in dev, which selects the checkpoint
 """
 
 from __future__ import annotations
@@ -14,140 +14,137 @@ from collections.abc import Mapping, Sequence
 
 from nextword.data.tables import BETWEEN, Rows
 
-Key = tuple[str, ...]
-NAMED = 5  # classes in a note
-WAYS = {2: "two", 3: "three", 4: "four"}
-LETTERS = 60  # of a text that is quoted
+Key = tuple[str, ...]  # all texts of one example
+MAX_LABELS = 5  # named in a note
+MAX_QUOTE = 60  # characters of a quoted text
 
 
 def check_splits(splits: Mapping[str, Rows], numbers: bool = False) -> list[str]:
-    """Notes on the rows of all splits. `numbers`: labels are no classes, and may well differ."""
-    notes = [note for split, rows in splits.items() for note in (*count_empty_texts(split, rows), *_again(split, rows))]
+    """Return notes about the rows of all splits. `numbers`: labels are numbers, so one text may have several."""
+    notes = [
+        note for split, rows in splits.items() for note in (*count_empty_texts(rows, split), *_duplicates(split, rows))
+    ]
     if not numbers:
-        notes += _at_odds(splits)
-    return notes + _across(splits)
+        notes += _contradictions(splits)
+    return notes + _leaks(splits)
 
 
-def count_empty_texts(split: str, rows: Rows) -> list[str]:
-    of = f" of {split}" if split else ""
-    found = []
-    for column, what in ((rows.texts, "texts"), (rows.seconds, "second texts")):
-        n = sum(not text.strip() for text in column or ())
-        if n:
-            found.append(f"{n:,} of {len(rows):,} {what}{of} are empty: they are read as such")
-    return found
+def count_empty_texts(rows: Rows, split: str = "") -> list[str]:
+    where = f" in {split}" if split else ""
+    counts = {
+        name: sum(not text.strip() for text in column or ())
+        for name, column in (("texts", rows.texts), ("second texts", rows.seconds))
+    }
+    return [f"{n:,} of {len(rows):,} {name}{where} are empty" for name, n in counts.items() if n]
 
 
 def check_classes(labels: Sequence[str], splits: Mapping[str, Rows]) -> list[str]:
-    """Classes that nothing is known of on dev, and those that may be one, written in two ways."""
+    """Return notes about classes that dev does not measure, and labels that look like one class spelled twice."""
     notes = []
-    there = set(splits["dev"].labels or ())
-    lacking = [label for label in labels if label not in there]
-    if lacking:
-        n = f"{len(lacking):,} of {len(labels):,} classes"
-        notes.append(f"dev has no row of {n} ({_some(lacking)}): how well those are found is not measured")
-    alike: dict[str | float, list[str]] = {}
+    in_dev = set(splits["dev"].labels or ())
+    absent = [label for label in labels if label not in in_dev]
+    if absent:
+        shown = ", ".join(absent[:MAX_LABELS]) + (", …" if len(absent) > MAX_LABELS else "")
+        notes.append(f"dev has no rows of {len(absent):,} of {len(labels):,} classes, which are not measured ({shown})")
+    by_meaning: dict[str | float, list[str]] = {}
     for label in labels:
-        alike.setdefault(_meant(label), []).append(label)
-    for some in alike.values():
-        if len(some) > 1:
-            all_of_them, ways = " and ".join(map(repr, some)), WAYS.get(len(some), f"{len(some)}")
-            notes.append(f"the labels {all_of_them} look like one, written in {ways} ways: each is a class")
+        by_meaning.setdefault(_normalize_label(label), []).append(label)
+    for spellings in by_meaning.values():
+        if len(spellings) > 1:
+            notes.append(f"the labels {' and '.join(map(repr, spellings))} look alike; each is a class of its own")
     return notes
 
 
-def _meant(label: str) -> str | float:
+def _normalize_label(label: str) -> str | float:
     try:
         return float(label)
     except ValueError:
         return " ".join(label.casefold().split())
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+# ------------------------------------------------------------------------------------------------ comparing rows
 
 
-def keys(rows: Rows) -> list[Key]:
-    """Texts of each row, as they are."""
+def _keys(rows: Rows) -> list[Key]:
     return [tuple(example.split(BETWEEN)) for example in rows.examples]
 
 
 def normalize(key: Key) -> Key:
-    """The same but for case, spaces and punctuation; of a text that is nothing else, the text itself.
+    """Remove case, punctuation and extra spaces. A text that is nothing but punctuation stays as it is.
 
-    near(("It's  FINE.",)) == ("its fine",)
+    normalize(("It's  FINE.",)) == ("its fine",)
     """
-    return tuple(_plain(text) or text for text in key)
+    return tuple(_normalize_text(text) or text for text in key)
 
 
-class _Marks(dict[int, int | None]):
-    """For str.translate: punctuation and symbols go, and each character is asked about once."""
+class _WithoutPunctuation(dict[int, int | None]):
+    """A table for str.translate that deletes punctuation and symbols, and looks up each character once."""
 
     def __missing__(self, character: int) -> int | None:
-        goes = unicodedata.category(chr(character))[0] in "PS"
-        return self.setdefault(character, None if goes else character)
+        is_mark = unicodedata.category(chr(character))[0] in "PS"
+        return self.setdefault(character, None if is_mark else character)
 
 
-_MARKS = _Marks()
+_WITHOUT_PUNCTUATION = _WithoutPunctuation()
 
 
-def _plain(text: str) -> str:
+def _normalize_text(text: str) -> str:
     folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(folded.translate(_MARKS).split())
+    return " ".join(folded.translate(_WITHOUT_PUNCTUATION).split())
 
 
-def _again(split: str, rows: Rows) -> list[str]:
-    """Rows that occur before in the same split, with the same label."""
+def _duplicates(split: str, rows: Rows) -> list[str]:
+    """Rows that repeat another of the same split, including the label."""
     labels: Sequence[str] = rows.labels or [""] * len(rows)
-    counts = Counter(zip(keys(rows), labels, strict=True))
-    more = len(rows) - len(counts)
-    if not more:
+    counts = Counter(zip(_keys(rows), labels, strict=True))
+    duplicates = len(rows) - len(counts)
+    if not duplicates:
         return []
     (key, _), times = counts.most_common(1)[0]
-    return [
-        f"{more:,} of {len(rows):,} rows of {split} repeat another, label and all; the commonest, {times:,} times: "
-        f"{_quoted(key)}"
-    ]
+    most = f"most often, {times:,} times: {_quote(key)}"
+    return [f"{duplicates:,} of {len(rows):,} rows of {split} are duplicates, label included ({most})"]
 
 
-def _at_odds(splits: Mapping[str, Rows]) -> list[str]:
-    """The same text, wherever it is, with more than one label."""
-    seen: dict[Key, set[str]] = {}
-    rows_of: Counter[Key] = Counter()
-    for some in splits.values():
-        for key, label in zip(keys(some), some.labels or (), strict=False):
-            seen.setdefault(key, set()).add(label)
-            rows_of[key] += 1
-    odd = [key for key, labels in seen.items() if len(labels) > 1]
-    if not odd:
+def _contradictions(splits: Mapping[str, Rows]) -> list[str]:
+    """Texts with more than one label, in any split."""
+    labels_of: dict[Key, set[str]] = {}
+    counts: Counter[Key] = Counter()
+    for rows in splits.values():
+        for key, label in zip(_keys(rows), rows.labels or (), strict=False):
+            labels_of.setdefault(key, set()).add(label)
+            counts[key] += 1
+    ambiguous = [key for key, labels in labels_of.items() if len(labels) > 1]
+    if not ambiguous:
         return []
-    first = f"{_quoted(odd[0])} is {' and '.join(sorted(seen[odd[0]])[:3])}"
-    texts, rows = "text has" if len(odd) == 1 else "texts have", sum(rows_of[key] for key in odd)
-    return [f"{len(odd):,} {texts} more than one label, in {rows:,} rows: nobody can get all of them right ({first})"]
+    example = f"{_quote(ambiguous[0])} is {' and '.join(sorted(labels_of[ambiguous[0]])[:3])}"
+    texts = "text has" if len(ambiguous) == 1 else "texts have"
+    n = sum(counts[key] for key in ambiguous)
+    return [f"{len(ambiguous):,} {texts} more than one label, in {n:,} rows, so 100 % is out of reach ({example})"]
 
 
-def _across(splits: Mapping[str, Rows]) -> list[str]:
-    exact = set(keys(splits["train"]))
-    alike = {normalize(key) for key in exact}
-    chosen_by = set(keys(splits["dev"])) if "dev" in splits else set()
+def _leaks(splits: Mapping[str, Rows]) -> list[str]:
+    """Rows of dev or test that are also in train, and rows of test that are also in dev."""
+    train = set(_keys(splits["train"]))
+    normalized_train = {normalize(key) for key in train}
+    dev = set(_keys(splits["dev"])) if "dev" in splits else set()
     notes = []
     for split, rows in splits.items():
         if split == "train":
             continue
-        mine = keys(rows)
-        again = sum(key in exact for key in mine)
-        nearly = sum(key not in exact and normalize(key) in alike for key in mine)
-        in_dev = sum(key not in exact and key in chosen_by for key in mine) if split != "dev" else 0
-        of = f"of {len(rows):,} rows of {split} are in"
-        if again:
-            notes.append(f"{again:,} {of} train too: they flatter the numbers")
-        if nearly:
-            notes.append(f"{nearly:,} {of} train too but for case, spaces and punctuation: they flatter the numbers")
+        keys = _keys(rows)
+        of = f"of {len(rows):,} rows of {split} are also in"
+        exact = sum(key in train for key in keys)
+        close = sum(key not in train and normalize(key) in normalized_train for key in keys)
+        in_dev = sum(key not in train and key in dev for key in keys) if split != "dev" else 0
+        if exact:
+            notes.append(f"{exact:,} {of} train, which inflates the score")
+        if close:
+            notes.append(f"{close:,} {of} train up to case, spaces and punctuation, which inflates the score")
         if in_dev:
-            notes.append(f"{in_dev:,} {of} dev too, by which a run is chosen: they flatter the numbers")
+            notes.append(f"{in_dev:,} {of} dev, which selects the checkpoint: this inflates the score")
     return notes
 
 
-def _quoted(key: Key) -> str:
+def _quote(key: Key) -> str:
     text = " ".join(" / ".join(key).split())
-    return f"'{text if len(text) <= LETTERS else text[: LETTERS - 1] + '…'}'"
+    return f"'{text if len(text) <= MAX_QUOTE else text[: MAX_QUOTE - 1] + '…'}'"

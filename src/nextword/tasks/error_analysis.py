@@ -1,18 +1,20 @@
-"""What a transferred run gets wrong, so that a person can look: on dev, which training was checked with anyway.
+"""Analyze the errors of a fine-tuned run on dev, for errors.json, report.html and the terminal.
 
-    classes    confusion matrix, precision, recall and F1 of each, calibration, the most confident mistakes
-    numbers    how far off on average, and the largest errors
-    tags       the same of every type of span (or tag), and the sentences with most wrong
-    answers    calibration, and the most confident that are not exactly right; of candidates the same
+A task returns one of four layouts; a run of several tasks returns a list of them under "tasks".
 
-Test stays unread: who mends a run by the mistakes that it makes there has no test any more.
+    classes    confusion matrix; precision, recall and F1 per class; calibration; the most confident mistakes
+    numbers    mean absolute and root mean square error; the largest errors
+    tags       precision, recall and F1 per span type or tag; the sentences with the most errors
+    answers    calibration and the most confident mistakes, of answers to questions or of chosen candidates
+
+Only dev is analyzed. A test set whose errors guide further development is no longer a test set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,237 +22,301 @@ import torch
 from nextword.core.errors import Unsupported
 from nextword.data.squad import Question
 from nextword.data.tables import Rows
-from nextword.data.tag_schemes import converted
+from nextword.data.tag_schemes import converted, spans
 from nextword.metrics.classification import calibration, confusion_matrix, most_confused, score_classes
 from nextword.metrics.spans import score_types
 from nextword.metrics.squad import EXACT, F1, score_questions
-from nextword.tasks.classification import Classifier
-from nextword.tasks.question_answering import Answer, Asked, answers
-from nextword.tasks.settings import SEVERAL, Settings
-from nextword.tasks.tagging import OUTPUT, TaggedExamples, spans_of
+
+if TYPE_CHECKING:
+    from nextword.tasks.question_answering import Answer
+
+Analysis = dict[str, Any]  # as in errors.json
 
 FILE = "errors.json"
 SPLIT = "dev"
-NONE = "(no answer)"
-UNCOLOURED = "Words are not coloured: labels are asked of a language model, and no head reads the text."
-KEPT = 20  # mistakes, and as many sentences
-RIGHT = 6  # right examples beside them
-LETTERS = 2_000  # of a text
-WHOLE = 100  # classes of which the whole matrix is kept
-COLOURED = 12  # mistakes whose words are weighed
-LONGEST = 512  # tokens of a text whose words are weighed
-WORK = {"cpu": 3e12, "cuda": 1e15}  # operations that may be spent on weighing words
-
-
-def errors_of(model: Any, settings: Settings, data: Any, examples: Any) -> dict[str, Any]:
-    """Of a run that carries a head: what it says of dev, framed as `examples`, and where that is wrong."""
-    found: dict[str, Any]
-    if settings.kind == "tag" and settings.tasks:
-        each = enumerate(zip(data.sets, examples.parts, strict=True))
-        found = {
-            "tasks": [
-                {"task": one.name, **of_tags(part, [tags[:, i] for tags in model.best(part)], _words(one))}
-                for i, (one, part) in each
-            ]
-        }
-    elif settings.kind == "tag":
-        found = of_tags(examples, model.best(examples), _words(data))
-    elif settings.kind == SEVERAL:
-        own = settings.each
-        found = {
-            "tasks": [
-                {"task": one.name, "kind": one.kind} | _of_texts(model.of(one.name), own[one.name], one.splits[SPLIT])
-                for one in data.sets
-            ]
-        }
-    elif settings.kind == "span":
-        asked = replace(examples, threshold=model.threshold)
-        found = of_answers(asked, answers(asked, model.spans(asked)))
-    elif settings.kind == "choice":
-        found = of_candidates(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
-    elif settings.prompted:
-        found = _said_of(settings, settings.decoded(model.said_of(examples)), examples.rows)
-        found["attribution"] = {"method": "", "why": UNCOLOURED}
-    else:
-        found = _of_texts(model, settings, data.splits[SPLIT])
-    return {"split": SPLIT, "kind": settings.kind, **found}
-
-
-def _words(data: Any) -> list[tuple[str, ...]]:
-    return [one.words for one in data.splits[SPLIT].sentences]
-
+NO_ANSWER = "(no answer)"
+DISPLAY_SCHEME = "IOB2"
+MAX_MISTAKES = 20
+MAX_CORRECT = 6
+MAX_TEXT_LENGTH = 2_000  # characters
+MAX_POINTS = 200  # of a scatter plot
+MAX_CLASSES = 100  # beyond this the confusion matrix is left out
 
 # ------------------------------------------------------------------------------------------------ classes and numbers
 
 
-def _of_texts(model: Classifier, settings: Settings, rows: Rows) -> dict[str, Any]:
-    found = _said_of(settings, settings.decoded(model.said(rows.texts, rows.seconds)), rows)
-    found["attribution"] = _weighed(model, [found[key] for key in ("mistakes", "right_ones") if key in found])
-    return found
+def analyze_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, rows: Rows) -> Analysis:
+    """Analyze classification. `gold` (n,) are class indices, `probabilities` is (n, classes)."""
+    predicted, confidence = probabilities.argmax(1), probabilities.max(1)
+    counts = confusion_matrix(gold, predicted, len(labels))
 
-
-def _said_of(settings: Settings, said: np.ndarray, rows: Rows) -> dict[str, Any]:
-    """Of probabilities (n, classes), or of numbers (n, 1)."""
-    if settings.kind != "regress":
-        return of_classes(settings.labels, settings.encoded(rows.labels or []), said, rows)
-    found = of_numbers(np.array(rows.labels, np.float64), said[:, 0], rows)
-    return found | ({"numbers": list(settings.numbers)} if settings.numbers else {})
-
-
-def of_classes(labels: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, rows: Rows) -> dict[str, Any]:
-    """`probabilities` (n, classes) of what is right (n,)."""
-    said, sure = probabilities.argmax(1), probabilities.max(1)
-    counts = confusion_matrix(gold, said, len(labels))
-
-    def told(i: int) -> dict[str, Any]:
-        own = {"label": labels[gold[i]], "predicted": labels[said[i]], "probability": float(sure[i])}
-        return _text(rows, i) | own | {"probability_of_label": float(probabilities[i, gold[i]])}
+    def describe(i: int) -> dict[str, Any]:
+        return _texts(rows, i) | {
+            "label": labels[gold[i]],
+            "predicted": labels[predicted[i]],
+            "probability": float(confidence[i]),
+            "probability_of_label": float(probabilities[i, gold[i]]),
+        }
 
     return {
+        "layout": "classes",
         "labels": list(labels),
-        "confusion": counts.tolist() if len(labels) <= WHOLE else None,
-        "worst": most_confused(counts, labels, KEPT),
+        "confusion": counts.tolist() if len(labels) <= MAX_CLASSES else None,
+        "most_confused": most_confused(counts, labels, MAX_MISTAKES),
         "classes": score_classes(counts, labels),
-        **_judged(said == gold, sure, told),
+        **_rank_by_confidence(predicted == gold, confidence, describe),
     }
 
 
-def _judged(right: np.ndarray, sure: np.ndarray, told: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """How sure it was and how often right, the surest mistakes, and some that are right."""
-    error, bins = calibration(sure, right)
-    order = np.argsort(-sure, kind="stable")
-    wrong, good = order[~right[order]], order[right[order]]
+def analyze_numbers(gold: np.ndarray, predicted: np.ndarray, rows: Rows, strings: Sequence[str] = ()) -> Analysis:
+    """Analyze regression. `strings`: the numbers that a text-to-text model can generate."""
+    error = predicted - gold
+    largest = np.argsort(-np.abs(error), kind="stable")[:MAX_MISTAKES]
+    shown = _evenly_spaced(np.arange(len(gold)), MAX_POINTS)
     return {
-        "examples": len(right),
-        "wrong": len(wrong),
-        "calibration": {"error": error, "bins": [asdict(one) for one in bins]},
-        "mistakes": [told(i) for i in wrong[:KEPT].tolist()],
-        "right_ones": [told(i) for i in _spread(good, RIGHT).tolist()],
-    }
-
-
-def of_numbers(gold: np.ndarray, said: np.ndarray, rows: Rows) -> dict[str, Any]:
-    off = said - gold
-    order = np.argsort(-np.abs(off), kind="stable")
-    shown = _spread(np.arange(len(gold)), 200)
-    return {
+        "layout": "numbers",
         "examples": len(gold),
-        "mean_absolute_error": float(np.abs(off).mean()),
-        "root_mean_square_error": float(np.sqrt((off**2).mean())),
-        "pairs": [[float(gold[i]), float(said[i])] for i in shown.tolist()],  # at equal distances, for a picture
+        "mean_absolute_error": float(np.abs(error).mean()),
+        "root_mean_square_error": float(np.sqrt((error**2).mean())),
+        "pairs": [[float(gold[i]), float(predicted[i])] for i in shown.tolist()],  # for a scatter plot
         "mistakes": [
-            _text(rows, i) | {"label": float(gold[i]), "predicted": float(said[i]), "error": float(off[i])}
-            for i in order[:KEPT].tolist()
+            _texts(rows, i) | {"label": float(gold[i]), "predicted": float(predicted[i]), "error": float(error[i])}
+            for i in largest.tolist()
         ],
+        **({"numbers": list(strings)} if strings else {}),
     }
 
 
-def _text(rows: Rows, i: int) -> dict[str, Any]:
-    seconds = {} if rows.seconds is None else {"second": _short(rows.seconds[i])}
-    return {"text": _short(rows.texts[i]), **seconds}
+def _rank_by_confidence(
+    is_right: np.ndarray, confidence: np.ndarray, describe: Callable[[int], dict[str, Any]]
+) -> Analysis:
+    """Return the calibration, the most confident mistakes, and some correct examples."""
+    error, bins = calibration(confidence, is_right)
+    order = np.argsort(-confidence, kind="stable")
+    wrong, right = order[~is_right[order]], order[is_right[order]]
+    return {
+        "examples": len(is_right),
+        "wrong": len(wrong),
+        "calibration": {"error": error, "bins": [asdict(bin) for bin in bins]},
+        "mistakes": [describe(i) for i in wrong[:MAX_MISTAKES].tolist()],
+        "correct": [describe(i) for i in _evenly_spaced(right, MAX_CORRECT).tolist()],
+    }
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
+def _texts(rows: Rows, i: int) -> dict[str, Any]:
+    second = {} if rows.seconds is None else {"second": _shorten(rows.seconds[i])}
+    return {"text": _shorten(rows.texts[i]), **second}
 
 
-def _spread(places: np.ndarray, most: int) -> np.ndarray:
-    """So many of them at equal distances, the first among them."""
-    return places[:: -(-len(places) // most)] if len(places) else places
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
 
-def _weighed(model: Classifier, lists: Sequence[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Give examples their words' weights, as far as the work allows; and say how that was done."""
-    chosen = [one for some in lists for one in some[:COLOURED]]
-    table = getattr(model.network, "embedding", None)
-    inner = model.parameters - sum(p.numel() for p in table.parameters()) if table is not None else model.parameters
-    left, done, long = WORK["cuda" if model.device.type == "cuda" else "cpu"], 0, 0
-    for one in chosen:
-        texts = [one[key] for key in ("text", "second") if key in one]
-        tokens = sum(map(len, model.tokenizer.encode_batch(texts)))
-        if tokens > LONGEST or any(len(text) >= LETTERS for text in texts):
-            long += 1
-            continue
-        left -= 6 * 18 * max(inner, 1) * max(tokens, 1)
-        if left < 0 and done:
-            break
-        try:
-            label = one["predicted"] if isinstance(one["predicted"], str) else f"{one['predicted']:.4g}"
-            why = model.explain([tuple(texts) if len(texts) > 1 else texts[0]], [label])[0]
-        except Unsupported as problem:
-            return {"method": "", "why": str(problem)}
-        except torch.OutOfMemoryError:
-            return {"method": "", "why": "Words are not coloured: gradients of these texts do not fit into memory."}
-        done += 1
-        one |= {"words": list(why.words), "weights": list(why.weights), "blank": why.blank, "gap": why.gap}
-    return {"method": "integrated gradients", "examples": done, "of": len(chosen), "too_long": long}
+def _evenly_spaced(indices: np.ndarray, limit: int) -> np.ndarray:
+    return indices[:: -(-len(indices) // limit)] if len(indices) else indices
 
 
-# ------------------------------------------------------------------------------------------------ answers, candidates
+# ------------------------------------------------------------------------------------------------ answers and choices
 
 
-def of_answers(text: Asked, found: Sequence[Answer]) -> dict[str, Any]:
-    """Right is what SQuAD's script calls exact; F1 says how near the others come."""
-    golds = [one.answers or () for one in text.questions]
-    each = score_questions([one.text for one in found], golds, text.some_without)
-    right = each[EXACT] == 1
+def analyze_answers(questions: Sequence[Question], answers: Sequence[Answer], some_unanswerable: bool) -> Analysis:
+    """Analyze question answering. Correct means SQuAD's exact match; F1 shows how close the others are."""
+    golds = [question.answers or () for question in questions]
+    scores = score_questions([answer.text for answer in answers], golds, some_unanswerable)
+    is_right = scores[EXACT] == 1
 
-    def told(i: int) -> dict[str, Any]:
-        asked, said = text.questions[i], found[i].text or NONE
-        label = said if right[i] else next(iter(golds[i]), NONE)
-        own = {"label": label, "predicted": said, "probability": float(found[i].probability)}
-        return {"text": _around(asked), "second": _short(asked.question)} | own | {"answer_f1": float(each[F1][i])}
+    def describe(i: int) -> dict[str, Any]:
+        predicted = answers[i].text or NO_ANSWER
+        return {
+            "text": _around_answer(questions[i]),
+            "second": _shorten(questions[i].question),
+            "label": predicted if is_right[i] else next(iter(golds[i]), NO_ANSWER),
+            "predicted": predicted,
+            "probability": float(answers[i].probability),
+            "answer_f1": float(scores[F1][i]),
+        }
 
-    return _judged(right, np.array([one.probability for one in found]), told)
-
-
-def of_candidates(rows: Rows, probabilities: np.ndarray) -> dict[str, Any]:
-    """`probabilities` (n, candidates), 0 beyond those that a row has."""
-    gold, said = np.array(rows.labels, np.int64), probabilities.argmax(1)
-    sure, choices = probabilities.max(1), rows.choices or []
-
-    def told(i: int) -> dict[str, Any]:
-        own = {"label": choices[i][gold[i]], "predicted": choices[i][said[i]], "probability": float(sure[i])}
-        return _text(rows, i) | own | {"probability_of_label": float(probabilities[i, gold[i]])}
-
-    return _judged(said == gold, sure, told)
+    confidence = np.array([answer.probability for answer in answers])
+    return {"layout": "answers", **_rank_by_confidence(is_right, confidence, describe)}
 
 
-def _around(asked: Question) -> str:
-    """The passage, of a long one the part where the answer is."""
-    begin = max(0, (asked.place or (0, 0))[0] - LETTERS // 2)
-    return ("…" if begin else "") + _short(asked.context[begin:])
+def _around_answer(question: Question) -> str:
+    """The passage; if it is long, the part that contains the answer."""
+    start = max(0, (question.place or (0, 0))[0] - MAX_TEXT_LENGTH // 2)
+    return ("…" if start else "") + _shorten(question.context[start:])
+
+
+def analyze_choices(rows: Rows, probabilities: np.ndarray) -> Analysis:
+    """Analyze multiple choice. `probabilities` is (n, candidates), 0 beyond the candidates of a row."""
+    gold, predicted = np.array(rows.labels, np.int64), probabilities.argmax(1)
+    confidence, choices = probabilities.max(1), rows.choices or []
+
+    def describe(i: int) -> dict[str, Any]:
+        return _texts(rows, i) | {
+            "label": choices[i][gold[i]],
+            "predicted": choices[i][predicted[i]],
+            "probability": float(confidence[i]),
+            "probability_of_label": float(probabilities[i, gold[i]]),
+        }
+
+    return {"layout": "answers", **_rank_by_confidence(predicted == gold, confidence, describe)}
 
 
 # ------------------------------------------------------------------------------------------------ tags
 
 
-def of_tags(text: TaggedExamples, said: Sequence[np.ndarray], words: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Types of spans, or tags where they are no spans; and the sentences with most wrong in them."""
-    gold = [text.of(i) for i in range(len(text))]
-    both = list(zip(gold, said, strict=True))
-    wrong = np.array([int((a != b).sum()) for a, b in both])
-    found: dict[str, Any] = {"examples": len(gold), "words": int(sum(map(len, gold))), "wrong": int((wrong > 0).sum())}
-    if text.spans:
-        right, guessed = spans_of(text.names, gold), spans_of(text.names, said)
-        found["types"] = [{"label": type, **numbers} for type, numbers in score_types(right, guessed).items()]
+def analyze_tags(
+    names: Sequence[str],
+    gold: Sequence[np.ndarray],
+    predicted: Sequence[np.ndarray],
+    words: Sequence[Sequence[str]],
+    has_spans: bool,
+) -> Analysis:
+    """Analyze tagging. `gold` and `predicted` are indices into `names`, one array per sentence."""
+    errors = np.array([int((a != b).sum()) for a, b in zip(gold, predicted, strict=True)])
+    analysis: Analysis = {
+        "layout": "tags",
+        "examples": len(gold),
+        "words": int(sum(map(len, gold))),
+        "wrong": int((errors > 0).sum()),
+    }
+    if has_spans:
+        scores = score_types(_spans(names, gold), _spans(names, predicted))
+        analysis["types"] = [{"label": type, **numbers} for type, numbers in scores.items()]
     else:
-        counts = confusion_matrix(np.concatenate(gold), np.concatenate(said), len(text.names))
-        found |= {"classes": score_classes(counts, text.names), "worst": most_confused(counts, text.names, KEPT)}
-    order = np.argsort(-wrong, kind="stable")[:KEPT].tolist()
-    found["mistakes"] = [
-        {
-            "words": list(words[i]),
-            "tags": _tags(text, gold[i]),
-            "said": _tags(text, said[i]),
-        }
-        for i in order
-        if wrong[i]
+        counts = confusion_matrix(np.concatenate(gold), np.concatenate(predicted), len(names))
+        analysis["classes"] = score_classes(counts, names)
+        analysis["most_confused"] = most_confused(counts, names, MAX_MISTAKES)
+
+    def tags(ids: np.ndarray) -> list[str]:
+        tags = [names[id] for id in ids.tolist()]
+        return converted(tags, DISPLAY_SCHEME) if has_spans else tags
+
+    worst = [i for i in np.argsort(-errors, kind="stable")[:MAX_MISTAKES].tolist() if errors[i]]
+    analysis["mistakes"] = [
+        {"words": list(words[i]), "tags": tags(gold[i]), "predicted": tags(predicted[i])} for i in worst
     ]
-    return found
+    return analysis
 
 
-def _tags(text: TaggedExamples, tags: np.ndarray) -> list[str]:
-    """By their names, those of spans as `predict` writes them."""
-    named = [text.names[tag] for tag in tags.tolist()]
-    return converted(named, OUTPUT) if text.spans else named
+def _spans(names: Sequence[str], sentences: Sequence[np.ndarray]) -> list[tuple[int, int, int, str]]:
+    return [(i, *span) for i, ids in enumerate(sentences) for span in spans(names[id] for id in ids.tolist())]
+
+
+# ------------------------------------------------------------------------------------------------ attributions
+
+NO_HEAD = "Words are not colored: the labels are scored by a language model, not by a head."
+OUT_OF_MEMORY = "Words are not colored: gradients of these texts do not fit into memory."
+MAX_ATTRIBUTED = 12  # mistakes, and as many correct examples
+MAX_TOKENS = 512  # of a text with attributions
+MAX_FLOPS = {"cpu": 3e12, "cuda": 1e15}  # to spend on attributions
+FLOPS_PER_PARAMETER = 6 * 18  # forward and backward passes at 16 nodes and two ends
+
+
+def attribute_words(model: Any, analysis: Analysis) -> None:
+    """Add word attributions to the first mistakes and correct examples, as far as the compute budget allows."""
+    examples = [example for key in ("mistakes", "correct") for example in analysis.get(key, ())[:MAX_ATTRIBUTED]]
+    embedding = model.network.embedding
+    lookup = 0 if embedding is None else sum(p.numel() for p in embedding.parameters())  # reading a row is free
+    budget = MAX_FLOPS["cuda" if model.device.type == "cuda" else "cpu"]
+    num_done = num_too_long = 0
+    for example in examples:
+        texts = [example[key] for key in ("text", "second") if key in example]
+        tokens = sum(map(len, model.tokenizer.encode_batch(texts)))
+        if tokens > MAX_TOKENS or any(len(text) >= MAX_TEXT_LENGTH for text in texts):
+            num_too_long += 1
+            continue
+        budget -= FLOPS_PER_PARAMETER * max(model.parameters - lookup, 1) * max(tokens, 1)
+        if budget < 0 and num_done:
+            break
+        try:
+            _attribute_example(model, example, texts)
+        except Unsupported as problem:
+            analysis["attribution"] = {"method": "", "why": str(problem)}
+            return
+        except torch.OutOfMemoryError:
+            analysis["attribution"] = {"method": "", "why": OUT_OF_MEMORY}
+            return
+        num_done += 1
+    analysis["attribution"] = {
+        "method": "integrated gradients",
+        "examples": num_done,
+        "of": len(examples),
+        "too_long": num_too_long,
+    }
+
+
+def _attribute_example(model: Any, example: dict[str, Any], texts: Sequence[str]) -> None:
+    predicted = example["predicted"]
+    label = predicted if isinstance(predicted, str) else f"{predicted:.4g}"
+    (explanation,) = model.explain([tuple(texts) if len(texts) > 1 else texts[0]], [label])
+    example |= {
+        "words": list(explanation.words),
+        "weights": list(explanation.weights),
+        "baseline": explanation.baseline,
+        "gap": explanation.gap,
+    }
+
+
+def tasks_of(analysis: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The analysis of each task of a run: several, or this one."""
+    return analysis.get("tasks") or [analysis]
+
+
+# ------------------------------------------------------------------------------------------------ by kind of task
+
+
+def errors_of(model: Any, settings: Any, data: Any, examples: Any) -> Analysis:
+    """Analyze what a predictor gets wrong on dev."""
+    from dataclasses import replace
+
+    from nextword.tasks.question_answering import answers
+
+    def words(part: Any) -> list[tuple[str, ...]]:
+        return [sentence.words for sentence in part.splits[SPLIT].sentences]
+
+    def of_tags(text: Any, predicted: Any, part: Any) -> Analysis:
+        return analyze_tags(text.names, [text.of(i) for i in range(len(text))], predicted, words(part), text.spans)
+
+    def of_logits(own: Any, logits: np.ndarray, rows: Rows) -> Analysis:
+        if own.kind != "regress":
+            return analyze_classes(own.labels, own.encoded(rows.labels or []), own.decoded(logits), rows)
+        return analyze_numbers(np.array(rows.labels, np.float64), own.decoded(logits)[:, 0], rows, own.numbers)
+
+    def of_texts(predictor: Any, own: Any, rows: Rows) -> Analysis:
+        found = of_logits(own, predictor.said(rows.texts, rows.seconds), rows)
+        attribute_words(predictor, found)
+        return found
+
+    if settings.kind == "tag" and settings.tasks:
+        pairs = enumerate(zip(data.sets, examples.parts, strict=True))
+        found: Analysis = {
+            "tasks": [
+                {"task": one.name, **of_tags(part, [tags[:, i] for tags in model.best(part)], one)}
+                for i, (one, part) in pairs
+            ]
+        }
+    elif settings.kind == "tag":
+        found = of_tags(examples, model.best(examples), data)
+    elif settings.tasks:
+        found = {
+            "tasks": [
+                {
+                    "task": one.name,
+                    "kind": one.kind,
+                    **of_texts(model.of(one.name), settings.each[one.name], one.splits[SPLIT]),
+                }
+                for one in data.sets
+            ]
+        }
+    elif settings.kind == "span":
+        asked = replace(examples, threshold=model.threshold)
+        found = analyze_answers(asked.questions, answers(asked, model.spans(asked)), asked.some_without)
+    elif settings.kind == "choice":
+        found = analyze_choices(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
+    elif settings.prompted:
+        found = of_logits(settings, model.said_of(examples), examples.rows)
+        found["attribution"] = {"method": "", "why": NO_HEAD}
+    else:
+        found = of_texts(model, settings, data.splits[SPLIT])
+    return {"split": SPLIT, "kind": settings.kind, **found}

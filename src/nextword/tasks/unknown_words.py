@@ -1,10 +1,9 @@
-"""Words of a task's texts that the vocabulary of a run lacks: all of them are read as one, the unknown word.
+"""Count the words of a task's texts that a run's vocabulary lacks, and suggest what to do about them.
 
     The zweiback was stale   →   the <unk> was <unk>       2 of 4 words, 50 %
 
-Whoever is not told wonders why so little is learnt. Only vocabularies of words lack any: pieces of words, characters
-and bytes spell what they do not have, and networks that read letters (ELMo) read it all the same. There nothing is
-counted.
+A model that reads most words as <unk> learns little, and nothing else shows why. Only word-level vocabularies have
+unknown words: subwords, characters and bytes can spell anything, and some networks (ELMo) read characters.
 """
 
 from __future__ import annotations
@@ -20,39 +19,40 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.protocols import Tokenizer
 from nextword.data.segmentation import join_words
 from nextword.data.squad import Questions
 from nextword.data.tables import Rows
-from nextword.recipe import Recipe, load_recipe, names
+from nextword.recipe import Recipe, load_recipe, recipe_names
 from nextword.run_folder import RunFolder
+from nextword.tasks.multitask import Sets
 from nextword.tasks.text_data import DataSet
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import UNKNOWN
 from nextword.training.warm_start import has_word_rows, is_word_level
 
-# Of IMDb's reviews a vocabulary of other reviews lacks 1.3 % of the words; of Penn Treebank, which is read well, 4.8 %
-# are <unk> (Merity et al. 2016). More than that is odd
-NOTEWORTHY = 0.05
-MANY = 0.2  # the same of texts to be labelled: in a short one a name or two is nothing odd
-MAX_TEXTS = 5000  # texts that are looked at, at most
-NAMED = 5  # words in a note
-LETTERS = 30  # of a word there
-CLAUSE = 5  # letters: words of scripts without spaces have one to four
-UNSPACED = re.compile(
+# For comparison: a vocabulary of other film reviews lacks 1.3 % of the words of IMDb, and 4.8 % of Penn Treebank, on
+# which models do well, is <unk> (Merity et al. 2016).
+NOTEWORTHY_IN_TRAINING = 0.05
+NOTEWORTHY_IN_PREDICTION = 0.2  # a short text may well contain a name or two
+MAX_TEXTS = 5000  # to look at
+MAX_EXAMPLES = 5  # words named in a note
+MAX_WORD_LENGTH = 30  # in a note
+MIN_CLAUSE_LENGTH = 5  # characters; in scripts without spaces, words have one to four
+UNSPACED_SCRIPT = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
 )  # Thai, Lao, Burmese, Khmer, kana, Han
-LETTER_BY_LETTER = "--set \"tokenizer={kind='characters'}\""
-ANEW = "--set \"tokenizer={kind='lexicon',size=60000}\""  # every word of the texts, punctuation apart
+CHARACTER_TOKENIZER = "--set \"tokenizer={kind='characters'}\""
+NEW_VOCABULARY = "--set \"tokenizer={kind='lexicon',size=60000}\""
 
 
 @dataclass(frozen=True)
 class UnknownWords:
-    """What was counted in some of the texts."""
+    """Counts over a sample of the texts."""
 
-    words: Counter[str]  # that have no id → how often they occur
+    words: Counter[str]  # unknown words
     total: int  # words, known or not
-    seen: int  # texts
-    texts: int  # that there are
+    seen: int  # texts in the sample
+    texts: int  # texts in all
 
     @property
     def share(self) -> float:
@@ -60,125 +60,131 @@ class UnknownWords:
 
     @property
     def unspaced(self) -> float:
-        """The share of clauses of Chinese, Japanese or Thai among those that are lacking: longer than words are."""
-        whole = sum(n for word, n in self.words.items() if len(word) >= CLAUSE and UNSPACED.search(word))
-        return whole / max(1, self.words.total())
+        """The share of unknown "words" that are whole clauses of Chinese, Japanese or Thai."""
+        clauses = sum(
+            n for word, n in self.words.items() if len(word) >= MIN_CLAUSE_LENGTH and UNSPACED_SCRIPT.search(word)
+        )
+        return clauses / max(1, self.words.total())
 
-    def told(self, whose: str, where: str) -> str:
-        """How many words (`whose`) are lacking `where`, and which ones most of all."""
-        counted = f" ({self.seen:,} of {self.texts:,} texts were looked at)" if self.seen < self.texts else ""
-        common = [word for word, _ in self.words.most_common(NAMED)]
-        some = [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}…" for word in common]
+    def describe(self, where: str, vocabulary: str) -> str:
+        """Say how many words `where` (such as " of train") are unknown to a `vocabulary`, and which are most common."""
+        sample = f", by {self.seen:,} of {self.texts:,} texts" if self.seen < self.texts else ""
+        common = [word for word, _ in self.words.most_common(MAX_EXAMPLES)]
+        shown = [word if len(word) <= MAX_WORD_LENGTH else f"{word[: MAX_WORD_LENGTH - 1]}…" for word in common]
         return (
-            f"{100 * self.share:.1f} % of the words{whose} are not in the vocabulary of {where}{counted}, and all of "
-            f"them are read as {UNKNOWN}, most often {', '.join(map(repr, some))}"
+            f"{100 * self.share:.1f} % of the words{where} are not in the vocabulary of {vocabulary}{sample} and are "
+            f"read as {UNKNOWN}, most often {', '.join(map(repr, shown))}"
         )
 
 
-def count_unknown_words(network: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> UnknownWords | None:
-    """None where nothing can be missing. A literal <unk> was unknown before, and is no word that is missing here."""
-    if not is_word_level(tokenizer) or hasattr(network, "spelled") or getattr(network, "longest", 0) > 0:
+def count_unknown_words(network: Any, tokenizer: Any, texts: Sequence[str]) -> UnknownWords | None:
+    """Count unknown words; None if the model can read any word. A literal <unk> in a text does not count."""
+    reads_characters = network is not None and (network.is_open_vocabulary or network.max_characters > 0)
+    if not is_word_level(tokenizer) or reads_characters:
         return None
-    some = texts[:: -(-len(texts) // MAX_TEXTS) or 1]
-    unknown, lower = tokenizer.special[UNKNOWN], getattr(tokenizer, "lower", False)
-    ends = [id for id in tokenizer.special.values() if id != unknown]
+    sample = texts[:: -(-len(texts) // MAX_TEXTS) or 1]
+    unknown = tokenizer.special[UNKNOWN]
+    not_words = [id for id in tokenizer.special.values() if id != unknown]
     words: Counter[str] = Counter()
     total = 0
-    for text, one in zip(some, tokenizer.encode_batch(list(some)), strict=True):
-        total += int((~np.isin(one.ids, ends)).sum())
-        spans = one.spans[one.ids == unknown].tolist()
+    for text, encoding in zip(sample, tokenizer.encode_batch(list(sample)), strict=True):
+        total += int((~np.isin(encoding.ids, not_words)).sum())
+        spans = encoding.spans[encoding.ids == unknown].tolist()
         raw = text.encode() if spans else b""
-        found = (raw[start:end].decode() for start, end in spans)
-        words.update(map(str.lower, found) if lower else found)
+        spelled = (raw[start:end].decode() for start, end in spans)
+        words.update(map(str.lower, spelled) if tokenizer.lower else spelled)
     words.pop(UNKNOWN, None)
-    return UnknownWords(words, total, len(some), len(texts))
+    return UnknownWords(words, total, len(sample), len(texts))
 
 
-# ------------------------------------------------------------------------------------------------ before a transfer
+# ------------------------------------------------------------------------------------------------ before fine-tuning
 
 
 def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Any) -> tuple[float | None, list[str]]:
-    """The share of the training words that the run `source` lacks, None where it can lack none; and a note, with what
-    helps, where it lacks so many that it matters."""
-    found = count_unknown_words(network, tokenizer, _texts(data)) if source and is_word_level(tokenizer) else None
-    if found is None:
+    """Return the share of training words unknown to the run `source` (None: it knows all), and a note if it is high."""
+    unknown = count_unknown_words(network, tokenizer, _texts(data)) if source and is_word_level(tokenizer) else None
+    if unknown is None:
         return None, []
     notes = []
-    if found.share > NOTEWORTHY:
-        notes.append(f"{found.told(' of train', source)}: {_helps(found, source, network, data)}")
-    return round(found.share, 4), notes
+    if unknown.share > NOTEWORTHY_IN_TRAINING:
+        notes.append(f"{unknown.describe(' of train', source)}: {_advise(unknown, source, network, data)}")
+    return round(unknown.share, 4), notes
 
 
 def _texts(data: Any) -> list[str]:
-    if hasattr(data, "sets"):
-        return [text for one in data.sets for text in _texts(one)]
+    if isinstance(data, Sets):
+        return [text for part in data.sets for text in _texts(part)]
     train = data.splits["train"]
     if isinstance(train, Rows):
         return [*train.texts, *(train.seconds or ()), *chain(*(train.choices or ()))]
     if isinstance(train, Questions):
-        return [*dict.fromkeys(one.context for one in train.all), *(one.question for one in train.all)]
-    return [join_words(one.words) for one in train.sentences]
+        return [*dict.fromkeys(q.context for q in train.all), *(q.question for q in train.all)]
+    return [join_words(sentence.words) for sentence in train.sentences]
 
 
-def _helps(found: UnknownWords, source: str, network: Any, data: Any) -> str:
-    """Words of its own for the language model, where each has a row that can be changed for another; or another run."""
-    if found.unspaced > MANY:
+def _advise(unknown: UnknownWords, source: str, network: Any, data: Any) -> str:
+    """Suggest a new vocabulary if the network has one embedding per word, otherwise another run."""
+    if unknown.unspaced > NOTEWORTHY_IN_PREDICTION:
         return (
-            "there are no spaces between these words, and whole clauses are taken for one. Train a run over characters "
-            f"instead, and transfer that: nextword train RECIPE --data TEXTS {LETTER_BY_LETTER}"
+            "this script has no spaces between words, so whole clauses count as one word. Train a character-level "
+            f"model and fine-tune that: nextword train RECIPE --data TEXTS {CHARACTER_TOKENIZER}"
         )
-    goes_on = has_word_rows(network) and not getattr(network, "is_conditional", False)
-    theirs = RunFolder(source).recipe if goes_on and (Path(source) / "recipe.toml").is_file() else None
-    if theirs is None or theirs.task is not None:
-        return "a run that was trained on texts like these has more of them, and one over pieces of words has them all"
-    command = _command(found, source, theirs, _place(data))
-    return f"let the language model learn these texts and their words first, and transfer that: {command}"
+    can_adapt = has_word_rows(network) and not network.is_conditional
+    recipe = RunFolder(source).recipe if can_adapt and (Path(source) / "recipe.toml").is_file() else None
+    if recipe is None or recipe.task is not None:
+        return "use a run that was trained on similar texts, or one with a subword tokenizer"
+    command = _adaptation_command(unknown, source, recipe, _training_text(data))
+    return f"first train the language model on these texts and their words, then fine-tune that: {command}"
 
 
-def _place(data: Any) -> str:
-    """The texts, as `nextword train --data` reads them."""
+def _training_text(data: Any) -> str:
+    """Return the texts as an argument of `nextword train --data`."""
     if not isinstance(data, DataSet) or data.kind == "choice" or not Path(data.name).exists():
         return "TEXTS"
     column = data.columns.text
     return data.name if column == "text" else f"{data.name}:{column}"
 
 
-def _command(found: UnknownWords, source: str, theirs: Recipe, place: str) -> str:
-    """By the recipe that its paper has for going on with a run (ulmfit/lm); or by the run's own, with other words."""
-    begin = f"phase.0.init={source}"
-    own = [load_recipe(name) for name in names() if name.startswith(f"{theirs.slug}/")]
-    own = [one for one in own if one.phases[0].init]
-    if not own:
-        each = [place] if len(theirs.phases) == 1 else [f"{phase.name}={place}" for phase in theirs.phases]
-        data = shlex.join(chain(*(("--data", one) for one in each)))
-        return f"nextword train {shlex.quote(f'{source}/recipe.toml')} {data} --set {shlex.quote(begin)} {ANEW}"
-    recipe = min(own, key=lambda one: len(_other(theirs, one)))
-    changes = [begin, *_other(theirs, recipe)]
-    least = recipe.tokenizer.get("min_count", 1)
-    if sum(n for n in found.words.values() if n < least) > NOTEWORTHY * found.total:  # it would lack them still
+def _adaptation_command(unknown: UnknownWords, source: str, recipe: Recipe, texts: str) -> str:
+    """Use the paper's recipe for adapting a language model (ulmfit/lm) if it has one, else the run's own recipe."""
+    init = f"phase.0.init={source}"
+    candidates = [load_recipe(name) for name in recipe_names() if name.startswith(f"{recipe.slug}/")]
+    candidates = [candidate for candidate in candidates if candidate.phases[0].init]
+    if not candidates:
+        data = [texts] if len(recipe.phases) == 1 else [f"{phase.name}={texts}" for phase in recipe.phases]
+        options = shlex.join(chain(*(("--data", value) for value in data)))
+        file = shlex.quote(f"{source}/recipe.toml")
+        return f"nextword train {file} {options} --set {shlex.quote(init)} {NEW_VOCABULARY}"
+    best = min(candidates, key=lambda candidate: len(_shape_changes(recipe, candidate)))
+    changes = [init, *_shape_changes(recipe, best)]
+    min_count = best.tokenizer.get("min_count", 1)
+    still_unknown = sum(n for n in unknown.words.values() if n < min_count)
+    if still_unknown > NOTEWORTHY_IN_TRAINING * unknown.total:
         changes.append("tokenizer.min_count=1")
-    return shlex.join(["nextword", "train", recipe.name, "--data", place, *chain(*(("--set", one) for one in changes))])
+    return shlex.join(["nextword", "train", best.name, "--data", texts, *chain(*(("--set", one) for one in changes))])
 
 
-def _other(theirs: Recipe, recipe: Recipe) -> list[str]:
-    """What is to be set for a network of the run's shape; dropouts are the recipe's own."""
-    shape = {key: value for key, value in theirs.model.items() if isinstance(value, (bool, int, str))}
-    other = {key: value for key, value in shape.items() if recipe.model.get(key, False) != value}
-    return [f"model.{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in other.items()]
+def _shape_changes(recipe: Recipe, other: Recipe) -> list[str]:
+    """Return the settings that give `other` the network shape of `recipe`; dropout rates stay its own."""
+    shape = {key: value for key, value in recipe.model.items() if isinstance(value, (bool, int, str))}
+    changes = {key: value for key, value in shape.items() if other.model.get(key, False) != value}
+    return [f"model.{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in changes.items()]
 
 
-# ------------------------------------------------------------------------------------------------ before predictions
+# ------------------------------------------------------------------------------------------------ before predicting
+
+
+def unknown_word_notes(model: Any, texts: Sequence[str], where: str = "") -> list[str]:
+    """Return a note if so many words are unknown that predictions mean little."""
+    unknown = count_unknown_words(getattr(model, "network", None), model.tokenizer, texts)
+    if unknown is None or unknown.share <= NOTEWORTHY_IN_PREDICTION:
+        return []
+    return [unknown.describe(where, "the run")]
 
 
 def note_unknown_words(model: Any, rows: Rows) -> list[str]:
-    """The same of texts that are to be labelled, by a run or by the first of several."""
+    """The same for rows to be labeled, by one run or by the first of an ensemble."""
     first = getattr(model, "models", (model,))[0]
-    first = getattr(first, "lm", first)  # that is asked, where there is no head
+    first = getattr(first, "lm", first)
     texts = [*rows.texts, *(rows.seconds or ())]
-    return [f"{told}: what is predicted rests on the others" for told in unknown_word_notes(first, texts)]
-
-
-def unknown_word_notes(model: Any, texts: Sequence[str], whose: str = "") -> list[str]:
-    """A note, where a run lacks so many words of texts that what it makes of them says little."""
-    found = count_unknown_words(getattr(model, "network", None), model.tokenizer, texts)
-    return [found.told(whose, "the run")] if found is not None and found.share > MANY else []
+    return [f"{note}: predictions rest on the other words" for note in unknown_word_notes(first, texts)]

@@ -16,10 +16,10 @@ from nextword import tasks as transfer
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models import model_class
-from nextword.tasks.attribution import attributed, of_words
+from nextword.tasks.attribution import attribute_tokens, sum_by_word
 from nextword.tasks.classification import Classifier
-from nextword.tasks.examples import examples
-from nextword.tasks.heads import Headed
+from nextword.tasks.encoding import encode_texts
+from nextword.tasks.heads import TextHead
 from nextword.tasks.settings import Settings
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
@@ -38,7 +38,7 @@ def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: A
     torch.manual_seed(2)
     network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
     settings = Settings(**{"kind": "classify", "frame": "classify", "labels": ("a", "b", "c"), **more})
-    headed = Headed(settings.head(cls, network.config), network)
+    headed = TextHead(settings.head(cls, network.config), network)
     lively(headed)
     return Classifier(headed, tokenizer, settings, 64)
 
@@ -54,7 +54,7 @@ def test_of_a_bag_of_words_it_is_what_each_word_adds() -> None:
     own, blank = weight[1] - weight.mean(0), table.mean(0)
     each = (vectors - blank) @ own / len(ids)
     np.testing.assert_allclose(found.weights[0], each[: len(TEXTS[0].split())], rtol=1e-5, atol=1e-7)
-    assert found.blank == pytest.approx(float(own @ blank + bias[1] - bias.mean()), abs=1e-6)
+    assert found.baseline == pytest.approx(float(own @ blank + bias[1] - bias.mean()), abs=1e-6)
     assert found.gap == pytest.approx(0, abs=1e-6)
 
 
@@ -62,18 +62,20 @@ def test_sixteen_steps_leave_next_to_nothing_over() -> None:
     """Whatever the network, the weights add up to what the text changes; with one step they do not."""
     shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
     lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, reads="mean")
-    example, _ = examples(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
+    example, _ = encode_texts(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
     own = np.ones(len(example.ids), bool)
     own[[0, -1]] = False
     place = partial(to_device, device=torch.device("cpu"))
-    found, one = (attributed(lm.headed, example, own, 1, place, steps, again=False) for steps in (16, 1))
+    found, one = (attribute_tokens(lm.headed, example, own, 1, place, steps, refine=False) for steps in (16, 1))
     assert found.tokens[0] == found.tokens[-1] == 0  # the frame stays as it is, and so adds nothing
-    moved = abs(found.said - found.blank)
+    moved = abs(found.score - found.baseline)
     assert moved > 0.05
     assert abs(found.gap) < 0.02 * moved
     assert abs(one.gap) > 5 * abs(found.gap)
-    four = attributed(lm.headed, example, own, 1, place, 1)  # too much is left over: four steps instead
-    np.testing.assert_array_equal(four.tokens, attributed(lm.headed, example, own, 1, place, 4, again=False).tokens)
+    four = attribute_tokens(lm.headed, example, own, 1, place, 1)  # too much is left over: four steps instead
+    np.testing.assert_array_equal(
+        four.tokens, attribute_tokens(lm.headed, example, own, 1, place, 4, refine=False).tokens
+    )
 
 
 WORDS = {"kind": "words", "size": 100}
@@ -92,7 +94,7 @@ def test_ways_to_look_tokens_up(slug: str) -> None:
     (found,) = lm.explain([TEXTS[0]], ["b"])
     weights = found.weights[0]
     assert all(abs(w) > 0 for w in weights)
-    assert sum(weights) == pytest.approx(found.said - found.blank, abs=0.05 * sum(map(abs, weights)))
+    assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.05 * sum(map(abs, weights)))
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +114,10 @@ def test_every_network_and_every_kind_of_task(place: Path, slug: str, data: str)
     assert found.label == before.label
     assert [len(words) for words in found.words] == [len(w) for w in found.weights]
     total = sum(w for weights in found.weights for w in weights)
-    assert total == pytest.approx(found.said - found.blank, abs=0.05 * max(abs(w) for w in found.weights[0]) + 1e-5)
+    assert total == pytest.approx(found.score - found.baseline, abs=0.05 * max(abs(w) for w in found.weights[0]) + 1e-5)
     assert any(abs(w) > 0 for w in found.weights[-1])
     if data == "count":
-        assert found.said == pytest.approx(before.value, abs=1e-3)  # in the labels' own units
+        assert found.score == pytest.approx(before.value, abs=1e-3)  # in the labels' own units
     after = lm.predict(given)[0]  # nothing is left behind
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
@@ -152,7 +154,7 @@ def test_a_word_that_is_read_by_its_letters_alone_stays_as_it_is(place: Path) ->
     weights = found.weights[0]
     assert weights[1] == 0
     assert all(abs(w) > 0 for i, w in enumerate(weights) if i != 1)
-    assert sum(weights) == pytest.approx(found.said - found.blank, abs=0.02 * max(map(abs, weights)))
+    assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.02 * max(map(abs, weights)))
 
 
 def test_both_orders_of_a_pair_are_added_up() -> None:
@@ -165,9 +167,9 @@ def test_both_orders_of_a_pair_are_added_up() -> None:
 
 
 def test_words_are_sums_of_their_tokens() -> None:
-    assert of_words([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
-    assert of_words([], np.array([], np.int64), 0) == []
-    assert of_words([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
+    assert sum_by_word([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
+    assert sum_by_word([], np.array([], np.int64), 0) == []
+    assert sum_by_word([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
 
 
 def test_a_network_that_looks_nothing_up() -> None:
@@ -183,7 +185,7 @@ def test_a_network_that_looks_nothing_up() -> None:
 
     network = Blind()
     config = replace(lm.headed.config, model=Blind)
-    blind = Classifier(Headed(config, network), lm.tokenizer, lm.settings, 64)
+    blind = Classifier(TextHead(config, network), lm.tokenizer, lm.settings, 64)
     with pytest.raises(Unsupported, match="looks no token up"):
         blind.explain(["the red"], ["a"])
 

@@ -1,4 +1,4 @@
-"""Labelled rows that one should know of: told, and kept."""
+"""Problems of labeled rows are reported, and no row is dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from nextword.core.errors import NextwordError
 from nextword.data.tables import Rows
-from nextword.tasks.data_checks import normalize, check_splits
+from nextword.tasks.data_checks import check_classes, check_splits, normalize
 from nextword.tasks.text_data import open_data
 from tests.support.tiny_transfer import written
 
@@ -18,80 +18,93 @@ def rows(*examples: tuple[str, str]) -> Rows:
     return Rows([text for text, _ in examples], None, [label for _, label in examples])
 
 
-def said(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numbers: bool = False) -> list[str]:
+def notes(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numbers: bool = False) -> list[str]:
     return check_splits({"train": rows(*train), "dev": rows(*dev)}, numbers)
 
 
 PLAIN = [("one", "a"), ("two", "b")]
 
 
-def test_clean_rows_are_not_spoken_of() -> None:
-    assert said(PLAIN, [("three", "a")]) == []
+def test_clean_rows_get_no_notes() -> None:
+    assert notes(PLAIN, [("three", "a")]) == []
 
 
-def test_repeated_rows_in_a_split() -> None:
-    notes = said([*PLAIN, ("one", "a"), ("one", "a"), ("two", "b")], [("x", "a")])
-    assert notes == ["3 of 5 rows of train repeat another, label and all; the commonest, 3 times: 'one'"]
-    notes = said(PLAIN, [("x", "a"), ("x", "a")])
-    assert notes == ["1 of 2 rows of dev repeat another, label and all; the commonest, 2 times: 'x'"]
+def test_duplicates_within_a_split_are_counted() -> None:
+    (note,) = notes([*PLAIN, ("one", "a"), ("one", "a"), ("two", "b")], [("x", "a")])
+    assert note.startswith("3 of 5 rows of train")
+    assert "3 times: 'one'" in note
+    (note,) = notes(PLAIN, [("x", "a"), ("x", "a")])
+    assert note.startswith("1 of 2 rows of dev")
+    assert "2 times: 'x'" in note
 
 
-def test_one_text_with_two_labels_wherever_it_is() -> None:
-    (note,) = said([*PLAIN, ("one", "b")], [("x", "a")])
-    assert note == "1 text has more than one label, in 2 rows: nobody can get all of them right ('one' is a and b)"
-    notes = said(PLAIN, [("one", "b")])
-    assert notes[0].startswith("1 text has more than one label, in 2 rows")
-    assert notes[1] == "1 of 1 rows of dev are in train too: they flatter the numbers"
-    assert not any("label" in note for note in said([*PLAIN, ("one", "3")], [("x", "1")], numbers=True))
+def test_text_with_two_labels_is_reported_across_splits() -> None:
+    (note,) = notes([*PLAIN, ("one", "b")], [("x", "a")])
+    assert "2 rows" in note
+    assert "'one' is a and b" in note
+    contradiction, leak = notes(PLAIN, [("one", "b")])
+    assert contradiction == note
+    assert leak.startswith("1 of 1 rows of dev")
+    assert not any("label" in note for note in notes([*PLAIN, ("one", "3")], [("x", "1")], numbers=True))
 
 
-def test_rows_that_are_in_train_nearly() -> None:
-    notes = said([("It's  fine, really!", "a"), ("two", "b")], [("ITS FINE REALLY", "a"), ("two", "b"), ("2", "a")])
-    assert notes == [
-        "1 of 3 rows of dev are in train too: they flatter the numbers",
-        "1 of 3 rows of dev are in train too but for case, spaces and punctuation: they flatter the numbers",
-    ]
-    assert said([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # nothing but punctuation is not all the same
+def test_near_duplicates_of_train_are_reported() -> None:
+    exact, close = notes(
+        [("It's  fine, really!", "a"), ("two", "b")], [("ITS FINE REALLY", "a"), ("two", "b"), ("2", "a")]
+    )
+    assert exact.startswith("1 of 3 rows of dev")
+    assert close.startswith("1 of 3 rows of dev")
+    assert "punctuation" in close
+    assert notes([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation alone stay different
 
 
-def test_rows_of_test_that_are_in_dev() -> None:
-    """They are left out of test_unseen, so that they have to be told of."""
+def test_test_rows_in_dev_are_reported() -> None:
+    """They are not part of test_unseen, so the user must know."""
     splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
-    assert check_splits(splits) == [
-        "1 of 3 rows of test are in train too: they flatter the numbers",
-        "1 of 3 rows of test are in dev too, by which a run is chosen: they flatter the numbers",
-    ]
+    in_train, in_dev = check_splits(splits)
+    assert in_train.startswith("1 of 3 rows of test are also in train")
+    assert in_dev.startswith("1 of 3 rows of test are also in dev")
 
 
 @pytest.mark.parametrize(
     ("text", "plain"),
     [("It's  FINE.", "its fine"), ("Straße – ja", "strasse ja"), ("ﬁne…", "fine"), ("हिन्दी!", "हिन्दी"), ("…", "…")],
 )
-def test_what_is_nearly_the_same(text: str, plain: str) -> None:
+def test_normalize_removes_case_spaces_and_punctuation(text: str, plain: str) -> None:
     assert normalize((text,)) == (plain,)
 
 
-def test_pairs_are_the_same_if_both_texts_are() -> None:
+def test_pairs_match_if_both_texts_match() -> None:
     train = Rows(["a", "b"], ["x", "y"], ["0", "1"])
     dev = Rows(["a", "b", ""], ["y", "Y.", " "], ["0", "1", "1"])
-    assert check_splits({"train": train, "dev": dev}) == [
-        "1 of 3 texts of dev are empty: they are read as such",
-        "1 of 3 second texts of dev are empty: they are read as such",
-        "1 of 3 rows of dev are in train too but for case, spaces and punctuation: they flatter the numbers",
-    ]
+    empty, empty_second, close = check_splits({"train": train, "dev": dev})
+    assert empty.startswith("1 of 3 texts in dev")
+    assert empty_second.startswith("1 of 3 second texts in dev")
+    assert close.startswith("1 of 3 rows of dev")
 
 
-def test_nothing_is_dropped(tmp_path: Path) -> None:
+def test_checks_drop_no_rows(tmp_path: Path) -> None:
     examples = [("same", "a")] * 6 + [("Same!", "b")] * 6 + [("", "a")] * 3
     data = open_data(str(written(tmp_path / "d.csv", ["text", "label"], examples)))
     assert sum(len(some) for some in data.splits.values()) == 15
     assert data.balance.keys() == {"a", "b"}
 
 
-def test_labels_that_training_lacks_are_named(tmp_path: Path) -> None:
+def test_labels_unseen_in_training_raise_with_their_names(tmp_path: Path) -> None:
     examples = [("x", "a", "train"), ("y", "b", "train"), ("z", "c", "dev")]
-    with pytest.raises(NextwordError, match=r"dev has the label 'c', which no training row has \(those are a, b\)"):
+    with pytest.raises(NextwordError, match="'c'"):
         open_data(str(written(tmp_path / "d.csv", ["text", "label", "split"], examples)))
     many = [("x", "a", "train"), ("y", "b", "train"), *((str(i), f"n{i}", "dev") for i in range(7))]
-    with pytest.raises(NextwordError, match="dev has the labels 'n0', 'n1', 'n2', 'n3', 'n4' and 2 more, which"):
+    with pytest.raises(NextwordError, match="'n0', 'n1', 'n2', 'n3', 'n4' and 2 more"):
         open_data(str(written(tmp_path / "m.csv", ["text", "label", "split"], many)))
+
+
+def test_classes_without_dev_rows_and_similar_labels_are_reported() -> None:
+    splits = {"train": Rows([""]), "dev": Rows(["x", "y"], None, ["1", "b"])}
+    assert check_classes(["1", "b"], splits) == []
+    absent, numbers, words = check_classes(["1", "1.0", "b", "B ", "c"], splits)
+    assert "3 of 5 classes" in absent
+    assert "(1.0, B , c)" in absent
+    assert "'1' and '1.0'" in numbers
+    assert "'b' and 'B '" in words
+    assert any("'b' and 'B' and 'B '" in note for note in check_classes(["1", "b", "B", "B "], splits))

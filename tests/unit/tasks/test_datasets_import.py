@@ -1,4 +1,4 @@
-"""Official files brought into the data home: what is read there is what was read where they came from."""
+"""Official files imported into the data home read the same as in their original folder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError
 from nextword.data.catalog import install
 from nextword.tasks.datasets.catalog import BENCHMARKS, catalog_entry
 from nextword.tasks.text_data import open_data
-from tests.unit.test_transfer_data import SAMPLES
+from tests.support.glue_samples import SAMPLES
 
 MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
     "CoLA": {"val.tsv": "gj04\t1\t\tOne more.\n"},
@@ -36,18 +36,18 @@ def put(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def brought(name: str, folder: Path) -> None:
+def bring_in(name: str, folder: Path) -> None:
     entry = catalog_entry(BENCHMARKS[name])
     assert entry is not None
     install(entry, folder)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_brought_in_is_all_of_it(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_files_read_the_same(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = put(home / "glue" / name, {**SAMPLES[name], **MORE.get(name, {})})
     there = open_data(name)
     monkeypatch.setenv("NEXTWORD_DATA", "")
-    brought(name, folder)
+    bring_in(name, folder)
     here = open_data(name)
     assert here.fingerprint == there.fingerprint
     assert {split: len(rows) for split, rows in here.splits.items()} == {
@@ -55,14 +55,14 @@ def test_what_is_brought_in_is_all_of_it(home: Path, name: str, monkeypatch: pyt
     }
 
 
-def test_the_pairs_that_glue_holds_out_come_along(home: Path) -> None:
+def test_import_keeps_mrpcs_dev_ids(home: Path) -> None:
     rows = "".join(f"{i // 2 % 2}\t{i}\t{i + 1}\tOne {i}.\tTwo {i}.\n" for i in range(0, 80, 2))
     train = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows
-    brought("MRPC", put(home, {"msr_paraphrase_train.txt": train, "dev_ids.tsv": "4\t5\n70\t71\n"}))
+    bring_in("MRPC", put(home, {"msr_paraphrase_train.txt": train, "dev_ids.tsv": "4\t5\n70\t71\n"}))
     assert open_data("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
 
 
-def test_cola_as_its_authors_hand_it_out(home: Path) -> None:
+def test_cola_reads_its_authors_files(home: Path) -> None:
     files = {
         "in_domain_train.tsv": "gj04\t1\t\tOur friends came.\ngj04\t0\t*\tCame friends our.\n",
         "in_domain_dev.tsv": "gj04\t1\t\tThe sailors sang.\n",
@@ -72,15 +72,16 @@ def test_cola_as_its_authors_hand_it_out(home: Path) -> None:
     data = open_data("CoLA")
     assert {split: rows.labels for split, rows in data.splits.items()} == {"train": ["1", "0"], "dev": ["1", "0"]}
     assert data.splits["dev"].texts == ["The sailors sang.", "Somebody just left guess who."]
-    brought("CoLA", folder)
+    bring_in("CoLA", folder)
     (folder / "in_domain_train.tsv").unlink()
     assert open_data("CoLA").fingerprint == data.fingerprint
     put(home.parent / "home/data/cola", {"out_of_domain_dev.tsv": "clc95\t0\n"})
-    with pytest.raises(NextwordError, match=r"out_of_domain_dev.tsv, line 1 has 2 columns; 4 are needed"):
+    with pytest.raises(DataError, match=r"out_of_domain_dev.tsv") as error:
         open_data("CoLA")
+    assert error.value.line == 1
 
 
-def test_sts_b_as_its_authors_hand_it_out(home: Path) -> None:
+def test_sts_b_reads_its_authors_files(home: Path) -> None:
     line = 'main-captions\tMSRvid\t2012test\t000{}\t{}\tA "{} plane.\tAn air plane.\n'
     files = {
         f"sts-{split}.csv": line.format(1, "5.000", split) + line.format(2, "0.500", split).strip() + "\thttp://a\tb\n"
@@ -92,9 +93,10 @@ def test_sts_b_as_its_authors_hand_it_out(home: Path) -> None:
     assert all(rows.labels == ["5.000", "0.500"] for rows in data.splits.values())
     assert data.splits["dev"].texts[0] == 'A "dev plane.'
     assert data.splits["dev"].seconds == ["An air plane."] * 2
-    brought("STS-B", folder)
+    bring_in("STS-B", folder)
     put(folder, {"sts-dev.csv": line.format(1, "5.000", "x") + "main\tMSRvid\n"})
     assert open_data("STS-B").fingerprint == data.fingerprint  # the data home comes first
     (home.parent / "home/data/sts-b/sts-train.csv").unlink()
-    with pytest.raises(NextwordError, match=r"sts-dev.csv, line 2 has 2 columns; 7 are needed"):
+    with pytest.raises(DataError, match=r"sts-dev.csv") as error:
         open_data("STS-B")
+    assert error.value.line == 2

@@ -1,10 +1,8 @@
-"""What a run gets wrong of answers, candidates and several tasks: numbers by hand, and the page."""
+"""Error analysis of answers, multiple choice and several tasks: numbers by hand, and the report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,57 +10,55 @@ import pytest
 from nextword import tasks as transfer
 from nextword.data.squad import Question
 from nextword.data.tables import Rows
-from nextword.tasks.error_analysis import LETTERS, NONE, of_answers, of_candidates
+from nextword.tasks.error_analysis import MAX_TEXT_LENGTH, NO_ANSWER, analyze_answers, analyze_choices
 from nextword.tasks.question_answering import Answer
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
-from tests.unit.test_report import Page
+from tests.unit.compare.test_report import Page
 
 SHORT = ["phase.0.steps=4", "phase.0.batches.rows=8", "phase.0.log=1", "model.dropout=0.0"]
 
 
-def asked(*answers: tuple[str, ...], context: str = "Denver beat Carolina") -> Any:
-    questions = tuple(Question(str(i), f"q{i}?", context, some, (0,) * len(some)) for i, some in enumerate(answers))
-    return SimpleNamespace(questions=questions, some_without=True)
+def ask(*answers: tuple[str, ...], context: str = "Denver beat Carolina") -> list[Question]:
+    return [Question(str(i), f"q{i}?", context, gold, (0,) * len(gold)) for i, gold in enumerate(answers)]
 
 
-def said(*texts: tuple[str, float]) -> list[Answer]:
+def answer(*texts: tuple[str, float]) -> list[Answer]:
     return [Answer(str(i), text, text, p, 0.0, 0.0) for i, (text, p) in enumerate(texts)]
 
 
-def test_answers_by_hand() -> None:
-    """Right but for case and articles; half right; none where there is one; one where there is none."""
-    golds = asked(("Denver", "the Broncos"), ("Denver Broncos",), ("Carolina",), ())
-    found = of_answers(golds, said(("The broncos", 0.9), ("Denver", 0.8), ("", 0.6), ("Denver", 0.7)))
+def test_answers_match_hand_computed_scores() -> None:
+    """Correct up to case and articles; half right; no answer where there is one; an answer where there is none."""
+    questions = ask(("Denver", "the Broncos"), ("Denver Broncos",), ("Carolina",), ())
+    found = analyze_answers(questions, answer(("The broncos", 0.9), ("Denver", 0.8), ("", 0.6), ("Denver", 0.7)), True)
     assert (found["examples"], found["wrong"]) == (4, 3)
     assert [(one["label"], one["predicted"], one["probability"]) for one in found["mistakes"]] == [
-        ("Denver Broncos", "Denver", 0.8), (NONE, "Denver", 0.7), ("Carolina", NONE, 0.6),
+        ("Denver Broncos", "Denver", 0.8), (NO_ANSWER, "Denver", 0.7), ("Carolina", NO_ANSWER, 0.6),
     ]  # fmt: skip
     assert [one["answer_f1"] for one in found["mistakes"]] == pytest.approx([2 / 3, 0, 0])
-    assert [(one["text"], one["second"], one["label"]) for one in found["right_ones"]] == [
+    assert [(one["text"], one["second"], one["label"]) for one in found["correct"]] == [
         ("Denver beat Carolina", "q0?", "The broncos")
     ]
     # all in bins of their own: |1 − 0.9|, |0 − 0.8|, |0 − 0.6|, |0 − 0.7|, a quarter each
     assert found["calibration"]["error"] == pytest.approx((0.1 + 0.8 + 0.6 + 0.7) / 4)
 
 
-def test_of_a_long_passage_the_part_with_the_answer_is_kept() -> None:
+def test_long_passage_is_cut_around_the_answer() -> None:
     context = "x " * 5_000 + "Denver" + " y" * 5_000
     question = Question("0", "q?", context, ("Denver",), (10_000,))
-    golds = SimpleNamespace(questions=(question,), some_without=False)
-    (one,) = of_answers(golds, said(("x", 0.5)))["mistakes"]
+    (one,) = analyze_answers([question], answer(("x", 0.5)), False)["mistakes"]
     assert "Denver" in one["text"]
-    assert len(one["text"]) <= LETTERS + 1
+    assert len(one["text"]) <= MAX_TEXT_LENGTH + 1
 
 
-def test_candidates_by_hand() -> None:
+def test_choices_match_hand_computed_scores() -> None:
     rows = Rows(["c0", "c1"], ["q0", "q1"], ["1", "0"], None, [("a", "b", "c"), ("d", "e")])
-    found = of_candidates(rows, np.array([[0.5, 0.3, 0.2], [0.9, 0.1, 0.0]]))
+    found = analyze_choices(rows, np.array([[0.5, 0.3, 0.2], [0.9, 0.1, 0.0]]))
     assert (found["examples"], found["wrong"]) == (2, 1)
     (one,) = found["mistakes"]
     assert one == {
         "text": "c0", "second": "q0", "label": "b", "predicted": "a", "probability": 0.5, "probability_of_label": 0.3,
     }  # fmt: skip
-    assert [one["predicted"] for one in found["right_ones"]] == ["d"]
+    assert [one["predicted"] for one in found["correct"]] == ["d"]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "asked.csv"), ("bert/choice", "ends.csv")])
-def test_the_page_of_answers_and_candidates(recipe: str, data: str, place: Path, tmp_path: Path) -> None:
+def test_report_of_answers_and_choices(recipe: str, data: str, place: Path, tmp_path: Path) -> None:
     outcome = transfer.run(recipe, place / "bert", str(place / data), tmp_path / "run", changes=SHORT, device="cpu")
     found = transfer.errors_in(tmp_path / "run")
     assert found is not None
@@ -93,12 +89,12 @@ def test_the_page_of_answers_and_candidates(recipe: str, data: str, place: Path,
     assert 1 - found["wrong"] / found["examples"] == pytest.approx(exact)
     text = (tmp_path / "run/report.html").read_text()
     Page(text)
-    assert "How sure, and how often right" in text
-    assert "The most confident mistakes" in text or "all 4 examples are right" in text
-    assert "What is taken for what" not in text
+    assert "Calibration" in text
+    assert "Most confident mistakes" in text
+    assert "Confusion matrix" not in text
 
 
-def test_the_page_of_several_tasks_has_all_of_each(place: Path, tmp_path: Path) -> None:
+def test_report_of_several_tasks_has_every_section(place: Path, tmp_path: Path) -> None:
     names = [str(place / f"{name}.csv") for name in ("colour", "count", "pair")]
     transfer.run("bert/finetune", place / "bert", " + ".join(names), tmp_path / "run", changes=SHORT, device="cpu")
     found = transfer.errors_in(tmp_path / "run")
@@ -107,7 +103,7 @@ def test_the_page_of_several_tasks_has_all_of_each(place: Path, tmp_path: Path) 
     assert [one["kind"] for one in found["tasks"]] == ["classify", "regress", "pair"]
     text = (tmp_path / "run/report.html").read_text()
     Page(text)
-    for title in ("What is taken for what", "Said against right", "The most confident mistakes"):
+    for title in ("Confusion matrix", "Predicted against gold", "Most confident mistakes"):
         assert title in text
     assert text.count(f"<h3>{names[0]}</h3>") >= 4
     assert "--task NAME" in text
