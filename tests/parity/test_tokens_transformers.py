@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextword.tokenizers.loading import _model, load_tokenizer
+from nextword.tokenizers.loading import load_tokenizer, parse_model
 
 sentencepiece = pytest.importorskip("sentencepiece")
 transformers = pytest.importorskip("transformers")
@@ -44,7 +44,7 @@ def same_ids(ours, theirs, texts=TEXTS) -> None:
         assert ours.encode(text).ids.tolist() == expected, repr(text)
 
 
-def test_gpt2(shared):
+def test_gpt2_ids_equal_transformers(shared):
     folder = shared / "tokenizers" / "gpt2"
     vocabulary = json.loads((folder / "encoder.json").read_text())
     theirs = transformers.GPT2TokenizerFast(vocab=vocabulary, merges=pairs(folder / "vocab.bpe"))
@@ -56,7 +56,7 @@ def test_gpt2(shared):
         assert ours.decode(ours.encode(text).ids) == text
 
 
-def test_roberta(shared):
+def test_roberta_ids_equal_transformers(shared):
     folder = shared / "tokenizers"
     vocabulary = json.loads((folder / "roberta-vocab.json").read_text())
     theirs = transformers.RobertaTokenizerFast(vocab=vocabulary, merges=pairs(folder / "roberta-merges.txt"))
@@ -66,7 +66,7 @@ def test_roberta(shared):
     assert (ours.begin, ours.end) == (0, 2)
 
 
-def test_gpt1(shared):
+def test_gpt1_ids_equal_transformers(shared):
     folder = shared / "tokenizers"
     vocabulary = json.loads((folder / "gpt1_encoder_bpe_40000.json").read_text())
     theirs = transformers.OpenAIGPTTokenizerFast(vocab=vocabulary, merges=pairs(folder / "gpt1_vocab_40000.bpe"))
@@ -78,7 +78,7 @@ def test_gpt1(shared):
 @pytest.mark.parametrize(
     ("file", "lower"), [("bert-base-uncased-vocab.txt", True), ("torchtext_bert_base_cased_vocab.txt", False)]
 )
-def test_bert(shared, file, lower):
+def test_bert_ids_equal_transformers(shared, file, lower):
     lines = (shared / "tokenizers" / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     vocabulary = {piece: id for id, piece in enumerate(lines)}
     theirs = transformers.BertTokenizerFast(vocab=vocabulary, do_lower_case=lower)
@@ -91,7 +91,7 @@ def test_bert(shared, file, lower):
     assert ours.encode(text).spans.tolist() == expected
 
 
-def test_t5(shared, tmp_path):
+def test_t5_ids_equal_transformers(shared, tmp_path):
     file = shared / "tokenizers" / "torchtext_t5_tokenizer_base.model"
     (tmp_path / "spiece.model").write_bytes(file.read_bytes())
     theirs = transformers.T5TokenizerFast.from_pretrained(tmp_path)
@@ -101,7 +101,7 @@ def test_t5(shared, tmp_path):
     assert ours.special["<extra_id_0>"] == theirs.convert_tokens_to_ids("<extra_id_0>") == 32099
 
 
-def test_t5_is_sentencepiece(shared):
+def test_t5_ids_equal_sentencepiece(shared):
     file = shared / "tokenizers" / "torchtext_t5_tokenizer_base.model"
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(file))
     ours = load_tokenizer(file)
@@ -111,18 +111,18 @@ def test_t5_is_sentencepiece(shared):
 
 
 @pytest.mark.parametrize("file", ["torchtext_t5_tokenizer_base.model", "glm-cog-pretrain.model"])
-def test_the_wire_reader_reads_what_protobuf_reads(shared, file):
+def test_parse_model_equals_protobuf(shared, file):
     protobuf = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
     data = (shared / "tokenizers" / file).read_bytes()
     model = protobuf.ModelProto()
     model.ParseFromString(data)
-    pieces, trainer, normalizer = _model(data)
+    pieces, trainer, normalizer = parse_model(data)
     assert [(p.piece, p.score, p.type) for p in model.pieces] == pieces
     assert trainer[3] == model.trainer_spec.model_type
     assert normalizer[2] == model.normalizer_spec.precompiled_charsmap
 
 
-def test_what_we_save_transformers_load(shared, tmp_path):
+def test_saved_file_loads_in_transformers(shared, tmp_path):
     ours = load_tokenizer(shared / "tokenizers" / "gpt2")
     ours.save(tmp_path / "tokenizer.json")
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
@@ -130,7 +130,7 @@ def test_what_we_save_transformers_load(shared, tmp_path):
     assert theirs.convert_tokens_to_ids("<|endoftext|>") == ours.end
 
 
-def test_hugging_face_folders(shared, tmp_path):
+def test_hugging_face_folder_loads_with_same_ids(shared, tmp_path):
     """A folder that transformers saved, with its habits of truncating and of adding special tokens."""
     file = shared / "tokenizers" / "bert-base-uncased-vocab.txt"
     lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")

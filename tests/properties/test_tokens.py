@@ -1,4 +1,4 @@
-"""What holds of every tokenizer on every text. The tokenizers know little, so that most texts surprise them."""
+"""Invariants of every tokenizer on every text. The vocabularies are tiny, so most text is unseen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nextword.tokenizers.base import Decoder
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
 
-LEARNT = [
+TRAINING_TEXTS = [
     "the cat sat on the mat, naïve café — 戦場の猫\n\nthe dog didn't. שלום 👩‍👩‍👧‍👦 <unk> <|endoftext|> </s>\n"
 ] * 4
 SPECS = {
@@ -31,7 +31,7 @@ SPECS = {
 }
 LOSSLESS = ["bytes", "characters", "bpe"]
 
-# any Unicode at all, and the stretches in which tokenizers go wrong
+# arbitrary Unicode, and strings that tokenizers get wrong
 TRICKY = [*" \n\t\x00\x1c\x85\u00a0\u0301\u200d\u2028\u3000\ufeff", "  ", "\r\n", "e\u0301", "👩\u200d👩\u200d👧", "🇩🇪"]
 TRICKY += ["the", " cat", "naïve", "½", "ﬁ", "İ", "ß", "戦場", "שלום", "'s", "123", "▁", "##", "</w>", "Ġ", "<0x0A>"]
 TRICKY += ["<|endoftext|>", "[MASK]", "[UNK]", "</s>", "<unk>", "<eos>", "<pad>", "<extra_id_0>"]
@@ -42,17 +42,17 @@ quick = settings(max_examples=60, deadline=None)
 
 @cache
 def tokenizer_of(name):
-    return train_tokenizer(SPECS[name], LEARNT)
+    return train_tokenizer(SPECS[name], TRAINING_TEXTS)
 
 
-def test_lossless_is_what_it_says():
+def test_lossless_kinds_are_the_expected_ones():
     assert [name for name in SPECS if tokenizer_of(name).lossless] == LOSSLESS
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
 @given(text=texts)
 @settings(max_examples=200, deadline=None)
-def test_lossless_round_trip_and_partition(name, text):
+def test_encode_lossless_round_trips_and_partitions_the_text(name, text):
     tokenizer = tokenizer_of(name)
     encoding = tokenizer.encode(text)
     raw = text.encode()
@@ -66,7 +66,7 @@ def test_lossless_round_trip_and_partition(name, text):
 @every
 @given(text=texts)
 @quick
-def test_spans_are_ordered_and_gaps_are_whole_characters(name, text):
+def test_encode_spans_are_ordered_with_gaps_of_whole_characters(name, text):
     encoding = tokenizer_of(name).encode(text)
     raw = text.encode()
     flat = encoding.spans.reshape(-1)
@@ -81,7 +81,7 @@ def test_spans_are_ordered_and_gaps_are_whole_characters(name, text):
 @every
 @given(text=texts)
 @quick
-def test_text_never_gives_a_special_id(name, text):
+def test_encode_never_produces_a_special_id(name, text):
     tokenizer = tokenizer_of(name)
     allowed = {"<unk>", "[UNK]", "<eos>"}  # these stand for something in the text
     forbidden = [id for special, id in tokenizer.special.items() if special not in allowed]
@@ -109,7 +109,7 @@ def word_of(text: str, start: int, end: int) -> int:
 @given(text=texts)
 @example(text="0\x1f0")  # a control character that counts as space, inside a piece that overlaps another
 @quick
-def test_every_id_knows_its_word(name, text):
+def test_encode_assigns_every_id_to_its_word(name, text):
     encoding = tokenizer_of(name).encode(text)
     assert encoding.ids.dtype == encoding.spans.dtype == encoding.words.dtype == np.int64
     assert len(encoding.ids) == len(encoding.spans) == len(encoding.words)
@@ -124,7 +124,7 @@ def test_every_id_knows_its_word(name, text):
 @every
 @given(batch=st.lists(texts, max_size=4))
 @quick
-def test_a_batch_is_its_texts(name, batch):
+def test_encode_batch_equals_encode(name, batch):
     tokenizer = tokenizer_of(name)
     for one, text in zip(tokenizer.encode_batch(batch), batch, strict=True):
         alone = tokenizer.encode(text)
@@ -135,7 +135,7 @@ def test_a_batch_is_its_texts(name, batch):
 @every
 @given(data=st.data())
 @quick
-def test_decoder_writes_what_decode_writes(name, data):
+def test_decoder_equals_decode(name, data):
     """For any ids, also those no text would give: a model may generate them."""
     tokenizer = tokenizer_of(name)
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1)))
@@ -150,7 +150,7 @@ def test_decoder_writes_what_decode_writes(name, data):
 @every
 @given(text=texts)
 @quick
-def test_decoder_never_writes_half_a_character(name, text):
+def test_decoder_never_emits_half_a_character(name, text):
     tokenizer = tokenizer_of(name)
     decoder = Decoder(tokenizer)
     written = "".join([decoder.push(id) for id in tokenizer.encode(text).ids])
@@ -159,7 +159,7 @@ def test_decoder_never_writes_half_a_character(name, text):
 
 
 @every
-def test_saved_and_loaded_is_the_same(name, tmp_path):
+def test_save_and_load_round_trips(name, tmp_path):
     tokenizer = tokenizer_of(name)
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = load_tokenizer(tmp_path / "tokenizer.json")

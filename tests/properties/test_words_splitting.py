@@ -1,4 +1,4 @@
-"""The compiled splitting of text into words gives what plain Python says, on every text."""
+"""Compiled word splitting equals plain Python, on every text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nextword.core.types import Encoding
-from nextword.tokenizers import words as splitting
-from nextword.tokenizers.base import SPACES, spaces, utf8, words_at
-from nextword.tokenizers.words import Words, train_words
+from nextword.tokenizers.alignment import SPACES, spaces, utf8, words_at
+from nextword.tokenizers.words import (
+    LONG,
+    WordCounter,
+    Words,
+    build_table,
+    concatenate,
+    find,
+    scan,
+    train_words,
+)
 
 KNOWN = ["the", "cat", "naïve", "戦場", "İstanbul", "i̇stanbul", "ὀδυσσεύς", "seven77", "eight888", "a-rather-long-word"]
 KNOWN += [
@@ -103,7 +111,7 @@ def same(got: Encoding, expected: Encoding) -> None:
 @example(texts=["ΟΔΟΣ", "ΑΣ", "Σ ὈΔΥΣΣΕΎΣ"])  # how Σ is lowered depends on what follows it
 @example(texts=["<unk> <eos> <UNK>", "İSTANBUL İ\n"])
 @quick
-def test_ids_spans_and_words_are_those_of_plain_python(lower: bool, lines: bool, texts: list[str]) -> None:
+def test_encode_equals_plain_python(lower: bool, lines: bool, texts: list[str]) -> None:
     tokenizer = tokenizer_of(lower, lines)
     expected = [plain(tokenizer, text) for text in texts]
     for text, one in zip(texts, expected, strict=True):
@@ -121,20 +129,20 @@ def test_ids_spans_and_words_are_those_of_plain_python(lower: bool, lines: bool,
 @given(texts=many, size=st.integers(0, 3))
 @example(texts=[chr(i) + "x" * (i % 20) for i in range(300, 1300)], size=0)
 @quick
-def test_counting_is_that_of_a_counter(texts: list[str], size: int) -> None:
-    tally = splitting.Tally(words=4 << size)  # so little room that it has to grow
+def test_word_counter_equals_collections_counter(texts: list[str], size: int) -> None:
+    counter = WordCounter(words=4 << size)  # so small that it has to grow
     for i in range(0, len(texts), 3):
-        tally.add(texts[i : i + 3])
+        counter.add(texts[i : i + 3])
     counts = Counter(word for text in texts for word in text.split())
-    words, numbers = tally.result()
-    assert words == list(counts)  # in the order in which they were first seen
+    words, numbers = counter.result()
+    assert words == list(counts)  # in the order of first occurrence
     assert numbers == list(counts.values())
 
 
 @kinds
 @given(texts=many)
 @quick
-def test_training_takes_the_commonest_first_and_equals_by_the_alphabet(lower: bool, texts: list[str]) -> None:
+def test_train_orders_by_frequency_then_alphabetically(lower: bool, texts: list[str]) -> None:
     counts = Counter(word for text in texts for word in (text.lower() if lower else text).split())
     expected = sorted(counts.keys() - {"<unk>", "<eos>"}, key=lambda word: (-counts[word], word))
     assert train_words(iter(texts), None, 1, lower, True).words == tuple(expected)
@@ -142,7 +150,7 @@ def test_training_takes_the_commonest_first_and_equals_by_the_alphabet(lower: bo
     assert train_words(iter(texts), 4, 2, lower, True).words == tuple(frequent[:2])
 
 
-def test_words_that_no_text_can_hold_do_no_harm() -> None:
+def test_words_that_no_text_can_contain_are_harmless() -> None:
     words = ["", "a b", "b\u00a0", " c", "\n", "d", "twice", "d", "twice-as-long", "twice-as-long", "\n\n"]
     tokenizer = Words(words)
     assert tokenizer.encode("a b c d twice twice-as-long\n").ids.tolist() == [
@@ -153,30 +161,30 @@ def test_words_that_no_text_can_hold_do_no_harm() -> None:
         8,
         11,
         1,
-    ]  # the last one counts
+    ]
     assert Words(["", " "]).encode("a \n").ids.tolist() == [0, 1]
     assert Words([]).encode("a \n").ids.tolist() == [0, 1]
 
 
-def test_words_with_the_same_key_are_told_apart() -> None:
-    """A long word's key is a hash; here all keys are equal, so only the bytes can tell."""
+def test_find_distinguishes_words_with_equal_hashes() -> None:
+    """Here all keys are equal, so only the bytes differ."""
     words = ["first-of-them", "second-of-it", "third-of-them"]
-    table = splitting.table_of(words)
-    raw, _ = splitting.laid([" ".join([*words[::-1], "fourth-of-it"])])
-    keys, spans, _ = splitting.scan(raw, True, np.empty(1, np.int64))
-    blob_keys, blob_spans, _ = splitting.scan(table.blob, True, np.empty(3, np.int64))
+    table = build_table(words)
+    raw, _ = concatenate([" ".join([*words[::-1], "fourth-of-it"])])
+    keys, spans, _ = scan(raw, True, np.empty(1, np.int64))
+    blob_keys, blob_spans, _ = scan(table.blob, True, np.empty(3, np.int64))
     slots, ids = np.zeros(16, np.uint64), np.array([2, 3, 4])
-    splitting.find(table.blob, np.full_like(blob_keys, splitting.LONG), blob_spans, ids, 0, -1, slots, *table[1:])
+    find(table.blob, np.full_like(blob_keys, LONG), blob_spans, ids, 0, -1, slots, *table[1:])
     found = np.empty(4, np.int64)
-    splitting.find(raw, np.full_like(keys, splitting.LONG), spans, found, 0, 0, slots, *table[1:])
+    find(raw, np.full_like(keys, LONG), spans, found, 0, 0, slots, *table[1:])
     assert found.tolist() == [4, 3, 2, 0]
 
 
 @given(words=st.lists(st.text(alphabet="ab\x00é", min_size=1, max_size=12), unique=True))
 @quick
-def test_a_short_word_is_its_key(words: list[str]) -> None:
-    raw, sizes = splitting.laid(words)
-    keys, *_ = splitting.scan(raw, True, np.empty(len(words), np.int64))
+def test_scan_key_of_short_word_is_unique(words: list[str]) -> None:
+    raw, sizes = concatenate(words)
+    keys, *_ = scan(raw, True, np.empty(len(words), np.int64))
     long = np.array(sizes) > 7
-    assert ((keys >= splitting.LONG) == long).all()
+    assert ((keys >= LONG) == long).all()
     assert len(set(keys[~long].tolist())) == (~long).sum()

@@ -1,7 +1,7 @@
 """Errors that a user can fix. The command line prints their message; anything else is a bug and shows a traceback.
 
-A message says what happened, what was expected and what to do, in at most three short sentences. Programs and tests look
-at the type and its fields instead, so messages can be reworded freely:
+A message says what happened, what was expected and what to do, in at most three short sentences. Programs and tests
+look at the type and its fields instead, so messages can be reworded freely:
 
     try:
         nextword.load("runs/mine")
@@ -53,7 +53,7 @@ class MissingFile(NextwordError):
 
 
 class RunError(NextwordError):
-    """A run folder is not in the state that the command needs: taken, unfinished, damaged, locked, or another recipe's."""
+    """A run folder is not in the state that the command needs: in use, unfinished, damaged, or of another recipe."""
 
     def __init__(self, message: str, *, path: str | Path = "") -> None:
         super().__init__(message)

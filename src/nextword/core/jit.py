@@ -1,6 +1,7 @@
-"""Loops over arrays, compiled when first used and kept on disk, so that the next process finds them ready.
+"""Numba compilation and threads for loops over NumPy arrays.
 
-Compiled functions let other threads run: `spread` cuts a range in two or more and gives each part to a thread.
+`@jit` compiles a function on its first call and caches the machine code on disk, so that the next process starts fast.
+Compiled functions release the GIL, so `run_parallel` can split a range among threads.
 """
 
 from __future__ import annotations
@@ -17,58 +18,68 @@ from llvmlite import binding
 from numba import config, njit
 
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-make: Any = njit
-compiled: Callable[..., Any] = make(**OPTIONS)
-# For small functions that only look into arrays: they count no references to them, which takes longer than looking
-leaf: Callable[..., Any] = make(**OPTIONS, _nrt=False)
+numba_jit: Any = njit  # untyped, like everything that it decorates
+jit: Callable[..., Any] = numba_jit(**OPTIONS)
+# For small functions that only read arrays: without Numba's run time there is no reference counting, which would take
+# longer than the reads.
+jit_leaf: Callable[..., Any] = numba_jit(**OPTIONS, _nrt=False)
 
-SMALL = 1 << 15  # below, threads cost more than they give
+MIN_PER_THREAD = 1 << 15  # with less work than this, starting a thread costs more than it saves
 
 
 @cache
-def has_instructions(*names: str) -> bool:
-    """Whether loops are compiled for a machine that has all of these, as LLVM calls them: this one, unless
-    NUMBA_CPU_FEATURES says otherwise."""
-    told = getattr(config, "CPU_FEATURES", None)  # "+avx2,-avx512f"
-    if told is not None:
-        return {f"+{name}" for name in names} <= set(told.split(","))
-    found = binding.get_host_cpu_features()
-    return all(found.get(name) for name in names)
+def has_cpu_features(*names: str) -> bool:
+    """Whether Numba compiles for a CPU with all of these features, by LLVM's names (such as "avx512vnni").
+
+    NUMBA_CPU_FEATURES, if set ("+avx2,-avx512f"), overrides what this machine has.
+    """
+    override: str | None = vars(config).get("CPU_FEATURES")
+    if override is not None:
+        return {f"+{name}" for name in names} <= set(override.split(","))
+    features = binding.get_host_cpu_features()
+    return all(features.get(name) for name in names)
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows
+        return os.cpu_count() or 1
 
 
-def spread(total: int, work: Callable[..., Any], *args: Any, least: int = SMALL) -> list[Any]:
-    """`work(begin, end, *args)` over parts of a range, one thread a core; what the parts return, in order."""
-    parts = max(1, min(cores(), total // least))
+def run_parallel(total: int, work: Callable[..., Any], *args: Any, least: int = MIN_PER_THREAD) -> list[Any]:
+    """Call `work(begin, end, *args)` on consecutive parts of range(total), one thread per core; return all results."""
+    parts = max(1, min(num_cores(), total // least))
     edges = [total * i // parts for i in range(parts + 1)]
-    plain = [a.view(np.ndarray) if isinstance(a, np.memmap) else a for a in args]  # one type, compiled once
+    # A memmap is a type of its own to Numba, which would compile everything a second time.
+    args = tuple(a.view(np.ndarray) if isinstance(a, np.memmap) else a for a in args)
     if parts == 1:
-        return [work(0, total, *plain)]
+        return [work(0, total, *args)]
     with ThreadPoolExecutor(parts) as pool:
-        return list(pool.map(lambda begin, end: work(begin, end, *plain), edges[:-1], edges[1:]))
+        return list(pool.map(lambda begin, end: work(begin, end, *args), edges[:-1], edges[1:]))
 
 
-_one_caller = threading.Lock()  # work that waits for work that has not begun would wait forever
+# Only one caller at a time: with two, each could hold half of the pool's threads and wait for the other half forever.
+_one_caller = threading.Lock()
 
 
 @cache
-def _helpers(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(64, cores()), thread_name_prefix="nextword")
+def _pool(process: int) -> ThreadPoolExecutor:
+    """One pool per process: threads do not survive a fork."""
+    return ThreadPoolExecutor(max(64, num_cores()), thread_name_prefix="nextword")
 
 
-def together(threads: int, work: Callable[[int], Any], release: Callable[[], None] = lambda: None) -> None:
-    """`work(0)` … `work(threads − 1)` at the same time, so that they may wait for each other; one caller at a time.
+def run_concurrently(threads: int, work: Callable[[int], Any], release: Callable[[], None] = lambda: None) -> None:
+    """Run `work(0)` … `work(threads − 1)` at the same time, so that they can wait for each other.
 
-    `release` frees those that wait for one that will not come, as when this thread is interrupted.
+    `release` unblocks the threads that wait for one that will not arrive, as after a KeyboardInterrupt in this thread.
     """
     others: list[Any] = []
     with _one_caller:
         try:
             for t in range(1, threads):
-                others.append(_helpers(os.getpid()).submit(work, t))
+                others.append(_pool(os.getpid()).submit(work, t))
             work(0)
         except BaseException:
             release()

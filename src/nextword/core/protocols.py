@@ -1,8 +1,12 @@
-"""What a model allows, as protocols: scoring left to right, filling in, encoding, counting."""
+"""What a network or an objective can do, as protocols.
+
+`isinstance(network, Autoregressive)` asks whether a network has the methods. A causal language model is Autoregressive
+and often an Encoder, BERT is Infilling and an Encoder, an n-gram model is Autoregressive and Counting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -10,7 +14,7 @@ from nextword.core.types import (
     Batch,
     Decoding,
     Encoding,
-    Framed,
+    FramedText,
     Greedy,
     Guess,
     Inputs,
@@ -28,66 +32,60 @@ if TYPE_CHECKING:
     Ids = Tensor  # (B, T) integer
 
 
-class Tokenizer(Protocol):
-    kind: str  # "bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"
-    lossless: bool  # decode(encode(text).ids) == text for every text
-    special: Mapping[str, int]  # the ids that text itself can never produce, by name
-    begin: int  # fed before the first token of a text
-    end: int | None  # appended to every document; None where each line already ends in its own token (words)
-
-    def __len__(self) -> int: ...
-    def encode(self, text: str) -> Encoding: ...
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]: ...
-    def decode(self, ids: Iterable[int]) -> str: ...
-    def piece(self, id: int) -> bytes: ...  # the bytes that this id writes when it stands inside a text
-    def save(self, path: Path) -> None: ...  # one JSON file
+# ------------------------------------------------------------------------------------------------ networks
 
 
 @runtime_checkable
 class Readout(Protocol):
-    """From hidden vectors to a distribution over the vocabulary."""
+    """Hidden vectors → distribution over the vocabulary: a softmax or one of its alternatives."""
 
-    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,), exact
-    def total(self, h: Tensor, targets: Tensor) -> Tensor: ...  # their sum, for training; may fuse, or sample
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,) exact negative log-likelihoods
+    def total(self, h: Tensor, targets: Tensor) -> Tensor: ...  # their sum, for training; may be fused or sampled
     def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
 
 
 class Network(Protocol):
-    """What objectives train. (isinstance would not see a readout that is a submodule, since Python 3.12.)"""
+    """What objectives train. (Not runtime_checkable: since Python 3.12 isinstance does not see submodules.)"""
 
     readout: Readout
-    widths: list[int]  # embedding, then each layer
+    widths: list[int]  # hidden size of the embedding, then of each layer
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]: ...  # each (B, T, widths[i])
 
 
 @runtime_checkable
 class Autoregressive(Protocol):
-    """log p(next | all before), one step at a time or many at once. State goes in and comes out."""
+    """log p(next token | all before), one step at a time or many at once."""
 
-    window: int | None  # how many tokens back it looks; None: without bound
+    window: int | None  # tokens of left context; None: unlimited
 
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]: ...
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]: ...  # (B,) → log p (B, V)
+
+    # log p(x[1:] | x[:1], state) as (B, T − 1), zero beyond the lengths; the state returned has read x[:-1]
     def score(self, ids: Ids, lengths: Tensor, state: State) -> tuple[Tensor, State]: ...
 
 
 @runtime_checkable
 class Infilling(Protocol):
-    def fill(self, inputs: Inputs, at: Tensor) -> Tensor: ...  # log p at these positions
+    """log p at masked positions, given the context on both sides."""
+
+    def fill(self, inputs: Inputs, at: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
 class Encoder(Protocol):
+    """Contextual vectors of a text, which the paper frames with special tokens."""
+
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]: ...
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed: ...  # how this paper dresses one or two texts
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText: ...
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A model whose training is counting, not descent (phase kind `count`).
+    """A model that is trained by counting instead of gradient descent (phase kind `count`).
 
-    It may have `check(train, options)` too, which raises what is wrong before there is a run folder.
+    It may also define `check(train, options)`, which validates the options before the run folder is created.
     """
 
     def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
@@ -96,33 +94,39 @@ class Counting(Protocol):
 
 @runtime_checkable
 class Online(Protocol):
-    """A network that takes its own steps through a batch, one for each thing it predicts (a phase with `online`).
+    """A network that updates its own weights after every prediction of a batch (a phase with `online`).
 
-    Where a few rows of large tables change at a time, gradients of all of them would be zeros to carry about.
+    word2vec touches a few rows of large tables at a time. Dense gradients would be almost entirely zeros.
     """
 
-    learns_with: str  # the kind of optimizer whose steps they are, and whose rate and memory they use
+    learns_with: str  # kind of the optimizer whose learning rate and state it uses
 
     def learn(self, batch: Batch, optimizer: Any) -> Loss: ...
 
 
-class Objective(Protocol):
-    """A text is a prepared one (batching/prepare.py): its ids, and where words, sentences and documents begin.
+# ------------------------------------------------------------------------------------------------ training
 
-    One whose losses have `said` has `metrics(text, said)` too: numbers by name, of which the first is what counts.
+
+class Objective(Protocol):
+    """What is predicted from what. A text is a token stream (batching/) with its word, sentence and document starts.
+
+    An objective whose losses have `outputs` also defines `metrics(text, outputs)`: numbers by name, the first of which
+    selects the best checkpoint.
     """
 
-    def per_epoch(self, text: Any) -> int: ...
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k is made of (seed, k) alone
+    def per_epoch(self, text: Any) -> int: ...  # number of batches
+    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k depends on (seed, k) alone
     def held_out(self, text: Any) -> Iterator[Batch]: ...  # one pass, for validation
     def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
 
 
-class LanguageModel(Protocol):
-    """Plain strings in, plain values out: what commands, server and evaluation see."""
+# ------------------------------------------------------------------------------------------------ text level
 
-    can: frozenset[str]  # of "score", "next", "fill", "generate", "embed", "predict"
-    tokenizer: Tokenizer
+
+class LanguageModel(Protocol):
+    """Plain strings in, plain values out: what commands, evaluation and the server use (implemented in lm/)."""
+
+    can: frozenset[str]  # subset of "score", "next", "fill", "generate", "embed", "predict"
     parameters: int
 
     def score(self, text: str, given: str = "") -> Score: ...

@@ -1,4 +1,8 @@
-"""The only code that opens a State: tuples, lists and dicts with tensors (batch first, or rank 0) at the leaves."""
+"""Operations on states: nested tuples, lists and dicts with tensors (batch first, or rank 0) at the leaves.
+
+A state is a network's recurrent state or KV cache. Only the network itself looks inside; everybody else uses these
+functions. Leaves that are not tensors (None, numbers) pass through unchanged.
+"""
 
 from __future__ import annotations
 
@@ -9,87 +13,88 @@ import torch
 from torch import Tensor
 
 
-def apply(f: Callable[[Tensor], Tensor], nest: Any) -> Any:
-    """The same nest with `f` applied to every tensor."""
-    if isinstance(nest, Tensor):
-        return f(nest)
-    if isinstance(nest, tuple):
-        return tuple(apply(f, part) for part in nest)
-    if isinstance(nest, list):
-        return [apply(f, part) for part in nest]
-    if isinstance(nest, dict):
-        return {key: apply(f, part) for key, part in nest.items()}
-    return nest
+def map_tensors(f: Callable[[Tensor], Tensor], state: Any) -> Any:
+    """Return the same structure with `f` applied to every tensor."""
+    if isinstance(state, Tensor):
+        return f(state)
+    if isinstance(state, tuple):
+        return tuple(map_tensors(f, part) for part in state)
+    if isinstance(state, list):
+        return [map_tensors(f, part) for part in state]
+    if isinstance(state, dict):
+        return {key: map_tensors(f, part) for key, part in state.items()}
+    return state
 
 
-def take(nest: Any, rows: Tensor) -> Any:
-    """The state of these rows of the batch, in this order; rows may repeat (beam search)."""
-    return apply(lambda t: t.index_select(0, rows) if t.dim() else t, nest)
+def detach(state: Any) -> Any:
+    return map_tensors(Tensor.detach, state)
 
 
-def cat(nests: Sequence[Any]) -> Any:
-    """One state of the rows of several, in this order.
+def move(state: Any, device: torch.device | str) -> Any:
+    return map_tensors(lambda t: t.to(device), state)
 
-    Leaves that have no rows (of rank 0, or no tensors) must be alike in all: what two of them would be together, a nest
-    cannot know, and a network with such leaves has to say so itself (its `join`).
+
+def clone(state: Any) -> Any:
+    """Copy a state. A call may overwrite the state it is given, so clone it first to use it again."""
+    return map_tensors(Tensor.clone, state)
+
+
+def take(state: Any, rows: Tensor) -> Any:
+    """Select rows of the batch, in this order. Rows may repeat (beam search)."""
+    return map_tensors(lambda t: t.index_select(0, rows) if t.dim() else t, state)
+
+
+def cat(states: Sequence[Any]) -> Any:
+    """Concatenate states along the batch dimension.
+
+    Leaves without a batch dimension (rank 0, or not tensors) must be equal in all states. A network for which that does
+    not hold has to define how to merge them (`join`).
     """
-    first = nests[0]
-    if any(type(one) is not type(first) for one in nests):
-        raise ValueError(f"States of different make: {' and '.join(sorted({type(one).__name__ for one in nests}))}.")
+    first = states[0]
+    if any(type(state) is not type(first) for state in states):
+        types = sorted({type(state).__name__ for state in states})
+        raise ValueError(f"Cannot concatenate states of different types: {', '.join(types)}.")
     if isinstance(first, Tensor) and first.dim():
-        return torch.cat(list(nests))
+        return torch.cat(list(states))
     if isinstance(first, (tuple, list)):
-        if any(len(one) != len(first) for one in nests):
-            raise ValueError(f"States of different make: {' and '.join(str(len(one)) for one in nests)} parts.")
-        return type(first)(cat(parts) for parts in zip(*nests, strict=True))
+        if any(len(state) != len(first) for state in states):
+            raise ValueError(f"Cannot concatenate states of different lengths: {[len(state) for state in states]}.")
+        return type(first)(cat(parts) for parts in zip(*states, strict=True))
     if isinstance(first, dict):
-        if any(one.keys() != first.keys() for one in nests):
-            raise ValueError(f"States of different make: {' and '.join(', '.join(one) for one in nests)}.")
-        return {key: cat([one[key] for one in nests]) for key in first}
-    same = all(torch.equal(one, first) if isinstance(first, Tensor) else one == first for one in nests)
-    if not same:
-        raise ValueError(f"States that hold {' and '.join(map(str, nests))}, which has no rows, cannot be joined.")
+        if any(state.keys() != first.keys() for state in states):
+            raise ValueError(f"Cannot concatenate states with different keys: {[list(state) for state in states]}.")
+        return {key: cat([state[key] for state in states]) for key in first}
+    if not all(torch.equal(state, first) if isinstance(first, Tensor) else state == first for state in states):
+        raise ValueError(f"Cannot concatenate different values without a batch dimension: {list(states)}.")
     return first
 
 
-def detach(nest: Any) -> Any:
-    return apply(Tensor.detach, nest)
-
-
-def move(nest: Any, device: torch.device | str) -> Any:
-    return apply(lambda t: t.to(device), nest)
-
-
-def clone(nest: Any) -> Any:
-    """A call consumes the state that it is given; a clone is how to keep one."""
-    return apply(Tensor.clone, nest)
-
-
-def copy(to: Any, values: Any) -> None:
-    """Write one state over another of the same shapes, in place: recorded steps read from where it stays."""
-    new, _ = flatten(values, "state")
-    for name, tensor in flatten(to, "state")[0].items():
+def copy_into(destination: Any, source: Any) -> None:
+    """Overwrite the tensors of one state with those of another, in place. CUDA graphs read from fixed addresses."""
+    new, _ = flatten(source, "state")
+    for name, tensor in flatten(destination, "state")[0].items():
         tensor.copy_(new[name])
 
 
-def flatten(nest: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
-    """Named tensors, and a JSON-able shape from which `unflatten` builds the nest again."""
-    if isinstance(nest, Tensor):
-        return {prefix: nest}, {"tensor": prefix}
-    if isinstance(nest, (tuple, list)):
-        parts = [flatten(part, f"{prefix}.{i}") for i, part in enumerate(nest)]
-        tensors = {name: t for found, _ in parts for name, t in found.items()}
-        return tensors, {"tuple" if isinstance(nest, tuple) else "list": [shape for _, shape in parts]}
-    if isinstance(nest, dict):
-        # dots in a key are escaped as JSON pointers escape slashes, so that no two leaves have one name
-        named = {k: flatten(part, f"{prefix}.{k.replace('~', '~0').replace('.', '~1')}") for k, part in nest.items()}
-        tensors = {name: t for found, _ in named.values() for name, t in found.items()}
-        return tensors, {"dict": {key: shape for key, (_, shape) in named.items()}}
-    return {}, {"value": nest}
+def flatten(state: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
+    """Return the tensors by name, and a JSON-able structure from which `unflatten` rebuilds the state."""
+    if isinstance(state, Tensor):
+        return {prefix: state}, {"tensor": prefix}
+    if isinstance(state, (tuple, list)):
+        parts = [flatten(part, f"{prefix}.{i}") for i, part in enumerate(state)]
+        tensors = {name: t for part, _ in parts for name, t in part.items()}
+        return tensors, {"tuple" if isinstance(state, tuple) else "list": [structure for _, structure in parts]}
+    if isinstance(state, dict):
+        # Escape dots in keys, as JSON pointers escape slashes, so that no two leaves have the same name.
+        named = {k: flatten(part, f"{prefix}.{k.replace('~', '~0').replace('.', '~1')}") for k, part in state.items()}
+        tensors = {name: t for part, _ in named.values() for name, t in part.items()}
+        return tensors, {"dict": {key: structure for key, (_, structure) in named.items()}}
+    return {}, {"value": state}
 
 
-def unflatten(tensors: dict[str, Tensor], shape: Any) -> Any:
-    ((kind, content),) = shape.items()
+def unflatten(tensors: dict[str, Tensor], structure: Any) -> Any:
+    """Rebuild a state from what `flatten` returned."""
+    ((kind, content),) = structure.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "tuple":

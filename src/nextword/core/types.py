@@ -1,12 +1,16 @@
-r"""The nouns of nextword: value types and the small protocols that say what a model's mathematics allows.
+r"""The value types that everything else passes around. Read this file first.
 
-Read this file first. It imports no torch at run time, so that the command line can speak of these things quickly.
+    text ──Tokenizer──▶ Encoding ──batching──▶ Batch ──Network──▶ hidden ──Readout──▶ nats
+                                                 ╰────────── Objective ─────────────▶ Loss
+    text ──TextModel (lm/)──▶ Score, Guess, Piece, Prediction
 
-    text --Tokenizer--> Encoding --batching--> Batch --Network--> hidden --Readout--> nats
-                                                 \--Objective--/
-    LanguageModel: the same things on plain strings, which is all that commands, evaluation and server see
+A tokenizer turns a `Document` into ids. Batching cuts the ids into `Batch`es, in the way the objective wants them. A
+network maps the `Inputs` of a batch to hidden vectors, the readout maps hidden vectors to a distribution over the
+vocabulary, and the objective combines both into a `Loss`. Commands, evaluation and the server work one level higher,
+on plain strings.
 
-The unit of text: everything that reads text yields documents.
+Shapes in comments: B rows of a batch, T tokens of a row, D hidden size, V vocabulary size. This module does not import
+torch at run time, so that the command line starts quickly. What a network can *do* is in protocols.py.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,23 +28,43 @@ if TYPE_CHECKING:
 
     Ids = Tensor  # (B, T) integer
 
-State = Any  # a nest (tuples, lists, dicts) of tensors, batch first, or None: see nest.py
+# The recurrent state or KV cache of a network: a nest of tuples, lists and dicts with tensors at the leaves (batch
+# first), or None for the start of a text. State goes into a call and comes out of it. See pytree.py.
+State = Any
 
 
-# ------------------------------------------------------------------------------------------------ tokens
+# ------------------------------------------------------------------------------------------------ text
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The unit of text: every reader yields documents.
+
+    A document too long for memory comes as several passages. `continues` is True if this passage continues the previous
+    one: the two are one document, without an end-of-document token between them.
+
+    In a parallel corpus `text` is the target (a translation, a summary) and `source` the text that it is made from.
+    Such pairs are never cut into passages.
+    """
+
+    text: str
+    id: str = ""
+    title: str = ""
+    continues: bool = False
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Ids of a text, with the part of the text that each id stands for.
+    """The token ids of a text, aligned with the text.
 
-    `spans` are byte ranges of the UTF-8 text. For a lossless tokenizer they partition it; for a lossy one they are
-    ordered and the gaps are what was dropped (spaces). An id that stands for no text has an empty span.
+    `spans` are byte ranges of the UTF-8 text. For a lossless tokenizer they partition the text; for a lossy one they
+    are ordered, and the gaps are what the tokenizer dropped (spaces). An id that stands for no text has an empty span.
     """
 
     ids: np.ndarray  # (N,) int64
     spans: np.ndarray  # (N, 2) int64: start and end byte
-    words: np.ndarray  # (N,) int64: index of the word (run of non-space characters) that each id begins or lies in
+    words: np.ndarray  # (N,) int64: index of the word (run of non-space characters) that each id belongs to
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,13 +72,13 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a network must know of its tokenizer: how many ids there are, which are special, how words are spelled."""
+    """What a network needs to know about its tokenizer."""
 
     size: int
-    begin: int
-    special: Mapping[str, int] = field(default_factory=dict)
-    end: int | None = None  # as the tokenizer's
-    pieces: Sequence[bytes] = ()  # id → bytes; empty unless the network reads spellings
+    begin: int  # fed before the first token of a text (BOS)
+    special: Mapping[str, int] = field(default_factory=dict)  # name → id, such as {"[MASK]": 103}
+    end: int | None = None  # ends a document (EOS); None if every line ends with its own token instead
+    pieces: Sequence[bytes] = ()  # id → bytes, for networks that read the spelling of words (ELMo); else empty
 
 
 # ------------------------------------------------------------------------------------------------ networks
@@ -62,86 +86,104 @@ class Vocabulary:
 
 @dataclass
 class Inputs:
-    """What a network reads. A paper sets what it needs and leaves the rest None."""
+    """What a network reads. Each model uses the fields that its paper needs; the others stay None.
+
+    Several texts fit into a batch in one of two ways:
+
+        padded   a text per row; `token_mask` marks the tokens
+        packed   B = 1: all texts end to end in one row; `starts` marks the boundaries (`cu_seqlens` in FlashAttention),
+                 and no text attends to another
+
+    `longest` and `sizes` repeat on the CPU what the tensors say, so that nobody has to wait for the GPU to read it.
+    """
 
     ids: Ids  # (B, T)
-    padding: Tensor | None = None  # (B, T) True where there is a token
-    segments: Tensor | None = None  # (B, T) BERT
-    positions: Tensor | None = None  # (B, T), or (B, T, 2) for GLM
-    mask: Tensor | None = None  # (B, T, T) True where attention is allowed: XLNet, GLM
-    starts: Tensor | None = None  # (n + 1,) B is 1: n texts lie end to end in the row, none sees another; the last is T
-    longest: int | None = None  # of those texts, or a bound that is known without asking a GPU
-    sizes: tuple[int, ...] | None = None  # (B,) tokens of each padded row, or of each text; known without a GPU
-    characters: Tensor | None = None  # (K, L) ELMo: words without an id, by their letters; ids past all others
-    features: Tensor | None = None  # (L, B, T, D) layers of another network, as they were found
-    source: Inputs | None = None  # of what it is a translation, or a summary: read where the state is None
-
-    # log p(x[1:] | x[:1], state) as (B, T-1), zero past the lengths; afterwards the state has read x[:-1]
+    token_mask: Tensor | None = None  # (B, T) True at tokens, False at padding (`attention_mask` in transformers)
+    segments: Tensor | None = None  # (B, T) which of two texts a token belongs to (BERT's `token_type_ids`)
+    positions: Tensor | None = None  # (B, T) position ids; (B, T, 2) for GLM; None: 0, 1, 2 …
+    mask: Tensor | None = None  # (B, T, T) True where the query (row) may attend to the key (column): XLNet, GLM
+    starts: Tensor | None = None  # (n + 1,) packed: where each of n texts begins, and T at the end
+    longest: int | None = None  # packed: length of the longest text, or an upper bound
+    sizes: tuple[int, ...] | None = None  # number of tokens of each row (padded) or of each text (packed)
+    characters: Tensor | None = None  # (K, L) spelling of unknown words, whose ids are V, V + 1 … (ELMo)
+    features: Tensor | None = None  # (L, B, T, D) frozen layers of another network
+    source: Inputs | None = None  # encoder input of a seq2seq model; read when the state is None
 
 
 @dataclass(frozen=True)
-class Framed:
-    """One text or two as a network reads them for a task, with the paper's own tokens around and between."""
+class FramedText:
+    """One text or two, with the special tokens that a paper puts around and between them for a task."""
 
     ids: np.ndarray  # (T,)
-    speaks: int  # the position whose vector stands for the whole: [CLS], or the last
-    segments: np.ndarray | None = None  # (T,) BERT: which text each token belongs to
-    parts: tuple[tuple[int, int], ...] = ()  # where each text lies among the ids, for labels of words and for answers
+    pooled_position: int  # position whose vector represents the text: [CLS], or the last token
+    segments: np.ndarray | None = None  # (T,) which text each token belongs to (BERT)
+    text_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of each text within `ids`
 
 
 # ------------------------------------------------------------------------------------------------ training
 
+IGNORE = -100  # target of a position at which nothing is predicted, as in torch's cross_entropy
+
 
 @dataclass
 class Batch:
+    """One training step's worth of data, made by an objective for `Objective.loss`."""
+
     inputs: Inputs
-    targets: Tensor  # (B, T), or fewer columns: they belong to the last positions; IGNORE where nothing is predicted
-    fresh: bool = False  # the carried state does not belong to this batch: start anew
+    targets: Tensor  # (B, T) ids, IGNORE where nothing is predicted; with fewer columns, targets of the last positions
+    reset_state: bool = False  # start from an empty state: this batch does not continue the previous one
     epoch: int = 0
-    scale: float = 1.0  # what to multiply the rate by for this batch (variable-length BPTT)
-    at: Tensor | None = None  # (K,) flat positions of what is predicted, where that is little; others are IGNORE there
-    predicted: int = 0  # how many of `at` that is: known without asking a GPU
-    pair: Tensor | None = None  # (B,) 0: segment B follows A; 1: it does not, or they are swapped
-    part: int = 0  # which of several texts it was taken from, where an objective reads more than one
-
-
-IGNORE = -100
+    scale: float = 1.0  # factor on the learning rate for this batch (variable-length BPTT)
+    # Where only a few positions are predicted (masked LM, a task head), their indices into the flattened (B · T). Some
+    # may point at IGNORE targets, to keep K fixed from batch to batch.
+    target_positions: Tensor | None = None  # (K,)
+    num_targets: int = 0  # predictions in this batch, counted on the CPU
+    pair_labels: Tensor | None = None  # (B,) sentence pairs: 0 if B follows A, 1 if B is random (NSP) or swapped (SOP)
+    task_index: int = 0  # which task or data set the batch comes from, in multi-task training
 
 
 @dataclass
 class Loss:
-    value: Tensor  # to differentiate
-    nats: Tensor  # summed, detached
-    count: int  # how many predictions the nats are summed over
-    state: State = None
-    parts: Mapping[str, Tensor] = field(default_factory=dict)  # named terms, for the log
-    said: Tensor | None = None  # (n, outputs) what a head says of each example, for metrics
-    apart: Mapping[str, tuple[Tensor, int]] = field(default_factory=dict)  # nats and counts of shares that add up
+    """What an objective computes for a batch. Sums and counts, not means: the trainer divides once, at the end."""
+
+    value: Tensor  # scalar to differentiate
+    nats: Tensor  # summed negative log-likelihood of the targets, detached
+    count: int  # number of predictions summed in `nats`
+    state: State = None  # carried to the next batch (truncated BPTT)
+    terms: Mapping[str, Tensor] = field(default_factory=dict)  # named terms of `value`, for the training log
+    outputs: Tensor | None = None  # (n, …) outputs of the task head (logits, tags, spans), for `Objective.metrics`
+    # Parts of `nats` that are reported separately, as (nats, count): forward and backward in a bidirectional LM.
+    breakdown: Mapping[str, tuple[Tensor, int]] = field(default_factory=dict)
 
 
-# ------------------------------------------------------------------------------------------------ text level
+# ------------------------------------------------------------------------------------------------ results
 
-EXACT, PSEUDO = "exact", "pseudo"
+EXACT, PSEUDO = "exact", "pseudo"  # likelihood by the chain rule; pseudo-likelihood of a masked LM
 
 
 @dataclass(frozen=True)
 class Score:
-    """Sums, not means: scores of parts add up to the score of the whole; division happens once, at the end."""
+    """Negative log-likelihood of a text, and the units to divide it by.
+
+    Sums, not means: the scores of passages add up to the score of the document, and division happens once, at the end.
+    """
 
     nats: float
     tokens: int
-    words: int  # runs of non-space characters, plus one per line end where the model predicts line ends
+    words: int  # runs of non-space characters, plus one per line end if the model predicts line ends
     bytes: int
     kind: str = EXACT
     lossless: bool = True
-    context: int | None = None  # how many tokens back the model could see; None: without bound
-    stride: int | None = None
+    context: int | None = None  # tokens of left context the model can see; None: unlimited
+    stride: int | None = None  # step between overlapping windows, if the text was scored in windows
 
     def __add__(self, other: Score) -> Score:
         if (self.kind, self.lossless) != (other.kind, other.lossless):
-            raise NextwordError(
-                "Scores of different kinds do not add up: an exact likelihood with a pseudo-likelihood, or a lossless "
-                "tokenizer's with a lossy one's. Score both texts with the same model."
+            raise InvalidSetting(
+                f"Cannot add a score of kind ({self.kind}, lossless={self.lossless}) and one of kind "
+                f"({other.kind}, lossless={other.lossless}). Score both texts with the same model.",
+                key="kind" if self.kind != other.kind else "lossless",
+                value=(self.kind, other.kind) if self.kind != other.kind else (self.lossless, other.lossless),
             )
         return Score(
             self.nats + other.nats,
@@ -155,7 +197,7 @@ class Score:
         )
 
     def bits_per_byte(self) -> float | None:
-        """None for a lossy tokenizer: what it drops was never paid for, so the number would flatter it."""
+        """Bits per byte of text; None for a lossy tokenizer, which does not pay for what it drops."""
         if not self.lossless or not self.bytes:
             return None
         return self.nats / math.log(2) / self.bytes
@@ -173,87 +215,101 @@ def _exp(x: float) -> float:
 
 @dataclass(frozen=True)
 class Guess:
+    """A candidate for the next word or for a blank."""
+
     text: str
     probability: float
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One step of generation. `text` is whole characters only: bytes of an unfinished one wait for the next piece."""
+    """One step of streamed generation.
+
+    `text` holds complete characters only: the bytes of an unfinished character wait for the next piece.
+    """
 
     text: str
     ids: tuple[int, ...]
     log_prob: float
-    reason: str | None = None  # on the last piece: "length", "end", "stop"
+    reason: str | None = None  # on the last piece, why generation stopped: "length", "end" or "stop"
 
 
 @dataclass(frozen=True)
 class Prediction:
+    """The prediction of a classifier or a regressor for one example."""
+
     label: str
-    probabilities: Mapping[str, float]  # of every label; empty where a number is predicted
-    value: float | None = None  # that number
+    probabilities: Mapping[str, float]  # label → probability; empty for regression
+    value: float | None = None  # regression: the predicted number
 
 
-def several(examples: Any) -> list[Any]:
-    """Examples to be predicted. One text alone is an error: its letters would be taken for them."""
+def require_list(examples: Any) -> list[Any]:
+    """Return the examples as a list. A bare string is an error, since iterating over it would yield characters."""
     if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
-        raise NextwordError(
-            f"Expected a list of examples, and got {str(examples)[:40]!r}. Put one into a list: predict([example])."
+        raise InvalidSetting(
+            f"Expected a list of examples, got {str(examples)[:40]!r}. Wrap a single example: predict([example]).",
+            key="examples",
+            value=examples,
         )
     return list(examples)
 
 
-def parts_of(example: Any) -> tuple[Any, ...]:
-    """The texts of an example; of one that is a text, or nothing of the kind, itself."""
-    whole = isinstance(example, (str, bytes)) or not isinstance(example, Iterable)
-    return (example,) if whole else tuple(example)
+def texts_of(example: Any) -> tuple[Any, ...]:
+    """Return the texts of an example as a tuple: ("a", "b") for a pair, ("a",) for a bare text."""
+    is_single = isinstance(example, (str, bytes)) or not isinstance(example, Iterable)
+    return (example,) if is_single else tuple(example)
 
 
-Bias = Mapping[int | str, float]  # token, as its id or as the text that it writes → what is added to its log p
+# ------------------------------------------------------------------------------------------------ decoding
+
+Bias = Mapping[int | str, float]  # token id, or the text of a token → number added to its log-probability
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """The likeliest token at every step."""
+    """Choose the most probable token at every step."""
 
-    repetition: float = 1.0  # lower the scores of tokens already written (CTRL, measured from chance); 1: off
-    no_repeat: int = 0  # never write the same n-gram of tokens twice; 0: off
-    bias: Bias = field(default_factory=dict, hash=False)  # −inf: never written
+    repetition: float = 1.0  # repetition penalty on tokens generated before (CTRL; Keskar et al. 2019); 1: off
+    no_repeat: int = 0  # never generate the same n-gram of tokens twice; 0: off
+    bias: Bias = field(default_factory=dict, hash=False)  # −inf forbids a token
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Drawn from the model's probabilities, sharpened by `temperature`, then narrowed in the order of the fields."""
+    """Sample from the distribution, after applying temperature and then the filters in the order of the fields."""
 
     temperature: float = 1.0
-    top_k: int = 0  # 0: all
-    top_p: float = 1.0
+    top_k: int = 0  # keep the k most probable tokens; 0: all
+    top_p: float = 1.0  # nucleus sampling: keep the smallest set with this probability mass
     seed: int | None = None
     repetition: float = 1.0
     no_repeat: int = 0
-    min_p: float = 0.0  # only tokens that have at least this share of the likeliest one's probability; 0: all
-    typical: float = 1.0  # the tokens nearest to the expected surprise that hold this share; 1: all
+    min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability; 0: all
+    typical: float = 1.0  # locally typical sampling: keep this mass, closest to the entropy first; 1: all
     bias: Bias = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Beam:
-    """The best of many continuations, `width` of which are followed at once."""
+    """Beam search: extend the `width` best hypotheses in parallel and return the best complete one."""
 
     width: int = 4
-    length_penalty: float = 0.0  # 0: sum of log p; 1: mean per token
+    length_penalty: float = 0.0  # α in Σ log p / length^α; 0: sum; 1: mean per token
     repetition: float = 1.0
     no_repeat: int = 0
     bias: Bias = field(default_factory=dict, hash=False)
-    normalisation: str = "power"  # of n tokens, to the length_penalty: n; "gnmt": (5 + n) / 6
-    coverage: float = 0.0  # how much it costs to leave parts of the source without attention; 0: nothing
-    groups: int = 1  # of hypotheses that avoid each other's tokens; the width is a multiple of it
-    diversity: float = 0.5  # what a token loses for each time that groups before have chosen it; with groups alone
+    normalization: str = "power"  # what is raised to α, for n tokens: n; "gnmt": (5 + n) / 6 (Wu et al. 2016)
+    coverage: float = 0.0  # GNMT's coverage penalty for source tokens without attention; 0: off
+    groups: int = 1  # diverse beam search (Vijayakumar et al. 2018); `width` must be a multiple
+    diversity: float = 0.5  # penalty per earlier group that chose the same token; only with groups > 1
 
 
 @dataclass(frozen=True)
 class Contrastive:
-    """The best of the k likeliest by (1 − alpha) · p − alpha · greatest likeness to what was read before."""
+    """Contrastive search (Su et al. 2022): of the k most probable tokens, the one with the highest score
+
+    (1 − alpha) · p(token) − alpha · max cosine similarity to the context
+    """
 
     k: int = 4
     alpha: float = 0.6  # 0: greedy
@@ -267,25 +323,9 @@ Decoding = Greedy | Sample | Beam | Contrastive
 
 @dataclass(frozen=True)
 class Stop:
-    length: int = 100  # tokens
-    strings: tuple[str, ...] = ()
-    at_end: bool = True  # stop when the model ends the document
-    least: int = 0  # tokens before the model may end the document
+    """When generation stops."""
 
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A text, or one passage of a text too long to hold in memory.
-
-    `continues` is True when this passage goes on exactly where the one before it stopped: the two are one document,
-    with no end-of-document token between them.
-
-    In a pair, `text` is the target (a translation, a summary) and `source` what it is made from; a pair is never cut
-    into passages.
-    """
-
-    text: str
-    id: str = ""
-    title: str = ""
-    continues: bool = False
-    source: str | None = None
+    length: int = 100  # maximum number of new tokens
+    strings: tuple[str, ...] = ()  # stop before any of these
+    at_end: bool = True  # stop when the model generates the end-of-document token
+    min_length: int = 0  # number of tokens before the end-of-document token is allowed

@@ -1,21 +1,8 @@
-"""One JSON file per tokenizer, written whole or not at all, and the fingerprint of what it holds.
+"""The base class of all tokenizers, their JSON file, and incremental decoding.
 
-Kinds of our own are `{"nextword": {...}, ...}`. Kinds of the `tokenizers` library keep that library's own JSON, so that
-`tokenizers.Tokenizer.from_file` reads the file too; it refuses foreign keys at the top, hence `{"model": {"nextword":
-{...}}}` there.
-
-Where ids lie in the text: bytes, characters and words, as whole-array arithmetic.
-
-text    n a ï v e ␣ c a t        a word is a run of non-space characters (`str.isspace`)
-bytes   0 1 2 4 5 6 7 8 9
-word    0 0 0 0 0 · 1 1 1        an id that begins in a space belongs to the word that follows
-
-From ids back to text, one id at a time or all at once.
-
-Lossless tokenizers write bytes and the text is their concatenation. Lossy ones forgot which spaces there were, so the
-spaces their pieces ask for (`" the"`, `"the "`) become one space between words, and none at either end of a line.
-
-Tokens that stand around texts and in place of hidden ones, by whichever names a tokenizer's family has for them.
+A tokenizer is one JSON file. Our own kinds are `{"nextword": {header}, ...}`. Kinds of the `tokenizers` library keep
+that library's JSON, so that `tokenizers.Tokenizer.from_file` reads the file too. It rejects unknown keys at the top
+level, so the header is at `{"model": {"nextword": {header}}}` there.
 """
 
 from __future__ import annotations
@@ -23,139 +10,141 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-import numpy as np
+from nextword.core.errors import DataError
+from nextword.core.io import write_atomically
+from nextword.core.types import Encoding, Vocabulary
 
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
-from nextword.core.types import Vocabulary
-
-VERSION = 1
+VERSION = 1  # of the file format
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+class Tokenizer(ABC):
+    """Text ↔ ids. A subclass sets the attributes and overrides `content` and `encode` or `encode_batch`."""
+
+    kind: str  # one of the table in __init__.py
+    lossless: bool  # decode(encode(text).ids) == text for every text
+    special: Mapping[str, int]  # special tokens, whose ids no text produces: name → id
+    begin: int  # fed before the first token of a text (BOS)
+    end: int | None  # appended to every document (EOS); None if every line ends with its own token instead
+    pieces: Sequence[bytes]  # id → the bytes that it stands for inside a text
+    words: tuple[str, ...] | None = None  # vocabulary of a word-level tokenizer, without special tokens
+    lower: bool = False  # whether text is lowercased; only word-level tokenizers say so
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def encode(self, text: str) -> Encoding:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        if self.lossless:
+            return b"".join([self.pieces[id] for id in ids]).decode(errors="replace")
+        decoder = Decoder(self)
+        return "".join([decoder.push(id) for id in ids]) + decoder.flush()
+
+    def piece(self, id: int) -> bytes:
+        return self.pieces[id]
+
+    def split_words(self, text: str) -> list[str]:
+        """Split a text into words, with punctuation and clitics separate, as taggers need it."""
+        from nextword.tokenizers.ptb_words import split
+
+        return [part for run in text.split() for part in split(run, ())]
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """Return the JSON object that `save` writes."""
+
+    def save(self, path: Path) -> None:
+        with write_atomically(Path(path)) as file:
+            file.write(json.dumps(self.content(), ensure_ascii=False).encode())
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The JSON object in the file; half of one, or none, is an error that says where it breaks off."""
+class _Pieces(Sequence[bytes]):
+    """id → bytes, computed on access: most networks never look."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    @overload
+    def __getitem__(self, id: int) -> bytes: ...
+    @overload
+    def __getitem__(self, id: slice) -> list[bytes]: ...
+    def __getitem__(self, id: int | slice) -> bytes | list[bytes]:
+        if isinstance(id, slice):
+            return [self[i] for i in range(*id.indices(len(self)))]
+        if not -len(self) <= id < len(self):
+            raise IndexError(id)
+        return self.tokenizer.piece(id % len(self))
+
+
+def vocabulary(tokenizer: Tokenizer, spellings: bool = False) -> Vocabulary:
+    """Return what a network needs to know; with `spellings`, for networks that read the characters of words (ELMo)."""
+    pieces = _Pieces(tokenizer) if spellings else ()
+    return Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, tokenizer.end, pieces)
+
+
+def fingerprint(tokenizer: Tokenizer) -> str:
+    """Return 16 hexadecimal digits, equal for equal tokenizers on every machine, also after saving and loading."""
+    canonical = json.dumps(tokenizer.content(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------------------ the JSON file
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read the JSON object of a tokenizer file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise NextwordError(
-            f"{path} is not a whole JSON file ({error}). It was cut short or is something else: "
-            "copy it again, or train the tokenizer anew."
+        raise DataError(
+            f"{path} is not valid JSON ({error}). The file is truncated or something else: copy it again, or retrain "
+            "the tokenizer.",
+            path=path,
+            line=error.lineno if isinstance(error, json.JSONDecodeError) else None,
         ) from None
     if not isinstance(content, dict):
-        raise NextwordError(f"{path} holds a JSON {type(content).__name__}, where a tokenizer is an object.")
+        raise DataError(f"{path} holds a JSON {type(content).__name__}; a tokenizer is a JSON object.", path=path)
     return content
 
 
-def own(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What nextword wrote into the file about the tokenizer; None if nextword did not write it."""
+def header_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the header that nextword wrote into a tokenizer file; None if another program wrote the file."""
     model = content.get("model")
-    found = content.get("nextword") or (model.get("nextword") if isinstance(model, dict) else None)
-    return found if isinstance(found, dict) else None
+    header = content.get("nextword") or (model.get("nextword") if isinstance(model, dict) else None)
+    return header if isinstance(header, dict) else None
 
 
 def check_version(header: Mapping[str, Any], path: Path) -> None:
     if header.get("version", 0) > VERSION:
-        raise NextwordError(
-            f"{path} was written by a newer nextword (tokenizer version {header['version']}; this one reads up to "
-            f"{VERSION}). Upgrade nextword."
+        raise DataError(
+            f"{path} was written by a newer nextword (tokenizer version {header['version']}, this nextword reads up to "
+            f"{VERSION}). Upgrade nextword.",
+            path=path,
         )
 
 
-def fingerprint(content: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits: equal for equal tokenizers, on every machine and after saving and loading."""
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-SPACES = [chr(point) for point in range(0x3001) if chr(point).isspace()]  # U+3000 is the last one; a test says so
-_NARROW = np.zeros(256, dtype=bool)  # spaces of one byte
-_NARROW[[ord(space) for space in SPACES if space.isascii()]] = True
-_LEADS = np.zeros(256, dtype=bool)  # first bytes of spaces of two and three
-_LEADS[[space.encode()[0] for space in SPACES if not space.isascii()]] = True
-_WIDE = np.zeros(1 << 14, dtype=bool)  # those, by code point
-_WIDE[[ord(space) for space in SPACES if not space.isascii()]] = True
-
-
-def utf8(text: str) -> bytes:
-    """The text's bytes. Half a surrogate pair has none, and a lossless tokenizer cannot invent them."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise NextwordError(
-            f"Character {error.start} of the text is the lone surrogate U+{ord(text[error.start]):04X}, which is no "
-            "character and cannot be written as UTF-8. Remove it, or read the file again with errors='replace'."
-        ) from None
-
-
-def spaces(raw: bytes) -> np.ndarray:
-    """Which bytes are part of a space character, as booleans."""
-    data = np.frombuffer(raw, dtype=np.uint8)
-    space = _NARROW[data]
-    if raw.isascii():
-        return space
-    at = np.flatnonzero(_LEADS[data])
-    lead, second = data[at].astype(np.int64), data[at + 1] & 0x3F
-    three = lead >= 0xE0
-    third = data[np.where(three, at + 2, at)] & 0x3F
-    wide = _WIDE[
-        np.where(three, (lead & 0xF) << 12 | second.astype(np.int64) << 6 | third, (lead & 0x1F) << 6 | second)
-    ]
-    space[at[wide]] = space[at[wide] + 1] = space[at[wide & three] + 2] = True
-    return space
-
-
-def words_at(raw: bytes, starts: np.ndarray) -> np.ndarray:
-    """The index of the word that each byte position begins or lies in; -1 only where the text has no word."""
-    space = np.append(spaces(raw), True)  # a position may be the very end
-    begins = ~space
-    begins[1:] &= space[:-1]
-    word = np.cumsum(begins, dtype=np.int32)  # one too high inside words, right in the spaces before them
-    return np.minimum(word[starts] - 1 + space[starts], word[-1] - 1, dtype=np.int64)
-
-
-def character_bytes(raw: bytes) -> np.ndarray:
-    """The byte at which each character starts, and the text's length after them: turns character offsets into bytes."""
-    data = np.frombuffer(raw, dtype=np.uint8)
-    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
-
-
-def partition(lengths: np.ndarray) -> np.ndarray:
-    """The spans of pieces of these lengths that follow each other without a gap."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return np.stack([ends - lengths, ends], axis=1)
-
-
-def in_order(spans: np.ndarray) -> np.ndarray:
-    """The same spans without overlap: where several ids share one character (½ read as 1⁄2), the first one has it."""
-    ends = np.maximum.accumulate(spans[:, 1]) if len(spans) else spans[:, 1]
-    starts = np.maximum(spans[:, 0], np.append(0, ends[:-1])[: len(ends)])
-    return np.stack([starts, np.maximum(starts, ends)], axis=1)
+# ------------------------------------------------------------------------------------------------ decoding
 
 
 class Decoder:
-    """Text as it is generated: whole characters only, so what was once given out never changes.
+    """Incremental decoding: emits complete characters only, so what was emitted never changes.
 
-    `after` are ids that are written already (the prompt): they decide on the first space and are not given out again.
+    A lossless tokenizer stands for bytes, and the text is their concatenation. A lossy one has forgotten the spaces, so
+    the spaces in its pieces (`" the"`, `"the "`) become one space between words, and none at either end of a line.
+
+    `after` are ids already shown (the prompt): they decide about the first space and are not emitted again.
 
         decoder = Decoder(tokenizer, after=prompt_ids)
         for id in generated: print(decoder.push(id), end="")
@@ -165,7 +154,7 @@ class Decoder:
     def __init__(self, tokenizer: Tokenizer, after: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._fresh = True  # at the start of a line, where no space is written
+        self._at_line_start = True  # where no space is written
         self._space = False  # a space to write if a word follows
         for id in after:
             self.push(id)
@@ -173,90 +162,19 @@ class Decoder:
     def push(self, id: int) -> str:
         data = self._tokenizer.piece(int(id))
         if not self._tokenizer.lossless:
-            data = self._spaced(data)
+            data = self._with_space(data)
         return self._utf8.decode(data)
 
     def flush(self) -> str:
-        """What is left at the end: bytes of a character that was never finished, as U+FFFD."""
+        """Return what is left at the end: the bytes of an unfinished character, as U+FFFD."""
         return self._utf8.decode(b"", final=True)
 
-    def _spaced(self, data: bytes) -> bytes:
+    def _with_space(self, data: bytes) -> bytes:
         body = data.strip(b" ")
         before = data.startswith(b" ") or self._space
         self._space = (data.endswith(b" ") and bool(body)) or (before and not body)
         if not body:
             return b""
-        written = b" " + body if before and not self._fresh and body != b"\n" else body
-        self._fresh = body.endswith(b"\n")
-        return written
-
-
-def join(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
-    """What a `Decoder` writes for these ids in all."""
-    decoder = Decoder(tokenizer)
-    return "".join([decoder.push(id) for id in ids]) + decoder.flush()
-
-
-MARKS = {
-    "cls": ("[CLS]", "<cls>", "<s>"),
-    "sep": ("[SEP]", "<sep>", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-    "pad": ("[PAD]", "<pad>"),
-}
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Ids of the tokens that stand around texts, between them, in place of a hidden one and after the end."""
-
-    cls: int
-    sep: int
-    mask: int
-    pad: int
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> Marks:
-        """By whichever names the tokenizer's family has for them."""
-        found = {
-            mark: next((vocabulary.special[n] for n in called if n in vocabulary.special), None)
-            for mark, called in MARKS.items()
-        }
-        lacking = [" or ".join(MARKS[mark]) for mark, id in found.items() if id is None]
-        if lacking:
-            raise NextwordError(
-                f"The tokenizer has no {', no '.join(lacking)}; its special tokens are: "
-                f"{', '.join(vocabulary.special) or 'none'}. A model that fills in hidden tokens needs them: use a "
-                "tokenizer of kind 'wordpiece', or 'bpe' or 'unigram' with marks = true, or one that came with such a "
-                "model."
-            )
-        return cls(**{mark: int(id) for mark, id in found.items() if id is not None})
-
-
-MASKS = ("[MASK]", "[sMASK]", "[gMASK]")  # a blank of a few tokens, of whole sentences, of the rest of a text
-SENTINEL = "<extra_id_"  # T5's: <extra_id_0> stands in the place of the first span that was taken out, and so on
-
-
-def sentinels(special: Mapping[str, int]) -> list[int]:
-    """The ids of a tokenizer's sentinels, in order."""
-    found: list[int] = []
-    while (name := f"{SENTINEL}{len(found)}>") in special:
-        found.append(special[name])
-    return found
-
-
-@dataclass(frozen=True)
-class PieceMarks:
-    """Ids for texts whose blanks are filled piece by piece. A tokenizer needs nothing new for them:
-
-    begin, end   around a piece, as around any text: the tokenizer's own. Where it has no end, what it begins with
-    masks        in place of a piece: beyond the vocabulary, for they are read and never written
-    """
-
-    begin: int
-    end: int
-    masks: tuple[int, ...]  # as in MASKS
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> PieceMarks:
-        end = vocabulary.begin if vocabulary.end is None else vocabulary.end
-        return cls(vocabulary.begin, end, tuple(vocabulary.size + i for i in range(len(MASKS))))
+        text = b" " + body if before and not self._at_line_start and body != b"\n" else body
+        self._at_line_start = body.endswith(b"\n")
+        return text

@@ -1,31 +1,30 @@
-"""Bytes and characters: the two vocabularies that nothing has to be learnt for. Both are lossless.
+"""Bytes and characters: lossless vocabularies that need next to no training.
 
 bytes        0–255 the bytes, 256 <|endoftext|>
-characters   0–255 the bytes, then the characters of the training text that need more than one byte, commonest
-             first, then <|endoftext|>. A character never seen is written as its UTF-8 bytes, so there is no <unk>.
+characters   0–255 the bytes, then the non-ASCII characters of the training text, most frequent first, then
+             <|endoftext|>. An unseen character is written as its UTF-8 bytes, so there is no <unk>.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Encoding
-from nextword.tokenizers import base as storage
-from nextword.tokenizers.base import character_bytes, partition, utf8, words_at
+from nextword.tokenizers.alignment import character_bytes, partition, utf8, words_at
+from nextword.tokenizers.base import VERSION, Tokenizer
 
 END = "<|endoftext|>"
 
 
-class Characters:
-    """Ids for bytes and for these characters, which are strings of length one beyond ASCII."""
+class Characters(Tokenizer):
+    """Ids for the 256 bytes and for these characters, each a non-ASCII string of length one."""
 
     kind = "characters"
     lossless = True
@@ -34,15 +33,12 @@ class Characters:
         self.characters = tuple(characters)
         self.pieces = [bytes([byte]) for byte in range(256)] + [utf8(c) for c in self.characters] + [b""]
         self.begin = len(self.pieces) - 1
-        self.end: int | None = self.begin
-        self.special: Mapping[str, int] = {END: self.begin}
-
-    def __len__(self) -> int:
-        return len(self.pieces)
+        self.end = self.begin
+        self.special = {END: self.begin}
 
     @cached_property
     def _ids(self) -> np.ndarray:
-        """Code point → id, or -1 where the character has to be spelled in bytes."""
+        """Code point → id, or −1 if the character is written in bytes."""
         ids = np.full(sys.maxunicode + 1, -1, dtype=np.int32)
         ids[:128] = np.arange(128)
         ids[[ord(character) for character in self.characters]] = 256 + np.arange(len(self.characters))
@@ -52,34 +48,22 @@ class Characters:
         raw = utf8(text)
         starts = character_bytes(raw)
         id = self._ids[np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)]
-        known = id >= 0
-        kept = np.repeat(~known, np.diff(starts))  # every byte of an unseen character …
-        kept[starts[:-1]] = True  # … and one place for a known one
+        is_known = id >= 0
+        # Begin with an id per byte. A known character keeps its first place, with its own id; an unseen one keeps all.
+        keep = np.repeat(~is_known, np.diff(starts))
+        keep[starts[:-1]] = True
         ids = np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
-        ids[starts[:-1][known]] = id[known]
-        begins = np.flatnonzero(kept)
+        ids[starts[:-1][is_known]] = id[is_known]
+        begins = np.flatnonzero(keep)
         spans = np.stack([begins, np.append(begins, len(raw))[1:]], axis=1)
-        return Encoding(ids[kept], spans, words_at(raw, begins))
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return b"".join([self.pieces[id] for id in ids]).decode(errors="replace")
-
-    def piece(self, id: int) -> bytes:
-        return self.pieces[id]
+        return Encoding(ids[keep], spans, words_at(raw, begins))
 
     def content(self) -> dict[str, Any]:
-        header = {"version": storage.VERSION, "kind": self.kind}
-        return {"nextword": header, "characters": "".join(self.characters)}
-
-    def save(self, path: Path) -> None:
-        storage.write(path, self.content())
+        return {"nextword": {"version": VERSION, "kind": self.kind}, "characters": "".join(self.characters)}
 
 
 class Bytes(Characters):
-    """Characters of which none is known: every byte is its own id."""
+    """Every byte is its own id."""
 
     kind = "bytes"
 
@@ -93,12 +77,14 @@ class Bytes(Characters):
 
 
 def train_characters(texts: Iterable[str], size: int | None, min_count: int) -> Characters:
-    """The characters seen at least `min_count` times, commonest first, equally common ones by code point."""
+    """Keep the characters seen at least `min_count` times, most frequent first; ties are ordered by code point."""
     if size is not None and size < 257:
-        raise NextwordError(f"[tokenizer] size is {size}, which has no room for 256 bytes and {END}: give 257 or more.")
+        raise InvalidSetting(
+            f"[tokenizer] size = {size} is too small: 256 bytes and {END} need at least 257.", key="size", value=size
+        )
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
-    wide = [c for c, count in counts.items() if count >= min_count and not c.isascii()]
-    wide.sort(key=lambda c: (-counts[c], c))
-    return Characters(wide[: None if size is None else size - 257])
+    frequent = [c for c, count in counts.items() if count >= min_count and not c.isascii()]
+    frequent.sort(key=lambda c: (-counts[c], c))
+    return Characters(frequent[: None if size is None else size - 257])

@@ -1,20 +1,11 @@
-r"""Sub-words of every sort, applied by the `tokenizers` library; this keeps byte spans, words and what each id writes.
+r"""Subword tokenizers, applied by the `tokenizers` library. This module adds byte spans and the bytes of each id.
 
-    bpe           byte-level (GPT-2): pieces are bytes, so nothing is lost
-    classic-bpe   characters, a word's last piece marked </w> (Sennrich 2016, GPT-1)
-    wordpiece     characters, a word's later pieces marked ## (BERT)
-    unigram       characters, a word's first piece marked ▁ (SentencePiece, T5)
+    bpe           byte-level BPE (GPT-2): pieces are bytes, so nothing is lost
+    classic-bpe   BPE on characters, a word's last piece marked </w> (Sennrich et al. 2016; GPT-1)
+    wordpiece     a word's later pieces marked ## (BERT)
+    unigram       a word's first piece marked ▁ (SentencePiece; T5)
 
-A special token's name in the text is plain text: nobody can end a document by writing "<|endoftext|>" in it.
-
-GPT-2's rule for cutting a text into words, and the ids of each word looked up instead of computed again.
-
-    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-
-The library applies the rule and the merges to every word of the text. But a text has few different words, so most of
-that work is repeated: cutting with Python's `re` and remembering each word's ids is some ten times faster. `re` has no
-\p{L}; the classes are spelled out from `unicodedata`, for the characters whose class has been the same since Unicode
-3.2 and so is the same in the library. A portion of text with any other character goes to the library whole.
+The name of a special token in a text is plain text: nobody can end a document by writing "<|endoftext|>" in it.
 """
 
 from __future__ import annotations
@@ -25,185 +16,72 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, compress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer as Library
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError
 from nextword.core.types import Encoding
-from nextword.tokenizers import base as storage
-from nextword.tokenizers.base import character_bytes, in_order, join, partition, utf8, words_at
+from nextword.tokenizers.alignment import character_bytes, partition, remove_overlaps, utf8, words_at
+from nextword.tokenizers.base import VERSION, Tokenizer
 
-# The rule always cuts between a letter and " letter", so cutting there first changes no id.
-_SEAM = re.compile(r"[A-Za-z](?= [A-Za-z])")
-_PORTION = 1 << 12  # characters
-_MEMORY = 1 << 18  # words to remember before beginning anew
-# Unicode's White_Space, which is what \s means to the library; Python's \s has four more
-_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-
-
-@cache
-def rule() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The rule, and a pattern that finds the characters it may not be applied to."""
-    letters: list[int] = []
-    numbers: list[int] = []
-    others: list[int] = []
-    for point in range(0x10000):
-        now, then = (_class(source.category(chr(point))) for source in (unicodedata, unicodedata.ucd_3_2_0))
-        if now == then != "C":
-            {"L": letters, "N": numbers}.get(now, others).append(point)
-    known = _ranges([*letters, *numbers, *others, *range(0xA0)])
-    letter, number = _ranges(letters), _ranges(numbers)
-    pattern = (
-        rf"'(?:[stmd]|re|ve|ll)| ?[{letter}]+| ?[{number}]+| ?[^{_SPACE}{letter}{number}]+"
-        rf"|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"
-    )
-    return re.compile(pattern), re.compile(f"[^{known}]")
-
-
-def _class(category: str) -> str:
-    """L letter, N number, Z separator, C control or unassigned; S is all the rest, which the rule treats alike."""
-    return category[0] if category[0] in "LNZC" else "S"
-
-
-def _ranges(points: Sequence[int]) -> str:
-    """The inside of a character class."""
-    ordered = np.unique(points)
-    breaks = np.flatnonzero(np.diff(ordered) > 1)
-    starts, ends = ordered[np.append(0, breaks + 1)], ordered[np.append(breaks, len(ordered) - 1)]
-    return "".join(f"\\u{start:04x}-\\u{end:04x}" for start, end in zip(starts, ends, strict=True))
-
-
-def portions(text: str) -> list[str]:
-    """The text cut at seams every few thousand characters."""
-    found, start = [], 0
-    while len(text) - start > _PORTION:
-        seam = _SEAM.search(text, start + _PORTION)
-        if seam is None:
-            break
-        found.append(text[start : seam.end()])
-        start = seam.end()
-    return [*found, text[start:]]
-
-
-class Memory:
-    """Ids of many portions at once, through the ids of their words. `compute` is the library, for a list of texts."""
-
-    def __init__(self, compute: Callable[[list[str]], list[list[int]]]) -> None:
-        self._compute = compute
-        self._ids: dict[str, list[int]] = {}  # entries never change, so that threads may share it
-
-    def ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        cut, strange = rule()
-        plain = [text.isascii() or strange.search(text) is None for text in texts]
-        words = [cut.findall(text) if ours else [] for text, ours in zip(texts, plain, strict=True)]
-        by_word = self._by_word(words)
-        rest = iter(self._compute(list(compress(texts, [not ours for ours in plain]))))
-        return [
-            found if ours else np.array(next(rest), dtype=np.int64) for found, ours in zip(by_word, plain, strict=True)
-        ]
-
-    def _by_word(self, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        row_of = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
-        rows = self._rows(list(row_of))
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=lengths.sum())
-        first = np.cumsum(lengths) - lengths
-        found = []
-        for words in texts:
-            row = np.fromiter(map(row_of.__getitem__, words), dtype=np.int64, count=len(words))
-            length = lengths[row]
-            before = np.cumsum(length) - length
-            found.append(flat[np.repeat(first[row] - before, length) + np.arange(length.sum())])
-        return found
-
-    def _rows(self, words: list[str]) -> list[list[int]]:
-        """The ids of each word, remembered or computed."""
-        found = [self._ids.get(word) for word in words]
-        missing = [word for word, ids in zip(words, found, strict=True) if ids is None]
-        computed = dict(zip(missing, self._compute(missing), strict=True))
-        if len(self._ids) > _MEMORY:
-            self._ids.clear()
-        self._ids.update(computed)
-        return [computed[word] if ids is None else ids for word, ids in zip(words, found, strict=True)]
-
-
-_GROUP = 1 << 20  # characters to work on at a time, so that a long text needs little memory besides itself
-
+GROUP_SIZE = 1 << 20  # characters to encode at a time, so that a long text needs little extra memory
 _METASPACE = "▁"
 
 
-class Subwords:
-    """A tokenizer over the library's own JSON (`content`), which also says what kind it is."""
+class Subwords(Tokenizer):
+    """A tokenizer defined by the library's own JSON (`content`), which also determines the kind."""
 
     def __init__(self, content: Mapping[str, Any], special: Mapping[str, int], begin: int, end: int | None) -> None:
         self.library = {**content, "model": {k: v for k, v in content["model"].items() if k != "nextword"}}
         self.kind = kind_of(content)
-        self.lossless = self.kind == "bpe" and _keeps_everything(content)
-        self.special: Mapping[str, int] = dict(special)
+        self.lossless = self.kind == "bpe" and _is_lossless(content)
+        self.special = dict(special)
         self.begin, self.end = begin, end
         self.pieces = _pieces(content, self.kind, self.special)
         self._lengths = np.array([len(piece) for piece in self.pieces], dtype=np.int64)
         self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
-        by_rule = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
-        self._memory = Memory(self._compute) if by_rule and not self._added(content) else None
-
-    def _added(self, content: Mapping[str, Any]) -> bool:
-        """Whether the library looks for tokens in the text before any rule cuts it."""
-        return any(token["content"] not in self.special for token in content.get("added_tokens") or [])
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-    def encode(self, text: str) -> Encoding:
-        return self.encode_batch([text])[0]
+        # Tokens added to the vocabulary are matched before any rule cuts the text, so they rule out the cache.
+        has_added = any(token["content"] not in self.special for token in content.get("added_tokens") or [])
+        by_gpt2_rule = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
+        self._cache = WordCache(self._compute) if by_gpt2_rule and not has_added else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         raws = [utf8(text) for text in texts]
-        if not self.lossless:
-            found = self._encoder.encode_batch(list(texts), add_special_tokens=False)
-            return [_with_offsets(raw, encoding) for raw, encoding in zip(raws, found, strict=True)]
-        return [self._by_lengths(raw, ids) for raw, ids in zip(raws, self._ids(texts), strict=True)]
+        if self.lossless:
+            return [self._from_ids(raw, ids) for raw, ids in zip(raws, self._ids(texts), strict=True)]
+        encodings = self._encoder.encode_batch(list(texts), add_special_tokens=False)
+        return [_from_offsets(raw, encoding) for raw, encoding in zip(raws, encodings, strict=True)]
 
     def _ids(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
-        cut = [portions(text) if self._memory else [text] for text in texts]
-        found = chain.from_iterable(map(self._memory.ids if self._memory else self._plain, _groups(chain(*cut))))
-        for own in cut:
-            parts = [next(found) for _ in own]
+        """Yield the ids of each text, computed in groups of portions of all texts."""
+        portions = [cut_portions(text) if self._cache else [text] for text in texts]
+        compute = self._cache.ids if self._cache else self._compute_arrays
+        results = chain.from_iterable(map(compute, _groups(chain(*portions))))
+        for own in portions:
+            parts = [next(results) for _ in own]
             yield parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _plain(self, texts: list[str]) -> list[np.ndarray]:
+    def _compute_arrays(self, texts: list[str]) -> list[np.ndarray]:
         return [np.array(ids, dtype=np.int64) for ids in self._compute(texts)]
 
     def _compute(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def _by_lengths(self, raw: bytes, ids: np.ndarray) -> Encoding:
+    def _from_ids(self, raw: bytes, ids: np.ndarray) -> Encoding:
         spans = partition(self._lengths[ids])
         return Encoding(ids, spans, words_at(raw, spans[:, 0]))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        if self.lossless:
-            return b"".join([self.pieces[id] for id in ids]).decode(errors="replace")
-        return join(self, ids)
-
-    def piece(self, id: int) -> bytes:
-        return self.pieces[id]
-
     def content(self) -> dict[str, Any]:
-        header = {"version": storage.VERSION, "kind": self.kind, "lossless": self.lossless}
+        header = {"version": VERSION, "kind": self.kind, "lossless": self.lossless}
         header |= {"special": self.special, "begin": self.begin, "end": self.end}
         return {**self.library, "model": {**self.library["model"], "nextword": header}}
 
-    def save(self, path: Path) -> None:
-        storage.write(path, self.content())
 
-
-def _with_offsets(raw: bytes, encoding: Any) -> Encoding:
-    """From the library's character offsets; several ids may share a character that normalisation took apart."""
-    spans = in_order(character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)])
+def _from_offsets(raw: bytes, encoding: Any) -> Encoding:
+    """Use the library's character offsets. Several ids may share a character that normalization decomposed."""
+    spans = remove_overlaps(character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)])
     return Encoding(np.array(encoding.ids, dtype=np.int64), spans, words_at(raw, spans[:, 0]))
 
 
@@ -212,18 +90,124 @@ def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
     for text in texts:
         group.append(text)
         size += len(text)
-        if size >= _GROUP:
+        if size >= GROUP_SIZE:
             yield group
             group, size = [], 0
     if group:
         yield group
 
 
-# ------------------------------------------------------------------------------------- reading the library's JSON
+# ------------------------------------------------------------------------------------------------ caching words' ids
+
+# GPT-2 first cuts a text into words:
+#
+#     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+#
+# The library applies this rule and the merges to every word of the text. But a text has few distinct words, so cutting
+# with Python's `re` and caching the ids of each word is about ten times faster. `re` has no \p{L}, so the character
+# classes are spelled out from `unicodedata`, for the characters whose class has not changed since Unicode 3.2, and
+# which therefore have the same class in the library. A portion of text with any other character goes to the library
+# whole.
+
+# The rule always cuts between a letter and " letter", so cutting there first changes no id.
+_SEAM = re.compile(r"[A-Za-z](?= [A-Za-z])")
+PORTION = 1 << 12  # characters
+CACHE_SIZE = 1 << 18  # words
+# Unicode's White_Space, which is what \s means to the library; Python's \s has four more.
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+@cache
+def gpt2_rule() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the rule, and a pattern for the characters that it must not be applied to."""
+    letters: list[int] = []
+    numbers: list[int] = []
+    others: list[int] = []
+    for point in range(0x10000):
+        now, then = (_class(source.category(chr(point))) for source in (unicodedata, unicodedata.ucd_3_2_0))
+        if now == then != "C":
+            {"L": letters, "N": numbers}.get(now, others).append(point)
+    covered = _ranges([*letters, *numbers, *others, *range(0xA0)])
+    letter, number = _ranges(letters), _ranges(numbers)
+    pattern = (
+        rf"'(?:[stmd]|re|ve|ll)| ?[{letter}]+| ?[{number}]+| ?[^{_SPACE}{letter}{number}]+"
+        rf"|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"
+    )
+    return re.compile(pattern), re.compile(f"[^{covered}]")
+
+
+def _class(category: str) -> str:
+    """L letter, N number, Z separator, C control or unassigned; S for all the rest, which the rule treats alike."""
+    return category[0] if category[0] in "LNZC" else "S"
+
+
+def _ranges(points: Sequence[int]) -> str:
+    """Write code points as the inside of a character class."""
+    ordered = np.unique(points)
+    breaks = np.flatnonzero(np.diff(ordered) > 1)
+    starts, ends = ordered[np.append(0, breaks + 1)], ordered[np.append(breaks, len(ordered) - 1)]
+    return "".join(f"\\u{start:04x}-\\u{end:04x}" for start, end in zip(starts, ends, strict=True))
+
+
+def cut_portions(text: str) -> list[str]:
+    """Cut a text at seams every few thousand characters."""
+    portions, start = [], 0
+    while len(text) - start > PORTION:
+        seam = _SEAM.search(text, start + PORTION)
+        if seam is None:
+            break
+        portions.append(text[start : seam.end()])
+        start = seam.end()
+    return [*portions, text[start:]]
+
+
+class WordCache:
+    """Ids of many portions at once, by way of the ids of their words. `compute` calls the library."""
+
+    def __init__(self, compute: Callable[[list[str]], list[list[int]]]) -> None:
+        self._compute = compute
+        self._ids: dict[str, list[int]] = {}  # entries never change, so threads may share it
+
+    def ids(self, texts: Sequence[str]) -> list[np.ndarray]:
+        rule, uncovered = gpt2_rule()
+        is_covered = [text.isascii() or uncovered.search(text) is None for text in texts]
+        words = [rule.findall(text) if ours else [] for text, ours in zip(texts, is_covered, strict=True)]
+        by_word = self._by_word(words)
+        rest = iter(self._compute(list(compress(texts, [not ours for ours in is_covered]))))
+        return [
+            ids if ours else np.array(next(rest), dtype=np.int64) for ids, ours in zip(by_word, is_covered, strict=True)
+        ]
+
+    def _by_word(self, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        row_of = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
+        rows = self._rows(list(row_of))
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=lengths.sum())
+        first = np.cumsum(lengths) - lengths
+        ids = []
+        for words in texts:
+            row = np.fromiter(map(row_of.__getitem__, words), dtype=np.int64, count=len(words))
+            length = lengths[row]
+            before = np.cumsum(length) - length
+            ids.append(flat[np.repeat(first[row] - before, length) + np.arange(length.sum())])
+        return ids
+
+    def _rows(self, words: list[str]) -> list[list[int]]:
+        """Return the ids of each word, cached or computed."""
+        cached = [self._ids.get(word) for word in words]
+        missing = [word for word, ids in zip(words, cached, strict=True) if ids is None]
+        computed = dict(zip(missing, self._compute(missing), strict=True))
+        if len(self._ids) > CACHE_SIZE:
+            self._ids.clear()
+        self._ids.update(computed)
+        return [computed[word] if ids is None else ids for word, ids in zip(words, cached, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------ the library's JSON
 
 
 def names_of(content: Mapping[str, Any]) -> dict[str, int]:
-    """Every name with its id: the model's vocabulary and the tokens added to it."""
+    """Return name → id: the model's vocabulary and the tokens added to it."""
     vocabulary = content["model"]["vocab"]
     if isinstance(vocabulary, dict):
         names = dict(vocabulary)
@@ -233,6 +217,7 @@ def names_of(content: Mapping[str, Any]) -> dict[str, int]:
 
 
 def unknown_of(content: Mapping[str, Any]) -> str | None:
+    """Return the name of the unknown token."""
     model = content["model"]
     if model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
@@ -244,14 +229,14 @@ def sentinel_names(count: int) -> list[str]:
 
 
 def with_sentinels(content: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """T5's blanks behind the vocabulary, the first one last (`<extra_id_0>` is 32099 of 32100)."""
+    """Append T5's sentinel tokens to the vocabulary, in reverse order (`<extra_id_0>` is 32099 of 32100)."""
     first = max(names_of(content).values()) + 1
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    blanks = [
+    sentinels = [
         {"id": first + i, "content": name, **flags, "special": True}
         for i, name in enumerate(reversed(sentinel_names(count)))
     ]
-    return {**content, "added_tokens": [*(content.get("added_tokens") or []), *blanks]}
+    return {**content, "added_tokens": [*(content.get("added_tokens") or []), *sentinels]}
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
@@ -262,9 +247,9 @@ def kind_of(content: Mapping[str, Any]) -> str:
         return "bpe"
     if model["type"] == "BPE" and model.get("end_of_word_suffix"):
         return "classic-bpe"
-    raise NextwordError(
-        f"The tokenizer is a {model['type']} model of a sort nextword does not know. It reads byte-level BPE (GPT-2), "
-        "BPE with an end-of-word mark (GPT-1), WordPiece (BERT) and Unigram (T5)."
+    raise DataError(
+        f"nextword cannot use this {model['type']} tokenizer. It supports byte-level BPE (GPT-2), BPE with an "
+        "end-of-word suffix (GPT-1), WordPiece (BERT) and Unigram (T5)."
     )
 
 
@@ -279,7 +264,7 @@ def _steps(stage: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     return [step for key in ("pretokenizers", "normalizers") for step in stage.get(key, ())]
 
 
-def _keeps_everything(content: Mapping[str, Any]) -> bool:
+def _is_lossless(content: Mapping[str, Any]) -> bool:
     """Whether no stage drops, adds or rewrites a byte."""
     names = names_of(content)
     return (
@@ -292,14 +277,14 @@ def _keeps_everything(content: Mapping[str, Any]) -> bool:
 
 
 def byte_symbols() -> dict[str, int]:
-    """GPT-2's printable stand-in for every byte: itself where it is printable, else the next free one from U+0100."""
+    """Return GPT-2's printable character for every byte: itself if printable, else the next free one from U+0100."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _pieces(content: Mapping[str, Any], kind: str, special: Mapping[str, int]) -> list[bytes]:
-    """What each id writes inside a text. Special tokens write nothing, but the unknown one writes its name."""
+    """Return the bytes of each id inside a text: none for a special token, its name for the unknown token."""
     names = names_of(content)
     pieces = [b""] * (max(names.values()) + 1)
     added = {token["content"] for token in content.get("added_tokens") or []}
@@ -318,21 +303,21 @@ def _pieces(content: Mapping[str, Any], kind: str, special: Mapping[str, int]) -
         elif kind == "wordpiece":
             pieces[id] = utf8(name.removeprefix(prefix)) if name.startswith(prefix) else b" " + utf8(name)
         else:
-            pieces[id] = _spelled_byte(name) or utf8(name.replace(_METASPACE, " "))
+            pieces[id] = _parse_byte(name) or utf8(name.replace(_METASPACE, " "))
     unknown = unknown_of(content)
     if unknown is not None and kind != "bpe":
         pieces[names[unknown]] = utf8(unknown) if kind == "unigram" else utf8(f" {unknown} ")
     return pieces
 
 
-def _spelled_byte(name: str) -> bytes | None:
-    """SentencePiece writes a byte of an unknown character as <0x0A>."""
-    found = re.fullmatch(r"<0x([0-9A-F]{2})>", name)
-    return bytes.fromhex(found[1]) if found else None
+def _parse_byte(name: str) -> bytes | None:
+    """Parse <0x0A>, SentencePiece's name for a byte of an unknown character."""
+    match = re.fullmatch(r"<0x([0-9A-F]{2})>", name)
+    return bytes.fromhex(match[1]) if match else None
 
 
 def _without_special(content: Mapping[str, Any], special: Mapping[str, int]) -> dict[str, Any]:
-    """The library's JSON with special names that no text can spell, so that their ids only come from the program."""
+    """Rename the special tokens so that no text matches them."""
     model = dict(content["model"])
 
     def rename(name: str) -> str:
@@ -345,6 +330,6 @@ def _without_special(content: Mapping[str, Any], special: Mapping[str, int]) -> 
     if model.get("unk_token") is not None:
         model["unk_token"] = rename(model["unk_token"])
     if "dropout" in model:
-        model["dropout"] = None  # a regulariser of someone's training: the same text must give the same ids
+        model["dropout"] = None  # BPE-dropout is for training; the same text must always give the same ids
     added = [token for token in content.get("added_tokens") or [] if token["content"] not in special]
     return {**content, "model": model, "added_tokens": added, "post_processor": None}

@@ -1,13 +1,24 @@
-"""Numbers without end: null in files, infinite again when read, ∞ to people."""
+"""Infinite numbers: null in JSON, restored when read, ∞ for people. Compressed and atomic files."""
 
 from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
+from pathlib import Path
 
-from nextword.core.io import finite, infinite, number
+import pytest
 
-RULED_OUT = {
+from nextword.core.errors import DataError, MissingFile
+from nextword.core.io import (
+    DecompressedFile,
+    format_number,
+    replace_nonfinite,
+    restore_infinities,
+    write_atomically,
+)
+
+IMPOSSIBLE = {
     "nats": math.inf,
     "bits_per_byte": math.inf,
     "bits_per_byte_low": math.inf,
@@ -23,21 +34,21 @@ RULED_OUT = {
 }
 
 
-def test_what_went_through_json_is_what_it_was() -> None:
-    text = json.dumps(finite(RULED_OUT), allow_nan=False)
-    assert infinite(json.loads(text)) == RULED_OUT
+def test_infinities_round_trip_through_json() -> None:
+    text = json.dumps(replace_nonfinite(IMPOSSIBLE), allow_nan=False)
+    assert restore_infinities(json.loads(text)) == IMPOSSIBLE
 
 
-def test_null_stays_null_where_all_was_possible() -> None:
+def test_restore_infinities_without_impossible_tokens_keeps_none() -> None:
     short = {"bits_per_byte": 2.0, "bits_per_byte_low": None, "word_perplexity": None, "impossible": 0}
-    assert infinite(short) == short
-    assert infinite({"bits_per_byte": None, "token_perplexity": 5.0}) == {
+    assert restore_infinities(short) == short
+    assert restore_infinities({"bits_per_byte": None, "token_perplexity": 5.0}) == {
         "bits_per_byte": None,
         "token_perplexity": 5.0,
     }
 
 
-def test_a_lossy_tokenizer_has_no_bits_per_byte_not_even_infinite_ones() -> None:
+def test_restore_infinities_of_lossy_tokenizer_keeps_bits_per_byte_none() -> None:
     words = {
         "bits_per_byte": None,
         "bits_per_byte_low": None,
@@ -45,14 +56,57 @@ def test_a_lossy_tokenizer_has_no_bits_per_byte_not_even_infinite_ones() -> None
         "impossible": 3,
         "lossless": False,
     }
-    assert infinite(words) == words | {"token_perplexity": math.inf}
+    assert restore_infinities(words) == words | {"token_perplexity": math.inf}
 
 
-def test_json_is_cleaned_however_deep() -> None:
-    assert finite({"a": (math.inf, [math.nan, {"b": -math.inf}], 1.5, "inf", None)}) == {
+def test_replace_nonfinite_reaches_nested_values() -> None:
+    assert replace_nonfinite({"a": (math.inf, [math.nan, {"b": -math.inf}], 1.5, "inf", None)}) == {
         "a": [None, [None, {"b": None}], 1.5, "inf", None]
     }
 
 
-def test_numbers_for_people() -> None:
-    assert [number(value, 2) for value in (None, math.inf, 1234.567)] == ["–", "∞", "1,234.57"]
+def test_format_number_handles_none_and_infinity() -> None:
+    assert [format_number(value, 2) for value in (None, math.inf, 1234.567)] == ["–", "∞", "1,234.57"]
+
+
+def read_all(file: DecompressedFile) -> bytes:
+    buffer, size = bytearray(100_000), 0
+    while count := file.read_into(memoryview(buffer)[size:]):
+        size += count
+    return bytes(buffer[:size])
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_written_file_reads_back_whatever_the_compression(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"file{suffix}"
+    with write_atomically(path) as stream:
+        stream.write(b"some bytes" * 1000)
+    file = DecompressedFile(path)
+    assert read_all(file) == b"some bytes" * 1000
+    assert file.position() == file.size
+    file.close()
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_write_atomically_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with suppress(KeyError), write_atomically(path) as stream:
+        stream.write(b"half of the new")
+        raise KeyError
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_decompressed_file_missing_or_truncated_raises(tmp_path: Path) -> None:
+    with pytest.raises(MissingFile) as missing:
+        DecompressedFile(tmp_path / "nowhere.gz")
+    assert missing.value.path == str(tmp_path / "nowhere.gz")
+    path = tmp_path / "file.gz"
+    with write_atomically(path) as stream:
+        stream.write(bytes(range(256)) * 100)
+    path.write_bytes(path.read_bytes()[:-20])
+    file = DecompressedFile(path)
+    with pytest.raises(DataError) as damaged:
+        read_all(file)
+    assert damaged.value.path == str(path)

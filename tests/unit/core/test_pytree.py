@@ -1,4 +1,4 @@
-"""States: any nest comes apart into named tensors and together again, and rows are taken from every leaf."""
+"""Operations on states: flatten and unflatten, select and concatenate rows, copy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 
 tensors = st.integers(0, 3).flatmap(
     lambda rank: st.integers(0, 10**6).map(lambda seed: torch.arange(2**rank).reshape([2] * rank) + seed)
 )
 leaves = tensors | st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
-nests = st.recursive(
+states = st.recursive(
     leaves,
     lambda parts: (
         st.lists(parts, max_size=3)
@@ -46,66 +46,65 @@ def count(part: Any) -> int:
     return sum(map(count, part)) if isinstance(part, (list, tuple)) else int(isinstance(part, Tensor))
 
 
-@given(nests)
-def test_any_nest_comes_apart_and_together(state: Any) -> None:
-    found, shape = nest.flatten(state, "state")
-    assert len(found) == count(state)  # no two leaves share a name
-    assert all(name.startswith("state") for name in found)
-    assert alike(nest.unflatten(found, json.loads(json.dumps(shape))), state)
+@given(states)
+def test_flatten_any_state_round_trips_through_json(state: Any) -> None:
+    tensors, structure = pytree.flatten(state, "state")
+    assert len(tensors) == count(state)  # no two leaves share a name
+    assert all(name.startswith("state") for name in tensors)
+    assert alike(pytree.unflatten(tensors, json.loads(json.dumps(structure))), state)
 
 
-@given(nests)
-def test_a_clone_is_equal_and_other(state: Any) -> None:
-    copy = nest.clone(state)
+@given(states)
+def test_clone_is_equal_and_independent(state: Any) -> None:
+    copy = pytree.clone(state)
     assert alike(copy, state)
-    nest.apply(lambda t: t.add_(1), copy)
-    assert alike(nest.apply(lambda t: t - 1, copy), state)
+    pytree.map_tensors(lambda t: t.add_(1), copy)
+    assert alike(pytree.map_tensors(lambda t: t - 1, copy), state)
 
 
-def test_rows_are_taken_from_every_leaf_but_those_of_rank_zero() -> None:
+def test_take_selects_rows_of_every_leaf_with_a_batch_dimension() -> None:
     clock = torch.tensor(7)
     state = {"h": (torch.tensor([[1, 2], [3, 4]]), torch.tensor([5, 6])), "step": clock, "name": "x", "no": None}
-    taken = nest.take(state, torch.tensor([1, 1, 0]))
+    taken = pytree.take(state, torch.tensor([1, 1, 0]))
     assert taken["h"][0].tolist() == [[3, 4], [3, 4], [1, 2]]
     assert taken["h"][1].tolist() == [6, 6, 5]
     assert (taken["step"], taken["name"], taken["no"]) == (clock, "x", None)
 
 
-def test_detach_and_move_reach_every_leaf() -> None:
+def test_detach_and_move_apply_to_every_leaf() -> None:
     weight = torch.ones(2, requires_grad=True)
     state = [(weight * 2,), {"c": weight * 3}]
-    freed = nest.detach(state)
-    assert not freed[0][0].requires_grad
-    assert not freed[1]["c"].requires_grad
-    assert nest.move(state, "meta")[1]["c"].device.type == "meta"
+    detached = pytree.detach(state)
+    assert not detached[0][0].requires_grad
+    assert not detached[1]["c"].requires_grad
+    assert pytree.move(state, "meta")[1]["c"].device.type == "meta"
 
 
-def test_dots_in_names_do_not_run_together() -> None:
+def test_flatten_keys_with_dots_stay_distinct() -> None:
     a, b = torch.zeros(1), torch.ones(1)
-    found, shape = nest.flatten({"x": {"y": a}, "x.y": b}, "s")
-    assert len(found) == 2
-    back = nest.unflatten(found, shape)
+    tensors, structure = pytree.flatten({"x": {"y": a}, "x.y": b}, "s")
+    assert len(tensors) == 2
+    back = pytree.unflatten(tensors, structure)
     assert back["x"]["y"].item() == 0
     assert back["x.y"].item() == 1
 
 
 @pytest.mark.parametrize("state", [None, (), [], {}])
-def test_nothing_stays_nothing(state: Any) -> None:
-    found, shape = nest.flatten(state)
-    assert not found
-    assert nest.unflatten(found, shape) == state
+def test_flatten_empty_state_round_trips(state: Any) -> None:
+    tensors, structure = pytree.flatten(state)
+    assert not tensors
+    assert pytree.unflatten(tensors, structure) == state
 
 
-@given(nests, st.integers(0, 1), st.integers(1, 3))
-def test_rows_joined_are_the_rows_taken(state: Any, row: int, count: int) -> None:
-    """What `take` takes apart, `cat` puts together."""
-    parts = [nest.take(state, torch.tensor([at])) for at in [row] * count]
-    assert alike(nest.cat(parts), nest.take(state, torch.tensor([row] * count)))
-    assert alike(nest.cat([nest.take(state, torch.tensor([at])) for at in (0, 1)]), state)
+@given(states, st.integers(0, 1), st.integers(1, 3))
+def test_cat_reverses_take(state: Any, row: int, count: int) -> None:
+    parts = [pytree.take(state, torch.tensor([at])) for at in [row] * count]
+    assert alike(pytree.cat(parts), pytree.take(state, torch.tensor([row] * count)))
+    assert alike(pytree.cat([pytree.take(state, torch.tensor([at])) for at in (0, 1)]), state)
 
 
 @pytest.mark.parametrize(
-    "states",
+    "mismatched",
     [
         ({"h": torch.ones(1, 2), "most": 3}, {"h": torch.ones(1, 2), "most": 4}),
         ({"clock": torch.tensor(3)}, {"clock": torch.tensor(4)}),
@@ -115,14 +114,14 @@ def test_rows_joined_are_the_rows_taken(state: Any, row: int, count: int) -> Non
         (torch.ones(1), None),
     ],
 )
-def test_states_that_a_nest_cannot_join_are_refused(states: Any) -> None:
-    with pytest.raises(ValueError, match="States"):
-        nest.cat(states)
+def test_cat_states_that_do_not_match_raises(mismatched: Any) -> None:
+    with pytest.raises(ValueError, match="concatenate"):
+        pytree.cat(mismatched)
 
 
-def test_a_state_is_written_over_in_place() -> None:
+def test_copy_into_overwrites_in_place() -> None:
     to = {"a": (torch.zeros(2), torch.zeros(3)), "n": 1}
-    kept = to["a"][0]  # type: ignore[index]
-    nest.copy(to, {"a": (torch.ones(2), torch.full((3,), 2.0)), "n": 1})
-    assert kept.tolist() == [1, 1]
+    tensor = to["a"][0]  # type: ignore[index]
+    pytree.copy_into(to, {"a": (torch.ones(2), torch.full((3,), 2.0)), "n": 1})
+    assert tensor.tolist() == [1, 1]
     assert to["a"][1].tolist() == [2, 2, 2]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""What a recipe's [tokenizer] table may say, and that the same table and texts give the same tokenizer."""
+"""Training by a recipe's [tokenizer] table: validation, determinism, and the options of each kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName
 from nextword.core.types import Vocabulary
 from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.loading import load_tokenizer
@@ -25,53 +25,70 @@ def spec(kind):
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "name", "suggestion"),
     [
-        ({"kind": "bpe", "siez": 300}, "did you mean 'size'"),
-        ({"kind": "wordpeice", "size": 300}, "did you mean 'wordpiece'"),
-        ({"size": 300}, "kind is None"),
-        ({"kind": "bpe"}, "has no size"),
-        ({"kind": "bpe", "size": 100}, "give 257 or more"),
-        ({"kind": "bpe", "size": "300"}, "whole number"),
-        ({"kind": "words", "lower": 1}, "true or false"),
-        ({"kind": "bytes", "size": 256}, "unknown key 'size'"),
-        ({"kind": "words", "size": 2}, "give 3 or more"),
-        ({"kind": "characters", "size": 20}, "give 257 or more"),
-        ({"kind": "unigram", "size": 100, "sentinels": 99}, "give 119 or more"),
-        ({"load": "nowhere", "size": 3}, "unknown key 'size'"),
-        ({"load": "nowhere/tokenizer.json"}, "There is no tokenizer at nowhere"),
+        ({"kind": "bpe", "siez": 300}, "siez", "'size'"),
+        ({"kind": "wordpeice", "size": 300}, "wordpeice", "'wordpiece'"),
+        ({"size": 300}, "None", "wordpiece"),
+        ({"kind": "bytes", "size": 256}, "size", "kind"),
+        ({"load": "nowhere", "size": 3}, "size", "load"),
     ],
 )
-def test_a_wrong_table_says_what_is_wrong(table, message):
-    with pytest.raises(NextwordError, match=message):
+def test_train_with_unknown_key_or_kind_names_it_and_suggests(table, name, suggestion):
+    with pytest.raises(UnknownName, match=suggestion) as error:
         train_tokenizer(table, TEXTS)
+    assert error.value.name == name
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "expected"),
+    [
+        ({"kind": "bpe"}, "size", "8000"),
+        ({"kind": "bpe", "size": 100}, "size", "257"),
+        ({"kind": "bpe", "size": "300"}, "size", "number"),
+        ({"kind": "words", "lower": 1}, "lower", "true or false"),
+        ({"kind": "words", "size": 2}, "size", "3"),
+        ({"kind": "characters", "size": 20}, "size", "257"),
+        ({"kind": "unigram", "size": 100, "sentinels": 99}, "size", "119"),
+    ],
+)
+def test_train_with_invalid_value_names_the_key(table, key, expected):
+    with pytest.raises(InvalidSetting, match=expected) as error:
+        train_tokenizer(table, TEXTS)
+    assert (error.value.key, error.value.value) == (key, table.get(key))
+
+
+def test_train_with_load_of_missing_file_raises():
+    with pytest.raises(MissingFile) as error:
+        train_tokenizer({"load": "nowhere/tokenizer.json"}, TEXTS)
+    assert error.value.path == "nowhere/tokenizer.json"
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_no_text_is_an_error(kind):
-    with pytest.raises(NextwordError, match="no text"):
+def test_train_on_empty_texts_raises(kind):
+    with pytest.raises(DataError):
         train_tokenizer(spec(kind), ["", ""])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_a_surrogate_pair_is_named(kind):
+def test_lone_surrogate_raises_with_its_position(kind):
     tokenizer = train_tokenizer(spec(kind), TEXTS)
-    with pytest.raises(NextwordError, match=r"Character 4 .* U\+D83D"):
+    with pytest.raises(DataError, match=r"4.*U\+D83D"):
         tokenizer.encode("the \ud83d")
     if kind != "bytes":
-        with pytest.raises(NextwordError, match="lone surrogate"):
+        with pytest.raises(DataError, match=r"U\+D83D"):
             train_tokenizer(spec(kind), ["the \ud83d"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_size_is_kept_to(kind):
+def test_train_never_exceeds_size(kind):
     tokenizer = train_tokenizer(spec(kind), iter(TEXTS))
     assert len(tokenizer) <= SIZE.get(kind, {"size": 10_000})["size"]
     assert vocabulary(tokenizer) == Vocabulary(len(tokenizer), tokenizer.begin, tokenizer.special, tokenizer.end)
     assert len(vocabulary(tokenizer, spellings=True).pieces) == len(tokenizer)
 
 
-def test_many_characters_do_not_crowd_out_the_pieces():
+def test_train_on_many_characters_leaves_room_for_pieces():
     texts = [" ".join(chr(0x4E00 + i) + " the" for i in range(500))] * 3
     for kind in ("classic-bpe", "wordpiece", "unigram"):
         tokenizer = train_tokenizer({"kind": kind, "size": 120}, texts)
@@ -80,20 +97,20 @@ def test_many_characters_do_not_crowd_out_the_pieces():
 
 
 @pytest.mark.parametrize("kind", ["classic-bpe", "wordpiece"])
-def test_a_script_whose_characters_are_words_fills_the_vocabulary(kind):
-    """There is nothing to merge, so what a quarter of the size leaves free is for more characters, commonest first."""
+def test_train_on_chinese_fills_the_vocabulary_with_characters(kind):
+    """There is nothing to merge, so more than a quarter of the vocabulary is characters, most frequent first."""
     texts = ["".join(chr(0x4E00 + i) * (300 - i) for i in range(300))]
     tokenizer = train_tokenizer({"kind": kind, "size": 200}, texts)
     assert len(tokenizer) == 200
-    known = [tokenizer.encode(chr(0x4E00 + i)).ids[0] != tokenizer.special[UNKNOWN[kind]] for i in range(300)]
-    assert known == sorted(known, reverse=True)
-    assert sum(known) > 130
-    assert len(train_tokenizer({"kind": kind, "size": 2000}, texts)) < 1000  # and no more than there are
+    is_known = [tokenizer.encode(chr(0x4E00 + i)).ids[0] != tokenizer.special[UNKNOWN[kind]] for i in range(300)]
+    assert is_known == sorted(is_known, reverse=True)
+    assert sum(is_known) > 130
+    assert len(train_tokenizer({"kind": kind, "size": 2000}, texts)) < 1000  # no more than there are
 
 
 @pytest.mark.slow
-def test_another_process_learns_the_same(tmp_path):
-    """Hash tables are seeded anew in each process, in Python and in the library."""
+def test_train_in_another_process_gives_the_same_tokenizer():
+    """Hash tables are seeded at random in each process, in Python and in the library."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_training import *\n"
@@ -107,40 +124,40 @@ def test_another_process_learns_the_same(tmp_path):
     assert answers == {f"{[fingerprint(train_tokenizer(spec(kind), TEXTS)) for kind in KINDS]}\n"}
 
 
-def test_the_order_of_the_texts_is_no_matter():
+def test_train_on_reordered_texts_gives_the_same_tokenizer():
     for kind in KINDS:
         assert fingerprint(train_tokenizer(spec(kind), TEXTS)) == fingerprint(train_tokenizer(spec(kind), TEXTS[::-1]))
 
 
-def test_a_table_can_load(tmp_path):
+def test_train_with_load_returns_the_saved_tokenizer(tmp_path):
     tokenizer = train_tokenizer(spec("bpe"), TEXTS)
     tokenizer.save(tmp_path / "tokenizer.json")
     assert fingerprint(train_tokenizer({"load": str(tmp_path)}, ())) == fingerprint(tokenizer)
     assert fingerprint(load_tokenizer(str(tmp_path))) == fingerprint(tokenizer)
 
 
-def test_characters_have_one_id_each_if_they_were_seen():
+def test_characters_seen_in_training_have_one_id_each():
     tokenizer = train_tokenizer({"kind": "characters"}, ["naïve ï 戦"])
     assert len(tokenizer) == 256 + 2 + 1
     assert tokenizer.encode("ï戦x場").ids.tolist() == [256, 257, ord("x"), *"場".encode()]
     assert len(train_tokenizer({"kind": "characters", "min_count": 2}, ["naïve ï 戦"])) == 256 + 1 + 1
 
 
-def test_accents_and_case_are_options():
+def test_wordpiece_options_control_case_and_accents():
     cased = train_tokenizer({"kind": "wordpiece", "size": 200, "lower": False}, ["Café Café Café"])
     lower = train_tokenizer({"kind": "wordpiece", "size": 200}, ["Café Café Café"])
     accents = train_tokenizer({"kind": "wordpiece", "size": 200, "strip_accents": False}, ["Café Café Café"])
     assert [t.decode(t.encode("Café").ids) for t in (cased, lower, accents)] == ["Café", "cafe", "café"]
 
 
-def test_unigram_sentinels_stand_behind_the_vocabulary():
+def test_unigram_sentinels_follow_the_vocabulary_in_reverse():
     tokenizer = train_tokenizer({"kind": "unigram", "size": 60, "sentinels": 3}, TEXTS)
     size = len(tokenizer)
     assert [tokenizer.special[f"<extra_id_{i}>"] for i in range(3)] == [size - 1, size - 2, size - 3]
     assert tokenizer.decode([tokenizer.special["<extra_id_0>"]]) == ""
 
 
-def test_unigram_prefers_the_likelier_segmentation():
-    """ab twice as a word and never a or b alone: EM must give all to ab."""
+def test_unigram_prefers_the_more_probable_segmentation():
+    """a and b never occur alone, so EM must give all probability to ab."""
     tokenizer = train_tokenizer({"kind": "unigram", "size": 20}, ["abab cdcd abcd"] * 50)
     assert [tokenizer.piece(id) for id in tokenizer.encode("abcd").ids] in ([b" abcd"], [b" ab", b"cd"])

@@ -1,4 +1,4 @@
-"""The closed vocabulary of PTB and WikiText: every convention that changes a count."""
+"""The closed vocabulary of PTB and WikiText: every convention that changes a token count."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from nextword.tokenizers.training import train_tokenizer
 TEXT = "the cat sat\n\nthe <unk> <eos> cat the\n"
 
 
-def named(tokenizer, text):
+def encode_names(tokenizer, text):
     names = {id: name for name, id in tokenizer.special.items()}
     return [names.get(id) or tokenizer.piece(id).decode().strip() for id in tokenizer.encode(text).ids.tolist()]
 
 
-def test_line_ends_and_empty_lines_are_tokens():
+def test_encode_line_ends_and_empty_lines_are_eos():
     tokenizer = train_tokenizer({"kind": "words"}, [TEXT])
-    assert named(tokenizer, "the cat\n\nsat\n") == ["the", "cat", "<eos>", "<eos>", "sat", "<eos>"]
+    assert encode_names(tokenizer, "the cat\n\nsat\n") == ["the", "cat", "<eos>", "<eos>", "sat", "<eos>"]
     assert (tokenizer.begin, tokenizer.end) == (1, None)
 
 
-def test_an_unfinished_line_has_no_end():
-    """A prompt goes on: it must not be ended for it."""
+def test_encode_unfinished_line_has_no_eos():
+    """A prompt continues, so nothing may end it."""
     tokenizer = train_tokenizer({"kind": "words"}, [TEXT])
-    assert named(tokenizer, "the cat") == ["the", "cat"]
+    assert encode_names(tokenizer, "the cat") == ["the", "cat"]
 
 
-def test_names_in_the_text():
+def test_encode_literal_special_names_are_unknown():
     tokenizer = train_tokenizer({"kind": "words"}, [TEXT])
-    assert named(tokenizer, "<unk> <eos> unseen") == ["<unk>", "<unk>", "<unk>"]
+    assert encode_names(tokenizer, "<unk> <eos> unseen") == ["<unk>", "<unk>", "<unk>"]
     assert len(tokenizer) == 2 + 3  # neither name became a word
 
 
-def test_commonest_first_then_alphabetical():
+def test_train_orders_by_frequency_then_alphabetically():
     tokenizer = train_tokenizer({"kind": "words"}, ["b a c c"])
     assert [tokenizer.piece(id) for id in range(2, 5)] == [b" c", b" a", b" b"]
 
 
 @pytest.mark.parametrize("option", [{"size": 4}, {"min_count": 2}])
-def test_the_rest_is_unknown(option):
+def test_train_with_limit_makes_the_rest_unknown(option):
     tokenizer = train_tokenizer({"kind": "words", **option}, [TEXT])
     assert len(tokenizer) == 4
-    assert named(tokenizer, "the cat sat") == ["the", "cat", "<unk>"]
+    assert encode_names(tokenizer, "the cat sat") == ["the", "cat", "<unk>"]
 
 
-def test_lower():
+def test_lower_spans_refer_to_the_original_text():
     tokenizer = train_tokenizer({"kind": "words", "lower": True}, ["The the THE İstanbul"])
     assert len(tokenizer) == 4
     encoding = tokenizer.encode("tHe İSTANBUL\n")
-    assert encoding.spans.tolist() == [[0, 3], [4, 13], [13, 14]]  # İ has two bytes here, and three in lower case
+    assert encoding.spans.tolist() == [[0, 3], [4, 13], [13, 14]]  # İ has two bytes, its lowercase form three
 
 
-def test_without_lines_the_document_ends_instead():
+def test_without_lines_eos_ends_the_document():
     tokenizer = train_tokenizer({"kind": "words", "lines": False}, [TEXT])
-    assert named(tokenizer, "the cat\n\nsat\n") == ["the", "cat", "sat"]
+    assert encode_names(tokenizer, "the cat\n\nsat\n") == ["the", "cat", "sat"]
     assert tokenizer.end == tokenizer.begin == tokenizer.special["<eos>"]
 
 
-def test_decode_puts_spaces_between_words_and_none_at_line_ends():
+def test_decode_puts_one_space_between_words_and_none_at_line_ends():
     tokenizer = train_tokenizer({"kind": "words"}, [TEXT])
     assert tokenizer.decode(tokenizer.encode(" the  cat \n sat\n\nthe").ids) == "the cat\nsat\n\nthe"
 
@@ -66,7 +66,7 @@ def test_decode_puts_spaces_between_words_and_none_at_line_ends():
     ("file", "tokens", "types"),
     [("wikitext-2/train.txt", 2_088_628, 33_278), ("ptb/ptb.train.txt", 929_589, 10_000)],
 )
-def test_the_benchmarks_have_the_sizes_everyone_reports(shared, file, tokens, types):
+def test_benchmarks_have_the_published_token_counts(shared, file, tokens, types):
     text = (shared / file).read_text(encoding="utf-8")
     tokenizer = train_tokenizer({"kind": "words"}, [text])
     assert len(tokenizer) == types

@@ -1,4 +1,4 @@
-"""Text while it is being generated: whole characters, and the spaces a reader expects."""
+"""Incremental decoding: complete characters, and one space between words."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from nextword.tokenizers.training import train_tokenizer
 TEXTS = ["the cat sat on the mat\nand the dog didn't\n"] * 9
 
 
-def test_half_a_character_waits():
+def test_push_half_a_character_emits_nothing():
     decoder = Decoder(train_tokenizer({"kind": "bytes"}, ()))
     assert [decoder.push(byte) for byte in "a👩b".encode()] == ["a", "", "", "", "👩", "b"]
     assert decoder.flush() == ""
 
 
-def test_what_cannot_be_completed_becomes_a_mark():
+def test_push_invalid_bytes_become_replacement_characters():
     decoder = Decoder(train_tokenizer({"kind": "bytes"}, ()))
     assert [decoder.push(byte) for byte in b"\xf0\x9fa"] == ["", "", "\ufffda"]
     assert decoder.push(0xE2) == ""
     assert decoder.flush() == "\ufffd"
 
 
-def test_special_tokens_write_nothing():
+def test_push_special_token_emits_nothing():
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TEXTS)
     decoder = Decoder(tokenizer)
     assert decoder.push(tokenizer.end) == ""
 
 
 @pytest.mark.parametrize(
-    ("table", "text"),
+    ("spec", "text"),
     [
         ({"kind": "words"}, "the cat\nthe dog sat"),
         ({"kind": "classic-bpe", "size": 200}, "the cat the dog sat"),
@@ -38,8 +38,8 @@ def test_special_tokens_write_nothing():
         ({"kind": "unigram", "size": 200}, "the cat the dog sat"),
     ],
 )
-def test_lossy_kinds_put_one_space_between_words(table, text):
-    tokenizer = train_tokenizer(table, TEXTS)
+def test_decode_lossy_kind_puts_one_space_between_words(spec, text):
+    tokenizer = train_tokenizer(spec, TEXTS)
     ids = tokenizer.encode(text).ids.tolist()
     assert tokenizer.decode(ids) == text
     prompt = tokenizer.encode("the cat").ids.tolist()
@@ -47,10 +47,10 @@ def test_lossy_kinds_put_one_space_between_words(table, text):
     assert "the cat" + "".join([decoder.push(id) for id in ids[len(prompt) :]]) == text
 
 
-def test_pieces_write_the_space_before_a_word():
-    """Who looks for whole words can look at the first byte, whatever the tokenizer."""
-    for table in ({"kind": "words"}, {"kind": "wordpiece", "size": 200}, {"kind": "unigram", "size": 200}):
-        tokenizer = train_tokenizer(table, TEXTS)
+def test_piece_of_first_token_of_a_word_includes_the_space():
+    """So whole words are recognizable by the first byte, whatever the tokenizer."""
+    for spec in ({"kind": "words"}, {"kind": "wordpiece", "size": 200}, {"kind": "unigram", "size": 200}):
+        tokenizer = train_tokenizer(spec, TEXTS)
         assert tokenizer.piece(tokenizer.encode("the").ids[0]) == b" the"
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TEXTS)
     assert tokenizer.piece(tokenizer.encode("on the").ids[-1]) == b" the"
