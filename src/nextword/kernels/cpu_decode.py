@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.core.jit import together
+from nextword.core.jit import run_concurrently
+from nextword.core.types import State
 from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products
 from nextword.kernels.cpu_matmul import COLUMNS, room, walk
-from nextword.layers import kv_cache as past
-from nextword.layers.output.softmax import Tied
-from nextword.layers.quantized import EightBits, EightBitsEmbedding
+from nextword.layers import kv_cache
+from nextword.layers.output.softmax import TiedSoftmax
+from nextword.layers.quantized import Int8Embedding, Int8Linear
 
 FEW = 8  # rows of a step; more are better served by products for many
 MANY = 64  # tokens of a prompt read at once,
@@ -26,7 +27,7 @@ MOST = 256 if has_byte_products() else FEW  # and in all
 LEAST = 20_000_000  # weights: a smaller network fits into the cache, and to compile the step takes seconds, once
 
 
-class WholeSteps:
+class CompiledSteps:
     """The steps of one network. `least` is how many weights it must have for them to be used."""
 
     def __init__(self, network: Any, least: int = LEAST) -> None:
@@ -35,21 +36,21 @@ class WholeSteps:
         self._numbers = 0  # how many weights there are, in whatever form
         self._room: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> WholeSteps:
-        return WholeSteps(copy.deepcopy(self.network, memo), self.least)
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledSteps:
+        return CompiledSteps(copy.deepcopy(self.network, memo), self.least)
 
-    def suit(self, last: Tensor, state: past.State) -> bool:
+    def applies(self, last: Tensor, state: State) -> bool:
         """Whether something was read, one token more has room in the window, and the weights are as the step reads."""
         read = state["layers"] and 0 < state["most"] < self.network.window
         return bool(read) and 0 < len(last) <= FEW and self._fits() and state["layers"][0][0].dtype == torch.float32
 
-    def suit_prompt(self, ids: Tensor) -> bool:
+    def applies_to_prompt(self, ids: Tensor) -> bool:
         """Whether so many tokens are read faster this way: eight bits are, where they need not be widened."""
         return 0 < ids.numel() <= MOST and 0 < ids.shape[1] <= self.network.window and self._bytes() and self._fits()
 
     def _fits(self) -> bool:
         net = self.network
-        self._numbers = self._numbers or getattr(net, "stored", 0) or sum(p.numel() for p in net.parameters())
+        self._numbers = self._numbers or net.num_parameters()
         bits, width = self._bytes(), net.config.width
         if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
             return False
@@ -58,19 +59,24 @@ class WholeSteps:
         return bool(width // torch.get_num_threads() >= ROWS)
 
     def _bytes(self) -> bool:
-        return isinstance(self.network.embedding, EightBitsEmbedding)
+        return isinstance(self.network.embedding, Int8Embedding)
 
-    def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
-        reading = past.Reading(state, 1, self.network.window)
-        layers = tuple(tuple(reading.roomy(t) for t in pair) for pair in state["layers"])
+    def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        update = kv_cache.CacheUpdate(state, 1, self.network.window)
+        layers = tuple(tuple(update.reserve(t) for t in pair) for pair in state["layers"])
         log_p = torch.empty(len(last), self.network.vocabulary.size)
         self._walk(last, torch.stack((torch.arange(len(last)), state["length"])), layers, log_p)
-        return log_p, reading.done(last.unsqueeze(1), layers)
+        return log_p, update.finish(last.unsqueeze(1), layers)
 
-    def prompt(self, ids: Tensor, lengths: Tensor) -> past.State:
+    def prompt(self, ids: Tensor, lengths: Tensor) -> State:
         """The state after rows of unequal length (B,), padded at their end, read a few tokens at a time."""
         net, (rows, most) = self.network, ids.shape
-        shape = rows, net.config.heads, min(max(2 * most, past.LEAST), net.window), net.config.width // net.config.heads
+        shape = (
+            rows,
+            net.config.heads,
+            min(max(2 * most, kv_cache.LEAST), net.window),
+            net.config.width // net.config.heads,
+        )
         layers = tuple((torch.zeros(shape), torch.zeros(shape)) for _ in net.blocks)
         inside = (torch.arange(most) < lengths.unsqueeze(1)).t()  # (T, B): all first tokens, all second ones, …
         at, row = inside.nonzero().unbind(1)
@@ -81,16 +87,16 @@ class WholeSteps:
 
     def _walk(self, tokens: Tensor, where: Tensor, layers: Any, log_p: Tensor) -> None:
         net, config, threads = self.network, self.network.config, torch.get_num_threads()
-        x = net.entered(tokens, where[1]).float().contiguous()
+        x = net.embed(tokens, where[1]).float().contiguous()
         blocks, end = self._table(layers)
         batch, _, slots, _ = layers[0][0].shape
         widths = batch, config.width, config.heads, 4 * config.width, net.vocabulary.size
-        sizes = np.array([*widths, slots, net.norms_after, self._bytes()])
+        sizes = np.array([*widths, slots, net.is_post_norm, self._bytes()])
         shared, own = self._scratch(len(tokens), slots, threads)
         gate, places = np.zeros(1, np.int64), where.contiguous().numpy()
         given = (threads, gate, blocks, end, sizes, config.epsilon, places, x.numpy(), *shared[:3])
         z = log_p.numpy()
-        together(threads, lambda t: walk(t, *given, z, shared[3], *own[t]), lambda: gate.fill(1 << 60))
+        run_concurrently(threads, lambda t: walk(t, *given, z, shared[3], *own[t]), lambda: gate.fill(1 << 60))
 
     def _scratch(self, rows: int, slots: int, threads: int) -> tuple[Any, Any]:
         """Room for what is between the products: shared, and each thread's own. Kept from step to step."""
@@ -122,13 +128,13 @@ class WholeSteps:
 
     def _gathered(self) -> list[list[Any]]:
         net = self.network
-        norms = net.norms()  # before each part, and at the end
+        norms = net.layer_norms()  # before each part, and at the end
         lines = []
         for i, block in enumerate(net.blocks):
             line = [*_norm(norms[2 * i]), *_matrix(block.attention.join), *_matrix(block.attention.out)]
             lines.append([*line, *_norm(norms[2 * i + 1]), *_matrix(block.wide), *_matrix(block.narrow)])
         readout = net.readout
-        matrix = [readout.matrix, None, None] if isinstance(readout, Tied) else _bytes(readout.tied[0])
+        matrix = [readout.matrix, None, None] if isinstance(readout, TiedSoftmax) else _bytes(readout.tied[0])
         return [*lines, [*_norm(norms[-1]), *matrix, readout.bias]]
 
 
@@ -137,7 +143,7 @@ def _norm(norm: nn.LayerNorm | None) -> list[Any]:
 
 
 def _matrix(layer: Any) -> list[Any]:
-    return [*(_bytes(layer) if isinstance(layer, EightBits) else [layer.weight, None, None]), layer.bias]
+    return [*(_bytes(layer) if isinstance(layer, Int8Linear) else [layer.weight, None, None]), layer.bias]
 
 
 def _bytes(layer: Any) -> list[Any]:

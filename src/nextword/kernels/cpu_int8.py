@@ -42,7 +42,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-from nextword.core.jit import has_instructions
+from nextword.core.jit import has_cpu_features
 
 intrinsic: Any = _intrinsic  # its type knows nothing of how what it makes is called
 
@@ -54,7 +54,7 @@ FLOATS, WORDS, BYTES = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES), ir.
 
 def has_byte_products() -> bool:
     """Whether this machine multiplies bytes by itself, 64 at a time."""
-    return has_instructions("avx512vnni")
+    return has_cpu_features("avx512vnni")
 
 
 def declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
@@ -187,7 +187,7 @@ def place(typingctx: Any, address: Any) -> Any:
 
 
 binding.initialize_native_asmparser()  # for an instruction by name
-WIDE = has_instructions("avx512f", "avx512bw", "avx512vnni")
+WIDE = has_cpu_features("avx512f", "avx512bw", "avx512vnni")
 UNITS = 16 if WIDE else 8  # sums in a vector
 COLUMNS = 2 * UNITS  # of a panel
 TILE_ROWS = 12 if WIDE else 6  # of a tile, at most: its sums, 2 vectors of weights, x and a product fill the registers
@@ -197,7 +197,7 @@ SUMS, PAIRS, TILE_BYTES = ir.VectorType(I32, UNITS), ir.VectorType(ir.IntType(16
 
 def has_pair_products() -> bool:
     """Whether this machine multiplies and adds pairs of sixteen bits, at least sixteen at a time."""
-    return has_instructions("avx2")
+    return has_cpu_features("avx2")
 
 
 def limit(width: int) -> int:

@@ -32,17 +32,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numba import carray, types
-from torch import Tensor, nn
+from torch import Tensor
 
-from nextword.core.jit import OPTIONS, make
-from nextword.kernels import cublaslt as lt
+from nextword.core.jit import OPTIONS, numba_jit
 from nextword.kernels.cpu_int8 import ROWS, arrive, arrived, four_bytes, four_floats, place
 
 SOME, LARGE = range(8, 16), 1 << 20  # rows; numbers
 MORE, NARROW = range(16, 49), 768  # rows; the shorter side is below that
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def few_rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(…, D), (N, D) → (…, N): x Wᵀ + b."""
     rows = x.numel() // max(x.shape[-1], 1)
     if x.is_cuda or not 0 < rows < MORE.stop or torch.is_grad_enabled() or x.dtype != weight.dtype:
@@ -59,15 +58,6 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y.t().contiguous().view(*x.shape[:-1], -1)  # in order, as attention wants its operands
 
 
-class Product(nn.Linear):
-    """nn.Linear that is quick with a few rows, too, and on a GPU in training."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if lt.learns(x, self):
-            return lt.linear(x, self.weight, self.bias)
-        return product(x, self.weight, self.bias)
-
-
 # of a block: a norm is (weight, bias), a matrix (weight, scale, sums of its rows, bias)
 NORM1, JOIN, OUT, NORM2, WIDE, NARROW_STEP, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23
 # of the end: its norm and its matrix
@@ -75,7 +65,7 @@ LAST_NORM, LAST = 0, 2
 # of the sizes
 BATCH, WIDTH, HEADS, INNER, WORDS, SLOTS, AFTER, BITS = range(8)
 
-fast: Any = make(**OPTIONS, fastmath=True)
+fast: Any = numba_jit(**OPTIONS, fastmath=True)
 step_aside: Any = (
     types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else fast(lambda: 0)
 )
@@ -256,7 +246,7 @@ def log_softmax(z: np.ndarray, thread: int, threads: int, gate: np.ndarray, turn
     return turn
 
 
-@make(**OPTIONS, fastmath=True)
+@numba_jit(**OPTIONS, fastmath=True)
 def walk(
     thread: int,
     threads: int,

@@ -281,7 +281,7 @@ def _(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return dy.new_empty(dy.shape[1], x.shape[1]), dy.new_empty(dy.shape[1])
 
 
-class Fed(torch.autograd.Function):
+class FeedForward(torch.autograd.Function):
     """W₂ gelu(W₁ x + b₁) + b₂ over (M, D), all of one type."""
 
     @staticmethod
@@ -298,7 +298,7 @@ class Fed(torch.autograd.Function):
         return inner @ w1, inner.t() @ x, db1, dw2, db2
 
 
-class Layer(torch.autograd.Function):
+class LinearLayer(torch.autograd.Function):
     """W x + b over (M, D), all of one type."""
 
     @staticmethod
@@ -316,7 +316,7 @@ READY = False  # said once and for all by `make_ready`, for a compiler cannot lo
 
 
 def make_ready() -> None:
-    """From now on `fed` and `linear` make use of them, if they can be used here."""
+    """From now on `feed_forward` and `linear` make use of them, if they can be used here."""
     global READY
     READY = usable()
 
@@ -342,19 +342,17 @@ def usable() -> bool:
     return all(bool((one - other).norm() <= 0.01 * other.norm()) for one, other in zip(found, wanted, strict=True))
 
 
-def fed(x: Tensor, wide: Any, narrow: Any) -> Tensor:
-    """The feed-forward part of a block, (…, D) → (…, D): two layers with biases, and the gelu between them."""
-    if not learns(x, wide):
-        return narrow(F.gelu(wide(x), approximate="tanh"))
-    return _in_16_bits(Fed, x, wide.weight, wide.bias, narrow.weight, narrow.bias)
+def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    """W₂ gelu(W₁ x + b₁) + b₂ where `applies_to` holds: (…, D) → (…, D)."""
+    return _in_16_bits(FeedForward, x, w1, b1, w2, b2)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(…, K), (N, K), (N,) → (…, N): where `learns` says so, a layer whose gradients are made as above."""
-    return _in_16_bits(Layer, x, weight, bias)
+    """(…, K), (N, K), (N,) → (…, N): where `applies_to` says so, a layer whose gradients are made as above."""
+    return _in_16_bits(LinearLayer, x, weight, bias)
 
 
-def learns(x: Tensor, layer: Any) -> bool:
+def applies_to(x: Tensor, layer: Any) -> bool:
     """Whether a layer is trained where and how these products can be used."""
     if not (READY and x.is_cuda and torch.is_grad_enabled()) or layer.bias is None:
         return False

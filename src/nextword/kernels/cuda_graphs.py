@@ -38,20 +38,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.types import State
-from nextword.kernels.graph_capture import recorded
+from nextword.kernels.graph_capture import capture_graph
 from nextword.kernels.triton_kernels import added_norm, attend, available, linear
-from nextword.layers import kv_cache as past
-from nextword.layers.kv_cache import LEAST, Kept
-from nextword.layers.quantized import EightBits
+from nextword.layers.kv_cache import LEAST, KeyValues
+from nextword.layers.quantized import Int8Linear
 
 LEAST_RECORDED = 128  # slots of the smallest graph
 GRAPHS = 6  # kept at once; each holds keys and values for its rows and slots
 
 
-class FixedStep:
+class CapturedStep:
     """One step of a network for so many rows and slots, without a shape or a place that changes."""
 
-    def __init__(self, network: Any, rows: int, slots: int, like: past.State) -> None:
+    def __init__(self, network: Any, rows: int, slots: int, like: State) -> None:
         self.network, self.rows, self.slots = network, rows, slots
         device = like["length"].device
         self.last = torch.zeros(rows, dtype=torch.long, device=device)
@@ -64,18 +63,18 @@ class FixedStep:
         self.log_probs: Tensor | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.swift = (
-            device.type == "cuda" and available() and not any(isinstance(one, EightBits) for one in network.modules())
+            device.type == "cuda" and available() and not any(isinstance(one, Int8Linear) for one in network.modules())
         )
         self.held: weakref.ref[Tensor] | None = None  # the lengths in the state that was returned last
 
-    def owns(self, state: past.State) -> bool:
+    def owns(self, state: State) -> bool:
         return bool(state["layers"]) and state["layers"][0][0] is self.kept["layers"][0][0]
 
     def free(self) -> bool:
         """Nobody has the state any more that was returned last."""
         return self.held is None or self.held() is None
 
-    def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
+    def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         if not self.owns(state):
             self._take_in(state)
         self.last.copy_(last)
@@ -107,8 +106,8 @@ class FixedStep:
     def _swift(self) -> Tensor:
         """The same, kernel by kernel: what the readout reads."""
         net, length = self.network, self.kept["length"]
-        norms, after, kind = net.norms(), net.norms_after, net.positions.weight.dtype
-        x, y = net.entered(self.last, length).float(), None
+        norms, after, kind = net.layer_norms(), net.is_post_norm, net.positions.weight.dtype
+        x, y = net.embed(self.last, length).float(), None
         self.kept["ids"].scatter_(1, length.unsqueeze(1), self.last.unsqueeze(1))
         for i, (block, (keys, values)) in enumerate(zip(net.blocks, self.kept["layers"], strict=True)):
             h = added_norm(x, y, norms[2 * i], kind, after)
@@ -117,7 +116,7 @@ class FixedStep:
             y = linear(linear(h, block.wide, gelu=True), block.narrow)
         return added_norm(x, y, norms[-1], kind, after)
 
-    def _take_in(self, state: past.State) -> None:
+    def _take_in(self, state: State) -> None:
         most = state["most"]
         self.kept["length"].copy_(state["length"])
         self.kept["ids"][:, :most].copy_(state["ids"][:, :most])
@@ -140,58 +139,60 @@ class FixedStep:
                 self.work()
                 self.kept["length"].copy_(length)
         torch.cuda.current_stream(self.last.device).wait_stream(stream)
-        with recorded() as graph:
+        with capture_graph() as graph:
             self.log_probs = self.work()
         self.graph = graph
         self.kept["length"].copy_(length)
 
 
-class Steps:
+class GraphSteps:
     """The steps that a network has recorded so far, the latest used last."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
-        self.made: list[FixedStep] = []
+        self.captured: list[CapturedStep] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Steps:
-        return Steps(copy.deepcopy(self.network, memo))  # the copy records its own
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphSteps:
+        return GraphSteps(copy.deepcopy(self.network, memo))  # the copy records its own
 
-    def suit(self, state: past.State) -> bool:
+    def applies(self, state: State) -> bool:
         """Whether something was read, and one token more has room in the window."""
         return bool(state["layers"]) and 0 < state["most"] < self.network.window
 
-    def __call__(self, last: Tensor, state: past.State) -> tuple[Tensor, past.State]:
+    def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         step = self._step(len(last), state)
-        self.made = [*(one for one in self.made if one is not step), step][-GRAPHS:]
+        self.captured = [*(one for one in self.captured if one is not step), step][-GRAPHS:]
         return step(last, state)
 
-    def _step(self, rows: int, state: past.State) -> FixedStep:
+    def _step(self, rows: int, state: State) -> CapturedStep:
         slots = LEAST_RECORDED
         while slots < state["most"] + 1:
             slots *= 2
         slots = min(slots, self.network.window)
-        fitting = [one for one in self.made if (one.rows, one.slots) == (rows, slots)]
+        fitting = [one for one in self.captured if (one.rows, one.slots) == (rows, slots)]
         own = next((one for one in fitting if one.owns(state)), None)
-        return own or next((one for one in fitting if one.free()), None) or FixedStep(self.network, rows, slots, state)
+        return (
+            own or next((one for one in fitting if one.free()), None) or CapturedStep(self.network, rows, slots, state)
+        )
 
 
 SOURCE = 64
 
 
-class T5FixedStep:
+class CapturedT5Step:
     """One step for so many rows, sources and places, without a shape or a place that changes."""
 
     def __init__(self, network: Any, key: tuple[int, ...], like: State) -> None:
         self.network, self.key = network, key
         rows, sources, length, places = key
-        memory, past = like["memory"], like["past"]
-        self.last = torch.zeros(rows, dtype=torch.long, device=past.device)
-        self.length = torch.zeros(1, dtype=torch.long, device=past.device)
+        memory, cache = like["memory"], like["kv_cache"]
+        self.last = torch.zeros(rows, dtype=torch.long, device=cache.device)
+        self.length = torch.zeros(1, dtype=torch.long, device=cache.device)
         self.memory = memory.new_zeros(sources, *memory.shape[1:4], length, memory.shape[5])
-        self.seen = torch.zeros(sources, 1, 1, length, dtype=torch.bool, device=past.device)
-        self.kept = past.new_zeros(rows, *past.shape[1:4], places, past.shape[5])
-        heads = past.shape[3]
-        self.bias = past.new_zeros(places, heads, 1, places)  # of each query
+        self.seen = torch.zeros(sources, 1, 1, length, dtype=torch.bool, device=cache.device)
+        self.kept = cache.new_zeros(rows, *cache.shape[1:4], places, cache.shape[5])
+        heads = cache.shape[3]
+        self.bias = cache.new_zeros(places, heads, 1, places)  # of each query
         self.log_probs: Tensor | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: weakref.ref[Tensor] | None = None  # what was written, in the state that was returned last
@@ -199,7 +200,7 @@ class T5FixedStep:
 
     def owns(self, state: State) -> bool:
         """Whether this is the state that was returned last: one from before was written over since."""
-        return bool(state["past"].data_ptr() == self.kept.data_ptr()) and state["length"] == self.written
+        return bool(state["kv_cache"].data_ptr() == self.kept.data_ptr()) and state["length"] == self.written
 
     def free(self) -> bool:
         """Nobody has the state any more that was returned last."""
@@ -218,19 +219,19 @@ class T5FixedStep:
             assert self.graph is not None
             self.graph.replay()
         assert self.log_probs is not None
-        past = self.kept.view(self.kept.shape)
-        self.held = weakref.ref(past)
-        return self.log_probs.clone(), {**state, "past": past, "length": state["length"] + 1}
+        kv_cache = self.kept.view(self.kept.shape)
+        self.held = weakref.ref(kv_cache)
+        return self.log_probs.clone(), {**state, "kv_cache": kv_cache, "length": state["length"] + 1}
 
     def work(self) -> Tensor:
         net: Any = self.network
         x = net.embedding(self.last).unsqueeze(1)
         bias = self.bias.index_select(0, self.length)
-        h = net._write(x, bias, self.memory, self.seen, self._extended)[-1]
+        h = net._run_decoder(x, bias, self.memory, self.seen, self._append)[-1]
         self.length.add_(1)
         return net.readout.log_probs(h[:, -1])
 
-    def _extended(self, layer: int, keys: Tensor, values: Tensor) -> Kept:
+    def _append(self, layer: int, keys: Tensor, values: Tensor) -> KeyValues:
         own = self.kept[:, layer]
         for i, new in enumerate((keys, values)):
             own[:, i].index_copy_(2, self.length, new)
@@ -244,8 +245,8 @@ class T5FixedStep:
             self.seen.zero_()[..., :size] = True
         else:
             self.seen.copy_(F.pad(there, (0, self.seen.shape[-1] - size))[:, None, None, :])
-        if state["past"].data_ptr() != self.kept.data_ptr():
-            self.kept[:, :, :, :, :length].copy_(state["past"][:, :, :, :, :length])
+        if state["kv_cache"].data_ptr() != self.kept.data_ptr():
+            self.kept[:, :, :, :, :length].copy_(state["kv_cache"][:, :, :, :, :length])
         self.length.fill_(length)
         places = self.key[3]  # the distances' numbers may have been trained since the last text
         bias = self.network.decoder.distances(places, places)  # (H, query, key)
@@ -261,21 +262,21 @@ class T5FixedStep:
                 self.work()
                 self.length.copy_(length)
         torch.cuda.current_stream(self.last.device).wait_stream(stream)
-        with recorded() as graph:
+        with capture_graph() as graph:
             self.log_probs = self.work()
         self.graph = graph
         self.length.copy_(length)
 
 
-class T5Steps:
+class T5GraphSteps:
     """The steps that a network has recorded so far, the latest used last."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
-        self.made: list[T5FixedStep] = []
+        self.captured: list[CapturedT5Step] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> T5Steps:
-        return T5Steps(copy.deepcopy(self.network, memo))  # the copy records its own
+    def __deepcopy__(self, memo: dict[int, Any]) -> T5GraphSteps:
+        return T5GraphSteps(copy.deepcopy(self.network, memo))  # the copy records its own
 
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         sources, length = state["memory"].shape[0], state["memory"].shape[4]
@@ -283,8 +284,8 @@ class T5Steps:
         while places < state["length"] + 1:
             places *= 2
         key = len(last), sources, -(-length // SOURCE) * SOURCE, places
-        fitting = [one for one in self.made if one.key == key and one.kept.dtype == state["past"].dtype]
+        fitting = [one for one in self.captured if one.key == key and one.kept.dtype == state["kv_cache"].dtype]
         own = next((one for one in fitting if one.owns(state)), None)
-        step = own or next((one for one in fitting if one.free()), None) or T5FixedStep(self.network, key, state)
-        self.made = [*(one for one in self.made if one is not step), step][-GRAPHS:]
+        step = own or next((one for one in fitting if one.free()), None) or CapturedT5Step(self.network, key, state)
+        self.captured = [*(one for one in self.captured if one is not step), step][-GRAPHS:]
         return step(last, state)

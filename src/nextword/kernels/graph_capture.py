@@ -16,7 +16,7 @@ import torch
 
 
 @contextmanager
-def recorded(**where: Any) -> Iterator[torch.cuda.CUDAGraph]:
+def capture_graph(**where: Any) -> Iterator[torch.cuda.CUDAGraph]:
     """A graph of what is done inside; `where` is for `torch.cuda.graph`: its stream, and the memory it shares.
 
     Python's collector rests meanwhile. It could come upon an older graph that nobody needs, and to destroy one is

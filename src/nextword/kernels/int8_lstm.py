@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.core.jit import OPTIONS, make, together
+from nextword.core.jit import OPTIONS, numba_jit, run_concurrently
 from nextword.kernels.cpu_int8 import (
     COLUMNS,
     GATES,
@@ -31,10 +31,10 @@ from nextword.kernels.cpu_int8 import (
     multiply_tile,
     pass_gates,
 )
-from nextword.layers.quantized import rounded
-from nextword.layers.recurrent import Layer, Memory, Weights
+from nextword.layers.quantized import quantize_rows
+from nextword.layers.recurrent import CellState, RecurrentLayer, Weights
 
-fast: Any = make(**OPTIONS, fastmath=True)
+fast: Any = numba_jit(**OPTIONS, fastmath=True)
 FEW = 3  # texts of a thread: for fewer, all of the weights are read by one more thread
 
 
@@ -124,17 +124,17 @@ def listed(values: Tensor, width: int) -> Tensor:
     return room.view(GATES, blocks, UNITS).transpose(0, 1).reshape(blocks, -1)
 
 
-class EightBitsLayer(Layer):
+class Int8LSTM(RecurrentLayer):
     """In place of a layer of kind "lstm"."""
 
     scale_ih: Tensor
     scale_hh: Tensor
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: RecurrentLayer) -> None:
         nn.Module.__init__(self)
         self.kind, self.width, self.leak, self.drop = layer.kind, layer.width, layer.leak, layer.drop
         for name in ("ih", "hh"):
-            q, scale = rounded(getattr(layer, f"weight_{name}"))
+            q, scale = quantize_rows(getattr(layer, f"weight_{name}"))
             self.register_buffer(f"weight_{name}", q)
             self.register_buffer(f"scale_{name}", scale)
             bias = getattr(layer, f"bias_{name}").detach().clone()
@@ -149,16 +149,16 @@ class EightBitsLayer(Layer):
             self.bias_hh,
         )
 
-    def start(self, batch: int) -> Memory:
+    def start(self, batch: int) -> CellState:
         return tuple(self.scale_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
 
-    def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *memory))
         if x.device.type == "cpu" and has_pair_products() and x.numel() and not learns:
             return self.compiled(x, memory)
         return super().forward(x, memory)
 
-    def compiled(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def compiled(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
         values = x.detach().float().contiguous().numpy()
         rows, padded = x.shape[1], -(-self.width // UNITS) * UNITS
         h, c, out = memory[0].float().contiguous(), torch.zeros(rows, padded), torch.empty(len(x), rows, padded)
@@ -166,7 +166,7 @@ class EightBitsLayer(Layer):
         given = values, *self.laid(), h.numpy(), c.numpy(), out.numpy()
         threads = min(torch.get_num_threads(), -(-rows // FEW))
         edges = [rows * t // threads for t in range(threads + 1)]
-        together(threads, lambda t: read(edges[t], edges[t + 1], *given))
+        run_concurrently(threads, lambda t: read(edges[t], edges[t + 1], *given))
         out = out[..., : self.width]
         return out, (out[-1], c[:, : self.width])
 

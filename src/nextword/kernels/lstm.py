@@ -53,18 +53,18 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nextword.kernels import triton_kernels as kernels
-from nextword.kernels.graph_capture import recorded
-from nextword.layers.recurrent import Memory
+from nextword.kernels.graph_capture import capture_graph
+from nextword.layers.recurrent import CellState
 
 aten = torch.ops.aten
 
 
-def gru(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+def gru(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
     """(B, 3 D) each, and h (B, D)."""
     return (_GRU.apply(from_input, from_state, memory[0]),)
 
 
-def lstm(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+def lstm(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
     """(B, 4 D) each, and h and c (B, D)."""
     return _LSTM.apply(from_input, from_state, memory[1])
 
@@ -124,12 +124,12 @@ class _LSTM(torch.autograd.Function):
 Steps = tuple[Tensor, ...]  # (T, K, B, D) each: h, and c of an LSTM
 
 
-def each_row(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
+def each_row(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
     """By the way that is quick where the rows are; with a projection, by torch's."""
     return (packed if x.is_cuda or layer.proj_size else both_ways)(layer, x, lengths.cpu())
 
 
-def both_ways(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
+def both_ways(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
     """(B, S, I), (B,) → (B, S, K·D) with zeros at padding, and each row's memory at its end, (B, K·D) each."""
     ways = 2 if layer.bidirectional else 1
     there = torch.arange(x.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)  # (B, S)
@@ -146,7 +146,7 @@ def both_ways(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Me
     return torch.cat(y, -1), ends
 
 
-def packed(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
+def packed(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
     """The same by torch's kernel, which is what a GPU is fast with."""
     y, end = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
     y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
@@ -475,7 +475,7 @@ class Room:
         self.from_state, self.project = self.from_state.clone(), self.project.clone()
         made = []
         for work in (self.forward, self.backward) if self.learning else (self.forward,):
-            with recorded() as graph:  # nothing is computed meanwhile
+            with capture_graph() as graph:  # nothing is computed meanwhile
                 work()
             made.append(graph)
         self.graphs = made

@@ -40,7 +40,7 @@ def write() -> None:
     """A step of a small network, as a large one is written with on a CPU."""
     cls = model_class("gpt2")
     network = cls(cls.Config(width=64, layers=1, heads=1, window=8), Vocabulary(8, 0)).eval()
-    network.whole_steps.least = 0
+    network.fast.cpu.least = 0
     network.step(torch.tensor([1]), network.prompt(torch.tensor([[1]]), torch.tensor([1])))
 
 

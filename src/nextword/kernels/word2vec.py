@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.jit import OPTIONS, make
+from nextword.core.jit import OPTIONS, numba_jit
 
 EVERY = 16  # of the windows one is asked what it cost: the logarithm takes longer than the step
 
-summing: Any = make(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})  # sums in any order, always the same one
+summing: Any = numba_jit(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})  # sums in any order, always the same one
 
 
 @summing

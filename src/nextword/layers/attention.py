@@ -76,51 +76,51 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs
-from nextword.kernels.cpu_matmul import Product
 from nextword.kernels.lstm import Deferred, Energies, Mixture
-from nextword.layers.kv_cache import Reading
+from nextword.layers.kv_cache import CacheUpdate, KeyValues
+from nextword.layers.linear import Linear
 
-Layer = tuple[Tensor, Tensor]  # keys, values: each (B, H, C, D)
 
-
-class SelfAttention(nn.Module):
+class CausalAttention(nn.Module):
     """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, band: int = 0, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout, self.band = heads, dropout, band
-        self.join = Product(width, 3 * width, bias=bias)
-        self.out = Product(width, width, bias=bias)
+        self.join = Linear(width, 3 * width, bias=bias)
+        self.out = Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        """`reading` is None where nothing is to be kept; `before` are this layer's keys and values."""
+    def forward(
+        self, x: Tensor, update: CacheUpdate | None, cache: KeyValues | None
+    ) -> tuple[Tensor, KeyValues | None]:
+        """Attend to all tokens before. `update` appends to this layer's `cache`; None: nothing is cached."""
         q, k, v = self.join(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         drop = self.dropout if self.training else 0.0
-        if reading is None or not reading.most:
-            y = self._whole(q, k, v, drop)
-            now = None if reading is None else (k, v)
+        if update is None or not update.most:
+            y = self._attend(q, k, v, drop)
+            cache = None if update is None else (k, v)
         else:
-            old_k, old_v = before if before is not None else (None, None)
-            now = (reading.extended(old_k, k), reading.extended(old_v, v))
-            y = self._after(q, now, reading, drop)
-        return self.out(y.transpose(1, 2).reshape(x.shape)), now
+            old_k, old_v = cache if cache is not None else (None, None)
+            cache = (update.append(old_k, k), update.append(old_v, v))
+            y = self._attend_cached(q, cache, update, drop)
+        return self.out(y.transpose(1, 2).reshape(x.shape)), cache
 
-    def _whole(self, q: Tensor, k: Tensor, v: Tensor, drop: float) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, drop: float) -> Tensor:
         if self.band and q.shape[2] > self.band:
-            return banded(q, k, v, self.band, drop)
+            return banded_attention(q, k, v, self.band, drop)
         return F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=True)
 
-    def _after(self, q: Tensor, kept: Layer, reading: Reading, drop: float) -> Tensor:
-        k, v = (t[:, :, : reading.most + reading.steps] for t in kept)
-        mask = reading.visible(self.band)
-        if self.band and reading.even:  # what lies before the band of the first new token is not even looked at
-            first = max(0, reading.most + 1 - self.band)
+    def _attend_cached(self, q: Tensor, cache: KeyValues, update: CacheUpdate, drop: float) -> Tensor:
+        k, v = (t[:, :, : update.most + update.steps] for t in cache)
+        mask = update.attention_mask(self.band)
+        if self.band and update.even:  # what lies before the band of the first new token is not even looked at
+            first = max(0, update.most + 1 - self.band)
             k, v = k[:, :, first:], v[:, :, first:]
-            mask = None if mask is None or reading.steps == 1 else mask[:, first:]
+            mask = None if mask is None or update.steps == 1 else mask[:, first:]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
 
 
-def banded(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0.0) -> Tensor:
+def banded_attention(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0.0) -> Tensor:
     """Attention at the last `band` tokens, over (B, H, T, D), in blocks."""
     batch, heads, steps, width = q.shape
     blocks = -(-steps // band)
@@ -152,32 +152,32 @@ class Layout(Protocol):
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor: ...  # (B, T, 3 D) → (B, T, D)
 
 
-class FullAttention(nn.Module):
+class BidirectionalAttention(nn.Module):
     """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.join = Product(width, 3 * width, bias=bias)
-        self.out = Product(width, width, bias=bias)
+        self.join = Linear(width, 3 * width, bias=bias)
+        self.out = Linear(width, width, bias=bias)
 
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
         """With `at` (K,), flat positions of the batch's B·T, what is asked from these alone: (K, width)."""
         y = layout.attend(self.join(x), self.heads, self.dropout if self.training else 0.0)
-        return self.out(taken(y, at))
+        return self.out(select_positions(y, at))
 
 
-def taken(x: Tensor, at: Tensor | None) -> Tensor:
+def select_positions(x: Tensor, at: Tensor | None) -> Tensor:
     """(B, T, D) → (K, D) at these flat positions; without any, x as it is."""
     return x if at is None else x.reshape(-1, x.shape[-1]).index_select(0, at)
 
 
-def layout_of(inputs: Inputs, width: int, heads: int, longest: int, dtype: torch.dtype = torch.float32) -> Layout:
+def choose_layout(inputs: Inputs, width: int, heads: int, longest: int, dtype: torch.dtype = torch.float32) -> Layout:
     """How a batch lies. `longest` bounds the length of a text where asking for it would stall a GPU: the lower, the
     fewer places the kernel for ragged rows looks at in vain.
     """
     if inputs.starts is None:
-        padding = inputs.padding
+        padding = inputs.token_mask
         if padding is None or (not padding.is_cuda and bool(padding.all())):
             return Padded(None)
         return Padded(padding[:, None, None, :])
@@ -331,31 +331,27 @@ class PrefixAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.join = Product(width, 3 * width)
-        self.out = Product(width, width)
+        self.join = Linear(width, 3 * width)
+        self.out = Linear(width, width)
 
     def forward(
-        self, x: Tensor, seen: Tensor | None, reading: Reading | None, before: Layer | None
-    ) -> tuple[Tensor, Layer | None]:
-        """`seen` (…, T, S) is True where a token may look, over all S that are there; None: everywhere.
-
-        `reading` is None where nothing is to be kept; `before` are this layer's keys and values.
-        """
+        self, x: Tensor, mask: Tensor | None, update: CacheUpdate | None, cache: KeyValues | None
+    ) -> tuple[Tensor, KeyValues | None]:
+        """`mask` (…, T, S) is True where a token may attend, over all S tokens so far; None: everywhere."""
         q, k, v = self.join(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        now = None
-        if reading is not None:
-            old_k, old_v = before if before is not None else (None, None)
-            now = (reading.extended(old_k, k), reading.extended(old_v, v))
-            k, v = (t[:, :, : reading.most + reading.steps] for t in now)
+        if update is not None:
+            old_k, old_v = cache if cache is not None else (None, None)
+            cache = (update.append(old_k, k), update.append(old_v, v))
+            k, v = (t[:, :, : update.most + update.steps] for t in cache)
         drop = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=drop)
-        return self.out(y.transpose(1, 2).reshape(x.shape)), now
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
+        return self.out(y.transpose(1, 2).reshape(x.shape)), cache
 
 
 NEVER = -1e9  # a score that no softmax gives any weight beside another; finite, so that a row without sight is no NaN
 
 
-def visible(ranks: Tensor) -> Tensor:
+def order_mask(ranks: Tensor) -> Tensor:
     """(B, T) → (B, T, T), True where the token at i is to be predicted, or read, from the one at j.
 
     A rank is when a token's turn comes. What has a negative one is given: seen by all, and seeing no more than that.
@@ -370,7 +366,7 @@ def visible(ranks: Tensor) -> Tensor:
     return (j < i) | (j < 0)
 
 
-def encodings(distances: Tensor, width: int) -> Tensor:
+def distance_encodings(distances: Tensor, width: int) -> Tensor:
     """(R,) → (R, width): sines, then cosines, of each distance at wavelengths from 2π to 10000 · 2π."""
     turns = 10000.0 ** (-torch.arange(0, width, 2, device=distances.device, dtype=torch.float32) / width)
     angles = distances.float().unsqueeze(1) * turns
@@ -378,7 +374,7 @@ def encodings(distances: Tensor, width: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RelativeLook:
+class RelativeView:
     """How the rows that ask see what is known. Made once; all layers look in the same way."""
 
     seen: Tensor  # (B or 1, Q, S) True where a row may look
@@ -386,10 +382,10 @@ class RelativeLook:
     table: Tensor  # (R, D) encodings of distances
     apart: Tensor | None = None  # (B, Q, S) True where the two lie in different segments; None: there are none
 
-    def last(self, rows: int) -> RelativeLook:
+    def last(self, rows: int) -> RelativeView:
         """The same for the last so many rows that ask alone."""
         apart = None if self.apart is None else self.apart[:, -rows:]
-        return RelativeLook(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
+        return RelativeView(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
 
 
 class RelativeAttention(nn.Module):
@@ -398,18 +394,18 @@ class RelativeAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.query = Product(width, width, bias=False)
-        self.key = Product(width, width, bias=False)
-        self.value = Product(width, width, bias=False)
-        self.distance = Product(width, width, bias=False)
-        self.out = Product(width, width, bias=False)
+        self.query = Linear(width, width, bias=False)
+        self.key = Linear(width, width, bias=False)
+        self.value = Linear(width, width, bias=False)
+        self.distance = Linear(width, width, bias=False)
+        self.out = Linear(width, width, bias=False)
         each = width // heads
         self.content_bias = nn.Parameter(torch.zeros(heads, 1, each))  # u
         self.distance_bias = nn.Parameter(torch.zeros(heads, 1, each))  # w
         self.segment_bias = nn.Parameter(torch.zeros(heads, 1, each))  # s
         self.segments = nn.Parameter(torch.zeros(heads, 2, each))  # e: of the same segment, of another
 
-    def forward(self, x: Tensor, known: Tensor, look: RelativeLook) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor, look: RelativeView) -> Tensor:
         q, k, v = self._heads(self.query(x)), self._heads(self.key(known)), self._heads(self.value(known))
         r = self.distance(look.table).view(len(look.table), self.heads, -1).transpose(0, 1)  # (H, R, K)
         scale = q.shape[-1] ** -0.5
@@ -430,21 +426,21 @@ class RelativeAttention(nn.Module):
 
 
 SCORES = ("general", "dot", "concat")
-Look = Callable[[Tensor], tuple[Tensor, Tensor]]
+Attend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class Looking(nn.Module):
+class SourceAttention(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
         raise NotImplementedError  # each of the two below
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
         raise NotImplementedError  # each of the two below
 
     def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         return self.looking(keys, memory, there)(query)
 
 
-class Additive(Looking):
+class AdditiveAttention(SourceAttention):
     def __init__(self, query: int, memory: int, width: int) -> None:
         super().__init__()
         self.query = nn.Linear(query, width)
@@ -455,17 +451,17 @@ class Additive(Looking):
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
         asked, energies = Deferred(self.query.weight, self.query.bias), Energies(keys, self.score)
         mixture = Mixture(memory)
 
         def look(query: Tensor) -> tuple[Tensor, Tensor]:
-            return weighted(energies(asked(query)), mixture, there)
+            return attend_source(energies(asked(query)), mixture, there)
 
         return look
 
 
-class Multiplicative(Looking):
+class MultiplicativeAttention(SourceAttention):
     """With `scaled`, scores are multiplied by one learnt number, which lets the softmax be as sharp as it pays."""
 
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
@@ -483,31 +479,31 @@ class Multiplicative(Looking):
     def keys(self, memory: Tensor) -> Tensor:
         return memory if self.key is None else self.key(memory)
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Look:
+    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
         mixture, keys = Mixture(memory), keys.transpose(1, 2)
 
         def look(query: Tensor) -> tuple[Tensor, Tensor]:
             e = query @ keys  # (B, T, S)
-            return weighted(e if self.scale is None else e * self.scale, mixture, there)
+            return attend_source(e if self.scale is None else e * self.scale, mixture, there)
 
         return look
 
 
-def luongs(query: int, memory: int, score: str, scaled: bool) -> Looking:
+def luong_attention(query: int, memory: int, score: str, scaled: bool) -> SourceAttention:
     """One of his three: two of them multiply, the third adds."""
     if score != "concat":
-        return Multiplicative(query, memory, score, scaled)
+        return MultiplicativeAttention(query, memory, score, scaled)
     if scaled:
         raise NextwordError('[model] scaled = true is for score = "general" and "dot"; "concat" learns its own scale.')
-    return Additive(query, memory, query)
+    return AdditiveAttention(query, memory, query)
 
 
-def weighted(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:
+def attend_source(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:
     weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
     return mixture(weights.to(mixture.memory.dtype)), weights
 
 
-def bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: bool = True) -> Tensor:
+def distance_bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: bool = True) -> Tensor:
     """Of key minus query, any shape. From `most` on all are in the last one."""
     first = torch.zeros_like(distance)
     if both:
@@ -535,5 +531,5 @@ class DistanceBias(nn.Module):
         """(H, queries, keys), the queries being the last of the keys."""
         # one number a distance, from −(keys − 1) to queries − 1; each query sees a stretch of them, one further left
         distance = torch.arange(1 - keys, queries, device=self.weight.device)
-        which = bucket(distance, len(self.weight), self.most, self.both)
+        which = distance_bucket(distance, len(self.weight), self.most, self.both)
         return nn.functional.embedding(which, self.weight).t().contiguous().unfold(1, keys, 1).flip(1)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from nextword.kernels import lstm as projected_run
 from nextword.kernels.lstm import each_row
-from nextword.layers.recurrent import Memory
+from nextword.layers.recurrent import CellState
 
 
 class BiLSTM(nn.Module):
@@ -52,7 +52,7 @@ class BiLSTM(nn.Module):
         """(B, 2 width): what each direction has at its end; lengths of at least 1."""
         return self._read(x, lengths)[1][0]
 
-    def _read(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Memory]:
+    def _read(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
         if not self.lstm.proj_size:
             return each_row(self.lstm, x, lengths)
         with warnings.catch_warnings():
@@ -61,7 +61,7 @@ class BiLSTM(nn.Module):
             return each_row(self.lstm, x, lengths)
 
 
-ProjectedMemory = tuple[Tensor, Tensor]  # h (S · B, P), c (S · B, H): rows first, as all states
+ProjectedState = tuple[Tensor, Tensor]  # h (S · B, P), c (S · B, H): rows first, as all states
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -70,7 +70,7 @@ def clipped(x: Tensor, most: float) -> Tensor:
     return x.clamp(-most, most) if most else x
 
 
-class Projected(nn.Module):
+class ProjectedLSTM(nn.Module):
     """One layer, over texts that each side reads in the order given: a side that goes backward is given them turned."""
 
     def __init__(
@@ -94,12 +94,12 @@ class Projected(nn.Module):
         found = (self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
         return found if side is None else tuple(w[side : side + 1] for w in found)  # type: ignore[return-value]
 
-    def start(self, rows: int) -> ProjectedMemory:
+    def start(self, rows: int) -> ProjectedState:
         return self.bias.new_zeros(rows, self.width), self.bias.new_zeros(rows, self.cells)
 
     def forward(
-        self, x: Tensor, memory: ProjectedMemory, side: int | None = None, inside: Tensor | None = None
-    ) -> tuple[Tensor, ProjectedMemory]:
+        self, x: Tensor, memory: ProjectedState, side: int | None = None, inside: Tensor | None = None
+    ) -> tuple[Tensor, ProjectedState]:
         """(S, T, B, I), memory → (S, T, B, P), memory after the last step. With `side`, S is 1 and it is that one.
 
         `inside` (T, B) is true where a row still goes on: its memory is then the one at its own end. While learning it

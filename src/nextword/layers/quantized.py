@@ -21,12 +21,13 @@ from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE
 from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products
 from nextword.kernels.cpu_matmul import multiply, room
+from nextword.layers.output.base import Readout
 
 FEW = 64 if has_byte_products() else 8  # rows that the compiled loop takes
 PIECE = 1 << 22  # entries widened at once
 
 
-def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """(N, D) → whole numbers (N, D) in eight bits, and the scale of each row (N,)."""
     if not torch.isfinite(weight).all():
         raise NextwordError(
@@ -37,7 +38,7 @@ def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight.detach().float() / scale.unsqueeze(1)).round().to(torch.int8), scale
 
 
-class Sums:
+class RowSums:
     """Of each row of a matrix of bytes, kept until the matrix changes."""
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Sums:
         return self.sums
 
 
-def product(x: Tensor, q: Tensor, scale: Tensor, sums: Sums, bias: Tensor | None = None) -> Tensor:
+def int8_linear(x: Tensor, q: Tensor, scale: Tensor, sums: RowSums, bias: Tensor | None = None) -> Tensor:
     """(…, D), (N, D), (N,) → (…, N)."""
     flat = x.reshape(-1, x.shape[-1])
     suits = 0 < len(flat) <= FEW and not q.shape[1] % (4 * LANES) and len(q) >= ROWS
@@ -80,31 +81,31 @@ def _widened(x: Tensor, q: Tensor, scale: Tensor) -> Tensor:
     return torch.cat(parts, -1).float() * scale
 
 
-class EightBits(nn.Module):
+class Int8Linear(nn.Module):
     """In place of a linear layer."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        weight, scale = rounded(layer.weight)
+        weight, scale = quantize_rows(layer.weight)
         self.weight: Tensor
         self.scale: Tensor
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
-        self.sums = Sums()
+        self.sums = RowSums()
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return product(x, self.weight, self.scale, self.sums, self.bias)
+        return int8_linear(x, self.weight, self.scale, self.sums, self.bias)
 
 
-class EightBitsEmbedding(nn.Module):
+class Int8Embedding(nn.Module):
     """In place of an embedding: its rows are widened when they are looked up."""
 
     def __init__(self, layer: nn.Embedding) -> None:
         super().__init__()
         self.num_embeddings = layer.num_embeddings
-        self.sums = Sums()
-        weight, scale = rounded(layer.weight)
+        self.sums = RowSums()
+        weight, scale = quantize_rows(layer.weight)
         self.weight: Tensor
         self.scale: Tensor
         self.register_buffer("weight", weight)
@@ -118,16 +119,16 @@ class EightBitsEmbedding(nn.Module):
         return self.weight * self.scale.unsqueeze(-1)
 
 
-class EightBitsTied(nn.Module):
+class Int8TiedSoftmax(Readout):
     """The readout over such an embedding."""
 
-    def __init__(self, embedding: EightBitsEmbedding, bias: Tensor | None = None) -> None:
+    def __init__(self, embedding: Int8Embedding, bias: Tensor | None = None) -> None:
         super().__init__()
         self.tied = (embedding,)  # the network's own
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     def logits(self, h: Tensor) -> Tensor:
-        return product(h, self.tied[0].weight, self.tied[0].scale, self.tied[0].sums, self.bias).float()
+        return int8_linear(h, self.tied[0].weight, self.tied[0].scale, self.tied[0].sums, self.bias).float()
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.log_softmax(self.logits(h), -1)
@@ -144,12 +145,11 @@ class EightBitsTied(nn.Module):
         return self.nll(h, targets).sum()
 
 
-def narrow(network: Any) -> None:
+def quantize_network(network: Any) -> None:
     """Replace every linear layer, the embedding of tokens and the readout over it; positions and norms stay."""
-    network.stored = sum(p.numel() for p in network.parameters())  # how many numbers it has, in whatever form
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, EightBits(child))
-    network.embedding = EightBitsEmbedding(network.embedding)
-    network.readout = EightBitsTied(network.embedding)
+                setattr(module, name, Int8Linear(child))
+    network.embedding = Int8Embedding(network.embedding)
+    network.readout = Int8TiedSoftmax(network.embedding)

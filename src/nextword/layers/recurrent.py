@@ -20,26 +20,26 @@ from torch import Tensor, nn
 from nextword.layers.dropout import connections
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
-Memory = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
+CellState = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
 
 
-def tanh_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+def tanh_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
     """Elman 1990: h' = tanh(W x + U h + b)."""
     (h,) = memory
     return (torch.tanh(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
 
 
-def relu_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+def relu_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
     (h,) = memory
     return (torch.relu(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
 
 
-def gru_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+def gru_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
     """Cho et al. 2014, in the form torch and cuDNN compute: the reset gate acts after the product with U."""
     return gru_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
 
 
-def gru_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+def gru_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
     """What is left to do once both products are there, each (B, 3 D)."""
     (h,) = memory
     rx, zx, nx = from_input.chunk(3, -1)
@@ -49,12 +49,12 @@ def gru_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
     return (candidate + update * (h - candidate),)
 
 
-def lstm_cell(x: Tensor, memory: Memory, w: Weights) -> Memory:
+def lstm_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
     """Hochreiter & Schmidhuber 1997 with the forget gate of Gers 2000. The cell state is changed by addition alone."""
     return lstm_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
 
 
-def lstm_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory:
+def lstm_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
     """What is left to do once both products are there, each (B, 4 D)."""
     _, c = memory
     i, f, g, o = (from_input + from_state).chunk(4, -1)
@@ -63,18 +63,18 @@ def lstm_gates(from_input: Tensor, from_state: Tensor, memory: Memory) -> Memory
 
 
 @dataclass(frozen=True)
-class Kind:
-    cell: Callable[[Tensor, Memory, Weights], Memory]
+class Cell:
+    cell: Callable[[Tensor, CellState, Weights], CellState]
     gates: int
     memories: int  # tensors in its memory
     fused: str  # torch's kernel
 
 
-KINDS = {
-    "tanh": Kind(tanh_cell, 1, 1, "rnn_tanh"),
-    "relu": Kind(relu_cell, 1, 1, "rnn_relu"),
-    "gru": Kind(gru_cell, 3, 1, "gru"),
-    "lstm": Kind(lstm_cell, 4, 2, "lstm"),
+CELLS = {
+    "tanh": Cell(tanh_cell, 1, 1, "rnn_tanh"),
+    "relu": Cell(relu_cell, 1, 1, "rnn_relu"),
+    "gru": Cell(gru_cell, 3, 1, "gru"),
+    "lstm": Cell(lstm_cell, 4, 2, "lstm"),
 }
 
 
@@ -92,7 +92,7 @@ def rounding_as_products(x: Tensor) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before
 
 
-class Layer(nn.Module):
+class RecurrentLayer(nn.Module):
     """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h').
 
     `drop` is the share of connections (from input, from state) that are cut while training, anew for each sequence.
@@ -102,7 +102,7 @@ class Layer(nn.Module):
         self, kind: str, inputs: int, width: int, leak: float = 0.0, drop: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         super().__init__()
-        self.kind, self.width, self.leak, self.drop = KINDS[kind], width, leak, drop
+        self.kind, self.width, self.leak, self.drop = CELLS[kind], width, leak, drop
         rows = self.kind.gates * width
         self.weight_ih = nn.Parameter(torch.empty(rows, inputs))
         self.weight_hh = nn.Parameter(torch.empty(rows, width))
@@ -117,16 +117,16 @@ class Layer(nn.Module):
         from_input, from_state = (connections(weight, share, self.training) for weight, share in matrices)
         return from_input, from_state, self.bias_ih, self.bias_hh
 
-    def start(self, batch: int) -> Memory:
+    def start(self, batch: int) -> CellState:
         return tuple(self.weight_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
 
-    def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
         """(T, B, I), memory → (T, B, D), memory after the last step."""
         # For a single step on the CPU the kernel's set-up costs up to ten times the step
         single = len(x) == 1 and not x.is_cuda
         return self.stepwise(x, memory) if self.leak or single else self.fused(x, memory)
 
-    def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def stepwise(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
         """The definition, one step after the other."""
         outputs, weights = [], self.weights()
         for x_t in x:
@@ -137,7 +137,7 @@ class Layer(nn.Module):
             outputs.append(memory[0])
         return torch.stack(outputs), memory
 
-    def fused(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def fused(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
         kernel = getattr(torch, self.kind.fused)
         weights = self.weights()
         if x.is_cuda and torch.is_autocast_enabled("cuda"):

@@ -78,16 +78,10 @@ def model_class(slug: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def count_parameters(network: Any) -> int:
-    """Numbers that were learnt: weights, or what a model that counts says it has stored."""
-    stored = getattr(network, "stored", None)
-    return int(stored) if stored is not None else sum(p.numel() for p in network.parameters())
-
-
 def abilities(cls: Any, settings: Mapping[str, Any]) -> frozenset[str]:
     """Of "score", "next", "fill", "generate" and "embed"; `settings` are those of [model]."""
-    encodes, is_bidirectional = _has(cls, Encoder), getattr(cls, "is_bidirectional", False)
-    if getattr(cls, "is_conditional", False):
+    encodes, is_bidirectional = _has(cls, Encoder), cls.is_bidirectional
+    if cls.is_conditional:
         return frozenset({"score", "generate", *(["embed"] if is_bidirectional else ())})
     found = {"embed"} if encodes else set()
     if encodes and _has(cls, Infilling):

@@ -1,11 +1,15 @@
-"""ALBERT: a BERT whose layers are all the same one, and whose tokens have short vectors.
+"""ALBERT: a BERT whose layers share their weights and whose token embeddings are narrow.
 
 Lan, Chen, Goodman, Gimpel, Sharma & Soricut, "ALBERT: A Lite BERT for Self-supervised Learning of Language
-Representations" (2020). Against `bert`: the embedding is factorised, V × E and E × D with a small E; layers share
-their weights, all of them or those of one half of the block (`share`, section 4.5 of the paper); of two texts it is
-asked whether they were swapped, not whether one is of another document; the gelu is approximated by tanh, or `exact`.
+Representations" (2020).
 
-    tokens ─ E = 128 ─▶ D ─▶ [block] ─▶ [the same block] ─▶ … ─▶ D ─▶ E ─ tokens
+    tokens ─ V × E, E = 128 ─▶ E × D ─▶ [block] ─▶ [the same block] ─▶ … ─▶ D × E ─ E × V ─ tokens
+
+Differences from BERT (bert.py):
+- the embedding is factorized: V × E and E × D, with a small E;
+- layers share all weights, or those of one half of the block (`share`, section 4.5 of the paper);
+- sentence order prediction: were the two texts swapped? (not: is one from another document?);
+- the gelu is approximated by tanh, unless `exact`.
 """
 
 from __future__ import annotations
@@ -15,12 +19,11 @@ from typing import Any
 
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
-from nextword.kernels.cpu_matmul import Product
-from nextword.models.base import check_sizes
-from nextword.models.decoder import check_heads, draw
-from nextword.models.encoder import Bidirectional, check_norms
+from nextword.layers.linear import Linear
+from nextword.models.base import check_choice, check_sizes
+from nextword.models.decoder import check_heads, init_gpt_weights
+from nextword.models.encoder import BidirectionalEncoder, check_norms
 
 SHARE = ("none", "attention", "feed-forward", "all")
 
@@ -32,32 +35,37 @@ class ALBERTConfig:
     heads: int = 12
     window: int = 512
     segments: int = 2
-    embedding: int = 128  # width of token, position and segment vectors
-    share: str = "all"  # which half of a block all layers have in common: "none", "attention", "feed-forward" or "all"
-    inner: int = 0  # between the two products of a block; 0: four times the width
-    dropout: float = 0.1  # of embeddings, attention and what is added to the sum
+    embedding: int = 128  # E: width of token, position and segment embeddings
+    share: str = "all"  # which half of a block all layers share: "none", "attention", "feed-forward" or "all"
+    inner: int = 0  # width of the feed-forward part; 0: 4 · width
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     epsilon: float = 1e-12  # of the norms
-    exact: bool = False  # the gelu by its definition, as in the first release; else its approximation by tanh
-    norms: str = "after"  # each half of a block, or "before" it: so the network learns at once, and at a higher rate
+    exact: bool = False  # exact gelu, as in the first release; otherwise approximated by tanh
+    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self)
         check_norms(self)
-        if self.share not in SHARE:
-            raise NextwordError(f"[model] share = '{self.share}': layers share {', '.join(SHARE[:-1])} or {SHARE[-1]}.")
+        check_choice(self, "share", SHARE)
 
 
-class ALBERT(Bidirectional):
+class ALBERT(BidirectionalEncoder):
     Config = ALBERTConfig
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
-        attending = 1 if config.share in ("attention", "all") else config.layers
-        feeding = 1 if config.share in ("feed-forward", "all") else config.layers
-        gelu, entry = "none" if config.exact else "tanh", config.embedding
-        super().__init__(config, vocabulary, entry, config.segments, attending, feeding, pairs=True, gelu=gelu)
-        self.lift = Product(config.embedding, config.width)
-        draw(self)
+        super().__init__(
+            config,
+            vocabulary,
+            entry=config.embedding,
+            segments=config.segments,
+            attending=1 if config.share in ("attention", "all") else config.layers,
+            feeding=1 if config.share in ("feed-forward", "all") else config.layers,
+            pairs=True,
+            gelu="none" if config.exact else "tanh",
+        )
+        self.lift = Linear(config.embedding, config.width)  # E × D
+        init_gpt_weights(self)
 
-    def enter(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
-        return self.lift(super().enter(ids, segments, positions))
+    def embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
+        return self.lift(super().embed(ids, segments, positions))

@@ -27,14 +27,14 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.kernels.int8_lstm import EightBitsLayer
+from nextword.kernels.int8_lstm import Int8LSTM
 from nextword.layers.dropout import locked, words
 from nextword.layers.output import make_readout
-from nextword.layers.output.mixture import Mixture
-from nextword.layers.output.softmax import Tied
+from nextword.layers.output.mixture import MixtureOfSoftmaxes
+from nextword.layers.output.softmax import TiedSoftmax
 from nextword.layers.qrnn import QRNN
-from nextword.layers.quantized import EightBitsEmbedding, EightBitsTied
-from nextword.layers.recurrent import Layer
+from nextword.layers.quantized import Int8Embedding, Int8TiedSoftmax
+from nextword.layers.recurrent import RecurrentLayer
 from nextword.models.base import CausalNetwork, check_bits, check_sizes
 
 CORES = ("lstm", "gru", "qrnn")
@@ -96,44 +96,45 @@ class AWDConfig:
 
 class AWDLSTM(CausalNetwork):
     Config = AWDConfig
-    is_stateful = True
+    is_stateful = can_quantize = True
 
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
+        self.is_backward = config.backward
         widths = [config.embedding, *[config.width] * (config.layers - 1), config.ends]
-        self.embedding: nn.Embedding | EightBitsEmbedding = nn.Embedding(vocabulary.size, config.embedding)
+        self.embedding: nn.Embedding | Int8Embedding = nn.Embedding(vocabulary.size, config.embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.layers = nn.ModuleList(self.layer(i, *sizes) for i, sizes in enumerate(pairwise(widths)))
         tied = self.embedding if config.tied else None
         self.readout: Any = make_readout(config.ends, vocabulary, config.readout, tied)
         self.widths = [*widths, config.ends]
         if config.bits:
-            self.narrowed()
+            self.quantize()
 
     @property
-    def locks(self) -> bool:
+    def has_locked_dropout(self) -> bool:
         return any(getattr(self.config, name) for name in SHARES)
 
-    def narrowed(self) -> None:
+    def quantize(self) -> None:
         """From now on with weights in eight bits."""
         self.config = replace(self.config, bits=8)  # or an error: not every core is read so
-        self.stored = sum(p.numel() for p in self.parameters())  # how many numbers it has, in whatever form
-        self.layers = nn.ModuleList(EightBitsLayer(cast(Layer, layer)) for layer in self.layers)
-        if self.config.tied and not isinstance(self.readout, Tied):
+        self._num_stored = self.num_parameters()
+        self.layers = nn.ModuleList(Int8LSTM(cast(RecurrentLayer, layer)) for layer in self.layers)
+        if self.config.tied and not isinstance(self.readout, TiedSoftmax):
             return  # such a readout computes with the embedding's matrix as it is
-        embedding = EightBitsEmbedding(cast(nn.Embedding, self.embedding))
+        embedding = Int8Embedding(cast(nn.Embedding, self.embedding))
         if self.config.tied:
-            self.readout = EightBitsTied(embedding, self.readout.bias)
+            self.readout = Int8TiedSoftmax(embedding, self.readout.bias)
         self.embedding = embedding
 
-    def layer(self, place: int, inputs: int, width: int) -> Layer | QRNN:
+    def layer(self, place: int, inputs: int, width: int) -> RecurrentLayer | QRNN:
         c = self.config
         if c.core == "qrnn":
             return QRNN(inputs, width, window=1 if place else 2, drop=c.connections)
-        return Layer(c.core, inputs, width, drop=(c.input_connections, c.connections))
+        return RecurrentLayer(c.core, inputs, width, drop=(c.input_connections, c.connections))
 
     def initial(self, batch: int) -> State:
-        return tuple(cast(Layer, layer).start(batch) for layer in self.layers)
+        return tuple(cast(RecurrentLayer, layer).start(batch) for layer in self.layers)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
         """Embedding, each layer as it is, and at the end the last layer after its dropout, which the readout reads."""
@@ -147,10 +148,10 @@ class AWDLSTM(CausalNetwork):
             outputs.append(x)
             after.append(memory)
         outputs.append(locked(x, c.output, self.training))
-        if isinstance(self.readout, Mixture):
+        if isinstance(self.readout, MixtureOfSoftmaxes):
             self.readout.rows = len(inputs.ids)  # so that it can lock a mask of its own
         return [y.transpose(0, 1) for y in outputs], tuple(after)
 
-    def last(self, layers: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def regularized_activations(self, layers: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The last layer before and after its dropout, for penalties on activations."""
         return layers[-2], layers[-1]

@@ -1,21 +1,20 @@
-"""What every left-to-right network has in common once it can compute `hidden` and has a `readout`.
+"""Base classes of all networks: what a caller may ask of any of them, with a default for everything optional.
 
-The mixin turns those two into the Autoregressive contract, into an Encoder, and into a file. It holds no weights.
+    Network             config, vocabulary, files, and every flag and optional method that other packages rely on
+    ├─ CausalNetwork    hidden states and a readout → start, step, score, encode: reads left to right
+    ├─ WordEncoder      reads sentences word by word, with pretrained word vectors, for taggers
+    └─ WordVectorNetwork  one vector per word type, whatever the context: word2vec, GloVe
 
-What networks that read sentences word by word have in common: vectors of words out of a file, and bare frames.
-
-What networks have in common that give every word one vector, wherever it stands: a table, and a place to look it up.
-
-They predict words from words near them and model no text, so there is nothing to score and nothing to go on writing.
-`vectors` are what came of it; the rest was for learning. Special tokens have zeros: they stand for no word.
+What a network can *do* is a protocol (`core/protocols.py`): `isinstance(network, Autoregressive)`, `Infilling`,
+`Encoder`. What it *is* is an attribute of `Network`, so callers never need `hasattr` or `getattr` with a default.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -23,110 +22,281 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Readout, Tokenizer
-from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.core import pytree
+from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import Vectors, read_words, vectors_for
-from nextword.models.framing import arrange, frame_texts
+from nextword.models.framing import frame_texts, frames_for_task
+from nextword.tokenizers.base import Tokenizer
 
 FILE = "model.safetensors"
+FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, between and after the texts of a frame
+
+
+# ------------------------------------------------------------------------------------------------ checks of a Config
 
 
 def check_sizes(config: Any) -> None:
-    """Sizes count something, and dropout is a share; called by a Config when it is made."""
+    """Check that sizes are positive and that dropout is a probability; called by each Config."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         least = 0 if field.default == 0 else 1
-        if field.type in ("int", int) and isinstance(value, int) and value < least:  # a share may well be 0
-            raise NextwordError(f"[model] {field.name} = {value}: it must be at least {least}.")
-        if field.name == "dropout" and not 0 <= value < 1:
-            raise NextwordError(f"[model] dropout = {value}: it is the share that is dropped, from 0 up to below 1.")
+        if field.type in ("int", int) and isinstance(value, int) and value < least:  # float fields may well be 0
+            raise InvalidSetting(
+                f"[model] {field.name} = {value} must be at least {least}.", key=f"model.{field.name}", value=value
+            )
+        if field.name == "dropout":
+            check_fraction(config, "dropout")
+
+
+def check_fraction(config: Any, *names: str) -> None:
+    """Check that these fields are probabilities of dropping something: at least 0, below 1."""
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value < 1:
+            raise InvalidSetting(
+                f"[model] {name} = {value} must be at least 0 and below 1.", key=f"model.{name}", value=value
+            )
+
+
+def check_choice(config: Any, name: str, known: Sequence[str]) -> None:
+    value = getattr(config, name)
+    if value not in known:
+        raise InvalidSetting(
+            f"[model] {name} = {value!r} is unknown. Use {' or '.join(known)}.", key=f"model.{name}", value=value
+        )
 
 
 def check_bits(config: Any) -> None:
     if config.bits not in (0, 8):
-        raise NextwordError(f"[model] bits = {config.bits}: expected 8, or 0 for weights in 32 bits.")
-
-
-def need_source(network: Any, source: Inputs | None) -> Inputs:
-    """What a network begins with that writes from a source."""
-    if source is None:
-        raise Unsupported(
-            f"{type(network).__name__} writes from a source, and none was given. To model plain text, train a model "
-            "that reads it (`nextword papers`)."
+        raise InvalidSetting(
+            f"[model] bits = {config.bits}: use 8 for int8 weights, or 0 for float32.",
+            key="model.bits",
+            value=config.bits,
         )
-    return source
 
 
-class SafetensorsModule(nn.Module):
-    """Weights as safetensors: the way every network is saved that has no file format of its own."""
+# ------------------------------------------------------------------------------------------------ every network
+
+
+class Network(nn.Module):
+    """A model of text: it owns its configuration, its vocabulary and its files.
+
+    Flags have the value that suits most networks; a paper's file overrides what differs. `readout`, `embedding`,
+    `extra`, `pooler` and `next_sentence` are submodules, or None where a paper has none. They are set in `__init__`
+    because a class attribute would hide a submodule of the same name.
+    """
+
+    Config: ClassVar[Any]
+
+    # How it reads
+    is_backward: bool = False  # reads texts from the last token to the first
+    is_bidirectional: bool = False  # the vector that `encode` gives a token depends on both sides of it
+    is_conditional: bool = False  # generates a target from a source (translation, summarization)
+    is_stateful: bool = False  # reading in chunks, each from the state after the last, equals reading at once
+    is_tagger: bool = False  # models no text; it is trained with a tagging head only
+    is_open_vocabulary: bool = False  # reads words without an id by their characters: see `Inputs.characters`
+    is_packable: bool = False  # keeps several source-target pairs in one row apart
+    recordable: bool = False  # training steps can be captured in a CUDA graph: they never synchronize with the GPU
+    window: int | None = None  # how many tokens back it can see; None: no bound
+    stride: int = 1  # by how many tokens a full window moves on
+    has_sliding_window: bool = False  # when the window is full, it re-reads the last `window - stride` tokens
+    chunk: int = 512  # tokens to read at once when scoring a long text
+    max_positions: int | None = None  # tokens of one text, where positions are embeddings; None: no bound
+
+    # What it has
+    widths: Sequence[int] = ()  # embedding, then each layer: the sizes of what `hidden` or `encode` return
+    has_hidden_states: bool = False  # `hidden` and `readout` are there
+    has_output_layer: bool = True  # False: weights that came without one; it encodes, but predicts nothing
+    has_attention: bool = False  # over a source: `attention` and `covered` are there
+    has_query_stream: bool = False  # `queries` predicts a token from its position alone (XLNet)
+    has_two_directions: bool = False  # two language models, one from each end: `both` and `backward_model` (ELMo)
+    has_auxiliary_decoders: bool = False  # `auxiliary` predicts from restricted views (cross-view training)
+    has_flat_scores: bool = False  # `read` scores one array that holds many texts (n-grams)
+    has_locked_dropout: bool = False  # dropout masks are kept over a chunk, so it matters where a text is cut
+    generates_spans: bool = False  # `begin_blanks` and `begin_span` fill blanks of any length (GLM)
+    reinitialized: tuple[str, ...] = ()  # tensors that a warm start leaves at their random values
+    num_extra_tokens: int = 0  # special tokens that its frames need beyond the vocabulary: see framing.py
+    max_characters: int = 0  # characters per word that it wants in `Inputs.characters`; 0: none
+    num_feature_layers: int = 0  # layers of another network that it wants in `Inputs.features`
+    layer_names: Mapping[str, int] = {}  # names for some of the layers that `encode` returns
+
+    # What can be done to it
+    can_quantize: bool = False
+    can_compile: bool = False
+    can_checkpoint: bool = False
+    checkpointing: bool = False  # recompute activations in the backward pass instead of storing them
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
+        self.output_size = vocabulary.size  # how many tokens it can predict, the first of the vocabulary
+        self.readout: Any = None
+        self.embedding: Any = None
+        self.extra: nn.Embedding | None = None  # vectors of tokens beyond the vocabulary
+        self.pooler: nn.Module | None = None
+        self.next_sentence: nn.Module | None = None
+        self._num_stored: int | None = None  # weights before they were quantized
 
-    def save(self, folder: Path) -> list[str]:
-        """Write this network's files into the folder and name them."""
-        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, str(folder / FILE))
-        return [FILE]
+    # -------------------------------------------------------------------------------------------- size, place, parts
 
-    @classmethod
-    def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Any:
-        network = cls(config, vocabulary)
-        found = load_file(str(folder / FILE))
-        wanted = network.state_dict()
-        wrong = [n for n in wanted if n not in found or found[n].shape != wanted[n].shape] + [
-            n for n in found if n not in wanted
-        ]
-        if wrong:
-            raise NextwordError(
-                f"{folder / FILE} does not fit its recipe: {', '.join(sorted(wrong)[:5])}. "
-                "The recipe or the weights were changed after training; restore either from where it came."
-            )
-        network.load_state_dict(found)
-        return network.eval()
+    @property
+    def base(self) -> Network:
+        """The network without a task head: itself, unless it has one."""
+        return self
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-
-class CausalNetwork(SafetensorsModule):
-    """start, step, score and encode from `hidden(inputs, state)` and `readout`. A state of None is the beginning."""
-
-    readout: Readout
-    widths: list[int]
-    window: int | None = None
-    is_stateful: bool = False  # a text read in pieces, each from the state after the one before, is read as at once
-    num_extra_tokens: int = 0  # that its frames need and its vocabulary lacks; models/frames.py makes room for them
-
     @property
-    def locks(self) -> bool:
-        """Whether dropout in training is drawn for each piece that is read, to stay over time, and not for each token.
-        It then matters where one that `carries` divides a text."""
-        return True
+    def is_quantized(self) -> bool:
+        """Whether the weights are int8: to be used, not trained."""
+        return False
 
-    @property
-    def is_backward(self) -> bool:
-        """Whether texts are turned round for it: what it reads first is their last token (`[model] backward`)."""
-        return bool(getattr(self.config, "backward", False))
+    def num_parameters(self) -> int:
+        """Count the learned numbers, whatever form they are stored in."""
+        return sum(p.numel() for p in self.parameters()) if self._num_stored is None else self._num_stored
 
-    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        raise NotImplementedError  # each paper's file
-
-    def initial(self, batch: int) -> State:
+    def flops_per_token(self, length: int) -> float | None:
+        """Floating point operations per training token (forward and backward) in rows of this length; None: unknown."""
         return None
 
+    def word_table(self) -> Tensor | None:
+        """(V, D): a vector per vocabulary entry; None where the embedding is no plain table."""
+        return self.embedding.weight if isinstance(self.embedding, nn.Embedding) else None
+
+    def stacks(self) -> list[nn.ModuleList]:
+        """Stacks of layers that a text passes through, the last layer last; several if a layer has several parts."""
+        return []
+
+    # -------------------------------------------------------------------------------------------- optional abilities
+
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
+        """All layers (B, T, widths[i]); the readout reads the last one."""
+        raise Unsupported(f"{type(self).__name__} has no hidden states.", ability="hidden")
+
+    def last_hidden(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
+        """The last layer of `hidden`, (B, T, D), which may be cheaper than all of them."""
+        layers, state = self.hidden(inputs, state)
+        return layers[-1], state
+
+    def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+        """The last layer at the flat positions `at` (K,) of the batch's B·T: (K, D)."""
+        h, _ = self.last_hidden(inputs, None)
+        return h.reshape(-1, h.shape[-1]).index_select(0, at)
+
+    def layer_at(self, inputs: Inputs, at: int) -> Tensor:
+        """One layer of `encode` (B, T, D)."""
+        network: Any = self
+        layer: Tensor = network.encode(inputs)[0][at]
+        return layer
+
+    def regularized_activations(self, layers: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+        """The last layer before and after dropout, for AR and TAR penalties; None if `hidden` does not return both."""
+        return None
+
+    def penalty(self) -> Tensor | None:
+        """A term that the network adds to every loss; None: no term."""
+        return None
+
+    def quantize(self) -> None:
+        """Replace the weights by int8 weights, in place."""
+        raise Unsupported(
+            f"{type(self).__name__} has no int8 form; GPTs and AWD-LSTMs do. Leave the precision out.",
+            ability="quantize",
+        )
+
+    def compile_training(self) -> None:
+        """Let torch.compile fuse the training step."""
+        raise Unsupported(f"{type(self).__name__} cannot be compiled.", ability="compile")
+
+    @classmethod
+    def pretrained_words(cls, config: Any) -> Sequence[str]:
+        """Words of the pretrained vectors that the configuration names, so that a tokenizer can include them."""
+        return ()
+
+    def load_pretrained_embeddings(self) -> None:
+        """Copy pretrained word vectors into a new network, once; afterwards they are part of its own weights."""
+
+    # -------------------------------------------------------------------------------------------- states
+
+    def initial(self, batch: int) -> State:
+        """The state before the first token."""
+        return None
+
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
+        """Return the state in which row i continues row rows[i] (beam search).
+
+        All rows have read equally many tokens. `searches` lists the sources that remain; None: all of them do.
+        """
+        return pytree.take(state, rows)
+
+    def join(self, states: Sequence[State]) -> State:
+        """Concatenate states along the batch."""
+        return pytree.cat(states)
+
+    def backward_model(self) -> Network | None:
+        """The second language model, which reads from right to left, as a network of its own."""
+        return None
+
+    # -------------------------------------------------------------------------------------------- frames
+
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
+        """One text or two with the paper's special tokens around and between them."""
+        raise Unsupported(f"{type(self).__name__} has no vectors, so it reads no framed texts.", ability="encode")
+
+    def frames(self, task: str, texts: Sequence[Encoding]) -> list[FramedText]:
+        """The frames of one example of a task: "classify", "entail", "similar" or "choose" (framing.py)."""
+        return frames_for_task(self.frame, task, texts)
+
+    # -------------------------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the weights into the folder and return the names of the files."""
+        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, str(folder / FILE))
+        return [FILE]
+
+    @classmethod
+    def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
+        network = cls(config, vocabulary)
+        tensors, expected = load_file(str(folder / FILE)), network.state_dict()
+        wrong = [n for n in expected if n not in tensors or tensors[n].shape != expected[n].shape]
+        wrong += [n for n in tensors if n not in expected]
+        if wrong:
+            raise RunError(
+                f"The weights in {folder / FILE} do not match the recipe: {', '.join(sorted(wrong)[:5])}. One of "
+                "the two was changed after training; restore it.",
+                path=folder / FILE,
+            )
+        network.load_state_dict(tensors)
+        return network.eval()
+
+
+# ------------------------------------------------------------------------------------------------ left to right
+
+
+class CausalNetwork(Network):
+    """Reads left to right. A paper's file defines `hidden` and `readout`; the state None is the beginning of a text."""
+
+    has_hidden_states = True
+
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
+        """The first token to read (B,), and the state before it."""
         first = torch.full((batch,), self.vocabulary.begin, dtype=torch.long, device=self.device)
         return first, self.initial(batch)
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token per row (B,); return log p of the next token (B, V)."""
         layers, state = self.hidden(Inputs(last.unsqueeze(1)), state)
         return self.readout.log_probs(layers[-1][:, -1]), state
 
     def score(self, ids: Tensor, lengths: Tensor, state: State) -> tuple[Tensor, State]:
-        """Rows shorter than T are scored right; their returned state has read past their end and must not be used."""
+        """log p of tokens 1 … T − 1 of each row, each given those before it: (B, T) → (B, T − 1).
+
+        Positions from `lengths` (B,) on have 0. The returned state of a row shorter than T has read past its end: do
+        not use it.
+        """
         layers, state = self.hidden(Inputs(ids[:, :-1]), state)
         h, targets = layers[-1], ids[:, 1:]
         log_p = -self.readout.nll(h.reshape(-1, h.shape[-1]), targets.reshape(-1)).view(targets.shape)
@@ -134,60 +304,69 @@ class CausalNetwork(SafetensorsModule):
         return log_p.masked_fill(~inside, 0.0), state
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
+        """A vector per token from each layer (B, T, widths[i])."""
         return self.hidden(inputs, state)
 
-    def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        """The ids that stand before, between and after the texts of a frame."""
+    def frame_marks(self) -> FrameMarks:
+        """The ids before, between and after the texts of a frame."""
         end = self.vocabulary.end
         return (self.vocabulary.begin,), () if end is None else (end,), ()
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """begin a, or begin a end b; the last token has read all and speaks. Texts are turned round where it reads so.
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
+        """begin a, or begin a end b. The last token has read everything, so its vector represents the text.
 
-        A Config that has a `window` has positions that end there, so the texts are cut to fit.
+        Texts are reversed for a network that reads backward, and cut where positions end.
         """
         texts = [a] if b is None else [a, b]
         if self.is_backward:
             texts = [dataclasses.replace(text, ids=text.ids[::-1]) for text in texts]
-        return frame_texts(texts, self.marks(), getattr(self.config, "window", None))
+        return frame_texts(texts, self.frame_marks(), self.max_positions)
 
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        """The frames of one example of a task: "classify", "entail", "similar" or "choose" (models/frames.py)."""
-        return arrange(self.frame, task, texts)
+    def require_source(self, source: Inputs | None) -> Inputs:
+        """Return the source, which a conditional network cannot start without."""
+        if source is None:
+            raise Unsupported(
+                f"{type(self).__name__} generates from a source, and none was given. To model plain text, train "
+                "another network (`nextword papers` lists them).",
+                ability="score",
+            )
+        return source
 
 
-class WordByWord(SafetensorsModule):
-    """`config.vectors` names a file or is empty, `config.words` is how wide its vectors are."""
+# ------------------------------------------------------------------------------------------------ word by word
 
-    tags_words = True  # it is trained with a head of tags and models no text
-    embedding: nn.Embedding | None
+
+class WordEncoder(Network):
+    """Reads sentences of whole words. `config.vectors` names a file of word vectors, `config.words` is their width."""
+
+    is_tagger = True
+    is_bidirectional = True
 
     @classmethod
-    def words(cls, config: Any) -> Sequence[str]:
-        """Those that have vectors, for a tokenizer to know."""
+    def pretrained_words(cls, config: Any) -> Sequence[str]:
         return read_words(config.vectors) if config.vectors and config.words else ()
 
     def load_pretrained_embeddings(self) -> None:
-        """Vectors out of their file, once, before training; from then on they are in the run's own files."""
         if self.config.vectors and self.embedding is not None:
             matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.words, "words")
             with torch.no_grad():
                 self.embedding.weight.copy_(torch.from_numpy(matrix))
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
         """The words of a sentence, and nothing around them."""
         return frame_texts([a] if b is None else [a, b], ((), (), ()))
 
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        return arrange(self.frame, task, texts)
+
+# ------------------------------------------------------------------------------------------------ word vectors
 
 
-class Static(SafetensorsModule):
-    """`encode` and frames from `vectors`."""
+class WordVectorNetwork(Network):
+    """One vector per word, wherever it occurs. It predicts words from nearby words, and models no text.
 
-    readout = None  # of no next word
-    learns_with: str  # the optimizer whose steps `learn` takes
-    widths: list[int]
+    `table` holds the vectors; the other parameters serve training only. Special tokens have zero vectors.
+    """
+
+    learns_with: str  # the optimizer whose update rule `learn` applies
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -195,56 +374,45 @@ class Static(SafetensorsModule):
 
     @property
     def table(self) -> Tensor:
-        """(V, D): a vector a word, as weights that a head over the network can train."""
+        """(V, D): the word vectors, as parameters that a task head can fine-tune."""
         raise NotImplementedError  # each paper's file
 
-    @property
-    def vectors(self) -> Tensor:
-        """(V, D): the same, as numbers."""
-        return self.table.detach()
+    def word_table(self) -> Tensor:
+        return self.table
 
     @classmethod
-    def of_vectors(cls, config: Any, vocabulary: Vocabulary, vectors: Tensor) -> Any:
-        """A network that has these; what others have learnt, there is nothing to go on from."""
-        raise NotImplementedError
+    def from_vectors(cls, config: Any, vocabulary: Vocabulary, vectors: Tensor) -> Self:
+        """A network with these vectors; whatever else training would need is zero."""
+        raise NotImplementedError  # each paper's file
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
-        return [F.embedding(inputs.ids, self._known)], None
-
-    @property
-    def _known(self) -> Tensor:
         special = torch.tensor(list(self.vocabulary.special.values()), dtype=torch.long, device=self.device)
-        return self.table.index_fill(0, special, 0.0)
+        return [F.embedding(inputs.ids, self.table.index_fill(0, special, 0.0))], None  # (B, T, D)
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """Texts as they are. One without words is the token that texts begin with, which has zeros."""
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
+        """The texts alone. A text without words is read as the begin token, whose vector is zero."""
         framed = frame_texts([a] if b is None else [a, b], ((), (), ()))
         if len(framed.ids):
             return framed
-        return Framed(np.array([self.vocabulary.begin], np.int64), 0, parts=framed.parts)
-
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        return arrange(self.frame, task, texts)
+        return FramedText(np.array([self.vocabulary.begin], np.int64), 0, text_spans=framed.text_spans)
 
 
-WHOLE = ("words", "lexicon", "characters")  # kinds of tokenizers whose tokens are not pieces of words
+WORD_TOKENIZERS = ("words", "lexicon", "characters")  # kinds of tokenizers whose tokens are not pieces of words
 
 
-def word_table(network: Any, tokenizer: Tokenizer, name: str = "") -> Vectors:
-    """The words that a network knows and the vectors it reads them by: its `vectors`, or else its embedding."""
-    table = getattr(network, "vectors", None)
-    if table is None and isinstance(getattr(network, "embedding", None), nn.Embedding):
-        table = network.embedding.weight
-    if not isinstance(table, Tensor) or tokenizer.kind not in WHOLE:
-        run = name or type(network).__name__
-        if tokenizer.kind in WHOLE:
-            raise Unsupported(
-                f"{run} has no table with a vector for each word. Those that it gives words in a text are had with "
-                "`nextword embed RUN FILE --words`."
-            )
+def word_vectors(network: Network, tokenizer: Tokenizer, name: str = "") -> Vectors:
+    """The words that a network knows, with their vectors: its table of word vectors, or else its embedding matrix."""
+    table = network.word_table()
+    run = name or type(network).__name__
+    if tokenizer.kind not in WORD_TOKENIZERS:
         raise Unsupported(
-            f"{run} reads {tokenizer.kind} tokens: it has no vector for each word. Use a run whose tokenizer is of "
-            f"kind {' or '.join(WHOLE)}, or a file of vectors."
+            f"{run} uses {tokenizer.kind} tokens, so it has no vector per word. Use a run whose tokenizer is of kind "
+            f"{' or '.join(WORD_TOKENIZERS)}, or a file of vectors."
+        )
+    if table is None:
+        raise Unsupported(
+            f"{run} has no table with a vector for each word. To get vectors of words in context, run "
+            "`nextword embed RUN FILE --words`."
         )
     matrix = table.detach().float().cpu().numpy()
     special = set(tokenizer.special.values())

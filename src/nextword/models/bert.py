@@ -1,12 +1,21 @@
-"""BERT: the encoder of the Transformer, trained to fill in hidden tokens and to tell whether two texts belong together.
+"""BERT: a bidirectional Transformer encoder, trained to predict masked tokens and whether two texts belong together.
 
 Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
-(2019). Against `gpt1`: every token sees the whole text and not what lies before it alone, so that no next token can be
-predicted and some are hidden instead; two texts are read at once, each with a segment vector added to its tokens; a
-norm at the entrance; one more layer before the tied output; the gelu is exact.
+(2019).
 
-    [CLS] my dog is [MASK] [SEP] he likes play ##ing [SEP]        hairy?   and: does the second follow the first?
+    [CLS] my dog is [MASK] [SEP] he likes play ##ing [SEP]        hairy?   and: does the second text follow the first?
       0    0  0   0    0     0   1    1     1    1     1   segments
+
+    x = norm(E[token] + P[position] + S[segment])
+    x = norm(x + attention(x))           every token attends to the whole text
+    x = norm(x + W₂ gelu(W₁ x))          both lines, `layers` times (encoder.py)
+    p = softmax(E · norm(gelu(W x)) + b)           of a masked token
+    q = softmax(U tanh(W' x₀))                     of the next-sentence task, from the vector of [CLS]
+
+Differences from GPT (gpt1.py):
+- every token sees the whole text, so tokens are masked instead of predicting the next one;
+- two texts are read at once, each with a segment embedding;
+- a norm after the embeddings; one more layer before the tied output; the gelu is exact.
 """
 
 from __future__ import annotations
@@ -16,8 +25,8 @@ from typing import Any
 
 from nextword.core.types import Vocabulary
 from nextword.models.base import check_sizes
-from nextword.models.decoder import check_heads, draw
-from nextword.models.encoder import Bidirectional, check_norms
+from nextword.models.decoder import check_heads, init_gpt_weights
+from nextword.models.encoder import BidirectionalEncoder, check_norms
 
 
 @dataclass(frozen=True)
@@ -27,10 +36,10 @@ class BERTConfig:
     heads: int = 12
     window: int = 512
     segments: int = 2
-    inner: int = 0  # between the two products of a block; 0: four times the width
-    dropout: float = 0.1  # of embeddings, attention and what is added to the sum
+    inner: int = 0  # width of the feed-forward part; 0: 4 · width
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     epsilon: float = 1e-12  # of the norms
-    norms: str = "after"  # each half of a block, or "before" it: so the network learns at once, and at a higher rate
+    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -38,10 +47,17 @@ class BERTConfig:
         check_norms(self)
 
 
-class BERT(Bidirectional):
+class BERT(BidirectionalEncoder):
     Config = BERTConfig
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
-        layers = config.layers
-        super().__init__(config, vocabulary, config.width, config.segments, layers, layers, pairs=True)
-        draw(self)
+        super().__init__(
+            config,
+            vocabulary,
+            entry=config.width,
+            segments=config.segments,
+            attending=config.layers,
+            feeding=config.layers,
+            pairs=True,
+        )
+        init_gpt_weights(self)

@@ -31,7 +31,7 @@ from nextword.layers.bilstm import BiLSTM
 from nextword.layers.char_cnn import Spelling, capitals
 from nextword.layers.dropout import locked
 from nextword.layers.scalar_mix import ScalarMix
-from nextword.models.base import WordByWord, check_sizes
+from nextword.models.base import WordEncoder, check_sizes
 
 PLACES = ("input", "output", "both")
 
@@ -74,9 +74,8 @@ class TaggerConfig:
         return bool(self.contextual_layers) and self.contextual_at in (place, "both")
 
 
-class Tagger(WordByWord):
+class Tagger(WordEncoder):
     Config = TaggerConfig
-    is_bidirectional = True
 
     def __init__(self, config: TaggerConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -107,12 +106,12 @@ class Tagger(WordByWord):
         self.widths[-1] += config.contextual_width if "output" in sides else 0
 
     @property
-    def longest(self) -> int:
+    def max_characters(self) -> int:
         """Letters of a word that are to be given; 0: none."""
         return self.config.longest if self.spelling is not None or self.capitals is not None else 0
 
     @property
-    def context(self) -> int:
+    def num_feature_layers(self) -> int:
         """Layers of vectors in context that are to be given with a sentence."""
         return self.config.contextual_layers
 
@@ -120,11 +119,11 @@ class Tagger(WordByWord):
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """What is read (B, T, I), and each layer (B, T, 2 width), the last with the mix beside it."""
-        there = inputs.padding if inputs.padding is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
+        there = inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
         parts = []
         if self.embedding is not None:
             parts.append(self.embedding(self._forgotten(inputs.ids)))
-        if self.longest:
+        if self.max_characters:
             assert inputs.characters is not None
             if self.spelling is not None:
                 parts.append(self.spelling(inputs.characters))

@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.errors import NextwordError
-from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
+from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import read_words, vectors_for
-from nextword.layers.output.char import Partial
-from nextword.models.framing import TASKS, arrange, frame_texts
+from nextword.layers.output.char import PartialReadout
+from nextword.models.framing import TASKS, frame_texts, frames_for_task
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 SPREAD = 0.4  # of vectors that nobody has given: about GloVe's
@@ -56,23 +56,26 @@ class CoVeConfig(Seq2SeqConfig):
 class CoVe(Seq2Seq):
     Config = CoVeConfig
     is_bidirectional = True  # a word's vector is made of all the text
-    layers_of: ClassVar = {"glove": 0, "cove": -2, "both": -1}  # names of what `encode` gives, for a classifier
+    layer_names: ClassVar = {"glove": 0, "cove": -2, "both": -1}  # names of what `encode` gives, for a classifier
 
     def __init__(self, config: CoVeConfig, vocabulary: Vocabulary) -> None:
         written = min(config.written or vocabulary.size, vocabulary.size)
         super().__init__(config, vocabulary, config.read, written)
-        self.written = written
+        self.output_size = written
         self.vectors: Tensor
         self.register_buffer("vectors", torch.empty(vocabulary.size, config.read).normal_(0, SPREAD))
         self.unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
-        self.readout: Any = Partial(self.readout, written, vocabulary.size, self.unknown)
+        self.readout: Any = PartialReadout(self.readout, written, vocabulary.size, self.unknown)
         depth = len(self.encoder.layers)
         self.widths = [config.read, *[self.encoder.width] * depth, config.read + self.encoder.width]
 
     @classmethod
-    def words(cls, config: CoVeConfig) -> Sequence[str]:
+    def pretrained_words(cls, config: CoVeConfig) -> Sequence[str]:
         """Those that have vectors, for a tokenizer to know."""
         return read_words(config.vectors) if config.vectors else ()
+
+    def word_table(self) -> Tensor:
+        return self.vectors
 
     def load_pretrained_embeddings(self) -> None:
         """Vectors out of their file, once, before training; from then on they are in the run's own files."""
@@ -93,19 +96,19 @@ class CoVe(Seq2Seq):
         """One layer of `encode`; words alone cost nothing."""
         return self.of_source(inputs.ids) if at == 0 else self.encode(inputs)[0][at]
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
         """A text and its end, as sources are read."""
         end = () if self.vocabulary.end is None else (self.vocabulary.end,)
         return frame_texts([a] if b is None else [a, b], ((), end, end))
 
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
+    def frames(self, task: str, texts: Sequence[Encoding]) -> list[FramedText]:
         """Of a pair each text by itself: the encoder knows sentences, not pairs of them."""
         if task in TASKS and TASKS[task][1] == 2 and len(texts) == 2:
             return [self.frame(text) for text in texts]
-        return arrange(self.frame, task, texts)
+        return frames_for_task(self.frame, task, texts)
 
     # -------------------------------------------------------------------------------------------- the target
 
     def _decoded(self, inputs: Inputs, state: State) -> tuple[list[Tensor], Tensor, State]:
-        ids = inputs.ids.masked_fill(inputs.ids >= self.written, self.unknown)
+        ids = inputs.ids.masked_fill(inputs.ids >= self.output_size, self.unknown)
         return super()._decoded(replace(inputs, ids=ids), state)

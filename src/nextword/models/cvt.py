@@ -40,11 +40,11 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.layers.attention import luongs
+from nextword.layers.attention import luong_attention
 from nextword.layers.bilstm import BiLSTM
 from nextword.layers.char_cnn import Spelling
-from nextword.layers.output.softmax import Full
-from nextword.models.base import WordByWord, check_sizes
+from nextword.layers.output.softmax import FullSoftmax
+from nextword.models.base import WordEncoder, check_sizes
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 
@@ -74,10 +74,8 @@ class Seen(NamedTuple):
     both: Tensor  # [uni_fw; uni_bw; bi_fw; bi_bw]
 
 
-class CVT(WordByWord):
+class CVT(WordEncoder):
     Config = CVTConfig
-    is_bidirectional = True
-    embedding: nn.Embedding
 
     def __init__(self, config: CVTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -95,14 +93,14 @@ class CVT(WordByWord):
         self.widths = [inputs, self.first.width, self.first.width + self.second.width]
 
     @property
-    def longest(self) -> int:
+    def max_characters(self) -> int:
         """Letters of a word that are to be given."""
         return self.config.longest
 
     # -------------------------------------------------------------------------------------------- what it computes
 
     def views(self, inputs: Inputs, dropout: float = 0.0) -> Seen:
-        there = inputs.padding if inputs.padding is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
+        there = inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
         assert inputs.characters is not None
         words = _dropped(self.embedding(inputs.ids), dropout) * self.scale
         x = torch.cat([words, _dropped(self.spelling(inputs.characters), dropout)], -1)
@@ -163,9 +161,9 @@ class View(nn.Module):
     def __init__(self, config: CVTSeq2SeqConfig, memory: int, size: int, zeroed: float = 0.0) -> None:
         super().__init__()
         self.zeroed = zeroed
-        self.look = luongs(config.width, memory, config.score, config.scaled)
+        self.look = luong_attention(config.width, memory, config.score, config.scaled)
         self.out = nn.Linear(memory + config.width, config.width, bias=False)
-        self.readout = Full(config.width, size)
+        self.readout = FullSoftmax(config.width, size)
 
     def forward(self, s: Tensor, memory: Tensor, there: Tensor) -> Tensor:
         """(B, T, D), (B, S, M), (B, S) → (B, T, D)."""
@@ -177,6 +175,7 @@ class View(nn.Module):
 
 class CVTSeq2Seq(Seq2Seq):
     Config = CVTSeq2SeqConfig
+    has_auxiliary_decoders = True
 
     def __init__(self, config: CVTSeq2SeqConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -1,12 +1,21 @@
-"""What networks have in common that look back over a window of positions, block upon block: reading, and moving on.
+"""Decoder-only Transformers with learned positions: the skeleton that GPT, GPT-2 and GPT-3 share.
 
-A state holds keys and values of what was read (layers/past.py). Positions have an end: where the window is full, its
-later half is read again from the first position on. So a text of any length is read, and past the first window each
-token sees at least half of one. Scoring a text in windows of `window` tokens, moved on by `stride`, gives the same.
+    x = E[token] + P[position]      blocks, each causal attention and a feed-forward part      p = softmax(E · norm(x))
+
+A paper's file defines its `blocks`, its final norm and its initialization; this file reads text with them:
+
+    training      `hidden(inputs, None)`: a whole batch at once, nothing cached
+    scoring       `hidden(inputs, state)`: continue a KV cache (layers/kv_cache.py), any number of tokens
+    generating    `step(last, state)`: one token, by the fastest path available (kernels/dispatch.py)
+
+Positions end at `window`. When the window is full, its later half is read again from position 0 on, so a text of any
+length can be read, and past the first window each token sees at least half a window. Scoring a text in windows of
+`window` tokens moved on by `stride` gives the same numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,85 +24,68 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nextword.core import pytree as nest
-from nextword.core.errors import NextwordError
+from nextword.core import pytree
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.kernels import cublaslt as lt
-from nextword.kernels.cpu_decode import WholeSteps
-from nextword.kernels.cuda_graphs import Steps
-from nextword.layers import kv_cache as past
-from nextword.layers.quantized import narrow
+from nextword.kernels.cublaslt import make_ready
+from nextword.kernels.dispatch import FastDecoding
+from nextword.layers import kv_cache
+from nextword.layers.quantized import quantize_network
 from nextword.models.base import CausalNetwork
 
 
 class DecoderLM(CausalNetwork):
-    """Token and position embeddings, then `blocks` (x, reading, before) → (x, keys and values), then `finish`."""
+    """Token and position embeddings, then `blocks`: (x, update, cache) → (x, keys and values), then `final_norm`."""
 
+    has_sliding_window = True
+    can_quantize = can_compile = can_checkpoint = True
+    is_post_norm = False  # blocks normalize the residual sum itself (GPT), not the input of each part (GPT-2)
     window: int
     blocks: nn.ModuleList
-    norms_after = False  # whether a block norms the sum, and not what it takes from it
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
-        self.window = config.window
+        self.window = self.max_positions = config.window
         self.stride = max(1, config.window // 2)
         self.embedding = nn.Embedding(vocabulary.size, config.width)
         self.positions = nn.Embedding(config.window, config.width)
         self.widths = [config.width] * (config.layers + 1)
-        self.checkpointing = False
-        self._compiled: Any = None
-        self.steps = Steps(self)
-        self.whole_steps = WholeSteps(self)
+        self.fast = FastDecoding(self)
+        self._compiled: Callable[[Tensor], Tensor] | None = None
 
-    def compile_training(self) -> None:
-        """Let torch fuse what training computes; all other reading stays as it is.
+    # -------------------------------------------------------------------------------------------- the architecture
 
-        Only the last layer leaves what is compiled: every layer that does gets a gradient, if need be of zeros, and
-        they are written and read.
-        """
-        lt.make_ready()
-        if self._compiled is None:
-            self._compiled = torch.compile(self._last)
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """E[token] + P[position]: what the first block reads, (B, T) → (B, T, D)."""
+        return self._enter(self.embedding(ids) + self.positions(positions))
 
-    def narrowed(self) -> None:
-        """From now on with weights in eight bits."""
-        self.config = replace(self.config, bits=8)
-        narrow(self)
-        self.whole_steps = WholeSteps(self, self.whole_steps.least)
+    def _enter(self, x: Tensor) -> Tensor:
+        # Under autocast the residual stream is 16-bit too: between the products only memory traffic counts
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        return F.dropout(x, self.config.dropout, self.training)
 
-    def work(self, length: int) -> float:
-        """Floating point operations a trained token, forward and backward, in blocks of this length.
-
-        Six for each weight that takes part in a product, and twelve for each pair of positions and unit of width, as
-        Chowdhery et al. (2022) count; causal attention needs half of those, and is nevertheless counted whole.
-        """
-        weights = sum(p.numel() for p in self.parameters()) - self.positions.weight.numel()
-        return 6 * weights + 12 * self.config.layers * self.config.width * length
-
-    def finish(self, x: Tensor) -> Tensor:
-        """What the readout reads, of the last block's output."""
+    def final_norm(self, x: Tensor) -> Tensor:
+        """Map the last block's output to what the readout reads."""
         return x
 
-    def norms(self) -> list[nn.LayerNorm | None]:
-        """What stands before each block's attention and its feed-forward part, in turn, and before the readout."""
+    def layer_norms(self) -> list[nn.LayerNorm | None]:
+        """The norms before each block's attention and feed-forward part in turn, then the final one (for kernels)."""
         raise NotImplementedError  # each paper's file
 
+    def stacks(self) -> list[nn.ModuleList]:
+        return [self.blocks]
+
+    # -------------------------------------------------------------------------------------------- reading text
+
     def initial(self, batch: int) -> State:
-        return past.empty(batch, self.device)
+        return kv_cache.empty(batch, self.device)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        """Embedding and every block, the last one finished. Without a state nothing is kept, as for training, and
-        where that is compiled the last one is all there is.
-        """
-        ids = inputs.ids
+        """The embedding and every block's output, the last one normalized. Without a state, nothing is cached."""
         if state is None:
-            if ids.shape[1] > self.window:
-                raise NextwordError(
-                    f"{ids.shape[1]} tokens at once, but the window is {self.window}: train with batches of at most "
-                    "that length (--set phase.0.batches.length=…)."
-                )
-            return (self._compiled if self._compiled and self.training else self._train)(ids), None
-        parts: list[list[Tensor]] = []
+            return self._forward(self._check_length(inputs.ids)), None
+        ids, parts = inputs.ids, list[list[Tensor]]()
         while True:
             room = self.window - state["most"]
             if room and (ids.shape[1] or not parts):
@@ -101,84 +93,107 @@ class DecoderLM(CausalNetwork):
                 parts.append(layers)
             ids = ids[:, room:]
             if not ids.shape[1]:
-                return _joined(parts), state
-            state = self._moved_on(state)
+                return parts[0] if len(parts) == 1 else [torch.cat(p, 1) for p in zip(*parts, strict=True)], state
+            state = self._slide_window(state)
 
-    def _last(self, ids: Tensor) -> list[Tensor]:
-        return self._train(ids)[-1:]
+    def last_hidden(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
+        # Only one tensor leaves the compiled function: autograd would write and read zero gradients of the others
+        if state is None and self._compiled is not None and self.training:
+            return self._compiled(self._check_length(inputs.ids)), None
+        return super().last_hidden(inputs, state)
 
-    def _train(self, ids: Tensor) -> list[Tensor]:
-        """A batch at once, with nothing before it and nothing kept."""
-        x = self.entered(ids, torch.arange(ids.shape[1], device=ids.device))
-        outputs = [x]
+    def _check_length(self, ids: Tensor) -> Tensor:
+        if ids.shape[1] > self.window:
+            raise InvalidSetting(
+                f"{ids.shape[1]} tokens at once, but the window is {self.window}. Use shorter batches "
+                "(--set phase.0.batches.length=…).",
+                key="phase.batches.length",
+                value=ids.shape[1],
+            )
+        return ids
+
+    def _forward(self, ids: Tensor) -> list[Tensor]:
+        """A batch at once, with nothing before it and nothing cached."""
+        x = self.embed(ids, torch.arange(ids.shape[1], device=ids.device))
+        layers = [x]
         for block in self.blocks:
             if self.checkpointing and torch.is_grad_enabled():
                 x, _ = checkpoint(block, x, None, None, use_reentrant=False)
             else:
                 x, _ = block(x, None, None)
-            outputs.append(x)
-        outputs[-1] = self.finish(x)
-        return outputs
+            layers.append(x)
+        layers[-1] = self.final_norm(x)
+        return layers
 
-    def forward_cached(self, ids: Tensor, state: past.State) -> tuple[list[Tensor], State]:
-        """What fits into the window after what was read."""
-        reading = past.Reading(state, ids.shape[1], self.window)
-        x = self.entered(ids, reading.positions)
-        outputs, kept = [x], []
+    def forward_cached(self, ids: Tensor, state: State) -> tuple[list[Tensor], State]:
+        """Read tokens that fit into the window after those in the cache."""
+        update = kv_cache.CacheUpdate(state, ids.shape[1], self.window)
+        x = self.embed(ids, update.positions)
+        layers, caches = [x], []
         for i, block in enumerate(self.blocks):
-            x, now = block(x, reading, state["layers"][i] if state["layers"] else None)
-            outputs.append(x)
-            kept.append(now)
-        outputs[-1] = self.finish(x)
-        return outputs, reading.done(ids, tuple(kept))
+            x, cache = block(x, update, state["layers"][i] if state["layers"] else None)
+            layers.append(x)
+            caches.append(cache)
+        layers[-1] = self.final_norm(x)
+        return layers, update.finish(ids, tuple(caches))
 
-    def entered(self, ids: Tensor, positions: Tensor) -> Tensor:
-        return self.begun(self.embedding(ids) + self.positions(positions))
-
-    def begun(self, x: Tensor) -> Tensor:
-        """What the first block reads. In 16 bits the sum that runs through all blocks is kept in 16 bits as well: what
-        stands between the products waits for memory alone.
-        """
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
-        return F.dropout(x, self.config.dropout, self.training)
-
-    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
-        if not torch.is_grad_enabled():
-            if last.is_cuda and self.steps.suit(state):
-                return self.steps(last, state)
-            if last.device.type == "cpu" and self.whole_steps.suit(last, state):
-                return self.whole_steps(last, state)
-        return super().step(last, state)
-
-    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
-        """Beams change places: row i goes on from what row rows[i] has read, which is equally long."""
-        return past.reordered(state, rows) if len(rows) == len(state["length"]) else nest.take(state, rows)
-
-    def _moved_on(self, state: past.State) -> State:
-        """The window is full: the later half of what was read, read again."""
-        ids, lengths = past.latest(state, self.window - self.stride)
+    def _slide_window(self, state: State) -> State:
+        """Read the later half of a full window again."""
+        ids, lengths = kv_cache.latest(state, self.window - self.stride)
         if not ids.shape[1]:  # a window of one token
-            return past.empty(len(ids), ids.device)
-        _, fresh = self.forward_cached(ids, past.empty(len(ids), ids.device))
-        return past.settled(fresh, lengths)
+            return kv_cache.empty(len(ids), ids.device)
+        _, state = self.forward_cached(ids, kv_cache.empty(len(ids), ids.device))
+        return kv_cache.with_lengths(state, lengths)
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:
-        """The state after rows of unequal length (B,), padded at their end."""
-        if ids.device.type == "cpu" and not torch.is_grad_enabled() and self.whole_steps.suit_prompt(ids):
-            return self.whole_steps.prompt(ids, lengths)
+        """The state after rows of unequal lengths (B,), padded at their end (B, T)."""
+        state = self.fast.prompt(ids, lengths)
+        if state is not None:
+            return state
         _, state = self.hidden(Inputs(ids), self.initial(len(ids)))
         if int(lengths.max()) > state["most"]:
-            raise NextwordError("Rows beyond the window are to be read one by one, for each moves on by itself.")
-        return past.settled(state, lengths)
+            raise InvalidSetting(
+                f"A prompt of {int(lengths.max())} tokens is longer than the window of {self.window}. Read such "
+                "prompts one by one, because each moves its window by itself.",
+                key="prompt",
+                value=int(lengths.max()),
+            )
+        return kv_cache.with_lengths(state, lengths)
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.fast.step(last, state) or super().step(last, state)
+
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
+        return kv_cache.reorder(state, rows) if len(rows) == len(state["length"]) else pytree.take(state, rows)
+
+    # -------------------------------------------------------------------------------------------- speed and size
+
+    def compile_training(self) -> None:
+        make_ready()
+        if self._compiled is None:
+            self._compiled = torch.compile(lambda ids: self._forward(ids)[-1])
+
+    @property
+    def is_quantized(self) -> bool:
+        return bool(self.config.bits)
+
+    def quantize(self) -> None:
+        self.config = replace(self.config, bits=8)
+        self._num_stored = self.num_parameters()
+        quantize_network(self)
+        self.fast.reset()
+
+    def flops_per_token(self, length: int) -> float:
+        """6 per weight in a product, and 12 per layer, position and unit of width, as Chowdhery et al. (2022) count.
+
+        Causal attention needs half of the latter, but is counted in full, as is usual.
+        """
+        weights = sum(p.numel() for p in self.parameters()) - self.positions.weight.numel()
+        return 6 * weights + 12 * self.config.layers * self.config.width * length
 
 
-def _joined(parts: list[list[Tensor]]) -> list[Tensor]:
-    return parts[0] if len(parts) == 1 else [torch.cat(same, 1) for same in zip(*parts, strict=True)]
-
-
-def draw(network: nn.Module) -> None:
-    """Matrices from N(0, 0.02²), biases zero, as both papers begin."""
+def init_gpt_weights(network: nn.Module) -> None:
+    """Draw matrices from N(0, 0.02²) and set biases to zero, as GPT and BERT do."""
     for module in network.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
@@ -188,7 +203,8 @@ def draw(network: nn.Module) -> None:
 
 def check_heads(config: Any) -> None:
     if config.width % config.heads:
-        raise NextwordError(
-            f"[model] width = {config.width} cannot be cut into heads = {config.heads} of equal width: choose a "
-            "multiple."
+        raise InvalidSetting(
+            f"[model] width = {config.width} is not a multiple of heads = {config.heads}. Choose one.",
+            key="model.width",
+            value=config.width,
         )

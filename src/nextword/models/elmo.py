@@ -32,12 +32,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
-from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.layers.bilstm import Projected, ProjectedMemory
+from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
+from nextword.layers.bilstm import ProjectedLSTM, ProjectedState
 from nextword.layers.char_cnn import from_letters, spelled
 from nextword.layers.output import make_readout
-from nextword.layers.output.base import Silent
-from nextword.layers.output.char import Partial
+from nextword.layers.output.base import NoReadout
+from nextword.layers.output.char import PartialReadout
 from nextword.models.base import CausalNetwork, check_sizes
 from nextword.models.framing import frame_texts
 
@@ -68,6 +68,7 @@ class ELMoConfig:
 class ELMo(CausalNetwork):
     Config = ELMoConfig
     is_bidirectional = True  # of `encode`: a word's vectors are made of all the text
+    is_open_vocabulary = has_two_directions = True
 
     def __init__(self, config: ELMoConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -76,20 +77,20 @@ class ELMo(CausalNetwork):
         self.embedding = from_letters(config.width, beginning(words) if config.begins else words, config.characters)
         self.known = self.embedding.cnn.size  # ids from here on are words of `Inputs.characters`
         self.layers = nn.ModuleList(
-            Projected(config.width, config.cells, config.width, 2, config.cell_clip, config.projection_clip)
+            ProjectedLSTM(config.width, config.cells, config.width, 2, config.cell_clip, config.projection_clip)
             for _ in range(config.layers)
         )
-        self.written = written = min(config.written or vocabulary.size, vocabulary.size)
+        self.output_size = written = min(config.written or vocabulary.size, vocabulary.size)
         predicted = replace(words, size=written, pieces=words.pieces[:written])
         unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
         readout = make_readout(config.width, predicted, config.readout)
-        self.readout: Any = Partial(readout, written, vocabulary.size, unknown)
-        self.speaks = not isinstance(readout, Silent)  # without a readout it gives vectors alone
+        self.readout: Any = PartialReadout(readout, written, vocabulary.size, unknown)
+        self.has_output_layer = not isinstance(readout, NoReadout)  # without a readout it gives vectors alone
         self.widths = [2 * config.width] * (config.layers + 1)
 
     def initial(self, batch: int) -> State:
         """Of so many rows; for `both`, of the rows of both sides together."""
-        return tuple(cast(Projected, layer).start(batch) for layer in self.layers)
+        return tuple(cast(ProjectedLSTM, layer).start(batch) for layer in self.layers)
 
     # -------------------------------------------------------------------------------------------- one side, or both
 
@@ -118,7 +119,7 @@ class ELMo(CausalNetwork):
         x = self.embedding(ids.masked_fill(new, self.begin))
         return torch.where(new.unsqueeze(-1), F.embedding((ids - self.known).clamp(min=0), others).to(x.dtype), x)
 
-    def spelled(self, words: Sequence[bytes]) -> Tensor:
+    def spell(self, words: Sequence[bytes]) -> Tensor:
         """(K, L): the letters of words, for `Inputs.characters`. Of a word too long the beginning is read."""
         cnn = self.embedding.cnn
         return torch.from_numpy(spelled([list(word) for word in words], cnn.longest, cnn.widest)).to(self.device)
@@ -136,11 +137,11 @@ class ELMo(CausalNetwork):
             if i and self.config.skip:
                 x = x + entered
             outputs.append(x)
-            after.append(cast(ProjectedMemory, memory))
+            after.append(cast(ProjectedState, memory))
         outputs[-1] = F.dropout(x, drop, self.training)
         return outputs, tuple(after)
 
-    def backward(self) -> Backward:
+    def backward_model(self) -> Backward:
         """The model from right to left, for texts that are turned round."""
         return Backward(self)
 
@@ -153,13 +154,13 @@ class ELMo(CausalNetwork):
         the backward model too, although it read another one; so did the paper's own code from batch to batch.
         """
         x = self.of_words(inputs).transpose(0, 1)  # (T, B, width)
-        inside = None if inputs.padding is None else inputs.padding.t()
-        turn = turned(inputs.padding, inputs.ids).t().unsqueeze(-1).expand_as(x)
+        inside = None if inputs.token_mask is None else inputs.token_mask.t()
+        turn = turned(inputs.token_mask, inputs.ids).t().unsqueeze(-1).expand_as(x)
         layers, state = self._run(torch.stack([x, x.gather(0, turn)]), state, None, inside)
         pairs = [torch.cat([forward, back.gather(0, turn)], -1) for forward, back in layers]
         return [pair.transpose(0, 1) for pair in pairs], state
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
         """A text between the marks of its beginning and its end: what the forward and the backward model read first."""
         end = self.vocabulary.begin if self.vocabulary.end is None else self.vocabulary.end
         return frame_texts([a] if b is None else [a, b], ((self.begin,), (end,), (end,)))
@@ -172,10 +173,7 @@ class Backward(CausalNetwork):
         super().__init__(network.config, network.vocabulary)
         self.owner = (network,)  # in a tuple, so that the weights belong to one network alone
         self.widths = [network.config.width] * (network.config.layers + 1)
-
-    @property
-    def readout(self) -> Any:  # type: ignore[override]
-        return self.owner[0].readout
+        object.__setattr__(self, "readout", network.readout)  # not registered: the weights belong to one network
 
     @property
     def device(self) -> torch.device:

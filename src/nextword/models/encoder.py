@@ -1,11 +1,14 @@
-"""What networks have in common that read a text from both sides at once: entrance, blocks, heads, and files.
+"""Bidirectional Transformer encoders: the skeleton that BERT, RoBERTa and ALBERT share.
 
-    ids ─ E[token] + P[position] + S[segment], norm ─▶ blocks ─▶ vectors (B, T, D) ─┬─ readout: log p of a hidden token
-                                                                                   └─ the first one's: pooled, pairs
-    block:   x = norm(x + attention(x))     x = norm(x + W₂ gelu(W₁ x))          the norms "after" each half, or
-             x = x + attention(norm(x))     x = x + W₂ gelu(W₁ norm(x))          "before" it, and one more at the end
+    ids ─ E[token] + P[position] + S[segment], norm ─▶ blocks ─▶ vectors (B, T, D) ─┬─ readout: log p of a masked token
+                                                                                   └─ first vector: pooler, next
+                                                                                   sentence
+    post-norm block   x = norm(x + attention(x))     x = norm(x + W₂ gelu(W₁ x))          norms = "after", as in the
+    papers pre-norm block    x = x + attention(norm(x))     x = x + W₂ gelu(W₁ norm(x))          norms = "before", one
+    more at the end
 
-Texts come padded or packed end to end (layers/full_attention.py); no text sees another.
+A paper's file sets the sizes, what layers share, and the embeddings. Texts are padded, or packed end to end in one row
+(layers/attention.py); no text sees another.
 """
 
 from __future__ import annotations
@@ -21,72 +24,70 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.kernels.cpu_matmul import Product
-from nextword.layers.attention import FullAttention, Layout, Padded, Ragged, layout_of, taken
-from nextword.layers.output.softmax import Linear
-from nextword.models.base import SafetensorsModule
-from nextword.models.framing import arrange, frame_texts
-from nextword.tokenizers.base import Marks
+from nextword.core.errors import InvalidSetting, Unsupported
+from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
+from nextword.layers.attention import BidirectionalAttention, Layout, Padded, Ragged, choose_layout, select_positions
+from nextword.layers.linear import Linear
+from nextword.layers.output.softmax import LinearReadout
+from nextword.models.base import Network, check_choice
+from nextword.models.framing import frame_texts
+from nextword.tokenizers.special_tokens import Marks
 
-# Tokens read at once on a CPU where nothing is to be learnt. What blocks make in between then stays in the cache, in
-# memory that serves again in the next part: fresh pages cost a thirtieth of the time, and there are many of them.
-PART = 1536
+# Tokens per forward pass on a CPU without gradients. Activations then stay in the cache, in memory that the next pass
+# uses again; fresh pages would take a thirtieth of the time.
+MAX_TOKENS_CPU = 1536
 NORMS = ("after", "before")
-PREDICTED = 0.15  # the share of tokens that the readout reads in training, by every one of these papers
+PREDICTED = 0.15  # share of the tokens that the readout reads in training, in all of these papers
 
 
 def check_norms(config: Any) -> None:
-    if config.norms not in NORMS:
-        raise NextwordError(f"[model] norms = {config.norms!r}: they stand {' or '.join(NORMS)} each half of a block.")
+    check_choice(config, "norms", NORMS)
 
 
-# ------------------------------------------------------------------------------------------------ parts
+# ------------------------------------------------------------------------------------------------ halves of a block
 
 
-class Attend(nn.Module):
-    """The first half of a block: x = norm(x + attention(x)), or x + attention(norm(x))."""
+class AttentionHalf(nn.Module):
+    """x = norm(x + attention(x)), or with norms "before": x + attention(norm(x))."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.dropout, self.first = config.dropout, config.norms == "before"
-        self.attention = FullAttention(config.width, config.heads, config.dropout)
+        self.dropout, self.is_pre_norm = config.dropout, config.norms == "before"
+        self.attention = BidirectionalAttention(config.width, config.heads, config.dropout)
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
-        """(B, T, D) → the same, or (K, D) at the flat positions `at`."""
-        y = F.dropout(self.attention(self.norm(x) if self.first else x, layout, at), self.dropout, self.training)
-        y = _added(y, taken(x, at))
-        return y if self.first else self.norm(y)
+        """(B, T, D) → (B, T, D), or (K, D) at the flat positions `at` only."""
+        y = self.attention(self.norm(x) if self.is_pre_norm else x, layout, at)
+        y = _add(F.dropout(y, self.dropout, self.training), select_positions(x, at))
+        return y if self.is_pre_norm else self.norm(y)
 
 
-class Feed(nn.Module):
-    """The second half: x = norm(x + W₂ gelu(W₁ x)), or x + W₂ gelu(W₁ norm(x)). The gelu is exact ("none"), or its
-    approximation by "tanh"."""
+class FeedForwardHalf(nn.Module):
+    """x = norm(x + W₂ gelu(W₁ x)), or x + W₂ gelu(W₁ norm(x)). The gelu is exact ("none") or approximated ("tanh")."""
 
     def __init__(self, config: Any, gelu: str) -> None:
         super().__init__()
-        self.dropout, self.gelu, self.first = config.dropout, gelu, config.norms == "before"
+        self.dropout, self.gelu, self.is_pre_norm = config.dropout, gelu, config.norms == "before"
         inner = config.inner or 4 * config.width
-        self.wide = Product(config.width, inner)
-        self.narrow = Product(inner, config.width)
+        self.wide = Linear(config.width, inner)  # W₁
+        self.narrow = Linear(inner, config.width)  # W₂
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.narrow(_gelu(self.wide(self.norm(x) if self.first else x), self.gelu))
-        y = _added(F.dropout(y, self.dropout, self.training), x)
-        return y if self.first else self.norm(y)
+        y = self.narrow(_gelu(self.wide(self.norm(x) if self.is_pre_norm else x), self.gelu))
+        y = _add(F.dropout(y, self.dropout, self.training), x)
+        return y if self.is_pre_norm else self.norm(y)
 
 
-class Masked(Linear):
-    """The readout: a dense layer, gelu and norm, then the embedding's matrix read the other way, and a bias."""
+class MaskedLMReadout(LinearReadout):
+    """p = softmax(E · norm(gelu(W h)) + b): one more layer, then the embedding matrix."""
 
     def __init__(self, embedding: nn.Embedding, config: Any, gelu: str) -> None:
         super().__init__()
         self.precision, self.gelu = "fp32", gelu
-        self.tied = (embedding,)  # in a tuple, so that the embedding belongs to the network alone
-        self.dense = Product(config.width, embedding.embedding_dim)
+        self.tied = (embedding,)  # in a tuple, so that the embedding is registered with the network only
+        self.dense = Linear(config.width, embedding.embedding_dim)
         self.norm = nn.LayerNorm(embedding.embedding_dim, config.epsilon)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
 
@@ -94,12 +95,12 @@ class Masked(Linear):
     def matrix(self) -> Tensor:
         return self.tied[0].weight
 
-    def lead(self, h: Tensor) -> Tensor:
+    def project(self, h: Tensor) -> Tensor:
         return self.norm(_gelu(self.dense(h), self.gelu))
 
 
-# On a CPU fresh memory costs more than the numbers put into it: where nothing is to be learnt, results that nobody
-# else reads are written over, which makes reading a twentieth faster.
+# On a CPU, allocating memory costs more than filling it. Without gradients, results that nobody else reads are
+# overwritten, which makes inference 5 % faster.
 
 
 def _gelu(y: Tensor, approximate: str) -> Tensor:
@@ -108,22 +109,25 @@ def _gelu(y: Tensor, approximate: str) -> Tensor:
     return torch.ops.aten.gelu_(y, approximate=approximate)
 
 
-def _added(y: Tensor, x: Tensor) -> Tensor:
+def _add(y: Tensor, x: Tensor) -> Tensor:
     return x + y if torch.is_grad_enabled() or x.dtype != y.dtype else y.add_(x)
 
 
 # ------------------------------------------------------------------------------------------------ the network
 
 
-class Bidirectional(SafetensorsModule):
-    """Entrance, `attending` and `feeding` (one for each layer, or one for all) and the heads, from a paper's config.
+class BidirectionalEncoder(Network):
+    """Embeddings, `attending` and `feeding` halves (one for each layer, or one shared by all) and the output heads.
 
-    `entry` is the width of the embeddings, `segments` how many kinds of them there are. Networks that learn from pairs
-    of texts have a pooler and `next_sentence`, which says in two logits whether the second text belongs after the
-    first (class 0) or not; the others have None there.
+    `entry` is the width of the embeddings, `segments` how many segment embeddings there are. Networks that learn from
+    `pairs` of texts have a `pooler` and `next_sentence`: two logits, class 0 if the second text belongs after the
+    first.
     """
 
-    recordable = True  # in 16 bits, texts end to end: nothing is asked of a GPU on the way
+    has_hidden_states = True
+    can_compile = can_checkpoint = True
+    recordable = True  # with packed texts in 16 bits, nothing waits for the GPU
+    window: int
 
     def __init__(
         self,
@@ -137,129 +141,111 @@ class Bidirectional(SafetensorsModule):
         gelu: str = "none",
     ) -> None:
         super().__init__(config, vocabulary)
-        self.window: int = config.window
+        self.window = self.max_positions = config.window
         self.widths = [config.width] * (config.layers + 1)
-        self.checkpointing = False
         self._compiled: Any = None
-        self.embedding = nn.Embedding(vocabulary.size, entry)
-        self.positions = nn.Embedding(config.window, entry)
-        self.segments = nn.Embedding(segments, entry)
+        self.embedding = nn.Embedding(vocabulary.size, entry)  # E
+        self.positions = nn.Embedding(config.window, entry)  # P
+        self.segments = nn.Embedding(segments, entry)  # S
         self.norm = nn.LayerNorm(entry, config.epsilon)
-        self.attending = nn.ModuleList(Attend(config) for _ in range(attending))
-        self.feeding = nn.ModuleList(Feed(config, gelu) for _ in range(feeding))
+        self.attending = nn.ModuleList(AttentionHalf(config) for _ in range(attending))
+        self.feeding = nn.ModuleList(FeedForwardHalf(config, gelu) for _ in range(feeding))
         self.last = nn.LayerNorm(config.width, config.epsilon) if config.norms == "before" else None
-        self.pooler = Product(config.width, config.width) if pairs else None
-        self.next_sentence = Product(config.width, 2) if pairs else None
-        self.readout: Any = Masked(self.embedding, config, gelu)
+        self.pooler = Linear(config.width, config.width) if pairs else None
+        self.next_sentence = Linear(config.width, 2) if pairs else None
+        self.readout = MaskedLMReadout(self.embedding, config, gelu)
 
-    def halves(self) -> Iterator[tuple[Attend, Feed]]:
-        """Layer by layer, shared or not."""
+    # -------------------------------------------------------------------------------------------- the architecture
+
+    def embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
+        """What the first block reads: (B, T) → (B, T, D). Without segments all tokens are in the first one."""
+        p = self.positions.weight[: ids.shape[1]] if positions is None else self.positions(positions)
+        s = self.segments.weight[0] if segments is None else self.segments(segments)
+        return F.dropout(self.norm(self.embedding(ids) + (p + s)), self.config.dropout, self.training)
+
+    def layer_halves(self) -> Iterator[tuple[AttentionHalf, FeedForwardHalf]]:
+        """The two halves of each layer, shared or not."""
         for i in range(self.config.layers):
             yield self.attending[i % len(self.attending)], self.feeding[i % len(self.feeding)]  # type: ignore[misc]
 
     def stacks(self) -> list[nn.ModuleList]:
-        """Both halves of all blocks, the last one last."""
         return [self.attending, self.feeding]
 
+    def pooled(self, first: Tensor) -> Tensor:
+        """tanh(W h) of the last layer at the first token of each text: (B, D) → (B, D)."""
+        if self.pooler is None:
+            raise Unsupported(
+                f"{type(self).__name__} was not trained on pairs of texts, so it has no pooler. Use the last layer's "
+                "first vector, or the mean.",
+                ability="pooled",
+            )
+        return torch.tanh(self.pooler(first))
+
+    def _forward(
+        self, ids: Tensor, segments: Tensor | None, positions: Tensor | None, layout: Layout, at: Tensor | None
+    ) -> list[Tensor]:
+        """All layers; given `at`, only the last one at these positions.
+
+        Compiled, every layer that is returned would get a gradient, if need be of zeros that are written and read.
+        """
+        x = self.embed(ids, segments, positions)
+        layers = [x]
+        for i, (attend, feed) in enumerate(self.layer_halves()):
+            here = at if i == self.config.layers - 1 else None
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(_run_block, attend, feed, x, layout, here, use_reentrant=False)
+            else:
+                x = _run_block(attend, feed, x, layout, here)
+            layers.append(x)
+        if self.last is not None:
+            layers[-1] = self.last(x)
+        return layers if at is None else layers[-1:]
+
+    # -------------------------------------------------------------------------------------------- reading text
+
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        """What enters the first block, and what leaves each. There is no state: the whole text is there at once."""
+        """What enters the first block and what leaves each. There is no state: the whole text is read at once."""
         return self._hidden(inputs, None), None
 
     def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
-        """(K, D): what leaves the last block at the flat positions `at` (K,) of the batch's B·T.
-
-        The last block looks from these positions alone, and what it does to the others is never computed: where one
-        token in seven is read, a twentieth of the work of twelve layers.
-        """
+        # The last block computes these positions only: with one token in seven, 5 % of the work of twelve layers
         return self._hidden(inputs, at)[-1]
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         return self.hidden(inputs, state)
 
     def fill(self, inputs: Inputs, at: Tensor) -> Tensor:
-        """log p of every token at the flat positions `at` (K,) of the batch's B·T, as (K, V)."""
+        """log p of every token at the flat positions `at` (K,) of the batch's B·T: (K, V)."""
         return self.readout.log_probs(self.hidden_at(inputs, at))
 
-    def pooled(self, first: Tensor) -> Tensor:
-        """(B, D), the last layer at the first token of each text → (B, D)."""
-        if self.pooler is None:
-            raise Unsupported(
-                f"{type(self).__name__} was not trained on pairs of texts, so it has no pooled vector. Use the last "
-                "layer's first vector, or the mean."
-            )
-        return torch.tanh(self.pooler(first))
-
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], cut to the window; the first token speaks.
-
-        [CLS] a a a [SEP] b b [SEP]
-          0   0 0 0   0   1 1   1      segments
-        """
-        marks = Marks.of(self.vocabulary)
-        framed = frame_texts([a] if b is None else [a, b], ([marks.cls], self.between(marks), [marks.sep]), self.window)
-        segments = np.zeros(len(framed.ids), np.int64)
-        if b is not None:
-            segments[framed.parts[1][0] :] = 1
-        return replace(framed, speaks=0, segments=segments)
-
-    def between(self, marks: Marks) -> Sequence[int]:
-        """What stands between two texts."""
-        return [marks.sep]
-
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        """The frames of one example of a task: "classify", "entail", "similar" or "choose" (models/frames.py)."""
-        return arrange(self.frame, task, texts)
-
-    def compile_training(self) -> None:
-        """Let torch fuse what is computed between the products, where batches have one shape."""
-        if self._compiled is None:
-            self._compiled = torch.compile(self._through)
-
-    def work(self, length: int) -> float:
-        """Floating point operations a trained token, forward and backward, in texts of this length.
-
-        Six for each weight as often as it takes part in a product, and twelve for each pair of positions and unit of
-        width (Chowdhery et al. 2022). The readout reads the share of the tokens that is predicted, and so does the
-        last block but for its keys and values: what is not computed does not count.
-        """
-        blocks = sum(p.numel() for block in self.halves() for half in block for p in half.parameters())
-        *_, (attend, feed) = self.halves()
-        last = sum(p.numel() for part in (attend.attention.out, feed) for p in part.parameters())
-        head = self.embedding.weight.numel() + sum(p.numel() for p in self.readout.parameters())
-        products = blocks - (1 - PREDICTED) * last + PREDICTED * head
-        return 6 * products + 12 * self.config.layers * self.config.width * length
-
-    def enter(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
-        """What the first block reads. Without segments all is the first; without positions they count from 0."""
-        where = self.positions.weight[: ids.shape[1]] if positions is None else self.positions(positions)
-        which = self.segments.weight[0] if segments is None else self.segments(segments)
-        return F.dropout(self.norm(self.embedding(ids) + (where + which)), self.config.dropout, self.training)
-
     def _hidden(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
-        large = inputs.ids.device.type == "cpu" and inputs.ids.numel() > PART
-        return self._part_by_part(inputs, at) if large and not torch.is_grad_enabled() else self._at_once(inputs, at)
+        is_large = inputs.ids.device.type == "cpu" and inputs.ids.numel() > MAX_TOKENS_CPU
+        return self._in_parts(inputs, at) if is_large and not torch.is_grad_enabled() else self._at_once(inputs, at)
 
     def _at_once(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
         config, ids, positions = self.config, inputs.ids, inputs.positions
         if positions is None and inputs.starts is not None:
-            positions = counted(inputs.starts, ids.shape[1])
-        steps = ids.shape[1] if inputs.starts is None else 0
+            positions = positions_in_packed(inputs.starts, ids.shape[1])
+        length = ids.shape[1] if inputs.starts is None else 0
         if positions is not None and not positions.is_cuda and positions.numel():
-            steps = int(positions.max()) + 1
-        if steps > self.window:
-            raise NextwordError(
-                f"A text of {steps} tokens, but the window is {self.window}: cut it into pieces of at most that length."
+            length = int(positions.max()) + 1
+        if length > self.window:
+            raise InvalidSetting(
+                f"A text has {length} tokens, but the window is {self.window}. Split it into shorter pieces.",
+                key="model.window",
+                value=length,
             )
         longest = min(inputs.longest or self.window, self.window)
-        layout = layout_of(inputs, config.width, config.heads, longest, self.embedding.weight.dtype)
-        through = self._compiled if isinstance(layout, (Padded, Ragged)) else None  # the others change with each batch
-        return (through or self._through)(ids, inputs.segments, positions, layout, at)
+        layout = choose_layout(inputs, config.width, config.heads, longest, self.embedding.weight.dtype)
+        compiled = self._compiled if isinstance(layout, (Padded, Ragged)) else None  # other layouts change every batch
+        return (compiled or self._forward)(ids, inputs.segments, positions, layout, at)
 
-    def _part_by_part(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
+    def _in_parts(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
+        """The same, a part of the batch at a time."""
         tokens = inputs.ids.numel()
-        parts = -(-tokens // PART)
+        num_parts = -(-tokens // MAX_TOKENS_CPU)
         results: list[Tensor] = []
-        for here, part in parted(inputs, -(-tokens // parts)):
+        for here, part in split_batch(inputs, -(-tokens // num_parts)):
             places = None if at is None else ((at >= here.start) & (at < here.stop)).nonzero().squeeze(1)
             if places is not None and not len(places):
                 continue
@@ -272,56 +258,84 @@ class Bidirectional(SafetensorsModule):
             return results or [self.embedding.weight.new_empty(0, self.config.width)]
         return [result.view(*inputs.ids.shape, -1) for result in results]
 
-    def _through(
-        self, ids: Tensor, segments: Tensor | None, positions: Tensor | None, layout: Layout, at: Tensor | None
-    ) -> list[Tensor]:
-        """All layers; or of the last one these positions, and nothing else: compiled, every layer that is given out
-        gets a gradient, if need be of zeros, which are written and read."""
-        x = self.enter(ids, segments, positions)
-        outputs = [x]
-        for i, (attend, feed) in enumerate(self.halves()):
-            here = at if i == self.config.layers - 1 else None
-            if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(_block, attend, feed, x, layout, here, use_reentrant=False)
-            else:
-                x = _block(attend, feed, x, layout, here)
-            outputs.append(x)
-        if self.last is not None:
-            outputs[-1] = self.last(x)
-        return outputs if at is None else outputs[-1:]
+    # -------------------------------------------------------------------------------------------- frames
+
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], cut to the window. The first token's vector represents the text.
+
+        [CLS] a a a [SEP] b b [SEP]
+          0   0 0 0   0   1 1   1      segments
+        """
+        marks = Marks.of(self.vocabulary)
+        around = [marks.cls], self.separator(marks), [marks.sep]
+        framed = frame_texts([a] if b is None else [a, b], around, self.window)
+        segments = np.zeros(len(framed.ids), np.int64)
+        if b is not None:
+            segments[framed.text_spans[1][0] :] = 1
+        return replace(framed, pooled_position=0, segments=segments)
+
+    def separator(self, marks: Marks) -> Sequence[int]:
+        """The ids between two texts."""
+        return [marks.sep]
+
+    # -------------------------------------------------------------------------------------------- speed
+
+    def compile_training(self) -> None:
+        if self._compiled is None:
+            self._compiled = torch.compile(self._forward)
+
+    def flops_per_token(self, length: int) -> float:
+        """6 per weight and use, and 12 per layer, position and unit of width, as Chowdhery et al. (2022) count.
+
+        The readout reads only the tokens that are predicted, and so does the last block except for its keys and values:
+        what is not computed does not count.
+        """
+        weights = sum(p.numel() for block in self.layer_halves() for half in block for p in half.parameters())
+        *_, (attend, feed) = self.layer_halves()
+        last = sum(p.numel() for part in (attend.attention.out, feed) for p in part.parameters())
+        head = self.embedding.weight.numel() + sum(p.numel() for p in self.readout.parameters())
+        products = weights - (1 - PREDICTED) * last + PREDICTED * head
+        return 6 * products + 12 * self.config.layers * self.config.width * length
 
 
-def _block(attend: Attend, feed: Feed, x: Tensor, layout: Layout, at: Tensor | None) -> Tensor:
+def _run_block(attend: AttentionHalf, feed: FeedForwardHalf, x: Tensor, layout: Layout, at: Tensor | None) -> Tensor:
     return feed(attend(x, layout, at))
 
 
-def parted(inputs: Inputs, room: int) -> Iterator[tuple[slice, Inputs]]:
-    """A batch in parts of whole texts, of no more than `room` tokens where no text is longer; and which of the batch's
-    B·T tokens each part is."""
+def split_batch(inputs: Inputs, max_tokens: int) -> Iterator[tuple[slice, Inputs]]:
+    """Split a batch into parts of whole texts, of at most `max_tokens` unless a text is longer.
+
+    Yields which of the batch's B·T tokens a part holds, and the part.
+    """
     rows, steps = inputs.ids.shape
-    named = {name: getattr(inputs, name) for name in ("ids", "padding", "segments", "positions")}
-    given: dict[str, Any] = {name: t for name, t in named.items() if t is not None}
+    fields = {
+        "ids": inputs.ids,
+        "token_mask": inputs.token_mask,
+        "segments": inputs.segments,
+        "positions": inputs.positions,
+    }
+    tensors: dict[str, Any] = {name: t for name, t in fields.items() if t is not None}
     if inputs.starts is None:
-        many = max(1, room // steps)
+        many = max(1, max_tokens // steps)
         for first in range(0, rows, many):
-            of = slice(first, min(first + many, rows))
-            part = {name: t if len(t) == 1 else t[of] for name, t in given.items()}
-            yield slice(of.start * steps, of.stop * steps), Inputs(**part)
+            chosen = slice(first, min(first + many, rows))
+            part = {name: t if len(t) == 1 else t[chosen] for name, t in tensors.items()}
+            yield slice(chosen.start * steps, chosen.stop * steps), Inputs(**part)
         return
     starts, text = inputs.starts.tolist(), 0
     while starts[text] < steps:
         begin = starts[text]
-        after = max(bisect_right(starts, begin + room) - 1, text + 1)
-        of = slice(begin, starts[after])
-        if of.stop > begin:
-            part = {name: t[:, of] for name, t in given.items()}
-            yield of, Inputs(**part, starts=inputs.starts[text : after + 1] - begin)
+        after = max(bisect_right(starts, begin + max_tokens) - 1, text + 1)
+        chosen = slice(begin, starts[after])
+        if chosen.stop > begin:
+            part = {name: t[:, chosen] for name, t in tensors.items()}
+            yield chosen, Inputs(**part, starts=inputs.starts[text : after + 1] - begin)
         text = after
 
 
-def counted(starts: Tensor, total: int) -> Tensor:
-    """(1, N): positions in a row of texts that lie end to end, each counted from 0. Empty texts change nothing."""
+def positions_in_packed(starts: Tensor, total: int) -> Tensor:
+    """(1, N): positions in a row of packed texts, each counted from 0. Empty texts change nothing."""
     starts = starts.long()
     at = torch.arange(total, device=starts.device)
-    text = torch.searchsorted(starts, at, right=True) - 1  # of equal starts the last: the text that is not empty
+    text = torch.searchsorted(starts, at, right=True) - 1  # of equal starts the last one, whose text is not empty
     return (at - starts[text]).unsqueeze(0)

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.types import IGNORE, Encoding, Framed, Inputs
+from nextword.core.types import IGNORE, Encoding, FramedText, Inputs
 
 SPREAD = 0.02  # new rows are drawn from N(0, 0.02²), as the paper draws all of them
 TASKS = {  # texts that a task is given, in words, and how many they may be
@@ -41,7 +41,7 @@ Marks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, betwee
 # ------------------------------------------------------------------------------------------------ one frame
 
 
-def frame_texts(texts: Sequence[Encoding], marks: Marks, window: int | None = None) -> Framed:
+def frame_texts(texts: Sequence[Encoding], marks: Marks, window: int | None = None) -> FramedText:
     """One text or two between their marks, cut to the window; the last token speaks."""
     before, between, after = marks
     own = len(before) + len(after) + (len(between) if len(texts) > 1 else 0)
@@ -52,17 +52,17 @@ def frame_texts(texts: Sequence[Encoding], marks: Marks, window: int | None = No
                 f"The window is {window} tokens and the frame itself takes {own} of them, which leaves too few for "
                 f"{len(texts)} text{'s' if len(texts) > 1 else ''}. Take a network with a longer window."
             )
-        lengths = [*fit(lengths[0], sum(lengths[1:]), window - own)][: len(texts)]
+        lengths = [*truncate_pair(lengths[0], sum(lengths[1:]), window - own)][: len(texts)]
     ids, parts = list(before), []
     for i, (text, length) in enumerate(zip(texts, lengths, strict=True)):
         ids += between if i else ()
         parts.append((len(ids), len(ids) + length))
         ids += text.ids[:length].tolist()
     ids += after
-    return Framed(np.array(ids, np.int64), len(ids) - 1, parts=tuple(parts))
+    return FramedText(np.array(ids, np.int64), len(ids) - 1, text_spans=tuple(parts))
 
 
-def fit(a: int, b: int, room: int) -> tuple[int, int]:
+def truncate_pair(a: int, b: int, room: int) -> tuple[int, int]:
     """How much is left of two lengths when the longer loses one (of equals, the second) until both fit.
 
     Good: fit(10, 3, 8) = (5, 3), fit(10, 10, 7) = (4, 3).
@@ -74,7 +74,7 @@ def fit(a: int, b: int, room: int) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------------------ a task
 
 
-def arrange(frame: Callable[..., Framed], task: str, texts: Sequence[Encoding]) -> list[Framed]:
+def frames_for_task(frame: Callable[..., FramedText], task: str, texts: Sequence[Encoding]) -> list[FramedText]:
     """The frames of one example; `frame` is the network's own."""
     _known(task)
     words, least, most = TASKS[task]
@@ -103,10 +103,10 @@ def _known(task: str) -> None:
 # ------------------------------------------------------------------------------------------------ many frames
 
 
-def collate(frames: Sequence[Framed], pad: int, device: torch.device | str | None = None) -> tuple[Inputs, Tensor]:
+def collate(frames: Sequence[FramedText], pad: int, device: torch.device | str | None = None) -> tuple[Inputs, Tensor]:
     """Frames as rows of one batch, padded at their end, and the position (B,) that speaks in each.
 
-    What `pad` is matters to nobody: `Inputs.padding` says where it stands, and from left to right it comes too late.
+    What `pad` is matters to nobody: `Inputs.token_mask` says where it stands, and from left to right it comes too late.
     """
     if not frames:
         raise NextwordError("There is no frame to make a batch of. Give at least one.")
@@ -120,10 +120,10 @@ def collate(frames: Sequence[Framed], pad: int, device: torch.device | str | Non
     ids = _rows([frame.ids for frame in frames], pad)
     inputs = Inputs(
         ids.to(device),
-        padding=(torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).to(device),
+        token_mask=(torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).to(device),
         segments=_rows([f.segments for f in frames if f.segments is not None], 0).to(device) if segmented else None,
     )
-    return inputs, torch.tensor([frame.speaks for frame in frames], device=device)
+    return inputs, torch.tensor([frame.pooled_position for frame in frames], device=device)
 
 
 def _rows(rows: Sequence[np.ndarray], pad: int) -> Tensor:
@@ -134,29 +134,29 @@ def _rows(rows: Sequence[np.ndarray], pad: int) -> Tensor:
     return torch.from_numpy(out)
 
 
-def spoken(h: Tensor, speaks: Tensor) -> Tensor:
+def take_positions(h: Tensor, pooled_position: Tensor) -> Tensor:
     """The vectors (B, D) that speak, of a layer (B, T, D)."""
-    return h[torch.arange(len(h), device=h.device), speaks]
+    return h[torch.arange(len(h), device=h.device), pooled_position]
 
 
-def following(inputs: Inputs, size: int) -> Tensor:
+def next_token_targets(inputs: Inputs, size: int) -> Tensor:
     """Targets (B, T) for the loss of the language model beside the task's: at each token the next one.
 
     IGNORE where the next is padding or a token beyond the vocabulary's `size`, for those are never predicted.
     """
     after = F.pad(inputs.ids[:, 1:], (0, 1), value=IGNORE)
     there = after < size
-    if inputs.padding is not None:
-        there &= F.pad(inputs.padding[:, 1:], (0, 1), value=False)
+    if inputs.token_mask is not None:
+        there &= F.pad(inputs.token_mask[:, 1:], (0, 1), value=False)
     return after.masked_fill(~there, IGNORE)
 
 
 # ------------------------------------------------------------------------------------------------ room for new tokens
 
 
-def ready(network: Any, generator: torch.Generator | None = None) -> Any:
+def add_missing_tokens(network: Any, generator: torch.Generator | None = None) -> Any:
     """The network with room for the tokens that its frames need and its vocabulary lacks: grown, if it is not yet."""
-    missing = getattr(network, "num_extra_tokens", 0) - getattr(network.config, "extra", 0)
+    missing = network.num_extra_tokens - (network.config.extra if network.num_extra_tokens else 0)
     return resize_embeddings(network, missing, generator) if missing > 0 else network
 
 
@@ -172,12 +172,12 @@ def resize_embeddings(network: Any, n: int, generator: torch.Generator | None = 
     if n < 0:
         raise NextwordError(f"A network cannot grow by {n} tokens. Give 0 or more.")
     config = network.config
-    if not hasattr(config, "extra"):
+    if not network.num_extra_tokens:
         raise Unsupported(
             f"{type(network).__name__} has no room for tokens beyond its vocabulary: its [model] has no key `extra`. "
             "Its frames need none."
         )
-    if getattr(config, "bits", 0):
+    if network.is_quantized:
         raise Unsupported(
             f"The weights are in {config.bits} bits and cannot be trained, so new tokens would never mean anything. "
             "Grow the network that they were made of."
@@ -190,6 +190,5 @@ def resize_embeddings(network: Any, n: int, generator: torch.Generator | None = 
         rows = torch.cat([network.extra.weight.detach(), rows])
     network.extra = nn.Embedding.from_pretrained(rows, freeze=False).train(network.training)
     network.config = dataclasses.replace(config, extra=config.extra + n)
-    if hasattr(network, "steps"):
-        network.steps.made.clear()  # recorded as it was before
+    network.fast.reset()
     return network

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
 from nextword.kernels.word2vec import cells
-from nextword.models.base import Static, check_sizes
+from nextword.models.base import WordVectorNetwork, check_sizes
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class GloVeConfig:
         check_sizes(self)
 
 
-class GloVe(Static):
+class GloVe(WordVectorNetwork):
     Config = GloVeConfig
     learns_with = "adagrad"
 
@@ -53,7 +53,7 @@ class GloVe(Static):
         return self.words + self.contexts
 
     @classmethod
-    def of_vectors(cls, config: GloVeConfig, vocabulary: Vocabulary, vectors: Tensor) -> GloVe:
+    def from_vectors(cls, config: GloVeConfig, vocabulary: Vocabulary, vectors: Tensor) -> GloVe:
         network = cls(config, vocabulary)
         network.words.data.copy_(vectors)
         for rest in (network.contexts, network.biases, network.others):

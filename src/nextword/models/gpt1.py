@@ -1,14 +1,18 @@
-"""GPT: the decoder of the Transformer as a language model, to be fine-tuned.
+"""GPT: the decoder of the Transformer as a language model, pretrained and then fine-tuned.
 
-Radford, Narasimhan, Salimans & Sutskever, "Improving Language Understanding by Generative Pre-Training" (2018). As in
-Vaswani et al. (2017) the norm comes after each sum; positions are learnt; the output matrix is the embedding's.
+Radford, Narasimhan, Salimans & Sutskever, "Improving Language Understanding by Generative Pre-Training" (2018).
 
-    x = E[token] + P[position]      then in each block    x = norm(x + attention(x))    x = norm(x + W₂ gelu(W₁ x))
-    p = softmax(E · x)
+    x = E[token] + P[position]
+    x = norm₁(x + attention(x))         each token attends to itself and all tokens before it
+    x = norm₂(x + W₂ gelu(W₁ x))        both lines, `layers` times
+    p = softmax(E · x)                  the output matrix is the embedding's
 
-Fine-tuned, it reads a task's texts between three tokens that pretraining never saw (section 3.3); the last one speaks:
+Differences from the decoder of Vaswani et al. (2017): no encoder and no attention to one; positions are learned; gelu.
 
-    start a extract        start a delimiter b extract        for "similar", start b delimiter a extract as well
+Fine-tuning (section 3.3) puts a task's texts between three special tokens that pretraining never saw. Their vectors are
+`extra` embeddings, which are read but never predicted. The last token's vector represents the text:
+
+    start a extract        start a delimiter b extract        for "similar", also start b delimiter a extract
 """
 
 from __future__ import annotations
@@ -21,15 +25,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
-from nextword.core.types import Encoding, Framed, Vocabulary
-from nextword.kernels.cpu_matmul import Product
-from nextword.kernels.cublaslt import fed
-from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.kv_cache import Reading
-from nextword.layers.output.softmax import Tied
-from nextword.models.base import check_bits, check_sizes
-from nextword.models.decoder import DecoderLM, check_heads, draw
+from nextword.core.errors import InvalidSetting
+from nextword.core.types import Encoding, FramedText, Vocabulary
+from nextword.layers.attention import CausalAttention, KeyValues
+from nextword.layers.kv_cache import CacheUpdate
+from nextword.layers.linear import Linear, feed_forward
+from nextword.layers.output.softmax import TiedSoftmax
+from nextword.models.base import FrameMarks, check_bits, check_sizes
+from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,10 @@ class GPT1Config:
     layers: int = 12
     heads: int = 12
     window: int = 512
-    dropout: float = 0.1  # of embeddings, attention and what is added to the sum
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     epsilon: float = 1e-5  # of the norms
-    bits: int = 0  # 8: weights in eight bits, to be read with and not trained; 0: in 32
-    extra: int = 0  # tokens beyond the vocabulary's, read and never predicted: see `grow` in models/frames.py
+    bits: int = 0  # 8: int8 weights, for inference only; 0: float32
+    extra: int = 0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -53,55 +56,59 @@ class Block(nn.Module):
     def __init__(self, config: GPT1Config) -> None:
         super().__init__()
         width, self.dropout = config.width, config.dropout
-        self.attention = SelfAttention(width, config.heads, config.dropout)
+        self.attention = CausalAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = Product(width, 4 * width)
-        self.narrow = Product(4 * width, width)
+        self.wide = Linear(width, 4 * width)  # W₁
+        self.narrow = Linear(4 * width, width)  # W₂
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        y, now = self.attention(x, reading, before)
+    def forward(
+        self, x: Tensor, update: CacheUpdate | None, cache: KeyValues | None
+    ) -> tuple[Tensor, KeyValues | None]:
+        y, cache = self.attention(x, update, cache)  # (B, T, D)
         x = self.norm1(x + F.dropout(y, self.dropout, self.training))
-        y = fed(x, self.wide, self.narrow)
-        return self.norm2(x + F.dropout(y, self.dropout, self.training)), now
+        y = feed_forward(x, self.wide, self.narrow)  # (B, T, 4D) → (B, T, D)
+        return self.norm2(x + F.dropout(y, self.dropout, self.training)), cache
 
 
 class GPT1(DecoderLM):
     Config = GPT1Config
-    norms_after = True
+    is_post_norm = True
     num_extra_tokens = 3  # start, delimiter, extract
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
-        super().__init__(config, vocabulary)
+        super().__init__(config, vocabulary)  # embedding E, positions P
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.readout: Any = Tied(self.embedding, bias=False)
+        self.readout = TiedSoftmax(self.embedding, bias=False)
         self.extra = nn.Embedding(config.extra, config.width) if config.extra else None
-        draw(self)
+        init_gpt_weights(self)
         if config.bits:
-            self.narrowed()
+            self.quantize()
 
-    def norms(self) -> list[nn.LayerNorm | None]:
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        if self.extra is None:
+            return super().embed(ids, positions)
+        beyond = ids - self.vocabulary.size  # at least 0 for extra tokens
+        known = self.embedding(ids.clamp(max=self.vocabulary.size - 1))
+        x = torch.where(beyond.unsqueeze(-1) < 0, known, self.extra(beyond.clamp(min=0)))
+        return self._enter(x + self.positions(positions))
+
+    def layer_norms(self) -> list[nn.LayerNorm | None]:
         blocks: Any = self.blocks
         return [None, *(norm for block in blocks for norm in (block.norm1, block.norm2))]
 
-    def entered(self, ids: Tensor, positions: Tensor) -> Tensor:
-        if self.extra is None:
-            return super().entered(ids, positions)
-        beyond = ids - self.vocabulary.size  # at least 0 for tokens of its own
-        known = self.embedding(ids.clamp(max=self.vocabulary.size - 1))
-        x = torch.where(beyond.unsqueeze(-1) < 0, known, self.extra(beyond.clamp(min=0)))
-        return self.begun(x + self.positions(positions))
-
-    def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    def frame_marks(self) -> FrameMarks:
         if self.config.extra < self.num_extra_tokens:
-            raise NextwordError(
-                f"The network has [model] extra = {self.config.extra}, and its frames need {self.num_extra_tokens} tokens "
-                "beyond the vocabulary: start, delimiter and extract. Make room with ready(network) of models/frames."
+            raise InvalidSetting(
+                f"[model] extra = {self.config.extra}, but frames need {self.num_extra_tokens} special tokens (start, "
+                "delimiter, extract). Call models.framing.add_missing_tokens(network) first.",
+                key="model.extra",
+                value=self.config.extra,
             )
         first = self.vocabulary.size
         return (first,), (first + 1,), (first + 2,)
 
-    def frames(self, task: str, texts: Sequence[Encoding]) -> list[Framed]:
-        """As ever, but "similar" in both orders, for neither text comes first."""
-        found = super().frames(task, texts)
-        return [*found, self.frame(texts[1], texts[0])] if task == "similar" else found
+    def frames(self, task: str, texts: Sequence[Encoding]) -> list[FramedText]:
+        """As usual, but "similar" in both orders, because neither text comes first."""
+        frames = super().frames(task, texts)
+        return [*frames, self.frame(texts[1], texts[0])] if task == "similar" else frames

@@ -1,12 +1,17 @@
-"""GPT-2: a stack of blocks that each look back over all tokens before, normalised before each part.
+"""GPT-2: a pre-norm decoder-only Transformer.
 
-Radford, Wu, Child, Luan, Amodei & Sutskever, "Language Models are Unsupervised Multitask Learners" (2019). Against
-`gpt1`: the norm comes first and stands outside the sum, so that the sum runs from the embedding to the end untouched;
-one more norm before the output; the weights that write into the sum begin smaller by 1/√(their number); bytes
-instead of letters under the BPE; twice the window.
+Radford, Wu, Child, Luan, Amodei & Sutskever, "Language Models are Unsupervised Multitask Learners" (2019).
 
-    x = E[token] + P[position]      then in each block    x += attention(norm(x))    x += W₂ gelu(W₁ norm(x))
-    p = softmax(E · norm(x))
+    x = E[token] + P[position]
+    x = x + attention(norm₁(x))         each token attends to itself and all tokens before it
+    x = x + W₂ gelu(W₁ norm₂(x))        both lines, `layers` times
+    p = softmax(E · norm(x))            the output matrix is the embedding's
+
+Differences from GPT (gpt1.py):
+- the norm comes before each part, outside the residual sum, which so runs from the embedding to the end untouched;
+- one more norm before the output;
+- weights that write into the residual sum start smaller by 1/√(their number);
+- byte-level BPE; twice the window.
 """
 
 from __future__ import annotations
@@ -18,13 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Vocabulary
-from nextword.kernels.cpu_matmul import Product
-from nextword.kernels.cublaslt import fed
-from nextword.layers.attention import Layer, SelfAttention
-from nextword.layers.kv_cache import Reading
-from nextword.layers.output.softmax import Tied
+from nextword.layers.attention import CausalAttention, KeyValues
+from nextword.layers.kv_cache import CacheUpdate
+from nextword.layers.linear import Linear, feed_forward
+from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import check_bits, check_sizes
-from nextword.models.decoder import DecoderLM, check_heads, draw
+from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,10 @@ class GPT2Config:
     layers: int = 12
     heads: int = 12
     window: int = 1024
-    dropout: float = 0.1  # of embeddings, attention and what is added to the sum
-    bias: bool = True
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
+    bias: bool = True  # of linear layers and norms
     epsilon: float = 1e-5  # of the norms
-    bits: int = 0  # 8: weights in eight bits, to be read with and not trained; 0: in 32
+    bits: int = 0  # 8: int8 weights, for inference only; 0: float32
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -49,40 +53,42 @@ class Block(nn.Module):
         super().__init__()
         width, self.dropout = config.width, config.dropout
         self.norm1 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
-        self.attention = SelfAttention(width, config.heads, config.dropout, band, config.bias)
+        self.attention = CausalAttention(width, config.heads, config.dropout, band, config.bias)
         self.norm2 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
-        self.wide = Product(width, 4 * width, bias=config.bias)
-        self.narrow = Product(4 * width, width, bias=config.bias)
+        self.wide = Linear(width, 4 * width, bias=config.bias)  # W₁
+        self.narrow = Linear(4 * width, width, bias=config.bias)  # W₂
 
-    def forward(self, x: Tensor, reading: Reading | None, before: Layer | None) -> tuple[Tensor, Layer | None]:
-        y, now = self.attention(self.norm1(x), reading, before)
+    def forward(
+        self, x: Tensor, update: CacheUpdate | None, cache: KeyValues | None
+    ) -> tuple[Tensor, KeyValues | None]:
+        y, cache = self.attention(self.norm1(x), update, cache)  # (B, T, D)
         x = x + F.dropout(y, self.dropout, self.training)
-        y = fed(self.norm2(x), self.wide, self.narrow)
-        return x + F.dropout(y, self.dropout, self.training), now
+        y = feed_forward(self.norm2(x), self.wide, self.narrow)  # (B, T, 4D) → (B, T, D)
+        return x + F.dropout(y, self.dropout, self.training), cache
 
 
 class GPT2(DecoderLM):
     Config = GPT2Config
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
-        super().__init__(config, vocabulary)
+        super().__init__(config, vocabulary)  # embedding E, positions P
         self.blocks = nn.ModuleList(Block(config, band) for band in self.bands())
         self.norm = nn.LayerNorm(config.width, config.epsilon, bias=config.bias)
-        self.readout: Any = Tied(self.embedding, bias=False)
-        draw(self)
+        self.readout = TiedSoftmax(self.embedding, bias=False)
+        init_gpt_weights(self)
         for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "narrow.weight")):
+            if name.endswith(("attention.out.weight", "narrow.weight")):  # these write into the residual sum
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
         if config.bits:
-            self.narrowed()
+            self.quantize()
 
     def bands(self) -> list[int]:
-        """How far back each block looks; 0: as far as there is text."""
+        """How many tokens each block attends to, its own included; 0: all of them."""
         return [0] * self.config.layers
 
-    def norms(self) -> list[nn.LayerNorm | None]:
+    def final_norm(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+    def layer_norms(self) -> list[nn.LayerNorm | None]:
         blocks: Any = self.blocks
         return [*(norm for block in blocks for norm in (block.norm1, block.norm2)), self.norm]
-
-    def finish(self, x: Tensor) -> Tensor:
-        return self.norm(x)

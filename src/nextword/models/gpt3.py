@@ -1,9 +1,12 @@
-"""GPT-3: GPT-2, larger, with twice the window, in which every other layer looks back over a band alone.
+"""GPT-3: a larger GPT-2 in which every other layer attends to a band of recent tokens only.
 
 Brown et al., "Language Models are Few-Shot Learners" (2020), section 2.1: "alternating dense and locally banded sparse
-attention patterns in the layers of the transformer, similar to the Sparse Transformer". How wide the band is, and which
-of the two comes first, the paper does not say: here layers 0, 2, … are dense and the others see `band` tokens, which
-the recipes set to 256.
+attention patterns in the layers of the transformer, similar to the Sparse Transformer".
+
+Differences from GPT-2 (gpt2.py):
+- layers 1, 3, 5, … see the last `band` tokens only. The paper names neither the width of the band nor which layers are
+  dense; here layers 0, 2, 4, … are dense, and the recipes set band = 256;
+- twice the window; no dropout.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from nextword.models.gpt2 import GPT2, GPT2Config
 @dataclass(frozen=True)
 class GPT3Config(GPT2Config):
     window: int = 2048
-    dropout: float = 0.0  # the paper names none
-    band: int = 0  # tokens that every other layer sees, its own included; 0: all layers see all
+    dropout: float = 0.0  # the paper mentions none
+    band: int = 0  # tokens that every other layer attends to, its own included; 0: all layers are dense
 
 
 class GPT3(GPT2):

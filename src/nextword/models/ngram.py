@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.core.errors import NextwordError
-from nextword.core.io import linked
+from nextword.core.io import link_or_copy
 from nextword.core.types import Inputs, State, Vocabulary
+from nextword.models.base import Network
 from nextword.ngrams.counting import Counted, check_order, count_ngrams
 from nextword.ngrams.estimators import Estimator, estimate, estimator, memory_cap
 from nextword.ngrams.layouts import LAYOUTS, build, open_layout
@@ -53,13 +54,13 @@ class NGramConfig:
             raise NextwordError(f"[model] bits = {self.bits} goes with layout = 'compact'.")
 
 
-class NGram(nn.Module):
+class NGram(Network):
     Config = NGramConfig
+    has_flat_scores = True
     chunk = 1 << 17  # tokens of a row to read at once: there is nothing that grows with it
 
     def __init__(self, config: NGramConfig, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.config, self.vocabulary = config, vocabulary
+        super().__init__(config, vocabulary)
         self.boundary = vocabulary.begin if vocabulary.end is None else vocabulary.end
         self.parts: list[Any] = []  # the model, then those mixed in: each a layout
         self.weights = np.ones(1)  # of the parts, and last of the cache where there is one
@@ -152,7 +153,7 @@ class NGram(nn.Module):
     # -------------------------------------------------------------------------------------------- the contract
 
     @property
-    def window(self) -> int | None:
+    def window(self) -> int | None:  # type: ignore[override]
         return None if self.config.cache else self.back
 
     @property
@@ -160,9 +161,8 @@ class NGram(nn.Module):
         """Ids that the state holds."""
         return max([self.config.cache, self.config.order - 1, *(part.order - 1 for part in self.parts)])
 
-    @property
-    def stored(self) -> int:
-        """Numbers kept: a probability for each n-gram, and a back-off for each that is not of the highest order."""
+    def num_parameters(self) -> int:
+        """A probability per n-gram, and a back-off weight per n-gram below the highest order."""
         return sum(sum(part.entries) + sum(part.entries[:-1]) for part in self.parts)
 
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
@@ -240,7 +240,7 @@ class NGram(nn.Module):
     def save(self, folder: Path) -> list[str]:
         names = [FILE if i == 0 else f"model.{i}.ngram" for i in range(len(self._files))]
         for name, path in zip(names, self._files, strict=True):
-            linked(path, folder / name)
+            link_or_copy(path, folder / name)
         (folder / WEIGHTS).write_text(json.dumps({"files": names, "weights": self.weights.tolist()}) + "\n")
         return [*names, WEIGHTS]
 

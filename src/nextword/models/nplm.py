@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.softmax import FullSoftmax
 from nextword.models.base import CausalNetwork, check_sizes
 
 
@@ -46,7 +46,7 @@ class NPLM(CausalNetwork):
         self.embedding = nn.Embedding(vocabulary.size, config.embedding)  # C
         self.inner = nn.Linear(joined, config.width)  # H and d
         features = config.width + (joined if config.direct else 0)
-        self.readout = Full(features, vocabulary.size)  # U, W and b
+        self.readout = FullSoftmax(features, vocabulary.size)  # U, W and b
         self.widths = [joined, features]
 
     def initial(self, batch: int) -> State:

@@ -36,8 +36,8 @@ Named = list[tuple[str, nn.Parameter]]
 
 def groups(network: Any) -> list[list[nn.Parameter]]:
     """All that is learnt, each weight once, the lowest group first; none is empty."""
-    encoder = getattr(network, "encoder", None)
-    if not isinstance(encoder, nn.Module):
+    encoder = network.base
+    if encoder is network:
         found = layer_groups(network)
         shared = _shared(network)
         lowest = [one for one in found[0] if one[1] not in shared]

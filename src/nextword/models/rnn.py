@@ -27,7 +27,7 @@ from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.char_cnn import make_embedding
 from nextword.layers.output import make_readout
 from nextword.layers.output.maxent_ngram import with_direct
-from nextword.layers.recurrent import Layer
+from nextword.layers.recurrent import RecurrentLayer
 from nextword.models.base import CausalNetwork, check_sizes
 
 
@@ -60,6 +60,7 @@ class Recurrent(CausalNetwork):
 
     def __init__(self, config: RecurrentConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
+        self.is_backward = config.backward
         embedding = config.embedding or config.width
         if config.tied and embedding != config.width:
             raise NextwordError(
@@ -76,15 +77,11 @@ class Recurrent(CausalNetwork):
         self.readout: Any = with_direct(readout, vocabulary.size, config.direct)
         self.widths = [embedding] + [config.width] * config.layers
 
-    @property
-    def locks(self) -> bool:
-        return False
-
-    def layer(self, inputs: int) -> Layer:
-        return Layer(self.kind, inputs, self.config.width)
+    def layer(self, inputs: int) -> RecurrentLayer:
+        return RecurrentLayer(self.kind, inputs, self.config.width)
 
     def initial(self, batch: int) -> State:
-        memories = tuple(cast(Layer, layer).start(batch) for layer in self.layers)
+        memories = tuple(cast(RecurrentLayer, layer).start(batch) for layer in self.layers)
         return {"layers": memories, "words": self.readout.begin(batch)} if self.config.direct else memories
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
@@ -112,13 +109,13 @@ class Recurrent(CausalNetwork):
 class RNN(Recurrent):
     Config = ElmanConfig
 
-    def layer(self, inputs: int) -> Layer:
+    def layer(self, inputs: int) -> RecurrentLayer:
         config = self.config
         if config.activation not in ("tanh", "relu"):
             raise NextwordError(f"activation = '{config.activation}' is unknown. Use 'tanh' or 'relu'.")
         if not 0 <= config.leak < 1:
             raise NextwordError(f"leak = {config.leak} is not a share of the old state. Use 0 (none) up to below 1.")
-        return Layer(config.activation, inputs, config.width, config.leak)
+        return RecurrentLayer(config.activation, inputs, config.width, config.leak)
 
 
 class GRU(Recurrent):

@@ -30,15 +30,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.kernels.lstm import QUICK, Deferred, backwards, each_row
-from nextword.layers.attention import Additive, Look, luongs
+from nextword.layers.attention import AdditiveAttention, Attend, luong_attention
 from nextword.layers.dropout import dropped
-from nextword.layers.output.softmax import Full, Tied
-from nextword.layers.recurrent import Layer, Memory
-from nextword.models.base import CausalNetwork, check_sizes, need_source
+from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
+from nextword.layers.recurrent import CellState, RecurrentLayer
+from nextword.models.base import CausalNetwork, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 ATTENTION = ("none", "bahdanau", "luong")
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
         sizes = [inputs] + [self.width] * (layers - 1)
         self.layers = nn.ModuleList(CELLS[cell](size, width, batch_first=True, bidirectional=both) for size in sizes)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Memory]]:
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[CellState]]:
         """(B, S, I), (B,) → each layer's vectors (B, S, M), and its memory at the end, (B, M) each."""
         outputs, ends = [], []
         lengths = lengths.cpu()
@@ -98,7 +98,7 @@ class Bridge(nn.Module):
             nn.ModuleList(nn.Linear(encoder, width) for _ in range(memories)) for _ in range(layers)
         )
 
-    def forward(self, ends: Sequence[Memory]) -> tuple[Memory, ...]:
+    def forward(self, ends: Sequence[CellState]) -> tuple[CellState, ...]:
         """A decoder with more layers than the encoder begins its upper ones with the encoder's last."""
         found = []
         for i, parts in enumerate(self.parts):
@@ -130,21 +130,21 @@ class Seq2Seq(CausalNetwork):
         memory = self.encoder.width
         beside = {"none": 0, "bahdanau": memory, "luong": width if config.feeding else 0}[config.attention]
         sizes = [embedding + beside] + [width] * (config.layers - 1)
-        self.layers = nn.ModuleList(Layer(config.cell, size, width) for size in sizes)
+        self.layers = nn.ModuleList(RecurrentLayer(config.cell, size, width) for size in sizes)
         as_it_is = memory == width and not config.bidirectional and len(self.encoder.layers) == config.layers
         self.bridge = None if as_it_is else Bridge(memory, width, config.layers, len(self._cells()[0].start(1)))
         self.look: Any = None
         if config.attention == "bahdanau":
-            self.look = Additive(width, memory, width)
+            self.look = AdditiveAttention(width, memory, width)
             self.out = nn.Linear(width + memory + embedding, 2 * width)
         elif config.attention == "luong":
-            self.look = luongs(width, memory, config.score, config.scaled)
+            self.look = luong_attention(width, memory, config.score, config.scaled)
             self.out = nn.Linear(memory + width, width, bias=False)
         if config.tied:
             lead = nn.Linear(width, embedding, bias=False) if embedding != width else None
-            self.readout: Any = Tied(self.embedding, projection=lead)
+            self.readout: Any = TiedSoftmax(self.embedding, projection=lead)
         else:
-            self.readout = Full(width, written or vocabulary.size)
+            self.readout = FullSoftmax(width, written or vocabulary.size)
         self.widths = [embedding, width]
 
     # -------------------------------------------------------------------------------------------- the source
@@ -164,7 +164,7 @@ class Seq2Seq(CausalNetwork):
 
     def begin(self, source: Inputs | None) -> State:
         """The decoder's state after the source was read."""
-        source = need_source(self, source)
+        source = self.require_source(source)
         there = _there(source)
         ids = backwards(source.ids, there.sum(1)) if self.config.reverse else source.ids
         outputs, ends = self._encoded(self.of_source(ids), there)
@@ -179,17 +179,21 @@ class Seq2Seq(CausalNetwork):
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
         """Beams change places. Where all searches go on with as many rows, what is known of their sources stays."""
-        before = len(next(iter(nest.flatten(state["cells"])[0].values())))
+        before = len(next(iter(pytree.flatten(state["cells"])[0].values())))
         if searches is not None or len(rows) != before:
-            return nest.take(state, rows)
+            return pytree.take(state, rows)
         moved = ("cells", "covered", "fed")
-        return {key: nest.take(part, rows) if key in moved else part for key, part in state.items()}
+        return {key: pytree.take(part, rows) if key in moved else part for key, part in state.items()}
+
+    @property
+    def has_attention(self) -> bool:
+        return self.look is not None
 
     def covered(self, state: State) -> Tensor:
         """(B, S): how much attention each token of the source has had; 1 at padding."""
         return state["covered"]
 
-    def _encoded(self, x: Tensor, there: Tensor) -> tuple[list[Tensor], list[Memory]]:
+    def _encoded(self, x: Tensor, there: Tensor) -> tuple[list[Tensor], list[CellState]]:
         return self.encoder(dropped(x, self.config.dropout, self.training), there.sum(1))
 
     # -------------------------------------------------------------------------------------------- the target
@@ -226,7 +230,7 @@ class Seq2Seq(CausalNetwork):
         context, weights = self._looking(state)(s)
         return torch.tanh(self.out(torch.cat([context, s], -1))), weights, after
 
-    def _onward(self, x: Tensor, cells: Sequence[Memory]) -> tuple[Tensor, tuple[Memory, ...]]:
+    def _onward(self, x: Tensor, cells: Sequence[CellState]) -> tuple[Tensor, tuple[CellState, ...]]:
         """The decoder's layers alone, which look at nothing: (B, T, E) → s (B, T, D), and their memories at the end."""
         s, after = x.transpose(0, 1), []
         for i, (layer, memory) in enumerate(zip(self._cells(), cells, strict=True)):
@@ -254,10 +258,10 @@ class Seq2Seq(CausalNetwork):
             told.append(fed)
         return torch.stack(told, 1), torch.cat(seen, 1), stepper.memories
 
-    def _looking(self, state: Any) -> Look:
+    def _looking(self, state: Any) -> Attend:
         return self.look.looking(state["keys"], state["memory"], state["there"])
 
-    def _cells(self) -> list[Layer]:
+    def _cells(self) -> list[RecurrentLayer]:
         return list(self.layers)  # type: ignore[arg-type]
 
     def _dropped(self, x: Tensor) -> Tensor:
@@ -268,7 +272,7 @@ class _Stepper:
     """The decoder's layers, one step at a time. Of the first layer's product, what the target's own tokens have in it
     is there before the first step; only what is beside them comes step by step."""
 
-    def __init__(self, layers: list[Layer], x: Tensor, memories: Sequence[Memory], dropped: Any) -> None:
+    def __init__(self, layers: list[RecurrentLayer], x: Tensor, memories: Sequence[CellState], dropped: Any) -> None:
         self.memories, self.dropped = tuple(memories), dropped
         weights = [layer.weights() for layer in layers]
         matrix, _, bias, _ = weights[0]
@@ -284,7 +288,7 @@ class _Stepper:
         return self.memories[-1][0]
 
     def step(self, t: int, beside: Tensor) -> None:
-        new: list[Memory] = []
+        new: list[CellState] = []
         for i, memory in enumerate(self.memories):
             from_input = self.inputs[i](self.dropped(new[-1][0]) if i else beside)
             from_input = from_input if i else self.own[t] + from_input
@@ -294,4 +298,4 @@ class _Stepper:
 
 
 def _there(source: Inputs) -> Tensor:
-    return torch.ones_like(source.ids, dtype=torch.bool) if source.padding is None else source.padding
+    return torch.ones_like(source.ids, dtype=torch.bool) if source.token_mask is None else source.token_mask

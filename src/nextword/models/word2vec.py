@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
 from nextword.kernels.word2vec import windows
-from nextword.models.base import Static, check_sizes
+from nextword.models.base import WordVectorNetwork, check_sizes
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Word2VecConfig:
         check_sizes(self)
 
 
-class Word2Vec(Static):
+class Word2Vec(WordVectorNetwork):
     Config = Word2VecConfig
     learns_with = "sgd"
 
@@ -54,15 +54,15 @@ class Word2Vec(Static):
         return self.words
 
     @classmethod
-    def of_vectors(cls, config: Word2VecConfig, vocabulary: Vocabulary, vectors: Tensor) -> Word2Vec:
+    def from_vectors(cls, config: Word2VecConfig, vocabulary: Vocabulary, vectors: Tensor) -> Word2Vec:
         network = cls(config, vocabulary)
         network.words.data.copy_(vectors)
         return network
 
     def scores(self, inputs: Inputs, targets: Tensor) -> Tensor:
         """u · v of the words around each place, or of their mean, and of its targets: (N, C or 1, 1 + K)."""
-        assert inputs.padding is not None
-        there = inputs.padding.unsqueeze(-1)
+        assert inputs.token_mask is not None
+        there = inputs.token_mask.unsqueeze(-1)
         x = F.embedding(inputs.ids.clamp(min=0), self.words) * there  # (N, C, D)
         if self.config.cbow:
             x = x.sum(1, keepdim=True) / there.sum(1, keepdim=True)

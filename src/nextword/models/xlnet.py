@@ -34,12 +34,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError
-from nextword.core.types import Encoding, Framed, Inputs, State, Vocabulary
-from nextword.kernels.cpu_matmul import Product
-from nextword.layers.attention import RelativeAttention, RelativeLook, encodings
-from nextword.layers.output.softmax import Tied
+from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
+from nextword.layers.attention import RelativeAttention, RelativeView, distance_encodings
+from nextword.layers.linear import Linear
+from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import CausalNetwork, check_sizes
 
 
@@ -70,11 +70,11 @@ class Block(nn.Module):
         width, self.dropout = config.width, config.dropout
         self.attention = RelativeAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = Product(width, config.inner)
-        self.narrow = Product(config.inner, width)
+        self.wide = Linear(width, config.inner)
+        self.narrow = Linear(config.inner, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Tensor, known: Tensor, look: RelativeLook) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor, look: RelativeView) -> Tensor:
         x = self.norm1(x + self._drop(self.attention(x, known, look)))
         return self.norm2(x + self._drop(self.narrow(self._drop(F.gelu(self.wide(x))))))
 
@@ -84,6 +84,7 @@ class Block(nn.Module):
 
 class XLNet(CausalNetwork):
     Config = XLNetConfig
+    has_query_stream = True
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -92,7 +93,7 @@ class XLNet(CausalNetwork):
         self.embedding = nn.Embedding(vocabulary.size, config.width)
         self.blank = nn.Parameter(torch.empty(config.width))  # what every query begins as
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.readout: Any = Tied(self.embedding)
+        self.readout: Any = TiedSoftmax(self.embedding)
         for name, weight in self.named_parameters():
             if "norm" not in name and not name.endswith(("wide.bias", "narrow.bias", "readout.bias")):
                 nn.init.normal_(weight, std=config.spread)
@@ -127,7 +128,7 @@ class XLNet(CausalNetwork):
         layers, _ = self.hidden(replace(inputs, mask=mask, starts=None), None)
         return self.readout.log_probs(layers[-1].flatten(0, 1)[at])
 
-    def marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    def frame_marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
         """Nothing before the texts, <sep> after each, <cls> at the very end; or the end and begin of a text."""
         special, end = self.vocabulary.special, self.vocabulary.end
         sep = next((special[name] for name in ("<sep>", "[SEP]", "</s>") if name in special), end)
@@ -135,12 +136,12 @@ class XLNet(CausalNetwork):
         between = () if sep is None else (sep,)
         return (), between, (*between, cls)
 
-    def frame(self, a: Encoding, b: Encoding | None = None) -> Framed:
+    def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
         """a sep cls, or a sep b sep cls; the last token speaks. Segments are 0 and 1, and 2 for cls."""
         framed = super().frame(a, b)
         segments = np.zeros(len(framed.ids), np.int64)
         if b is not None:
-            segments[framed.parts[1][0] :] = 1
+            segments[framed.text_spans[1][0] :] = 1
         segments[-1] = 2
         return replace(framed, segments=segments)
 
@@ -154,7 +155,7 @@ class XLNet(CausalNetwork):
         """One state of the rows of several that have read differently much: what is missing lies before the rest."""
         lengths = [state["layers"][0].shape[1] for state in states]
         if len(set(lengths)) == 1 and all(state["there"] is None for state in states):
-            return nest.cat(states)
+            return pytree.cat(states)
         longest, joined = max(lengths), []
         for state, length in zip(states, lengths, strict=True):
             short, layers, places = longest - length, state["layers"], state["positions"]
@@ -169,7 +170,7 @@ class XLNet(CausalNetwork):
                     "both": state["both"],
                 }
             )
-        return nest.cat(joined)
+        return pytree.cat(joined)
 
     def _kept(self, state: State, layers: list[Tensor], places: Tensor | None, new: Tensor, both: bool) -> State:
         """The last `memory` of what is known in each layer (B, S, D), with their places, and whether they are there."""
@@ -227,7 +228,7 @@ class XLNet(CausalNetwork):
 
     def _look(
         self, inputs: Inputs, state: State, at: Tensor | None, query: bool, both: bool
-    ) -> tuple[RelativeLook, Tensor | None]:
+    ) -> tuple[RelativeView, Tensor | None]:
         """Who sees whom, at which distance, in which segment; and the places of all that is known, where given."""
         ids, old = inputs.ids, state["layers"][0].shape[1]
         new, size = ids.shape[1], old + ids.shape[1]
@@ -246,12 +247,12 @@ class XLNet(CausalNetwork):
         distances = torch.arange(lowest, highest + 1, device=ids.device)
         if self.config.clamp:
             distances = distances.clamp(-self.config.clamp, self.config.clamp)
-        table = self._drop(encodings(distances, self.config.width).to(self.blank.dtype))
+        table = self._drop(distance_encodings(distances, self.config.width).to(self.blank.dtype))
         apart = None
         if inputs.segments is not None:
             known = F.pad(inputs.segments, (old, 0))  # memory counts as the first segment
             apart = _cat([part for part in parts if part is not None]).unsqueeze(2) != known.unsqueeze(1)
-        return RelativeLook(_cat(sees), near, table, apart), places
+        return RelativeView(_cat(sees), near, table, apart), places
 
     def _seen(self, inputs: Inputs, state: State, old: int, both: bool) -> Tensor:
         """(B or 1, T, S) What a query may look at: of the memory, and of the content of its segment."""
@@ -266,8 +267,8 @@ class XLNet(CausalNetwork):
             now = _same_text(inputs)
         else:
             now = torch.ones(1, new, new, dtype=torch.bool, device=ids.device)
-        if inputs.padding is not None:
-            now = now & inputs.padding.unsqueeze(1)
+        if inputs.token_mask is not None:
+            now = now & inputs.token_mask.unsqueeze(1)
         seen = _cat([before, now], 2)
         if inputs.mask is None and not both:
             back = torch.arange(old, old + new, device=ids.device).unsqueeze(1) - torch.arange(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.types import Inputs, Vocabulary
 from nextword.kernels import cpu_decode as whole_steps
 from nextword.kernels.cpu_matmul import walk
@@ -33,14 +33,14 @@ def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
 
 
 def plainly(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
-    net.whole_steps.least = 10**12
+    net.fast.cpu.least = 10**12
     return net.step(last, state)
 
 
 def compiled(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
-    net.whole_steps.least = 0
-    assert net.whole_steps.suit(last, state)
-    return net.whole_steps(last, state)
+    net.fast.cpu.least = 0
+    assert net.fast.cpu.applies(last, state)
+    return net.fast.cpu(last, state)
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -86,10 +86,10 @@ def test_prompts_in_eight_bits(slug: str, lengths: list[int], monkeypatch: pytes
     monkeypatch.setattr(whole_steps, "MOST", 256)  # so many pay on some machines alone; right they are everywhere
     net = network(slug, bits=8)
     ids = torch.randint(WORDS, (len(lengths), max(lengths)))
-    net.whole_steps.least = 10**12
+    net.fast.cpu.least = 10**12
     states = [net.prompt(ids, torch.tensor(lengths))]
-    net.whole_steps.least = 0
-    assert net.whole_steps.suit_prompt(ids)
+    net.fast.cpu.least = 0
+    assert net.fast.cpu.applies_to_prompt(ids)
     states.append(net.prompt(ids, torch.tensor(lengths)))
     assert torch.equal(states[0]["length"], states[1]["length"])
     assert states[0]["even"] == states[1]["even"]
@@ -113,7 +113,7 @@ def test_any_number_of_threads(threads: int) -> None:
 @torch.no_grad()
 def test_either_way_takes_over_from_the_other_and_windows_move_on() -> None:
     net = network(window=10)
-    net.whole_steps.least = 0
+    net.fast.cpu.least = 0
     ids = torch.randint(WORDS, (1, 40))
     state: Any = net.initial(1)
     found = []
@@ -121,10 +121,10 @@ def test_either_way_takes_over_from_the_other_and_windows_move_on() -> None:
         if t % 3 == 0:
             log_p, state = plainly(net, ids[:, t], state)
         else:
-            net.whole_steps.least = 0
+            net.fast.cpu.least = 0
             log_p, state = net.step(ids[:, t], state)  # where it does not suit, as when the window is full, otherwise
         found.append(log_p)
-    net.whole_steps.least = 10**12
+    net.fast.cpu.least = 10**12
     layers, _ = net.hidden(Inputs(ids), net.initial(1))
     torch.testing.assert_close(torch.stack(found, 1), net.readout.log_probs(layers[-1]), rtol=0, atol=3e-5)
 
@@ -134,7 +134,7 @@ def test_rows_of_a_state_can_be_chosen_and_repeated_as_beams_do() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 5]))
     _, state = compiled(net, torch.tensor([3, 4]), state)
-    chosen = nest.take(state, torch.tensor([1, 1, 0]))
+    chosen = pytree.take(state, torch.tensor([1, 1, 0]))
     want, _ = plainly(net, torch.tensor([7, 8, 9]), copy.deepcopy(chosen))
     got, _ = compiled(net, torch.tensor([7, 8, 9]), chosen)
     torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
@@ -172,16 +172,16 @@ def test_where_it_does_not_suit() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     one = torch.tensor([3])
-    assert not net.whole_steps.suit(one, state)  # so small a network stays in the cache
-    net.whole_steps.least = 0
-    assert net.whole_steps.suit(one, state)
-    assert not net.whole_steps.suit(one, net.initial(1))  # nothing read
-    assert not net.whole_steps.suit(torch.zeros(9, dtype=torch.long), state)  # many rows
-    assert not net.train().whole_steps.suit(one, state)
-    assert not net.eval().double().whole_steps.suit(one, state)
+    assert not net.fast.cpu.applies(one, state)  # so small a network stays in the cache
+    net.fast.cpu.least = 0
+    assert net.fast.cpu.applies(one, state)
+    assert not net.fast.cpu.applies(one, net.initial(1))  # nothing read
+    assert not net.fast.cpu.applies(torch.zeros(9, dtype=torch.long), state)  # many rows
+    assert not net.train().fast.cpu.applies(one, state)
+    assert not net.eval().double().fast.cpu.applies(one, state)
     odd = network(width=20)
-    odd.whole_steps.least = 0
-    assert not odd.whole_steps.suit(one, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
+    odd.fast.cpu.least = 0
+    assert not odd.fast.cpu.applies(one, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.core.jit import make
+from nextword.core.jit import numba_jit
 from nextword.kernels import cpu_int8 as dots
 
 WIDTH, APART = 128, 3
@@ -24,7 +24,7 @@ def test_products_of_bytes(instructions: bool, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dots, "has_byte_products", lambda: instructions)
     four_bytes = dots.four_bytes
 
-    @make(nogil=True)  # compiled here, and not kept
+    @numba_jit(nogil=True)  # compiled here, and not kept
     def products(address: int, hi: Any, lo: Any, at: int, sums: Any) -> None:
         four_bytes(address, WIDTH, 1, APART, hi, lo, at, sums)
 
@@ -41,7 +41,7 @@ def test_products_of_bytes(instructions: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_products_of_floats() -> None:
     four_floats = dots.four_floats
 
-    @make(nogil=True)
+    @numba_jit(nogil=True)
     def products(address: int, x: Any, sums: Any) -> None:
         four_floats(address, WIDTH, 1, APART, x, 5, sums)
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.reference_beam import slow_search
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.types import Beam, Inputs, Vocabulary
 from nextword.generation import beam_search as beam
 from nextword.generation import beam_search as leading
 from nextword.generation.beam_search import search
 from nextword.kernels import cuda_graphs as t5_steps
-from nextword.layers import kv_cache as written
+from nextword.layers import kv_cache
 from nextword.models.base import CausalNetwork
 from nextword.models.t5 import T5, T5Config
+from tests.support.reference_beam import slow_search
 
 SIZE = 23
 DEVICES = ["cpu", "cuda"]
@@ -86,14 +86,14 @@ def test_recorded_steps_say_the_same_and_stay_where_they_are(
     monkeypatch.setattr(t5_steps, "LEAST", 4)
     monkeypatch.setattr(t5_steps, "SOURCE", 8)
     net = network(gated=True).to(device)
-    steps = t5_steps.T5Steps(net)
+    steps = t5_steps.T5GraphSteps(net)
     given = source(lengths)
-    given = Inputs(given.ids.to(device), None if given.padding is None else given.padding.to(device))
+    given = Inputs(given.ids.to(device), None if given.token_mask is None else given.token_mask.to(device))
     rows = torch.tensor([0, 0, 1, 1], device=device)
     first, state = net.start(2, given)
     _, state = CausalNetwork.step(net, first, state)
-    fixed = net.reorder(nest.clone(state), rows, None)
-    plain = nest.take(state, rows)
+    fixed = net.reorder(pytree.clone(state), rows, None)
+    plain = pytree.take(state, rows)
     assert (len(fixed["memory"]), len(plain["memory"])) == (2, 4)
     for i in range(11):
         last = torch.randint(0, SIZE, (4,), device=device)
@@ -101,15 +101,15 @@ def test_recorded_steps_say_the_same_and_stay_where_they_are(
         want, plain = CausalNetwork.step(net, last, plain)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         rows = torch.tensor([[1, 0, 3, 3], [0, 0, 2, 3]][i % 2], device=device)
-        fixed, plain = net.reorder(fixed, rows, None), nest.take(plain, rows)
-        assert steps.made[-1].owns(fixed)  # nothing is copied in again
-    assert [one.key[3] for one in steps.made] == [4, 8, 16]
+        fixed, plain = net.reorder(fixed, rows, None), pytree.take(plain, rows)
+        assert steps.captured[-1].owns(fixed)  # nothing is copied in again
+    assert [one.key[3] for one in steps.captured] == [4, 8, 16]
 
 
 @torch.no_grad()
 def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
     net = network()
-    steps = t5_steps.T5Steps(net)
+    steps = t5_steps.T5GraphSteps(net)
 
     def begun(seed: int) -> tuple[Tensor, Any]:
         torch.manual_seed(seed)
@@ -118,29 +118,29 @@ def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
 
     last, one = begun(1)
     _, other = begun(2)
-    wanted = [CausalNetwork.step(net, last, nest.clone(state))[0] for state in (one, other)]
-    wanted.append(CausalNetwork.step(net, last, CausalNetwork.step(net, last, nest.clone(one))[1])[0])
+    wanted = [CausalNetwork.step(net, last, pytree.clone(state))[0] for state in (one, other)]
+    wanted.append(CausalNetwork.step(net, last, CausalNetwork.step(net, last, pytree.clone(one))[1])[0])
     first, one = steps(last, one)
     second, other = steps(last, other)
     again, one = steps(last, one)
     for got, want in zip((first, second, again), wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-    assert len(steps.made) == 2
+    assert len(steps.captured) == 2
     del one, other
     steps(last, begun(3)[1])
-    assert len(steps.made) == 2  # now their places are free
+    assert len(steps.captured) == 2  # now their places are free
 
 
 @torch.no_grad()
 def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
     """Weights that were trained between two texts count; so does what was kept of a state before its step."""
     net = network()
-    steps = t5_steps.T5Steps(net)
+    steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
     for _ in range(2):
-        again = nest.clone(state)
-        want, _ = CausalNetwork.step(net, first, nest.clone(state))
+        again = pytree.clone(state)
+        want, _ = CausalNetwork.step(net, first, pytree.clone(state))
         got, after = steps(first, state)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(steps(first, again)[0], want, rtol=1e-4, atol=1e-4)
@@ -151,7 +151,7 @@ def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
 @torch.no_grad()
 def test_a_state_stepped_twice_says_the_same_twice() -> None:
     net = network()
-    steps = t5_steps.T5Steps(net)
+    steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
     _, state = steps(first, state)  # now its own
@@ -164,11 +164,11 @@ def test_a_state_stepped_twice_says_the_same_twice() -> None:
 def test_what_is_not_in_use_is_left_alone() -> None:
     kept = torch.randn(3, 2, 2, 2, 6, 4)
     before = kept.clone()
-    after = written.reordered_written(kept, 4, torch.tensor([0, 2, 2]))
+    after = kv_cache.reorder_stacked(kept, 4, torch.tensor([0, 2, 2]))
     assert after is kept
     torch.testing.assert_close(kept[..., :4, :], before[[0, 2, 2]][..., :4, :])
     torch.testing.assert_close(kept[..., 4:, :], before[..., 4:, :])
-    more = written.reordered_written(kept, 4, torch.tensor([0, 0, 1, 1]))
+    more = kv_cache.reorder_stacked(kept, 4, torch.tensor([0, 0, 1, 1]))
     torch.testing.assert_close(more[..., :4, :], kept[[0, 0, 1, 1]][..., :4, :])
 
 

@@ -12,43 +12,42 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import small_job, walk
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, Vocabulary
-from nextword.evaluation.dynamic import Adapting, Dynamic
+from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings
 from nextword.kernels import int8_lstm as byte_lstm
 from nextword.kernels.cpu_int8 import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
-from nextword.kernels.int8_lstm import EightBitsLayer, multiply, packed
-from nextword.layers.recurrent import Layer, Memory
-from nextword.models import count_parameters
+from nextword.kernels.int8_lstm import Int8LSTM, multiply, packed
+from nextword.layers.recurrent import CellState, RecurrentLayer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
-from nextword.tasks.examples import check, check_learning
-from nextword.training.device import narrowed
+from nextword.tasks.encoding import require_encoder, require_trainable
+from nextword.training.device import quantize
 from nextword.training.trainer import Trainer
+from tests.support.small_job import small_job, walk
 
 SHAPE: dict[str, Any] = {"embedding": 20, "width": 36, "layers": 3}
 VOCABULARY = Vocabulary(50, 0)
 compiled = pytest.mark.skipif(not has_pair_products(), reason="this machine has no products of pairs (AVX2)")
 
 
-def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, EightBitsLayer]:
+def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, Int8LSTM]:
     """The same layer as torch's own, and in eight bits."""
     torch.manual_seed(seed)
-    layer = Layer("lstm", inputs, width)
+    layer = RecurrentLayer("lstm", inputs, width)
     own = nn.LSTM(inputs, width)
     own.load_state_dict({f"{name}_l0": value for name, value in layer.state_dict().items()})
-    return own, EightBitsLayer(layer)
+    return own, Int8LSTM(layer)
 
 
 def memory(rows: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.rand(rows, width) * 2 - 1, torch.randn(rows, width)
 
 
-def widened(layer: EightBitsLayer, x: Tensor, before: Memory) -> tuple[Tensor, Memory]:
+def widened(layer: Int8LSTM, x: Tensor, before: CellState) -> tuple[Tensor, CellState]:
     """As any machine reads it."""
-    return Layer.forward(layer, x, before)
+    return RecurrentLayer.forward(layer, x, before)
 
 
 # ------------------------------------------------------------------------------------------------ products
@@ -112,7 +111,7 @@ def test_compiled_as_widened(inputs: int, width: int, steps: int, rows: int) -> 
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
 
 
-def flat(said: tuple[Tensor, Memory]) -> list[Tensor]:
+def flat(said: tuple[Tensor, CellState]) -> list[Tensor]:
     return [said[0], *said[1]]
 
 
@@ -122,7 +121,7 @@ def test_nearly_torchs_own_layer(plain: bool, monkeypatch: pytest.MonkeyPatch) -
     """All that is lost is the rounding of the weights: a hundredth of what the layer says, step after step."""
     if plain:  # another machine
         monkeypatch.setattr(byte_lstm, "has_pair_products", lambda: False)
-        monkeypatch.setattr(EightBitsLayer, "compiled", None)
+        monkeypatch.setattr(Int8LSTM, "compiled", None)
     own, layer = layers(40, 64)
     x, (h, c) = torch.randn(30, 9, 40), memory(9, 64)
     want, (_, last) = own(x, (h.unsqueeze(0), c.unsqueeze(0)))
@@ -224,14 +223,14 @@ def test_a_network_says_nearly_the_same(more: dict[str, Any], bytes_too: bool, t
         p.mul_(2)
     ids, lengths = torch.randint(0, 50, (3, 12)), torch.tensor([12, 12, 12])
     before, _ = wide.score(ids, lengths, wide.initial(3))
-    parameters, size = count_parameters(wide), sum(p.numel() for p in wide.layers.parameters())
+    parameters, size = wide.num_parameters(), sum(p.numel() for p in wide.layers.parameters())
     wide.narrowed()
     wide.save(tmp_path)
     again = AWDLSTM.load(tmp_path, AWDConfig(**shape, bits=8), VOCABULARY)
     after, _ = again.score(ids, lengths, again.initial(3))
     assert 0 < (after - before).abs().max() < 0.1
     assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.01)
-    assert count_parameters(again) == parameters
+    assert again.num_parameters() == parameters
     assert sum(t.nbytes for t in again.layers.state_dict().values()) < 0.4 * 4 * size
     assert (again.embedding.weight.dtype == torch.int8) is bytes_too
     state, steps = again.initial(3), []
@@ -262,9 +261,9 @@ def test_refused(tmp_path: Path) -> None:
         Trainer(job)
     network = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY)
     with pytest.raises(Unsupported, match="Transfer the run they came of"):
-        check_learning(network)
-    check(network)
+        require_trainable(network)
+    require_encoder(network)
     with pytest.raises(NextwordError, match="in eight bits already"):
-        narrowed(network, "bf16")
+        quantize(network, "bf16")
     with pytest.raises(Unsupported, match="cannot learn"):
-        Adapting(network, Dynamic(rate=0.001, lambda_=0.001))
+        DynamicEvaluator(network, DynamicSettings(rate=0.001, lambda_=0.001))

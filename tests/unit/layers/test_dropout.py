@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.layers.dropout import connections, locked, words
-from nextword.layers.recurrent import KINDS, Layer
+from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 SHARE = 0.4
 SCALE = 1 / (1 - SHARE)
@@ -131,7 +131,7 @@ def test_nothing_is_dropped_in_evaluation_or_with_share_zero(name: str, share: f
 # ------------------------------------------------------------------------------------------------ recurrent layers
 
 
-def ran(layer: Layer, way: str, seed: int, x: Tensor) -> list[Tensor]:
+def ran(layer: RecurrentLayer, way: str, seed: int, x: Tensor) -> list[Tensor]:
     """Outputs, last memory and gradients, with the connections that this seed cuts."""
     memory = tuple(torch.full_like(m, 0.3) for m in layer.start(x.shape[1]))
     torch.manual_seed(seed)
@@ -142,10 +142,10 @@ def ran(layer: Layer, way: str, seed: int, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("drop", [(0.0, 0.5), (0.3, 0.5), (0.3, 0.0)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CELLS)
 def test_the_kernel_and_the_steps_cut_the_same_connections(kind: str, drop: tuple[float, float]) -> None:
     torch.manual_seed(0)
-    layer = Layer(kind, 5, 4, drop=drop).double()
+    layer = RecurrentLayer(kind, 5, 4, drop=drop).double()
     x = torch.randn(7, 3, 5, dtype=torch.float64, requires_grad=True)
     fused, stepwise = (ran(layer, way, 3, x) for way in ("fused", "stepwise"))
     for a, b in zip(fused, stepwise, strict=True):
@@ -163,7 +163,7 @@ def test_the_kernel_and_the_steps_cut_the_same_connections(kind: str, drop: tupl
 def test_one_mask_serves_all_steps_and_the_gradient_passes_through_it(way: str, time: int) -> None:
     """Cell by cell over one masked matrix; its gradient, masked and scaled once more, is the weight's own."""
     torch.manual_seed(0)
-    layer = Layer("lstm", 5, 4, drop=(0.0, SHARE)).double()
+    layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, SHARE)).double()
     x = torch.randn(time, 3, 5, dtype=torch.float64)
     memory = (torch.full((3, 4), 0.3, dtype=torch.float64),) * 2  # not zero: one step shows the state's connections too
     torch.manual_seed(5)
@@ -201,7 +201,7 @@ def losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
     out = []
     for seed in seeds:
         torch.manual_seed(seed)
-        out.append(Causal({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.item())
+        out.append(CausalObjective({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.item())
     return out
 
 
@@ -226,7 +226,7 @@ def test_a_single_step_is_dropped_too() -> None:
 def test_every_layer_loses_connections_and_their_gradient() -> None:
     net = network(connections=0.5).train()
     ids = torch.randint(SIZE, (4, 10))
-    Causal({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
+    CausalObjective({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
     for layer in net.layers:
         zeros = (layer.weight_hh.grad == 0).double().mean()
         assert 0.35 < zeros < 0.65
@@ -254,7 +254,7 @@ def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) 
     assert len(set(found)) == 3
     optimizer = torch.optim.SGD(after.parameters(), 1.0)
     ids = torch.randint(SIZE, (4, 10))
-    Causal({}).loss(after, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
+    CausalObjective({}).loss(after, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
     optimizer.step()  # the weights that are trained are those that are masked, not a copy of them
     for i, layer in enumerate(after.layers):
         moved = layer.weight_hh != weights[f"layers.{i}.weight_hh"]
@@ -264,7 +264,7 @@ def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) 
 
 def test_dropping_survives_compilation() -> None:
     """Traced and run op by op; the masks are drawn in the program, not frozen into it."""
-    layer = Layer("lstm", 5, 4, drop=(0.0, 0.5)).double()
+    layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, 0.5)).double()
     x = torch.randn(3, 2, 5, dtype=torch.float64)
     traced = torch.compile(layer.stepwise, backend="eager")
     outputs = [traced(x, layer.start(2))[0] for _ in range(3)]

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_job import events_of, small_job, trained, walk
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE, Inputs, Vocabulary
-from nextword.evaluation.dynamic import Adapting, Dynamic, collect, dynamic_nats
-from nextword.evaluation.neural_cache import Cache, cache_nats
-from nextword.evaluation.neural_cache import read as read_text
+from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings, collect_statistics, dynamic_nats
+from nextword.evaluation.neural_cache import CacheSettings, cache_nats
+from nextword.evaluation.neural_cache import read_blocks as read_text
 from nextword.layers.output import maxent_ngram as module
-from nextword.layers.output.maxent_ngram import Direct, Touched
+from nextword.layers.output.maxent_ngram import DirectConnections, Touched
 from nextword.models.rnn import GRU, LSTM, RNN
-from nextword.training.trainer import descend
+from nextword.training.trainer import run_gradient_phase
+from tests.support.small_job import events_of, small_job, trained, walk
 
 V, WIDTH, SIZE = 7, 3, 1 << 20
 KINDS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = 
     torch.manual_seed(0)
     config = cls.Config(width=WIDTH, readout=KINDS[kind], direct={"size": size, "order": order}, **options)
     net = cls(config, Vocabulary(V, begin=0))
-    net.readout.prepare(TEXT)
+    net.readout.fit_vocabulary(TEXT)
     with torch.no_grad():
         net.readout.table.normal_()
     return net
@@ -79,7 +79,7 @@ class Maxent:
             log_p[members] = log_k + F.log_softmax(z[members], -1)
         return log_p
 
-    def put_into(self, readout: Direct) -> None:
+    def put_into(self, readout: DirectConnections) -> None:
         """Write all weights where the readout looks for them; no two of them at one place."""
         used: list[int] = []
         with torch.no_grad():
@@ -264,7 +264,7 @@ def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
         asked += 1
         return asked == 7
 
-    list(descend(small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
+    list(run_gradient_phase(small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
     again, more = trained(tmp_path / "cut", "rnn", model, 20, ids, valid, **phase)
     assert events_of(more, "valid")[-1].values["valid"] == events_of(events, "valid")[-1].values["valid"]
     for name, value in whole.state_dict().items():
@@ -323,7 +323,7 @@ def test_vectors_of_texts_and_the_cache_do_not_see_the_words_beside() -> None:
     assert [layer.shape[-1] for layer in layers] == net.widths
     torch.testing.assert_close(layers[-1], plain.encode(Inputs(some()))[0][-1], rtol=0, atol=0)
     assert torch.equal(read(net, some()) @ read(net, some()).t(), read(plain, some()) @ read(plain, some()).t())
-    cache = Cache(0.3, 1.0, 50)
+    cache = CacheSettings(0.3, 1.0, 50)
     found, expected = (cache_nats(read_text(n, TEXT[:100], block=30), cache)[0] for n in (net, plain))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -331,9 +331,12 @@ def test_vectors_of_texts_and_the_cache_do_not_see_the_words_beside() -> None:
 def test_dynamic_evaluation_learns_the_table_too() -> None:
     net = network("classes").eval()
     before = net.readout.table.detach().clone()
-    statistics = collect(net, TEXT, length=5)
-    for given, gradients in ((Dynamic(0.1, 0.0, 0.0, kind="sgd"), None), (Dynamic(1e-3, 0.01, 1e-3), statistics)):
-        adapting = Adapting(net, given, gradients)
+    statistics = collect_statistics(net, TEXT, length=5)
+    for given, gradients in (
+        (DynamicSettings(0.1, 0.0, 0.0, kind="sgd"), None),
+        (DynamicSettings(1e-3, 0.01, 1e-3), statistics),
+    ):
+        adapting = DynamicEvaluator(net, given, gradients)
         assert np.isfinite(dynamic_nats(adapting, TEXT[:60])).all()
         moved = (adapting.network.readout.table != before).sum().item()
         assert 20 < moved < len(before)
@@ -348,7 +351,7 @@ def test_narrow_arithmetic_keeps_the_words_exact() -> None:
         _, keys = net.readout._taken(h)
         assert torch.isfinite(net.readout.total(h, ids.flatten()))
     assert torch.equal(keys, net.readout._taken(read(net, ids))[1])
-    large = Direct(net.readout.words, V, order=3)  # ids as large as vocabularies are
+    large = DirectConnections(net.readout.words, V, order=3)  # ids as large as vocabularies are
     ids = torch.tensor([[500_000, (1 << 24) - 2]])
     h, _ = large.beside(torch.zeros(1, 2, WIDTH), ids, large.begin(1))
     assert (h[0, 1, WIDTH:] / module.SMALL - 1).tolist() == ids.flip(1)[0].tolist()

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.layers.output import softmax
-from nextword.layers.output.adaptive import Adaptive
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.adaptive import AdaptiveSoftmax
+from nextword.layers.output.softmax import FullSoftmax
 
 WIDTH, SIZE = 16, 30
 
@@ -25,7 +25,7 @@ def rows(number: int = 40) -> tuple[Tensor, Tensor]:
 def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # through torch's functions, and through ours
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, SIZE, [4, 12], div_value=2.0, head_bias=bias)
-    layer = Adaptive(WIDTH, SIZE, [4, 12], divide=2.0, bias=bias)
+    layer = AdaptiveSoftmax(WIDTH, SIZE, [4, 12], divide=2.0, bias=bias)
     names = {"head.weight": "head_weight", "head.bias": "head_bias"}
     weights = {names.get(name, name): t for name, t in peer.state_dict().items()}
     layer.load_state_dict({**layer.state_dict(), **weights})
@@ -41,7 +41,7 @@ def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pyt
 
 
 def test_without_a_tail_it_is_the_full_softmax() -> None:
-    layer, full = Adaptive(WIDTH, SIZE, [], bias=True), Full(WIDTH, SIZE)
+    layer, full = AdaptiveSoftmax(WIDTH, SIZE, [], bias=True), FullSoftmax(WIDTH, SIZE)
     full.load_state_dict({"weight": layer.head_weight, "bias": layer.head_bias})
     h, targets = rows()
     torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
@@ -49,8 +49,8 @@ def test_without_a_tail_it_is_the_full_softmax() -> None:
 
 
 def test_frequent_words_are_in_the_head() -> None:
-    layer = Adaptive(WIDTH, SIZE, [2, 4])
-    layer.prepare(np.array([29] * 5 + [7] * 4 + [3] * 2))
+    layer = AdaptiveSoftmax(WIDTH, SIZE, [2, 4])
+    layer.fit_vocabulary(np.array([29] * 5 + [7] * 4 + [3] * 2))
     assert layer.place[[29, 7, 3, 0]].tolist() == [0, 1, 2, 3]
     h, _ = rows(1)
     head = torch.log_softmax(h @ layer.head_weight.t(), -1)
@@ -60,5 +60,5 @@ def test_frequent_words_are_in_the_head() -> None:
 def test_cutoffs_must_lie_among_the_words() -> None:
     for bad in ([0, 3], [3, 3], [30], [5.5]):
         with pytest.raises(NextwordError, match="30 words"):
-            Adaptive(WIDTH, SIZE, bad)  # type: ignore[arg-type]
-    assert Adaptive(WIDTH, 3).edges[-1] == 3  # what it takes by itself is never out of range
+            AdaptiveSoftmax(WIDTH, SIZE, bad)  # type: ignore[arg-type]
+    assert AdaptiveSoftmax(WIDTH, 3).edges[-1] == 3  # what it takes by itself is never out of range

@@ -21,7 +21,7 @@ from nextword.layers.char_cnn import (
     spell,
 )
 from nextword.layers.output import make_readout
-from nextword.layers.output.char import Spelled
+from nextword.layers.output.char import CharSoftmax
 
 PIECES = [b"", b"\n", b" a", b" cat", b" \xc3\xa9t\xc3\xa9"]
 WORDS = Vocabulary(5, 1, {"<unk>": 0, "<eos>": 1}, pieces=PIECES)
@@ -82,7 +82,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @torch.no_grad()
 def test_the_table_is_computed_once_in_evaluation(counted: list[int]) -> None:
-    layer = Spelled(6, WORDS, **SMALL, correction=2).eval()  # type: ignore[arg-type]
+    layer = CharSoftmax(6, WORDS, **SMALL, correction=2).eval()  # type: ignore[arg-type]
     h, targets = torch.randn(3, 6), torch.tensor([0, 1, 2])
     for _ in range(3):
         layer.nll(h, targets)
@@ -94,8 +94,8 @@ def test_the_table_is_computed_once_in_evaluation(counted: list[int]) -> None:
 
 @pytest.mark.parametrize("way", ["step", "load", "swap", "copy", "mode"])
 def test_the_table_is_computed_anew_when_weights_change(way: str) -> None:
-    layer = Spelled(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
-    other = Spelled(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
+    layer = CharSoftmax(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
+    other = CharSoftmax(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
     h = torch.randn(3, 6)
     with torch.no_grad():
         before = layer.log_probs(h)

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.errors import NextwordError
-from nextword.layers.output.class_based import Classes, bigrams, by_mass, exchange, gain
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.class_based import ClassSoftmax, bigrams, by_mass, exchange, gain
+from nextword.layers.output.softmax import FullSoftmax
 
 WIDTH, SIZE = 5, 12
 
@@ -23,7 +23,7 @@ def rows(number: int = 8) -> tuple[Tensor, Tensor]:
 
 
 def test_one_class_is_the_full_softmax() -> None:
-    layer, full = Classes(WIDTH, SIZE, classes=1), Full(WIDTH, SIZE)
+    layer, full = ClassSoftmax(WIDTH, SIZE, classes=1), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         full.weight.copy_(layer.word_weight[layer.place])
         full.bias.copy_(layer.word_bias[layer.place])  # type: ignore[union-attr]
@@ -33,7 +33,7 @@ def test_one_class_is_the_full_softmax() -> None:
 
 
 def test_a_class_a_word_is_the_full_softmax_too() -> None:
-    layer, full = Classes(WIDTH, SIZE, classes=SIZE), Full(WIDTH, SIZE)
+    layer, full = ClassSoftmax(WIDTH, SIZE, classes=SIZE), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         full.weight.copy_(layer.class_weight[layer.classes_of])
         full.bias.copy_(layer.class_bias[layer.classes_of])  # type: ignore[union-attr]
@@ -42,8 +42,8 @@ def test_a_class_a_word_is_the_full_softmax_too() -> None:
 
 
 def test_the_product_of_two_softmaxes_word_by_word() -> None:
-    layer = Classes(WIDTH, SIZE, classes=3)
-    layer.prepare(np.array([7, 7, 7, 2, 2, 9, 0, 1, 3]))
+    layer = ClassSoftmax(WIDTH, SIZE, classes=3)
+    layer.fit_vocabulary(np.array([7, 7, 7, 2, 2, 9, 0, 1, 3]))
     h, _ = rows(3)
     p_class = torch.softmax(F.linear(h, layer.class_weight, layer.class_bias), -1)
     log_p = layer.log_probs(h)
@@ -81,7 +81,7 @@ def test_no_class_is_empty(classes: int) -> None:
 
 def test_more_classes_than_words_is_an_error() -> None:
     with pytest.raises(NextwordError, match=r"13 classes.*12 words.*at most 12"):
-        Classes(WIDTH, SIZE, classes=13)
+        ClassSoftmax(WIDTH, SIZE, classes=13)
 
 
 # ------------------------------------------------------------------------------------------------ by exchange

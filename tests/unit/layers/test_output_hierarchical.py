@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.layers.output.hierarchical import Tree, balanced, depths, huffman, paths
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.hierarchical import HierarchicalSoftmax, balanced, depths, huffman, paths
+from nextword.layers.output.softmax import FullSoftmax
 
 
 def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
@@ -51,7 +51,7 @@ def test_a_balanced_tree_is_as_low_as_can_be_and_codes_are_free_of_prefixes(size
 
 
 def test_two_words_are_a_softmax_of_two() -> None:
-    layer, full = Tree(5, 2), Full(5, 2)
+    layer, full = HierarchicalSoftmax(5, 2), FullSoftmax(5, 2)
     with torch.no_grad():  # p(left) = σ(z₀ − z₁)
         left = 0 if codes(layer.parent.numpy(), layer.right.numpy())[0] == "L" else 1
         full.weight[1 - left].zero_()
@@ -64,8 +64,8 @@ def test_two_words_are_a_softmax_of_two() -> None:
 
 @pytest.mark.parametrize("tree", ["huffman", "balanced"])
 def test_a_probability_is_the_product_of_turns(tree: str) -> None:
-    layer = Tree(5, 11, tree)
-    layer.prepare(np.array([3] * 20 + [1] * 9 + list(range(10))))
+    layer = HierarchicalSoftmax(5, 11, tree)
+    layer.fit_vocabulary(np.array([3] * 20 + [1] * 9 + list(range(10))))
     h = torch.randn(1, 5)
     log_p = layer.log_probs(h)[0]
     for word in range(11):
@@ -79,8 +79,8 @@ def test_a_probability_is_the_product_of_turns(tree: str) -> None:
 
 
 def test_frequent_words_are_near_the_root() -> None:
-    layer = Tree(5, 50)
-    layer.prepare(np.array([40] * 100 + list(range(50))))
+    layer = HierarchicalSoftmax(5, 50)
+    layer.fit_vocabulary(np.array([40] * 100 + list(range(50))))
     lengths = layer.starts.diff()
     assert lengths[40] == 1
     assert lengths.min() == 1

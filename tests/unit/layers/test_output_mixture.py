@@ -12,16 +12,16 @@ from torch import nn
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.kernels import triton_kernels as kernels
-from nextword.layers.output.mixture import Mixture, _OnePass
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.mixture import MixtureOfSoftmaxes, _OnePass
+from nextword.layers.output.softmax import FullSoftmax
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 WIDTH, SIZE = 4, 15
 
 
 def test_one_expert_that_changes_nothing_is_the_full_softmax() -> None:
-    layer, full = Mixture(WIDTH, SIZE, experts=1, activation="none"), Full(WIDTH, SIZE)
+    layer, full = MixtureOfSoftmaxes(WIDTH, SIZE, experts=1, activation="none"), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         layer.latent.weight.copy_(torch.eye(WIDTH))
         layer.latent.bias.zero_()
@@ -32,7 +32,7 @@ def test_one_expert_that_changes_nothing_is_the_full_softmax() -> None:
 
 
 def test_it_is_the_papers_formula() -> None:
-    layer = Mixture(WIDTH, SIZE, experts=3, latent=6)
+    layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=3, latent=6)
     h = torch.randn(5, WIDTH)
     prior = torch.softmax(h @ layer.prior.weight.t(), -1)
     expected = torch.zeros(5, SIZE)
@@ -46,7 +46,7 @@ def test_it_is_the_papers_formula() -> None:
 def test_log_probabilities_have_a_rank_above_the_width() -> None:
     torch.manual_seed(0)
     h = 3 * torch.randn(40, WIDTH).double()
-    one, many = Mixture(WIDTH, SIZE, experts=1).double(), Mixture(WIDTH, SIZE, experts=4).double()
+    one, many = MixtureOfSoftmaxes(WIDTH, SIZE, experts=1).double(), MixtureOfSoftmaxes(WIDTH, SIZE, experts=4).double()
     for layer in (one, many):
         nn.init.normal_(layer.words.matrix)
         nn.init.normal_(layer.latent.weight)
@@ -56,7 +56,7 @@ def test_log_probabilities_have_a_rank_above_the_width() -> None:
 
 
 def test_latents_are_dropped_in_training_alone() -> None:
-    layer = Mixture(WIDTH, SIZE, experts=2, dropout=0.5)
+    layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, dropout=0.5)
     h, targets = torch.randn(20, WIDTH), torch.arange(20) % SIZE
     assert not torch.equal(layer.total(h, targets), layer.total(h, targets))
     layer.eval()
@@ -67,7 +67,7 @@ def test_a_row_loses_the_same_latents_at_every_step() -> None:
     """Told how many rows there are, it draws one mask for each, over all experts; a row's steps stand side by side."""
     torch.manual_seed(0)
     rows, time, experts, latent = 3, 5, 2, 40
-    layer = Mixture(WIDTH, SIZE, experts, latent, dropout=0.29)
+    layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts, latent, dropout=0.29)
     h = torch.randn(rows * time, WIDTH)
     whole = layer.eval()._experts(h)[1]
     layer.train().rows = rows
@@ -83,7 +83,7 @@ def test_a_row_loses_the_same_latents_at_every_step() -> None:
 
 def test_vectors_of_unknown_rows_have_masks_of_their_own() -> None:
     torch.manual_seed(0)
-    layer = Mixture(WIDTH, SIZE, experts=2, latent=40, dropout=0.5)
+    layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, latent=40, dropout=0.5)
     kept = layer._experts(torch.randn(6, WIDTH))[1].flatten(1) != 0
     assert len({tuple(row.tolist()) for row in kept}) == 6
 
@@ -96,7 +96,9 @@ def test_a_network_says_how_many_rows_there_are() -> None:
     network = AWDLSTM(config, Vocabulary(SIZE, 0)).train()
     ids = torch.randint(SIZE, (4, 8))
     for targets in (ids[:, 1:], ids[:, 4:]):
-        loss = Causal({}, activation=2.0, temporal=1.0).loss(network, Batch(Inputs(ids[:, :-1]), targets), None)
+        loss = CausalObjective({}, activation=2.0, temporal=1.0).loss(
+            network, Batch(Inputs(ids[:, :-1]), targets), None
+        )
         loss.value.backward()
         assert network.readout.rows == 4
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
@@ -111,7 +113,9 @@ def in_place(z: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, size: i
     return nll
 
 
-def totals_gradients(layer: Mixture, h: torch.Tensor, total: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+def totals_gradients(
+    layer: MixtureOfSoftmaxes, h: torch.Tensor, total: Callable[[], torch.Tensor]
+) -> list[torch.Tensor]:
     value = total()
     return [value.detach(), *torch.autograd.grad(3 * value, [h, *layer.parameters()])]
 
@@ -120,7 +124,7 @@ def test_the_gradient_in_one_pass_is_that_of_the_sum(monkeypatch: pytest.MonkeyP
     """With the kernel's work done by torch: to the digits of 16 bits, with padding, ignored targets and a bias."""
     torch.manual_seed(0)
     monkeypatch.setattr(kernels, "softmax_gradient", in_place)
-    layer, h = Mixture(16, 100, experts=3, latent=24), torch.randn(50, 16, requires_grad=True)
+    layer, h = MixtureOfSoftmaxes(16, 100, experts=3, latent=24), torch.randn(50, 16, requires_grad=True)
     targets = torch.randint(100, (50,))
     targets[::7] = IGNORE
     words = layer.words
@@ -138,7 +142,7 @@ def test_the_gradient_in_one_pass_is_that_of_the_sum(monkeypatch: pytest.MonkeyP
 def test_on_a_gpu_the_total_in_16_bits_is_that_of_32(dropout: float) -> None:
     """Also recorded in a graph, where a replay draws other masks."""
     torch.manual_seed(0)
-    layer = Mixture(40, 1001, experts=5, latent=24, dropout=dropout).cuda()
+    layer = MixtureOfSoftmaxes(40, 1001, experts=5, latent=24, dropout=dropout).cuda()
     h = torch.randn(60, 40, device="cuda", requires_grad=True)
     targets = torch.randint(1001, (60,), device="cuda")
     targets[5] = IGNORE
@@ -166,7 +170,7 @@ def test_on_a_gpu_the_total_in_16_bits_is_that_of_32(dropout: float) -> None:
 
 def test_a_tied_mixture_has_the_embeddings_width() -> None:
     embedding = nn.Embedding(SIZE, 6)
-    layer = Mixture(WIDTH, SIZE, experts=2, embedding=embedding)
+    layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, embedding=embedding)
     assert layer.latent.out_features == 12
     with pytest.raises(NextwordError, match="latent = 5"):
-        Mixture(WIDTH, SIZE, latent=5, embedding=embedding)
+        MixtureOfSoftmaxes(WIDTH, SIZE, latent=5, embedding=embedding)

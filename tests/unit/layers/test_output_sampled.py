@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.layers.output import sampled as sampling
-from nextword.layers.output.sampled import Proposal, Sampling
-from nextword.layers.output.softmax import Full
+from nextword.layers.output.sampled import Proposal, SampledSoftmax
+from nextword.layers.output.softmax import FullSoftmax
 
 WIDTH, SIZE = 5, 14
 TEXT = np.repeat(np.arange(SIZE), np.arange(SIZE) ** 2)  # id 13 the commonest, id 0 never seen
@@ -26,7 +26,7 @@ def rows(number: int = 9) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("kind", ["unigram", "log-uniform"])
 def test_words_are_drawn_as_often_as_the_proposal_says(kind: str) -> None:
     proposal = Proposal(SIZE, kind)
-    proposal.prepare(TEXT)
+    proposal.fit_vocabulary(TEXT)
     torch.manual_seed(0)
     share = torch.bincount(proposal.draw(200_000), minlength=SIZE) / 200_000
     torch.testing.assert_close(share, proposal.q, atol=0.004, rtol=0)
@@ -36,17 +36,17 @@ def test_words_are_drawn_as_often_as_the_proposal_says(kind: str) -> None:
 
 def test_proposals_by_hand() -> None:
     proposal = Proposal(3, "log-uniform")
-    proposal.prepare(np.array([2, 2, 0]))
+    proposal.fit_vocabulary(np.array([2, 2, 0]))
     expected = torch.tensor([math.log(3 / 2), math.log(4 / 3), math.log(2)]) / math.log(4)
     torch.testing.assert_close(proposal.q, expected)
     proposal = Proposal(3, "unigram", power=0.5)
-    proposal.prepare(np.array([2] * 8 + [0] * 3))
+    proposal.fit_vocabulary(np.array([2] * 8 + [0] * 3))
     torch.testing.assert_close(proposal.q, torch.tensor([2.0, 1.0, 3.0]) / 6)  # √(3+1), √(0+1), √(8+1)
 
 
 def test_with_all_words_it_is_the_full_softmax() -> None:
-    full = Full(WIDTH, SIZE)
-    layer = Sampling(full, SIZE, samples=SIZE)
+    full = FullSoftmax(WIDTH, SIZE)
+    layer = SampledSoftmax(full, SIZE, samples=SIZE)
     h, targets = rows()
     x, y = h.clone().requires_grad_(), h.clone().requires_grad_()
     ours, exact = layer.train().total(x, targets), full.total(y, targets)
@@ -59,9 +59,9 @@ def test_with_all_words_it_is_the_full_softmax() -> None:
 
 def test_sampled_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row: its target and the words drawn, each once, logits less the log of the chance to be drawn."""
-    full = Full(WIDTH, SIZE)
-    layer = Sampling(full, SIZE, samples=4)
-    layer.prepare(TEXT)
+    full = FullSoftmax(WIDTH, SIZE)
+    layer = SampledSoftmax(full, SIZE, samples=4)
+    layer.fit_vocabulary(TEXT)
     drawn = [13, 2, 13, 5]
     monkeypatch.setattr(layer.proposal, "draw", lambda number: torch.tensor(drawn)[:number])
     h, targets = rows()
@@ -77,9 +77,9 @@ def test_sampled_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_contrastive_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = Full(WIDTH, SIZE)
-    layer = Sampling(full, SIZE, samples=4, contrastive=True)
-    layer.prepare(TEXT)
+    full = FullSoftmax(WIDTH, SIZE)
+    layer = SampledSoftmax(full, SIZE, samples=4, contrastive=True)
+    layer.fit_vocabulary(TEXT)
     drawn = [13, 2, 13, 5]
     monkeypatch.setattr(layer.proposal, "draw", lambda number: torch.tensor(drawn)[:number])
     h, targets = rows()
@@ -99,9 +99,9 @@ def test_both_learn_the_distribution_that_is_there(contrastive: bool, proposal: 
     """One context, and a distribution unlike the proposal. Without the correction it would be far off."""
     torch.manual_seed(0)
     truth = torch.softmax(torch.randn(SIZE), -1)
-    full = Full(1, SIZE, bias=False)
-    layer = Sampling(full, SIZE, samples=30 if contrastive else 6, proposal=proposal, contrastive=contrastive)
-    layer.prepare(TEXT)
+    full = FullSoftmax(1, SIZE, bias=False)
+    layer = SampledSoftmax(full, SIZE, samples=30 if contrastive else 6, proposal=proposal, contrastive=contrastive)
+    layer.fit_vocabulary(TEXT)
     rate = 0.05
     optimizer = torch.optim.Adam(full.parameters(), rate)
     for step in range(600):
@@ -120,8 +120,8 @@ def test_both_learn_the_distribution_that_is_there(contrastive: bool, proposal: 
 
 def test_only_the_words_needed_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    full = Full(WIDTH, 10_000)
-    layer = Sampling(full, 10_000, samples=20)
+    full = FullSoftmax(WIDTH, 10_000)
+    layer = SampledSoftmax(full, 10_000, samples=20)
     read = F.embedding
     monkeypatch.setattr(sampling.F, "embedding", lambda ids, matrix: asked.append(len(ids)) or read(ids, matrix))
     h, targets = rows()

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import events_of, small_job, trained, walk
 
 import nextword
 from nextword.core.errors import NextwordError
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.training.schedules import Progress, Schedule
-from nextword.training.train import train
+from nextword.training.train import train_events
 from nextword.training.trainer import Trainer
+from tests.support.small_job import events_of, small_job, trained, walk
 
 SIZE = 40
 READOUTS: dict[str, dict[str, Any]] = {
@@ -89,8 +89,8 @@ def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
         Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
     job = small_job(tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
-    descent = Trainer(job)
-    descent.begin()
+    trainer = Trainer(job)
+    trainer.begin()
     assert job.network.readout.bias.argmin() == SIZE - 1  # never seen
 
 
@@ -117,7 +117,7 @@ def test_letters_in_and_out_from_a_recipe(tmp_path: Path, monkeypatch: pytest.Mo
             f"model.readout={{kind='spelled', {filters}, highway=1, samples=64}}",
         ],
     )
-    list(train(recipe, tmp_path / "run", device="cpu"))
+    list(train_events(recipe, tmp_path / "run", device="cpu"))
     lm = nextword.load(tmp_path / "run", device="cpu")
     size = len(lm.tokenizer)
     assert [n for n, p in lm.network.named_parameters() if size in p.shape] == ["readout.words.bias"]
@@ -136,7 +136,7 @@ def test_the_rate_is_halved_from_the_first_slow_validation_on() -> None:
 def test_recipes_with_classes_train(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     small = ["phase.0.steps=120", "model.width=16", "tokenizer.size=500", "phase.0.data=python", "phase.0.log=30"]
-    events = list(train(load_recipe(name, small), tmp_path / "run", device="cpu"))
+    events = list(train_events(load_recipe(name, small), tmp_path / "run", device="cpu"))
     losses = [e.values["loss"] for e in events if e.kind == "step"]
     assert losses[-1] < losses[0] < np.log(500) + 1
     assert nextword.load(tmp_path / "run", device="cpu").network.readout.classes == 100

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_job import small_job, walk
 from torch import nn
 
 import nextword
 from nextword.convert import convert
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE, Inputs, Vocabulary
-from nextword.kernels.cpu_matmul import LARGE, MORE, SOME, Product
-from nextword.layers.quantized import EightBits, Sums, narrow, product, rounded
-from nextword.models import count_parameters
+from nextword.kernels.cpu_matmul import LARGE, MORE, SOME
+from nextword.layers.linear import Linear
+from nextword.layers.quantized import Int8Linear, RowSums, int8_linear, quantize_network, quantize_rows
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.training.trainer import Trainer, descend
+from nextword.training.trainer import Trainer, run_gradient_phase
+from tests.support.small_job import small_job, walk
 
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
@@ -32,7 +32,7 @@ def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, mo
     monkeypatch.setattr("nextword.kernels.cpu_matmul.LARGE", large)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.manual_seed(0)
-    layer = Product(13, 29, bias=bias)
+    layer = Linear(13, 29, bias=bias)
     for x in (torch.randn(rows, 13), torch.randn(1, rows, 13), torch.randn(rows, 1, 13)):
         got = layer(x)
         assert got.shape == (*x.shape[:-1], 29)
@@ -40,14 +40,14 @@ def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, mo
 
 
 def test_a_few_rows_have_gradients() -> None:
-    layer, x = Product(5, 3), torch.randn(1, 5, requires_grad=True)
+    layer, x = Linear(5, 3), torch.randn(1, 5, requires_grad=True)
     layer(x).sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
 
 
 def test_rounding_by_hand() -> None:
-    q, scale = rounded(torch.tensor([[1.27, -0.5, 0.004, 0.006], [0.0, 0.0, 0.0, 0.0]]))
+    q, scale = quantize_rows(torch.tensor([[1.27, -0.5, 0.004, 0.006], [0.0, 0.0, 0.0, 0.0]]))
     assert q.tolist() == [[127, -50, 0, 1], [0, 0, 0, 0]]
     assert scale[0].item() == pytest.approx(0.01)
 
@@ -59,10 +59,10 @@ def test_rounding_by_hand() -> None:
 def test_products_are_those_of_the_rounded_matrix(rows: int, size: int, width: int) -> None:
     torch.manual_seed(rows)
     w, x, b = torch.randn(size, width), torch.randn(rows, width), torch.randn(size)
-    q, scale = rounded(w)
+    q, scale = quantize_rows(w)
     assert (q.float() * scale.unsqueeze(1) - w).abs().max() <= scale.max() / 2 + 1e-6
     want = F.linear(x, q * scale.unsqueeze(1), b)
-    torch.testing.assert_close(product(x, q, scale, Sums(), b), want, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(int8_linear(x, q, scale, RowSums(), b), want, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
@@ -71,12 +71,12 @@ def test_what_is_no_number_is_not_rounded_away(odd: float) -> None:
     with torch.no_grad():
         layer.weight[1, 2] = odd
     with pytest.raises(NextwordError, match="infinite or no number"):
-        EightBits(layer)
+        Int8Linear(layer)
 
 
 def test_a_layer_keeps_its_bias() -> None:
     layer = nn.Linear(8, 5)
-    torch.testing.assert_close(EightBits(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))
+    torch.testing.assert_close(Int8Linear(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))
 
 
 @pytest.mark.parametrize(("cls", "config"), [(GPT1, GPT1Config), (GPT2, GPT2Config)])
@@ -89,14 +89,14 @@ def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, t
         p.mul_(4)
     ids, lengths = torch.randint(0, 50, (3, 12)), torch.tensor([12, 12, 12])
     before, _ = wide.score(ids, lengths, wide.initial(3))
-    parameters = count_parameters(wide)
-    narrow(wide)
+    parameters = wide.num_parameters()
+    quantize_network(wide)
     wide.save(tmp_path)
     again = cls.load(tmp_path, config(**SHAPE, bits=8), vocabulary)
     after, _ = again.score(ids, lengths, again.initial(3))
     assert 0 < (after - before).abs().max() < 0.5
     assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.02)
-    assert count_parameters(again) == parameters
+    assert again.num_parameters() == parameters
     assert (tmp_path / "model.safetensors").stat().st_size < 0.5 * 4 * parameters
     state, steps = again.initial(3), []  # one by one, through the compiled loop; at once, through torch
     for t in range(11):
@@ -121,7 +121,7 @@ def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
 def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:
     phase = {"steps": 5, "batches": {"kind": "blocks", "rows": 2, "length": 12}}
     job = small_job(tmp_path / "run", "gpt2", SHAPE, 257, walk(256, 300), None, **phase)
-    list(descend(job))
+    list(run_gradient_phase(job))
     job.run.seal(finished=True)
     made = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])
     assert made.facts["model"]["bits"] == 8

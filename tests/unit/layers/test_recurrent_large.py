@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nextword.layers.dropout import MANY, connections
-from nextword.layers.recurrent import KINDS, Layer
+from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.training.optimizers import AveragedSGD
 
 
@@ -62,13 +62,13 @@ def test_steps_in_pieces_are_the_formula(decay: float, scale: float | None, powe
         torch.testing.assert_close(optimizer.state[p]["mean"], b)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("time", [1, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("leak", [0.0, 0.3])
 def test_layers_take_what_a_product_in_16_bits_gives(kind: str, time: int, dtype: torch.dtype, leak: float) -> None:
     torch.manual_seed(0)
-    a, b = Layer(kind, 6, 8, drop=(0.0, 0.5), leak=leak), Layer(kind, 8, 8, leak=leak)
+    a, b = RecurrentLayer(kind, 6, 8, drop=(0.0, 0.5), leak=leak), RecurrentLayer(kind, 8, 8, leak=leak)
     with torch.autocast("cpu", torch.bfloat16):
         y, _ = a(torch.randn(time, 3, 6).to(dtype), a.start(3))
         z, _ = b(y, b.start(3))

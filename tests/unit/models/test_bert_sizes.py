@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from nextword.core.types import Vocabulary
-from nextword.models import count_parameters, model_class
-from nextword.recipe import Recipe, load_recipe, names
+from nextword.models import model_class
+from nextword.recipe import Recipe, load_recipe, recipe_names
 
 FAMILY = ("bert/", "roberta/", "albert/", "xlnet/")
-RELEASED = [n for n in names() if n.startswith(FAMILY) and load_recipe(n).reported.get("parameters")]
+RELEASED = [n for n in recipe_names() if n.startswith(FAMILY) and load_recipe(n).reported.get("parameters")]
 
 
 def counted(recipe: Recipe, **more: Any) -> int:
     cls = model_class(recipe.slug)
     with torch.device("meta"):
-        return count_parameters(cls(cls.Config(**{**recipe.model, **more}), Vocabulary(recipe.tokenizer["size"], 0)))
+        return cls(cls.Config(**{**recipe.model, **more}), Vocabulary(recipe.tokenizer["size"], 0)).num_parameters()
 
 
 def theirs(recipe: Recipe) -> int:

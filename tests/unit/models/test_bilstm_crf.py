@@ -16,8 +16,7 @@ from nextword.data.tag_schemes import violation
 from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, Spelling, capitals, letters_of
 from nextword.layers.scalar_mix import ScalarMix
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
-from nextword.tasks.tag_head import TagConfig, Tagging
-from nextword.tasks.tag_words import Sentences, TaggedExamples, sentences
+from nextword.tasks.tagging import Sentences, TagConfig, TaggedExamples, Tagging, sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
@@ -63,7 +62,7 @@ def test_a_lexicon_of_whole_words_never_cuts_and_knows_numbers_by_their_shape() 
     ids = found.encode("2001-12-31 99.99 1996 1997").ids.tolist()
     assert 0 not in ids[:3]
     assert ids[3] == 0  # 0000 was never seen, and 1996 is known as it is
-    assert found.parts("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
+    assert found.split_words("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
     assert train_tokenizer({"kind": "lexicon", "size": 20}, ["a b"]).content()["nextword"].keys() == {
         *("version", "kind", "lower")
     }
@@ -261,7 +260,7 @@ def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
     encoder.train()
     torch.manual_seed(0)
     several = torch.stack([encoder.encode(batch.inputs)[0][0] for _ in range(200)])
-    there = batch.inputs.padding if batch.inputs.padding is not None else torch.ones(2, 5, dtype=torch.bool)
+    there = batch.inputs.token_mask if batch.inputs.token_mask is not None else torch.ones(2, 5, dtype=torch.bool)
     gone = (several[..., :words] == nobody).all(-1)[:, there]
     kept = (several[..., :words] == calm[..., :words]).all(-1)[:, there]
     assert (gone | kept).all()

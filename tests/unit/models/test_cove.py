@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, trained
-from tests.support.tiny_transfer import coloured, paired, written
 
 import nextword
 from nextword import tasks as transfer
@@ -22,9 +20,11 @@ from nextword.core.pytree import move
 from nextword.core.types import Beam, Stop
 from nextword.data.word_vectors import read_vectors
 from nextword.models.cove import CoVe, CoVeConfig
+from nextword.tasks.classification import Classifier
 from nextword.tasks.plan import headed, make_plan
-from nextword.tasks.predicting import Classifier
-from nextword.training.train import build, learn_tokenizer, train
+from nextword.training.train import build_network, build_tokenizer, train_events
+from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, trained
+from tests.support.tiny_transfer import coloured, paired, written
 
 QUICK = ("task.width=8", "phase.0.batches.rows=16", "phase.0.epochs=1")
 
@@ -113,9 +113,9 @@ def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
     vectors.write_bytes((place / "vectors.txt").read_bytes())
     asked = iter(range(100))
     recipe = recipe_of(place, f"model.vectors={vectors}")
-    list(train(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
+    list(train_events(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
     vectors.unlink()
-    list(train(None, tmp_path / "run", resume=True, device="cpu"))
+    list(train_events(None, tmp_path / "run", resume=True, device="cpu"))
     straight, broken = (load_file(str(run / "model.safetensors")) for run in (place / "run", tmp_path / "run"))
     assert all(torch.equal(straight[name], broken[name]) for name in straight)
 
@@ -147,14 +147,14 @@ def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: P
         (bytes_, "None of the 257 words of the tokenizer has a vector"),
     ):
         with pytest.raises(NextwordError, match=said):
-            list(train(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
+            list(train_events(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
         assert not (tmp_path / "run").exists()
 
 
 def test_without_a_file_vectors_are_random_and_as_fixed(place: Path) -> None:
     recipe = recipe_of(place, "model.vectors=''")
-    tokenizer = learn_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
-    network = build(recipe, tokenizer)
+    tokenizer = build_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
+    network = build_network(recipe, tokenizer)
     network.load_pretrained_embeddings()
     assert network.vectors.std() > 0.1
     assert "never" not in tokenizer.words  # type: ignore[attr-defined]

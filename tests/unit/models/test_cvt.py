@@ -10,15 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nextword.batching.examples import UNTAGGED
+from nextword.batching.examples import UNLABELED
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE, Batch
 from nextword.layers.bilstm import BiLSTM
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
 from nextword.models.cvt import CVT, CVTConfig
-from nextword.tasks.cross_view import CrossView
-from nextword.tasks.tag_words import Sentences, sentences
-from nextword.tasks.views import PRIMARY, VIEWS, TagTask, Views, ViewsConfig, soft_cross_entropy
+from nextword.tasks.cross_view import PRIMARY, VIEWS, CrossView, TagTask, Views, ViewsConfig, soft_cross_entropy
+from nextword.tasks.tagging import Sentences, sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
@@ -153,7 +152,7 @@ def test_soft_cross_entropy_is_the_formula() -> None:
 
 def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
     views, objective = headed(2).train(), CrossView({}, dropout=0.0)
-    batch = batch_of(views, part=UNTAGGED)
+    batch = batch_of(views, part=UNLABELED)
     loss = objective.loss(views, batch, None)
     assert (loss.count, float(loss.nats)) == (0, 0.0)
     loss.value.backward()
@@ -191,7 +190,7 @@ def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: 
 
     monkeypatch.setattr(views.encoder, "views", heard)
     objective.loss(views, batch_of(views), None)
-    objective.loss(views, batch_of(views, part=UNTAGGED), None)
+    objective.loss(views, batch_of(views, part=UNLABELED), None)
     objective.loss(views.eval(), batch_of(views), None)
     assert rates == [(0.5, True), (0.0, False), (0.2, True), (0.0, True)]
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_pairs import WORDS, write_pairs
 
-from nextword.batching.examples import UNTAGGED
-from nextword.batching.seq2seq import Beside, Pairs, Sources
+from nextword.batching.examples import UNLABELED
+from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources
 from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.cvt import CVTSeq2Seq, CVTSeq2SeqConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from nextword.objectives.seq2seq import CrossViewSequence, written
+from nextword.objectives.seq2seq import CrossViewSeq2SeqObjective, decode_greedily
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
+from tests.support.small_pairs import WORDS, write_pairs
 
 BEGIN, END, SIZE = 0, 1, 14
 VOCABULARY = Vocabulary(SIZE, BEGIN, {}, end=END)
@@ -43,7 +43,7 @@ def sources() -> Inputs:
 
 def alone() -> Batch:
     none = torch.zeros(3, 0, dtype=torch.long)
-    return Batch(Inputs(none, source=sources()), none, task_index=UNTAGGED)
+    return Batch(Inputs(none, source=sources()), none, task_index=UNLABELED)
 
 
 # ------------------------------------------------------------------------------------------------ what is written
@@ -51,9 +51,9 @@ def alone() -> Batch:
 
 def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() -> None:
     made = network().train()
-    ids, log_p, there = written(made, sources(), 7)
+    ids, log_p, there = decode_greedily(made, sources(), 7)
     assert made.training
-    again = written(made, sources(), 7)
+    again = decode_greedily(made, sources(), 7)
     assert torch.equal(ids, again[0])
     torch.testing.assert_close(log_p, again[1])
     made.eval()
@@ -73,8 +73,8 @@ def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() ->
 @pytest.mark.parametrize("targets", ["soft", "hard"])
 def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets: str) -> None:
     made = network(dropout=0.0, zeroed=0.0).train()
-    loss = CrossViewSequence({"length": 7}, targets=targets).loss(made, alone(), None)
-    ids, log_p, there = written(made, sources(), 7)
+    loss = CrossViewSeq2SeqObjective({"length": 7}, targets=targets).loss(made, alone(), None)
+    ids, log_p, there = decode_greedily(made, sources(), 7)
     read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
     state: Any = made.begin(sources())
     s, _ = made._onward(made.embedding(read), state["cells"])
@@ -102,7 +102,7 @@ def test_pairs_teach_the_primary_decoder_alone() -> None:
     made = network(dropout=0.0).train()
     read, targets = torch.tensor([[BEGIN, 4]] * 3), torch.tensor([[4, END]] * 3)
     batch = Batch(Inputs(read, source=sources()), targets, num_targets=6)
-    CrossViewSequence({}).loss(made, batch, None).value.backward()
+    CrossViewSeq2SeqObjective({}).loss(made, batch, None).value.backward()
     assert all(p.grad is None for p in made.views.parameters())
     assert made.out.weight.grad is not None
 
@@ -155,11 +155,11 @@ def test_batch_k_is_made_of_the_seed_and_k_alone() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(3, SIZE, draw.integers(2, 6)).tolist() for _ in range(40)]
     pairs = Pairs(stream(rows), stream(rows[::-1]), BEGIN, np.arange(40))
-    text = Beside(pairs, Sources(stream(rows), END, 10))
-    objective = CrossViewSequence({"rows": 4, "length": 10})
+    text = PairsAndSources(pairs, Sources(stream(rows), END, 10))
+    objective = CrossViewSeq2SeqObjective({"rows": 4, "length": 10})
     found = list(islice(objective.batches(text, 3, 0), 60))
-    assert [batch.task_index for batch in found[:4]] == [0, UNTAGGED, 0, UNTAGGED]
-    assert objective.per_epoch(text) == 20
+    assert [batch.task_index for batch in found[:4]] == [0, UNLABELED, 0, UNLABELED]
+    assert objective.batches_per_epoch(text) == 20
     for k in (1, 2, 17, 40):
         for a, b in zip(islice(objective.batches(text, 3, k), 10), found[k:], strict=False):
             assert a.task_index == b.task_index
@@ -182,24 +182,24 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: Path) -> None:
-    list(train(recipe(), tmp_path / "whole", device="cpu"))
+    list(train_events(recipe(), tmp_path / "whole", device="cpu"))
     asked = iter(range(100))
-    list(train(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 6))
-    list(train(None, tmp_path / "parts", resume=True, device="cpu"))
+    list(train_events(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 6))
+    list(train_events(None, tmp_path / "parts", resume=True, device="cpu"))
     whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert whole == parts
 
 
 def test_bad_input_is_said(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match=r"are to come from 'nowhere\.txt'") as problem:
-        list(train(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
+        list(train_events(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
     assert "objective.unlabelled=FILE, or learn from pairs alone" in str(problem.value)
     with pytest.raises(NextwordError, match="of kind 'words' has none"):
-        list(train(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
+        list(train_events(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
     with pytest.raises(NextwordError, match="need attention = 'luong' and feeding = false"):
         CVTSeq2SeqConfig(feeding=True)
     with pytest.raises(NextwordError, match="targets = 'both'; expected soft or hard"):
-        CrossViewSequence({}, targets="both")
+        CrossViewSeq2SeqObjective({}, targets="both")
     plain = Seq2Seq(Seq2SeqConfig(width=8), VOCABULARY)
     with pytest.raises(Unsupported, match="learns nothing from sources alone"):
-        CrossViewSequence({}).loss(plain, alone(), None)
+        CrossViewSeq2SeqObjective({}).loss(plain, alone(), None)

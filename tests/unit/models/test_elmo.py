@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import small_job, walk
 
 from nextword.batching.causal import Rows
 from nextword.batching.token_stream import Stream
@@ -17,10 +16,11 @@ from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, Vocabulary
 from nextword.lm.causal import Causal
 from nextword.models.elmo import ELMo, bare, turned
-from nextword.objectives.bidirectional import Bidirectional, from_both_ends
+from nextword.objectives.bidirectional import BidirectionalObjective, forward_and_backward_batches
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.words import Words
+from tests.support.small_job import small_job, walk
 
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
 SMALL: dict[str, Any] = {
@@ -89,10 +89,10 @@ def test_the_joint_likelihood() -> None:
     """J, by scoring each direction by itself."""
     network, _ = made()
     rows = torch.cat([IDS, IDS.flip(1)])
-    batch = replace(next(from_both_ends(Rows(2, 7), IDS.numpy().ravel(), 0)), reset_state=True)
+    batch = replace(next(forward_and_backward_batches(Rows(2, 7), IDS.numpy().ravel(), 0)), reset_state=True)
     assert torch.equal(batch.inputs.ids, rows[:, :-1])
     assert torch.equal(batch.targets, rows[:, 1:])
-    loss = Bidirectional({"rows": 2, "length": 7}).loss(network, batch, None)
+    loss = BidirectionalObjective({"rows": 2, "length": 7}).loss(network, batch, None)
     lengths = torch.tensor([8, 8])
     with torch.no_grad():
         forward, _ = network.score(IDS, lengths, None)
@@ -102,13 +102,13 @@ def test_the_joint_likelihood() -> None:
     assert loss.count == 28
     assert [count for _, count in loss.breakdown.values()] == [14, 14]
     torch.testing.assert_close(loss.value, loss.nats / 28)
-    summed = Bidirectional({"rows": 2, "length": 7}, reduce="sequence").loss(network, batch, None)
+    summed = BidirectionalObjective({"rows": 2, "length": 7}, reduce="sequence").loss(network, batch, None)
     torch.testing.assert_close(summed.value, loss.nats / 4)
 
 
 def test_batches_come_from_both_ends() -> None:
     """As the objective draws it."""
-    found = list(islice(from_both_ends(Rows(1, 3), np.arange(7), 0), 3))
+    found = list(islice(forward_and_backward_batches(Rows(1, 3), np.arange(7), 0), 3))
     shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in found]
     assert shown == [
         ([[0, 1, 2], [6, 5, 4]], [[1, 2, 3], [5, 4, 3]], True),
@@ -120,15 +120,15 @@ def test_batches_come_from_both_ends() -> None:
 def test_state_carried_over_batches_is_one_long_sequence() -> None:
     network, _ = made()
     text = Stream.from_ids(np.random.default_rng(1).integers(0, 12, 42))
-    short, whole = Bidirectional({"rows": 2, "length": 4}), Bidirectional({"rows": 2, "length": 20})
+    short, whole = BidirectionalObjective({"rows": 2, "length": 4}), BidirectionalObjective({"rows": 2, "length": 20})
     state, nats = None, {"forward": 0.0, "backward": 0.0}
     with torch.no_grad():
-        for batch in islice(short.batches(text, 0, 0), short.per_epoch(text)):
+        for batch in islice(short.batches(text, 0, 0), short.batches_per_epoch(text)):
             loss = short.loss(network, batch, None if batch.reset_state else state)
             state = loss.state
             for side, (part, _) in loss.breakdown.items():
                 nats[side] += float(part)
-        (batch,) = islice(whole.batches(text, 0, 0), whole.per_epoch(text))
+        (batch,) = islice(whole.batches(text, 0, 0), whole.batches_per_epoch(text))
         once = whole.loss(network, batch, None)
     for side, (part, _) in once.breakdown.items():
         assert nats[side] == pytest.approx(float(part), rel=1e-5)
@@ -142,7 +142,7 @@ def test_padding_and_company_change_nothing() -> None:
     for i, row in enumerate(rows):
         ids[i, : len(row)], padding[i, : len(row)] = torch.tensor(row), True
     with torch.no_grad():
-        together, _ = network.encode(Inputs(ids, padding=padding))
+        together, _ = network.encode(Inputs(ids, token_mask=padding))
         for i, row in enumerate(rows):
             alone, _ = network.encode(Inputs(torch.tensor([row])))
             for a, b in zip(together, alone, strict=True):
@@ -226,9 +226,9 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(NextwordError, match="spellings for 0 of its 12"):
         ELMo(ELMo.Config(**SMALL), Vocabulary(12, 1))
     with pytest.raises(NextwordError, match="kind rows"):
-        Bidirectional({"kind": "blocks", "rows": 2, "length": 7})
+        BidirectionalObjective({"kind": "blocks", "rows": 2, "length": 7})
     with pytest.raises(NextwordError, match="take rows, length"):
-        Bidirectional({"row": 2})
+        BidirectionalObjective({"row": 2})
     silent, tokenizer = made(readout={"kind": "none"})
     lm = Causal(silent, tokenizer)
     assert lm.can == {"embed"}
@@ -239,10 +239,10 @@ def test_what_cannot_be_is_said() -> None:
 def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
     job = small_job(tmp_path / "run", "lstm", {"width": 4}, 12, walk(11, 100), batches={"rows": 2, "length": 5},
                     objective={"kind": "bidirectional"}, steps=2)  # fmt: skip
-    from nextword.training.trainer import descend
+    from nextword.training.trainer import run_gradient_phase
 
     with pytest.raises(NextwordError, match="one language model"):
-        list(descend(job))
+        list(run_gradient_phase(job))
 
 
 def test_the_lexicon_reads_lines() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.small_encoders import SLUGS, VOCABULARY, batch, close, made
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.protocols import Encoder, Infilling
 from nextword.core.types import Encoding, Inputs, Vocabulary
-from nextword.tokenizers.base import Marks
+from nextword.tokenizers.special_tokens import Marks
+from tests.support.small_encoders import SLUGS, VOCABULARY, batch, close, made
 
 
 def test_what_layers_share() -> None:
@@ -66,7 +66,7 @@ def test_frames_written_out() -> None:
         assert framed.ids.tolist() == [2, 10, 11, 12, 3, 20, 21, 3]
         assert framed.segments is not None
         assert framed.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-        assert (framed.pooled_position, framed.parts) == (0, ((1, 4), (5, 7)))
+        assert (framed.pooled_position, framed.text_spans) == (0, ((1, 4), (5, 7)))
     framed = made("roberta").frame(a, b)
     assert framed.ids.tolist() == [2, 10, 11, 12, 3, 3, 20, 21, 3]
     assert framed.segments is None

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
 
 from nextword.core.errors import NextwordError
 from nextword.core.protocols import Encoder
@@ -15,18 +14,19 @@ from nextword.core.types import IGNORE, Encoding, FramedText, Inputs, Vocabulary
 from nextword.models import MODELS, model_class
 from nextword.models.framing import (
     TASKS,
-    arrange,
     collate,
     combine,
-    fit,
-    following,
     frame_texts,
+    frames_for_task,
+    next_token_targets,
     resize_embeddings,
-    spoken,
+    take_positions,
+    truncate_pair,
 )
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
+from tests.support.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
 
 
 def run_of(n: int, first: int = 0) -> Encoding:
@@ -66,7 +66,7 @@ def test_without_an_end_nothing_stands_between() -> None:
     network = GPT2(GPT2Config(**SHAPE), Vocabulary(SIZE, BEGIN))
     frame = network.frame(A, B)
     assert frame.ids.tolist() == [BEGIN, 1, 2, 3, 7, 8]
-    assert frame.parts == ((1, 4), (4, 6))
+    assert frame.text_spans == ((1, 4), (4, 6))
 
 
 def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
@@ -74,7 +74,7 @@ def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
         for frame, texts in ((network.frame(A), [A]), (network.frame(A, B), [A, B]), (network.frame(B, A), [B, A])):
             assert frame.pooled_position == len(frame.ids) - 1
             assert frame.segments is None
-            assert [frame.ids[i:j].tolist() for i, j in frame.parts] == [t.ids.tolist() for t in texts]
+            assert [frame.ids[i:j].tolist() for i, j in frame.text_spans] == [t.ids.tolist() for t in texts]
 
 
 def test_empty_texts_have_empty_parts() -> None:
@@ -82,7 +82,7 @@ def test_empty_texts_have_empty_parts() -> None:
     assert network.frame(text()).ids.tolist() == [START, EXTRACT]
     frame = network.frame(A, text())
     assert frame.ids.tolist() == [START, 1, 2, 3, DELIMITER, EXTRACT]
-    assert frame.parts == ((1, 4), (5, 5))
+    assert frame.text_spans == ((1, 4), (5, 5))
     assert GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(text()).pooled_position == 0
 
 
@@ -112,7 +112,7 @@ def test_arrange_serves_any_way_to_frame() -> None:
     def bert(a: Encoding, b: Encoding | None = None) -> FramedText:
         return frame_texts([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
 
-    assert shown(arrange(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
+    assert shown(frames_for_task(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
 
 
 # ------------------------------------------------------------------------------------------------ cutting
@@ -125,14 +125,14 @@ def test_the_longer_loses_until_both_fit() -> None:
                 x, y = a, b
                 while x + y > room:
                     x, y = (x - 1, y) if x > y else (x, y - 1)
-                assert fit(a, b, room) == (x, y)
+                assert truncate_pair(a, b, room) == (x, y)
 
 
 def test_texts_are_cut_at_their_end_to_the_window() -> None:
     network = resize_embeddings(gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
     frame = network.frame(run_of(40))
     assert frame.ids.tolist() == [START, *range(14), EXTRACT]
-    assert frame.parts == ((1, 15),)
+    assert frame.text_spans == ((1, 15),)
     long_first = network.frame(run_of(40), B)
     assert long_first.ids.tolist() == [START, *range(11), DELIMITER, 7, 8, EXTRACT]
     assert long_first.parts == ((1, 12), (13, 15))
@@ -141,7 +141,7 @@ def test_texts_are_cut_at_their_end_to_the_window() -> None:
     both = network.frame(run_of(20), run_of(20, 20))
     assert both.ids.tolist() == [START, *range(7), DELIMITER, *range(20, 26), EXTRACT]
     exact = network.frame(run_of(14))
-    assert exact.parts == ((1, 15),)
+    assert exact.text_spans == ((1, 15),)
     assert len(exact.ids) == 16
 
 
@@ -158,12 +158,12 @@ def test_where_no_position_ends_nothing_is_cut() -> None:
         frame = network.frame(run_of(40), run_of(30))
         assert len(frame.ids) == 72
         inputs, pooled_position = collate([frame], BEGIN)
-        assert spoken(network.encode(inputs)[0][-1], pooled_position).shape == (1, network.widths[-1])
+        assert take_positions(network.encode(inputs)[0][-1], pooled_position).shape == (1, network.widths[-1])
 
 
 def test_a_window_that_holds_no_text_is_refused() -> None:
     network = resize_embeddings(gpt1(window=4), 3)
-    assert network.frame(A).parts == ((1, 3),)
+    assert network.frame(A).text_spans == ((1, 3),)
     with pytest.raises(NextwordError, match="window is 4 tokens and the frame itself takes 3"):
         network.frame(A, B)
 
@@ -178,8 +178,8 @@ def test_a_batch_is_padded_at_the_end() -> None:
         [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
         [START, 9, EXTRACT, 47, 47, 47, 47, 47],
     ]
-    assert inputs.padding is not None
-    assert inputs.padding.tolist() == [[True] * 8, [True] * 3 + [False] * 5]
+    assert inputs.token_mask is not None
+    assert inputs.token_mask.tolist() == [[True] * 8, [True] * 3 + [False] * 5]
     assert inputs.segments is None
     assert pooled_position.tolist() == [7, 2]
 
@@ -206,7 +206,7 @@ def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
     network: Any = resize_embeddings(gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
     frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(text(), A)]
     inputs, pooled_position = collate(frames, pad=3)
-    together = spoken(network.encode(inputs)[0][-1], pooled_position)
+    together = take_positions(network.encode(inputs)[0][-1], pooled_position)
     for frame, vector in zip(frames, together, strict=True):
         layers, _ = network.encode(Inputs(torch.from_numpy(frame.ids)[None]))
         torch.testing.assert_close(vector, layers[-1][0, frame.pooled_position], rtol=1e-5, atol=1e-5)
@@ -227,7 +227,7 @@ def test_likeness_does_not_depend_on_the_order() -> None:
 
     def read(task: str, *texts: Encoding) -> torch.Tensor:
         inputs, pooled_position = collate(network.frames(task, texts), BEGIN)
-        return combine(task, spoken(network.encode(inputs)[0][-1], pooled_position))
+        return combine(task, take_positions(network.encode(inputs)[0][-1], pooled_position))
 
     torch.testing.assert_close(read("similar", A, B), read("similar", B, A))
     assert not torch.allclose(read("entail", A, B), read("entail", B, A), atol=1e-2)
@@ -238,11 +238,11 @@ def test_what_follows_is_the_texts_own_tokens() -> None:
     network = resize_embeddings(gpt1(), 3)
     inputs, _ = collate([network.frame(A, B), network.frame(C)], pad=47)
     skip = IGNORE
-    assert following(inputs, SIZE).tolist() == [
+    assert next_token_targets(inputs, SIZE).tolist() == [
         [1, 2, 3, skip, 7, 8, skip, skip],
         [9, skip, skip, skip, skip, skip, skip, skip],
     ]
     alone, _ = collate([GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(A, B)], pad=47)
-    assert following(alone, SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
-    assert following(Inputs(alone.ids), SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
-    assert following(Inputs(torch.tensor([[1, START, END]])), SIZE).tolist() == [[skip, END, skip]]
+    assert next_token_targets(alone, SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
+    assert next_token_targets(Inputs(alone.ids), SIZE).tolist() == [[1, 2, 3, END, 7, 8, skip]]
+    assert next_token_targets(Inputs(torch.tensor([[1, START, END]])), SIZE).tolist() == [[skip, END, skip]]

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from tests.support.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1
 from torch import nn
 
 import nextword
@@ -18,13 +17,20 @@ from nextword.convert import convert
 from nextword.convert.base import create_run
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import IGNORE, Inputs
-from nextword.models import count_parameters
-from nextword.models.framing import collate, combine, following, ready, resize_embeddings, spoken
+from nextword.models.framing import (
+    add_missing_tokens,
+    collate,
+    combine,
+    next_token_targets,
+    resize_embeddings,
+    take_positions,
+)
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1
 
 # ------------------------------------------------------------------------------------------------ growing
 
@@ -41,9 +47,9 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
         network.step(ids[:, 0], network.initial(3))[0],
         network.embedding.weight.clone(),
     )
-    network.steps.made.append(object())  # type: ignore[arg-type]  # recorded on a GPU, without room for new tokens
+    network.fast.gpu.captured.append(object())  # type: ignore[arg-type]  # recorded on a GPU, without room for new tokens
     assert resize_embeddings(network, 3) is network
-    assert not network.steps.made
+    assert not network.fast.gpu.captured
     h, _ = network.encode(Inputs(ids))
     after = (
         *h,
@@ -85,7 +91,7 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
     resize_embeddings(network, 5)
     assert network.config.extra == 2005
     assert torch.equal(network.extra.weight[:2000], kept)
-    assert count_parameters(network) == count_parameters(gpt1()) + 2005 * 24
+    assert network.num_parameters() == gpt1().num_parameters() + 2005 * 24
     torch.manual_seed(2)
     made = GPT1(GPT1Config(**SHAPE, extra=2000), VOCABULARY)  # from the start
     assert made.extra is not None
@@ -95,7 +101,7 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
 def test_gradients_reach_the_new_rows_and_the_old() -> None:
     network = resize_embeddings(gpt1(), 3)
     inputs, pooled_position = collate(network.frames("similar", [A, B]), BEGIN)
-    combine("similar", spoken(network.encode(inputs)[0][-1], pooled_position)).square().sum().backward()
+    combine("similar", take_positions(network.encode(inputs)[0][-1], pooled_position)).square().sum().backward()
     assert network.extra.weight.grad is not None
     assert (network.extra.weight.grad.abs().sum(1) > 0).all()
     touched = network.embedding.weight.grad.abs().sum(1) > 0
@@ -111,9 +117,9 @@ def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
     losses = []
     for _ in range(25):
         h = network.encode(inputs)[0][-1]
-        targets = following(inputs, SIZE)
+        targets = next_token_targets(inputs, SIZE)
         language = network.readout.total(h.flatten(0, 1), targets.flatten()) / (targets != IGNORE).sum()
-        loss = F.cross_entropy(head(spoken(h, pooled_position)), torch.tensor([0, 1])) + 0.5 * language
+        loss = F.cross_entropy(head(take_positions(h, pooled_position)), torch.tensor([0, 1])) + 0.5 * language
         optimizer.zero_grad()
         loss.backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
@@ -123,12 +129,12 @@ def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
 
 
 def test_ready_grows_once_and_only_where_it_must() -> None:
-    network = ready(gpt1())
+    network = add_missing_tokens(gpt1())
     rows = network.extra.weight
     assert network.config.extra == 3
-    assert ready(network).extra.weight is rows
+    assert add_missing_tokens(network).extra.weight is rows
     other = GPT2(GPT2Config(**SHAPE), VOCABULARY)
-    assert ready(other) is other
+    assert add_missing_tokens(other) is other
 
 
 def test_what_cannot_grow_says_why() -> None:
@@ -169,7 +175,7 @@ def tiny(tokenizer: Any) -> GPT1:
 @torch.no_grad()
 def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
     plain = saved(tmp_path / "plain", tiny(words), words)
-    network = ready(tiny(words))
+    network = add_missing_tokens(tiny(words))
     grown = saved(tmp_path / "grown", network, words, "model.extra=3")
     assert grown.network.config.extra == 3
     assert grown.parameters == plain.parameters + 3 * 48
@@ -188,17 +194,17 @@ def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
 
 @torch.no_grad()
 def test_in_eight_bits_a_grown_run_still_frames(tmp_path: Path, words: Any) -> None:
-    network = ready(tiny(words))
+    network = add_missing_tokens(tiny(words))
     saved(tmp_path / "grown", network, words, "model.extra=3")
     convert(tmp_path / "grown", tmp_path / "small", ["model.bits=8"])
     small = nextword.load(tmp_path / "small", "cpu").network
     inputs, pooled_position = collate([small.frame(words.encode("the king"))], words.begin)
-    near = spoken(small.encode(inputs)[0][-1], pooled_position)
-    torch.testing.assert_close(near, spoken(network.encode(inputs)[0][-1], pooled_position), rtol=0.1, atol=0.1)
+    near = take_positions(small.encode(inputs)[0][-1], pooled_position)
+    torch.testing.assert_close(near, take_positions(network.encode(inputs)[0][-1], pooled_position), rtol=0.1, atol=0.1)
 
 
 def test_folders_of_others_are_as_they_were_and_never_lose_tokens_silently(tmp_path: Path, words: Any) -> None:
-    plain, grown = tiny(words), ready(tiny(words))
+    plain, grown = tiny(words), add_missing_tokens(tiny(words))
     saved(tmp_path / "plain", plain, words)
     saved(tmp_path / "grown", grown, words, "model.extra=3")
     convert(tmp_path / "plain", tmp_path / "folder", to="huggingface")

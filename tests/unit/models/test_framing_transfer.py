@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import load_file
 
 from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
 from nextword.models import MODELS
 from nextword.models.base import FILE
 from nextword.models.framing import SPREAD
-from nextword.recipe import from_tables
+from nextword.recipe import parse_recipe
 from nextword.run_folder import RunFolder
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.train import build, train
+from nextword.training.train import build_network, train_events
 
 TEXT = "the king of the land went to see his house and the queen of the sea went home\n"
 SHAPE = {"width": 24, "layers": 1, "heads": 2, "window": 16, "dropout": 0.0}
@@ -51,11 +51,11 @@ def recipe_of(folder: Path, slug: str = "gpt1", tokenizer: Any = None, model: An
     batches = {"kind": "blocks", "rows": 4, "length": 16}
     phase = {"data": str(folder / "text"), "batches": batches, "steps": 1, "keep": "last", **phase}
     tables = {"paper": {"slug": slug}, "tokenizer": tokenizer or SPEC, "model": SHAPE if model is None else model}
-    return from_tables({**tables, "phase": [phase]}, "made")
+    return parse_recipe({**tables, "phase": [phase]}, "made")
 
 
 def learn(folder: Path, name: str, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
-    list(train(recipe_of(folder, *args, **options), folder / name, device="cpu"))
+    list(train_events(recipe_of(folder, *args, **options), folder / name, device="cpu"))
     return load_file(str(folder / name / FILE))
 
 
@@ -78,7 +78,7 @@ def refused(folder: Path, *args: Any, **options: Any) -> str:
 def test_a_phase_begins_with_the_runs_weights(folder: Path) -> None:
     there = load_file(str(folder / "run" / FILE))
     here = learn(folder, "same", **still(folder))
-    fresh = build(recipe_of(folder), load_tokenizer(folder / "run" / "tokenizer.json")).state_dict()
+    fresh = build_network(recipe_of(folder), load_tokenizer(folder / "run" / "tokenizer.json")).state_dict()
     assert here.keys() == there.keys() == fresh.keys()
     assert all(torch.equal(here[name], there[name]) for name in there)
     assert not all(torch.equal(fresh[name], there[name]) for name in there)  # there was something to begin with
@@ -115,8 +115,8 @@ def test_a_grown_run_can_be_resumed(folder: Path) -> None:
     options = {**still(folder, extra=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
     whole = learn(folder, "whole", **options)
     asked = iter([False, True])
-    list(train(recipe_of(folder, **options), folder / "cut", device="cpu", stop=lambda: next(asked)))
-    list(train(None, folder / "cut", resume=True, device="cpu"))
+    list(train_events(recipe_of(folder, **options), folder / "cut", device="cpu", stop=lambda: next(asked)))
+    list(train_events(None, folder / "cut", resume=True, device="cpu"))
     resumed = load_file(str(folder / "cut" / FILE))
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
@@ -182,6 +182,6 @@ def test_a_run_without_a_model_yet(folder: Path) -> None:
 def test_counts_are_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     counting = {"model": {"add": 0.5}, "kind": "count", "steps": 0}
-    list(train(recipe_of(folder, "toy", **counting), folder / "counted", device="cpu"))
+    list(train_events(recipe_of(folder, "toy", **counting), folder / "counted", device="cpu"))
     for said in (refused(folder, init=str(folder / "counted")), refused(folder, "toy", **counting)):
         assert "A model that counts has no weights to begin with" in said

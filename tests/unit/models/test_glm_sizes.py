@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from nextword.core.types import Vocabulary
-from nextword.models import count_parameters, model_class
-from nextword.recipe import load_recipe, names
+from nextword.models import model_class
+from nextword.recipe import load_recipe, recipe_names
 
-PUBLISHED = [n for n in names() if n.startswith("glm/") and load_recipe(n).reported.get("parameters")]
+PUBLISHED = [n for n in recipe_names() if n.startswith("glm/") and load_recipe(n).reported.get("parameters")]
 
 
 def test_all_are_here() -> None:
@@ -21,7 +21,7 @@ def test_as_many_as_published(name: str) -> None:
     recipe = load_recipe(name)
     model, cls = recipe.model, model_class(recipe.slug)
     with torch.device("meta"):
-        ours = count_parameters(cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)))
+        ours = cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)).num_parameters()
     width, layers, size = model["width"], model["layers"], recipe.tokenizer["size"]
     block = 12 * width**2 + 13 * width  # four matrices of attention, eight of the feed-forward part; biases and norms
     assert ours == layers * block + 2 * width + (size + 3) * width + 2 * (model["window"] + 1) * width

@@ -6,18 +6,18 @@ import pytest
 import torch
 
 from nextword.core.types import Vocabulary
-from nextword.models import count_parameters, model_class
-from nextword.recipe import Recipe, load_recipe, names
+from nextword.models import model_class
+from nextword.recipe import Recipe, load_recipe, recipe_names
 
-RELEASED = [n for n in names() if n.startswith(("gpt1/", "gpt2/")) and load_recipe(n).reported.get("parameters")]
-TABLE = [n for n in names() if n.startswith("gpt3/") and load_recipe(n).reported.get("parameters")]
+RELEASED = [n for n in recipe_names() if n.startswith(("gpt1/", "gpt2/")) and load_recipe(n).reported.get("parameters")]
+TABLE = [n for n in recipe_names() if n.startswith("gpt3/") and load_recipe(n).reported.get("parameters")]
 
 
 def counted(recipe: Recipe) -> int:
     cls = model_class(recipe.slug)
     size = int(recipe.tokenizer["size"])
     with torch.device("meta"):
-        return count_parameters(cls(cls.Config(**recipe.model), Vocabulary(size, 0)))
+        return cls(cls.Config(**recipe.model), Vocabulary(size, 0)).num_parameters()
 
 
 def test_all_are_here() -> None:

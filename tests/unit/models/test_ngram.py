@@ -15,18 +15,18 @@ import torch
 
 import nextword
 from nextword.batching.token_stream import cache_folder
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError
 from nextword.core.types import Beam, Greedy, Sample, Stop, Vocabulary
 from nextword.models import ngram
 from nextword.models.ngram import NGram
 from nextword.ngrams import counting
 from nextword.ngrams import layouts as file
-from nextword.recipe import RECIPES, from_tables, load_recipe
+from nextword.recipe import RECIPES, load_recipe, parse_recipe
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.loading import load_tokenizer
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 NAMES = sorted(path.stem for path in RECIPES.glob("ngram/*.toml"))
 TOKENIZERS: list[dict[str, Any]] = [
@@ -81,8 +81,8 @@ def trained(
     estimator: dict[str, Any] | None = None,
     **model: Any,
 ) -> Path:
-    recipe = from_tables(tables(text, tokenizer or {"kind": "words"}, estimator or {}, **model), "here")
-    list(train(recipe, folder, device="cpu"))
+    recipe = parse_recipe(tables(text, tokenizer or {"kind": "words"}, estimator or {}, **model), "here")
+    list(train_events(recipe, folder, device="cpu"))
     return folder
 
 
@@ -124,7 +124,7 @@ def assert_works(folder: Path, sample: str = "the cat sees") -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_trains_loads_scores_and_writes(name: str, text: Path, tmp_path: Path) -> None:
     recipe = load_recipe(f"ngram/{name}", [f"phase.0.data={text}"])
-    events = list(train(recipe, tmp_path / "run", device="cpu"))
+    events = list(train_events(recipe, tmp_path / "run", device="cpu"))
     assert events[-1].values["reason"] == "counted"
     fractions = [event.values["fraction"] for event in events if "fraction" in event.values]
     assert fractions == sorted(fractions)
@@ -215,7 +215,7 @@ def test_rows_of_the_state_can_be_taken(text: Path, tmp_path: Path) -> None:
         last = torch.tensor([int(log_p[row].topk(row + 1).indices[row]) for row in range(3)])
     straight, _ = network.step(last, state)
     rows = torch.tensor([2, 0, 2, 1])
-    taken, after = network.step(last[rows], nest.take(state, rows))
+    taken, after = network.step(last[rows], pytree.take(state, rows))
     assert torch.equal(taken, straight[rows])
     assert after.shape == (4, network.back)
 
@@ -370,8 +370,8 @@ def test_an_interrupted_run_goes_on_to_the_same_model(
         asked += 1
         return asked == steps
 
-    recipe = from_tables(tables(text, {"kind": "words"}, estimator, order=4), "here")
-    events = list(train(recipe, tmp_path / "run", device="cpu", stop=stop))
+    recipe = parse_recipe(tables(text, {"kind": "words"}, estimator, order=4), "here")
+    events = list(train_events(recipe, tmp_path / "run", device="cpu", stop=stop))
     assert events[-1].values["reason"] == "interrupted"
     assert not (tmp_path / "run" / ngram.FILE).exists()
     with pytest.raises(NextwordError, match=r"no trained weights yet\. Go on training with"):
@@ -379,7 +379,7 @@ def test_an_interrupted_run_goes_on_to_the_same_model(
     del events
     gc.collect()
     assert not list(cache_folder().glob(".ngrams-*"))
-    assert list(train(None, tmp_path / "run", resume=True, device="cpu"))[-1].values["reason"] == "counted"
+    assert list(train_events(None, tmp_path / "run", resume=True, device="cpu"))[-1].values["reason"] == "counted"
     for name in (ngram.FILE, ngram.WEIGHTS):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
     assert RunFolder.open(tmp_path / "run").manifest["finished"]

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from nextword.core.types import Vocabulary
-from nextword.models import count_parameters, model_class
-from nextword.recipe import load_recipe, names
+from nextword.models import model_class
+from nextword.recipe import load_recipe, recipe_names
 
-RELEASED = [n for n in names() if n.startswith("t5/") and load_recipe(n).reported.get("parameters")]
+RELEASED = [n for n in recipe_names() if n.startswith("t5/") and load_recipe(n).reported.get("parameters")]
 
 
 def test_all_are_here() -> None:
@@ -22,7 +22,7 @@ def test_as_many_as_in_the_released_weights(name: str) -> None:
     recipe = load_recipe(name)
     model, cls = recipe.model, model_class(recipe.slug)
     with torch.device("meta"):
-        ours = count_parameters(cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)))
+        ours = cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)).num_parameters()
         config = transformers.T5Config(
             vocab_size=32128,
             d_model=model["width"],

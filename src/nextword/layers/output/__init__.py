@@ -26,21 +26,21 @@ from torch import nn
 from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
 from nextword.layers.char_cnn import ELMO
-from nextword.layers.output.adaptive import Adaptive
-from nextword.layers.output.base import Silent
-from nextword.layers.output.char import Spelled
-from nextword.layers.output.class_based import Classes
-from nextword.layers.output.hierarchical import Tree
-from nextword.layers.output.mixture import Mixture
-from nextword.layers.output.sampled import Sampling
-from nextword.layers.output.softmax import Full, Linear, Tied
+from nextword.layers.output.adaptive import AdaptiveSoftmax
+from nextword.layers.output.base import NoReadout
+from nextword.layers.output.char import CharSoftmax
+from nextword.layers.output.class_based import ClassSoftmax
+from nextword.layers.output.hierarchical import HierarchicalSoftmax
+from nextword.layers.output.mixture import MixtureOfSoftmaxes
+from nextword.layers.output.sampled import SampledSoftmax
+from nextword.layers.output.softmax import FullSoftmax, LinearReadout, TiedSoftmax
 
 Embedding = nn.Embedding | None
 OURS = ("width", "size", "vocabulary", "embedding")  # what a recipe does not say
 
 
-def _full(width: int, size: int, embedding: Embedding = None) -> Linear:
-    return Full(width, size) if embedding is None else Tied(embedding)
+def _full(width: int, size: int, embedding: Embedding = None) -> LinearReadout:
+    return FullSoftmax(width, size) if embedding is None else TiedSoftmax(embedding)
 
 
 def _sampled(
@@ -51,7 +51,7 @@ def _sampled(
     power: float = 1.0,
     embedding: Embedding = None,
 ) -> nn.Module:
-    return Sampling(_full(width, size, embedding), size, samples, proposal, power)
+    return SampledSoftmax(_full(width, size, embedding), size, samples, proposal, power)
 
 
 def _nce(
@@ -62,7 +62,7 @@ def _nce(
     power: float = 1.0,
     embedding: Embedding = None,
 ) -> nn.Module:
-    return Sampling(_full(width, size, embedding), size, samples, proposal, power, contrastive=True)
+    return SampledSoftmax(_full(width, size, embedding), size, samples, proposal, power, contrastive=True)
 
 
 def _spelled(
@@ -77,20 +77,20 @@ def _spelled(
     proposal: str = "unigram",
     power: float = 1.0,
 ) -> nn.Module:
-    words = Spelled(width, vocabulary, filters, characters, highway, longest, correction)
-    return Sampling(words, vocabulary.size, samples, proposal, power) if samples else words
+    words = CharSoftmax(width, vocabulary, filters, characters, highway, longest, correction)
+    return SampledSoftmax(words, vocabulary.size, samples, proposal, power) if samples else words
 
 
 READOUTS: dict[str, Callable[..., nn.Module]] = {
     "full": _full,
-    "classes": Classes,
-    "tree": Tree,
-    "adaptive": Adaptive,
+    "classes": ClassSoftmax,
+    "tree": HierarchicalSoftmax,
+    "adaptive": AdaptiveSoftmax,
     "sampled": _sampled,
     "nce": _nce,
-    "mixture": Mixture,
+    "mixture": MixtureOfSoftmaxes,
     "spelled": _spelled,
-    "none": lambda width, size: Silent(),
+    "none": lambda width, size: NoReadout(),
 }
 
 

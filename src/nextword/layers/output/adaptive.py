@@ -24,13 +24,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
-from nextword.layers.output.base import Prepared, fill, frequencies, ignoring, not_recorded, ranks
+from nextword.layers.output.base import (
+    CountedReadout,
+    count_ids,
+    frequency_ranks,
+    init_like_linear,
+    nll_without_ignored,
+    refuse_graph_capture,
+)
 from nextword.layers.output.softmax import linear_cross_entropy, total_cross_entropy
 
 SHARES = (20, 5)  # where nothing is said: the head has one word in twenty, and a second cluster begins at one in five
 
 
-class Adaptive(Prepared):
+class AdaptiveSoftmax(CountedReadout):
     """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `divide` times narrower than the
     cluster's before. Without cutoffs ([]) it is the full softmax.
     """
@@ -53,7 +60,7 @@ class Adaptive(Prepared):
         self.edges = [*given, size]
         self.head_weight = nn.Parameter(torch.empty(self.edges[0] + len(given), width))
         self.head_bias = nn.Parameter(torch.empty(len(self.head_weight))) if bias else None
-        fill(self.head_weight, *() if self.head_bias is None else (self.head_bias,))
+        init_like_linear(self.head_weight, *() if self.head_bias is None else (self.head_bias,))
         self.tail = nn.ModuleList()
         for i, (first, end) in enumerate(pairwise(self.edges), 1):
             narrow = max(1, int(width // divide**i))
@@ -62,11 +69,11 @@ class Adaptive(Prepared):
             )
         self.register_buffer("place", torch.arange(size))
 
-    def learn(self, ids: np.ndarray) -> None:
-        self.place.copy_(torch.from_numpy(ranks(frequencies(ids, self.size))))
+    def count(self, ids: np.ndarray) -> None:
+        self.place.copy_(torch.from_numpy(frequency_ranks(count_ids(ids, self.size))))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return ignoring(self._nll, h, targets)
+        return nll_without_ignored(self._nll, h, targets)
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
         head, clusters = self._sorted(targets)
@@ -86,7 +93,7 @@ class Adaptive(Prepared):
 
     def _sorted(self, targets: Tensor) -> tuple[Tensor, list[tuple[nn.Sequential, Tensor, Tensor]]]:
         """Each row's target in the head (IGNORE stays), and for each cluster: its layers, its rows, their targets."""
-        not_recorded("adaptive", targets.device)
+        refuse_graph_capture("adaptive", targets.device)
         rank = torch.where(targets < 0, targets, self.place[targets.clamp(min=0)])
         head, clusters = rank, []
         for i, ((first, end), tail) in enumerate(zip(pairwise(self.edges), self.tail, strict=True)):

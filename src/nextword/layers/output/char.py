@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
 from nextword.layers.char_cnn import ELMO, CharacterCNN, WordVectors
-from nextword.layers.output.softmax import Linear
+from nextword.layers.output.base import Readout
+from nextword.layers.output.softmax import LinearReadout
 
 
 class Corrected(WordVectors):
@@ -43,7 +44,7 @@ class Corrected(WordVectors):
         return self.cnn(ids) + self.lead(self.own(ids))
 
 
-class Spelled(Linear):
+class CharSoftmax(LinearReadout):
     """`correction` is the width of c_w; 0 for none. The rest are the CNN's sizes."""
 
     def __init__(
@@ -68,12 +69,12 @@ class Spelled(Linear):
     def matrix(self) -> Tensor:
         return self.vectors.table()
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def vectors_of(self, ids: Tensor) -> Tensor:
         """The vectors of these words alone."""
         return self.vectors.some(ids)
 
 
-class Partial(nn.Module):
+class PartialReadout(Readout):
     """`inner` is over `written` words of `size`; the others count as `unknown`."""
 
     def __init__(self, inner: Any, written: int, size: int, unknown: int) -> None:
@@ -81,12 +82,11 @@ class Partial(nn.Module):
         self.inner, self.written, self.beyond, self.unknown = inner, written, size - written, unknown
 
     @property
-    def bias(self) -> nn.Parameter | None:
-        return None if self.beyond else getattr(self.inner, "bias", None)  # of each word of the vocabulary, or none
+    def output_bias(self) -> Tensor | None:
+        return None if self.beyond else self.inner.output_bias
 
-    def prepare(self, ids: np.ndarray) -> None:
-        if hasattr(self.inner, "prepare"):
-            self.inner.prepare(np.where(ids < self.written, ids, self.unknown))
+    def fit_vocabulary(self, ids: np.ndarray) -> None:
+        self.inner.fit_vocabulary(np.where(ids < self.written, ids, self.unknown))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         return self.inner.nll(h, self._known(targets))

@@ -39,9 +39,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled
+from nextword.core.jit import jit
 from nextword.core.types import IGNORE
-from nextword.layers.output.base import Prepared, fill, frequencies, ignoring, not_recorded
+from nextword.layers.output.base import (
+    CountedReadout,
+    count_ids,
+    init_like_linear,
+    nll_without_ignored,
+    refuse_graph_capture,
+)
 from nextword.layers.output.softmax import linear_cross_entropy, total_cross_entropy
 
 TABLE = 1 << 16  # x log x is looked up below
@@ -95,12 +101,12 @@ def gain(ids: np.ndarray, own: np.ndarray, classes: int) -> float:
     return f(n) - f(n.sum(0)) - f(n.sum(1))
 
 
-@compiled
+@jit
 def _f(x: int, table: np.ndarray) -> float:
     return table[x] if x < len(table) else x * np.log(x)
 
 
-@compiled
+@jit
 def _neighbours(
     word: int, begins: np.ndarray, words: np.ndarray, counts: np.ndarray, own: np.ndarray, tally: np.ndarray
 ) -> int:
@@ -114,7 +120,7 @@ def _neighbours(
     return itself
 
 
-@compiled
+@jit
 def _sweep(
     begins: np.ndarray,
     words: np.ndarray,
@@ -176,7 +182,7 @@ def _sweep(
     return moved
 
 
-@compiled
+@jit
 def _put(
     matrix: np.ndarray,
     lefts: np.ndarray,
@@ -256,7 +262,7 @@ POWERS = {"frequency": 1.0, "root": 0.5}
 WAYS = (*POWERS, "brown")
 
 
-class Classes(Prepared):
+class ClassSoftmax(CountedReadout):
     """`classes` of 0 means √V."""
 
     classes_of: Tensor  # (V,) id → class
@@ -279,30 +285,30 @@ class Classes(Prepared):
         self.class_bias = nn.Parameter(torch.empty(self.classes))
         self.word_weight = nn.Parameter(torch.empty(size, width))  # in the order of classes, as `place` says
         self.word_bias = nn.Parameter(torch.empty(size))
-        fill(self.class_weight, self.class_bias)
-        fill(self.word_weight, self.word_bias)
+        init_like_linear(self.class_weight, self.class_bias)
+        init_like_linear(self.word_weight, self.word_bias)
         self.register_buffer("classes_of", torch.from_numpy(by_mass(np.ones(size), self.classes)))
-        self.arrange()
+        self.build_tables()
 
-    def learn(self, ids: np.ndarray) -> None:
-        counts = frequencies(ids, self.size)
+    def count(self, ids: np.ndarray) -> None:
+        counts = count_ids(ids, self.size)
         found = by_mass(counts ** POWERS.get(self.by, 1.0), self.classes)
         if self.by == "brown":
             found = exchange(ids, found, self.classes, self.sweeps)
         self.classes_of.copy_(torch.from_numpy(found))
 
-    def arrange(self) -> None:
+    def build_tables(self) -> None:
         order = torch.argsort(self.classes_of, stable=True)
         place = torch.empty_like(order)
         place[order] = torch.arange(self.size, device=order.device)
         sizes = torch.bincount(self.classes_of, minlength=self.classes)
-        self.keep("place", place)
-        self.keep("sizes", sizes)
-        self.keep("first", sizes.cumsum(0) - sizes)
+        self.set_table("place", place)
+        self.set_table("sizes", sizes)
+        self.set_table("first", sizes.cumsum(0) - sizes)
         self.split = sizes.tolist()
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return ignoring(self._nll, h, targets)
+        return nll_without_ignored(self._nll, h, targets)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         """The sum, whose gradients are computed along with it."""
@@ -320,7 +326,7 @@ class Classes(Prepared):
 
     def _chosen(self, targets: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, list[int], Tensor, Tensor]]:
         """Each target's class; and all classes' words, with each target's place among those of its class."""
-        not_recorded("classes", targets.device)
+        refuse_graph_capture("classes", targets.device)
         chosen = self.classes_of[targets]
         within = self.place[targets] - self.first[chosen]
         return chosen, (self.word_weight, self.word_bias, self.split, chosen, within)

@@ -25,13 +25,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled
-from nextword.layers.output.base import Prepared, fill, frequencies, ignoring, not_recorded, wide
+from nextword.core.jit import jit
+from nextword.layers.output.base import (
+    CountedReadout,
+    at_least_float32,
+    count_ids,
+    init_like_linear,
+    nll_without_ignored,
+    refuse_graph_capture,
+)
 
 TREES = ("huffman", "balanced")
 
 
-class Tree(Prepared):
+class HierarchicalSoftmax(CountedReadout):
     parent: Tensor  # (2V−1,) the root's is itself
     right: Tensor  # (2V−1,) whether a node is its parent's right child
     starts: Tensor  # (V+1,) where each word's path lies in:
@@ -51,22 +58,22 @@ class Tree(Prepared):
         self.tree = tree
         self.weight = nn.Parameter(torch.empty(size - 1, width))
         self.node_bias = nn.Parameter(torch.empty(size - 1))
-        fill(self.weight, self.node_bias)
+        init_like_linear(self.weight, self.node_bias)
 
         parent, right = balanced(size)
         self.register_buffer("parent", torch.from_numpy(parent))
         self.register_buffer("right", torch.from_numpy(right))
-        self.arrange()
+        self.build_tables()
 
-    def learn(self, ids: np.ndarray) -> None:
+    def count(self, ids: np.ndarray) -> None:
         if self.tree == "balanced":
             return
 
-        parent, right = huffman(frequencies(ids, self.size) + 1)  # a word never seen has a leaf too
+        parent, right = huffman(count_ids(ids, self.size) + 1)  # a word never seen has a leaf too
         self.parent.copy_(torch.from_numpy(parent))
         self.right.copy_(torch.from_numpy(right))
 
-    def arrange(self) -> None:
+    def build_tables(self) -> None:
 
         parent, right = self.parent.cpu().numpy(), self.right.cpu().numpy()
         depth = depths(parent)
@@ -87,17 +94,17 @@ class Tree(Prepared):
             "leaves": place[: self.size],
         }
         for name, values in tables.items():
-            self.keep(name, values)
+            self.set_table(name, values)
         self.level_sizes = sizes[1:].tolist()
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return ignoring(self._nll, h, targets)
+        return nll_without_ignored(self._nll, h, targets)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         return self.nll(h, targets).sum()
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        not_recorded("tree", h.device)
+        refuse_graph_capture("tree", h.device)
         first, lengths = self.starts[targets], self.starts[targets + 1] - self.starts[targets]
         rows = torch.repeat_interleave(torch.arange(len(h), device=h.device), lengths)
         ends = lengths.cumsum(0)
@@ -110,7 +117,7 @@ class Tree(Prepared):
     def log_probs(self, h: Tensor) -> Tensor:
         """Down the tree, level by level, all rows of h at once: (nodes of the level, N)."""
         z = F.linear(h, self.weight, self.node_bias)
-        z = wide(z).t().contiguous()
+        z = at_least_float32(z).t().contiguous()
         here = z.new_zeros(1, z.shape[1])
         levels = [here]
         sides = (self.above.split(self.level_sizes), self.turned_at.split(self.level_sizes))
@@ -140,7 +147,7 @@ def huffman(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return _huffman(counts.astype(np.int64), np.argsort(counts, kind="stable"))
 
 
-@compiled
+@jit
 def _huffman(counts: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leaves wait in one queue, rarest first, and what was joined in another, which is in order by itself."""
     size = len(counts)
@@ -163,7 +170,7 @@ def _huffman(counts: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndar
     return parent, right
 
 
-@compiled
+@jit
 def depths(parent: np.ndarray) -> np.ndarray:
     depth = np.zeros(len(parent), np.int64)
     for node in range(len(parent) - 2, -1, -1):  # parents come after their children
@@ -171,7 +178,7 @@ def depths(parent: np.ndarray) -> np.ndarray:
     return depth
 
 
-@compiled
+@jit
 def paths(parent: np.ndarray, right: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each leaf, one after the other: the inner nodes from the root down, and +1 or −1 for the turn taken there."""
     size = (len(parent) + 1) // 2

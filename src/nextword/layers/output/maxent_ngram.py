@@ -37,9 +37,9 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_map
 
 from nextword.core.errors import NextwordError
-from nextword.layers.output.base import Prepared, ignoring, not_recorded, wide
-from nextword.layers.output.class_based import Classes
-from nextword.layers.output.softmax import Linear
+from nextword.layers.output.base import CountedReadout, at_least_float32, nll_without_ignored, refuse_graph_capture
+from nextword.layers.output.class_based import ClassSoftmax
+from nextword.layers.output.softmax import LinearReadout
 
 SMALL = 2.0**-100  # ids times this are exact in 32 bits up to 2²⁴, and the product of two is zero
 READ = 1 << 22  # weights read at once in a full softmax
@@ -48,12 +48,12 @@ KEYS = ("size", "order", "scale")
 SEED, STEP, CLASS = 0x2545F4914F6CDD1D, 0x9E3779B97F4A7C15 - 2**64, 0x632BE59BD9B4E019
 
 
-class Direct(Prepared):
+class DirectConnections(CountedReadout):
     """A readout with direct connections: `words` is a full softmax, tied or not, or one over classes."""
 
     def __init__(self, words: Any, vocabulary: int, size: int = 2_000_000, order: int = 3, scale: float = 1.0) -> None:
         super().__init__(vocabulary)
-        if not isinstance(words, (Linear, Classes)):
+        if not isinstance(words, (LinearReadout, ClassSoftmax)):
             raise NextwordError(
                 "Direct connections go with readouts of kind 'classes' and 'full'; this one is "
                 f"{type(words).__name__}. Take one of those, or leave direct out of [model]."
@@ -84,7 +84,7 @@ class Direct(Prepared):
         length, lead = ids.shape[1], before.shape[1]
         last = [past[:, lead - back : lead - back + length] for back in range(self.order - 1)]
         if last:
-            h = torch.cat([wide(h), (torch.stack(last, -1) + 1).to(wide(h).dtype) * SMALL], -1)
+            h = torch.cat([at_least_float32(h), (torch.stack(last, -1) + 1).to(at_least_float32(h).dtype) * SMALL], -1)
         return h, past[:, length:]
 
     def _taken(self, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class Direct(Prepared):
 
     def places(self, keys: Tensor) -> Tensor:
         """Where the scores after a context begin: of its classes, or of all words. (K, N) → (K, N)."""
-        if isinstance(self.words, Classes):
+        if isinstance(self.words, ClassSoftmax):
             return keys % (len(self.table) // 2 - self.words.classes + 1)
         return keys % (len(self.table) - self.size + 1)
 
@@ -121,21 +121,20 @@ class Direct(Prepared):
     # -------------------------------------------------------------------------------------------- as a readout
 
     @property
-    def bias(self) -> Tensor | None:
-        return getattr(self.words, "bias", None)
+    def output_bias(self) -> Tensor | None:
+        return self.words.output_bias
 
-    def prepare(self, ids: np.ndarray) -> None:
-        if hasattr(self.words, "prepare"):
-            self.words.prepare(ids)
-        super().prepare(ids)
+    def fit_vocabulary(self, ids: np.ndarray) -> None:
+        self.words.fit_vocabulary(ids)
+        super().fit_vocabulary(ids)
 
-    def learn(self, ids: np.ndarray) -> None:
+    def count(self, ids: np.ndarray) -> None:
         """The table begins at zero, whatever the recipe fills weights with: an n-gram never seen has nothing to say."""
         with torch.no_grad():
             self.table.zero_()
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return ignoring(self._nll, h, targets)
+        return nll_without_ignored(self._nll, h, targets)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         return self.nll(h, targets).sum()
@@ -144,7 +143,7 @@ class Direct(Prepared):
         h, keys = self._taken(h)
         parts = zip(h.split(self._rows()), keys.split(self._rows(), 1), strict=True)
         each: Callable[[Tensor, Tensor], Tensor]
-        each = self._class_log_probs if isinstance(self.words, Classes) else self._full_log_probs
+        each = self._class_log_probs if isinstance(self.words, ClassSoftmax) else self._full_log_probs
         return torch.cat([each(*part) for part in parts])
 
     def _rows(self) -> int:
@@ -152,22 +151,22 @@ class Direct(Prepared):
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
         h, keys = self._taken(h)
-        if isinstance(self.words, Classes):
+        if isinstance(self.words, ClassSoftmax):
             return self._class_nll(h, keys, targets)
         parts = zip(h.split(self._rows()), keys.split(self._rows(), 1), targets.split(self._rows()), strict=True)
         return torch.cat([F.nll_loss(self._full_log_probs(x, k), t, reduction="none") for x, k, t in parts])
 
     def _full_log_probs(self, h: Tensor, keys: Tensor) -> Tensor:
-        return F.log_softmax(wide(self.words.logits(h)) + self._runs(self.places(keys), self.size), -1)
+        return F.log_softmax(at_least_float32(self.words.logits(h)) + self._runs(self.places(keys), self.size), -1)
 
     def _class_logits(self, h: Tensor, keys: Tensor) -> Tensor:
         words = self.words
         z = F.linear(h, words.class_weight, words.class_bias)
-        return wide(z) + self._runs(self.places(keys), words.classes)
+        return at_least_float32(z) + self._runs(self.places(keys), words.classes)
 
     def _class_nll(self, h: Tensor, keys: Tensor, targets: Tensor) -> Tensor:
         words = self.words
-        not_recorded("classes", h.device)
+        refuse_graph_capture("classes", h.device)
         chosen = words.classes_of[targets]
         of_class = F.cross_entropy(self._class_logits(h, keys), chosen, reduction="none")
         order = chosen.argsort()
@@ -187,7 +186,9 @@ class Direct(Prepared):
         rows = torch.arange(words.classes, device=h.device).repeat_interleave(words.sizes)  # row of the matrix → class
         places = self.places_within(keys.unsqueeze(-1), rows)  # (K, N, V), in the matrix's order
         places += torch.arange(self.size, device=h.device) - words.first[rows]
-        z = wide(F.linear(h, words.word_weight, words.word_bias)) + self._read(places.flatten(1)).view(len(h), -1)
+        z = at_least_float32(F.linear(h, words.word_weight, words.word_bias)) + self._read(places.flatten(1)).view(
+            len(h), -1
+        )
         of_word = torch.cat([F.log_softmax(part, -1) for part in z.split(words.split, -1)], -1)
         return (of_word + of_class[:, rows]).index_select(-1, words.place)
 
@@ -199,7 +200,7 @@ def with_direct(words: Any, vocabulary: int, options: Mapping[str, Any]) -> Any:
     unknown = [key for key in options if key not in KEYS]
     if unknown:
         raise NextwordError(f"direct has no key '{unknown[0]}'; it has {', '.join(KEYS)}.")
-    return Direct(words, vocabulary, **options)
+    return DirectConnections(words, vocabulary, **options)
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -24,14 +24,14 @@ from torch.autograd.function import once_differentiable
 from nextword.core.errors import NextwordError
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import locked
-from nextword.layers.output.base import wide
-from nextword.layers.output.softmax import Full, Tied, linear_cross_entropy
+from nextword.layers.output.base import Readout, at_least_float32
+from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy
 
 ACTIVATIONS = {"tanh": torch.tanh, "none": lambda x: x}
 HELD = 1 << 30  # logits held at once on a GPU, in 16 bits
 
 
-class Mixture(nn.Module):
+class MixtureOfSoftmaxes(Readout):
     """`latent` is the width of what an expert's softmax reads; 0: the embedding's where it is tied, else that of h.
 
     `dropout` is of those latents. With `rows` sequences, h holds the first's vectors, then the second's, and so on;
@@ -65,10 +65,12 @@ class Mixture(nn.Module):
         self.rows = 0
         self.prior = nn.Linear(width, experts, bias=False)
         self.latent = nn.Linear(width, experts * latent)
-        self.words: Full | Tied = Full(latent, size) if embedding is None else Tied(embedding)
+        self.words: FullSoftmax | TiedSoftmax = (
+            FullSoftmax(latent, size) if embedding is None else TiedSoftmax(embedding)
+        )
 
     @property
-    def bias(self) -> Tensor | None:
+    def output_bias(self) -> Tensor | None:
         return self.words.bias
 
     def _experts(self, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +79,7 @@ class Mixture(nn.Module):
         if self.training and self.dropout:
             by_time = x.unflatten(0, (self.rows or len(x), -1)).transpose(0, 1)  # (T, B, K·D)
             x = locked(by_time, self.dropout, True).transpose(0, 1).flatten(0, 1)
-        return F.log_softmax(wide(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
+        return F.log_softmax(at_least_float32(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         return self._nll(*self._experts(h), targets)

@@ -17,22 +17,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE
-from nextword.layers.output.base import Prepared, frequencies, not_recorded, ranks, wide
-from nextword.layers.output.softmax import Linear
+from nextword.layers.output.base import (
+    CountedReadout,
+    Readout,
+    at_least_float32,
+    count_ids,
+    frequency_ranks,
+    refuse_graph_capture,
+)
+from nextword.layers.output.softmax import LinearReadout
 
 PROPOSALS = ("unigram", "log-uniform")
 
 
-class Proposal(Prepared):
+class Proposal(CountedReadout):
     """Words drawn by chance, and how likely each is."""
 
     q: Tensor  # (V,)
@@ -44,21 +50,21 @@ class Proposal(Prepared):
             raise NextwordError(f"Words are drawn from a proposal {' or '.join(PROPOSALS)}; the readout says {kind!r}.")
         self.kind, self.power = kind, power
         self.register_buffer("q", torch.from_numpy(self._chances(np.arange(size, 0, -1))))
-        self.arrange()
+        self.build_tables()
 
     def _chances(self, counts: np.ndarray) -> np.ndarray:
         if self.kind == "unigram":
             mass = (counts + 1.0) ** self.power  # a word never seen must be ruled out too, now and then
         else:
-            mass = np.log1p(1.0 / (ranks(counts) + 1.0))  # log((r + 2)/(r + 1)): sums to log(V + 1)
+            mass = np.log1p(1.0 / (frequency_ranks(counts) + 1.0))  # log((r + 2)/(r + 1)): sums to log(V + 1)
         return (mass / mass.sum()).astype(np.float32)
 
-    def learn(self, ids: np.ndarray) -> None:
-        self.q.copy_(torch.from_numpy(self._chances(frequencies(ids, self.size))))
+    def count(self, ids: np.ndarray) -> None:
+        self.q.copy_(torch.from_numpy(self._chances(count_ids(ids, self.size))))
 
-    def arrange(self) -> None:
+    def build_tables(self) -> None:
         below = self.q.double().cumsum(0)
-        self.keep("below", below / below[-1])
+        self.set_table("below", below / below[-1])
 
     def draw(self, number: int) -> Tensor:
         """Words, with replacement."""
@@ -66,12 +72,12 @@ class Proposal(Prepared):
         return torch.searchsorted(self.below, at, right=True).clamp_(max=self.size - 1)
 
 
-class Sampling(nn.Module):
+class SampledSoftmax(Readout):
     """`words` is the softmax that is trained so. `samples` are drawn for each batch; from V on, all are taken."""
 
     def __init__(
         self,
-        words: Linear,
+        words: LinearReadout,
         size: int,
         samples: int = 1024,
         proposal: str = "unigram",
@@ -85,11 +91,11 @@ class Sampling(nn.Module):
         self.proposal = Proposal(size, proposal, power)
 
     @property
-    def bias(self) -> Tensor | None:
+    def output_bias(self) -> Tensor | None:
         return self.words.bias
 
-    def prepare(self, ids: np.ndarray) -> None:
-        self.proposal.prepare(ids)
+    def fit_vocabulary(self, ids: np.ndarray) -> None:
+        self.proposal.fit_vocabulary(ids)
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         return self.words.nll(h, targets)
@@ -100,18 +106,17 @@ class Sampling(nn.Module):
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         if not self.training:
             return self.words.total(h, targets)
-        not_recorded("sampled", h.device)
+        refuse_graph_capture("sampled", h.device)
         rows = (targets != IGNORE).nonzero().squeeze(1)
         if len(rows) < len(targets):
             h, targets = h[rows], targets[rows]
-        h = self.words.lead(h)
+        h = self.words.project(h)
         loss = contrastive_loss if self.contrastive else sampled_loss
         return loss(h, targets, self.proposal, self.samples, self._rows)
 
     def _rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        words: Any = self.words
-        vectors = words.rows(ids) if hasattr(words, "rows") else F.embedding(ids, words.matrix)
-        return vectors, None if words.bias is None else words.bias[ids]
+        bias = self.words.bias
+        return self.words.vectors_of(ids), None if bias is None else bias[ids]
 
 
 Rows = Callable[[Tensor], tuple[Tensor, Tensor | None]]  # ids (K,) → their vectors (K, D) and biases (K,)
@@ -123,7 +128,7 @@ def sampled_loss(h: Tensor, targets: Tensor, proposal: Proposal, samples: int, r
     drawn = torch.arange(proposal.size, device=h.device) if everything else proposal.draw(samples)
     words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each word's vector is needed once
     vectors, bias = rows(words)
-    z = wide(F.linear(h, vectors, bias))  # (N, K)
+    z = at_least_float32(F.linear(h, vectors, bias))  # (N, K)
     if not everything:
         z = z - _log_drawn(proposal.q[words], samples)
     there = torch.zeros(len(words), dtype=torch.bool, device=h.device)
@@ -146,7 +151,7 @@ def contrastive_loss(h: Tensor, targets: Tensor, proposal: Proposal, samples: in
 
     words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each word's vector is needed once
     vectors, bias = rows(words)
-    odds = wide(F.linear(h, vectors, bias)) - (constant + torch.log(proposal.q[words] * samples))  # (N, K)
+    odds = at_least_float32(F.linear(h, vectors, bias)) - (constant + torch.log(proposal.q[words] * samples))  # (N, K)
     from_text = F.logsigmoid(odds.gather(1, place[: len(targets), None]))
     times = torch.bincount(place[len(targets) :], minlength=len(words))
     from_noise = F.logsigmoid(-odds) * times

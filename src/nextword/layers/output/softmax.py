@@ -25,7 +25,8 @@ from torch.autograd.function import once_differentiable
 
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
-from nextword.kernels.cpu_matmul import product
+from nextword.kernels.cpu_matmul import few_rows_linear
+from nextword.layers.output.base import Readout
 
 # Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
 # leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache. Where few rows
@@ -69,8 +70,8 @@ def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, 
     return _sweep(h, weight, bias, targets, narrow)[0].sum()
 
 
-class Linear(nn.Module):
-    """What `Full` and `Tied` share: z = matrix · lead(h) + bias. Its products are computed in "fp32" or "bf16"."""
+class LinearReadout(Readout):
+    """What `Full` and `Tied` share: z = matrix · project(h) + bias. Its products are computed in "fp32" or "bf16"."""
 
     bias: nn.Parameter | None
     precision: str
@@ -79,25 +80,33 @@ class Linear(nn.Module):
     def matrix(self) -> Tensor:  # (V, D)
         raise NotImplementedError
 
-    def lead(self, h: Tensor) -> Tensor:
+    def project(self, h: Tensor) -> Tensor:
         return h
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return linear_cross_entropy(self.lead(h), self.matrix, self.bias, targets, self.precision)
+        return linear_cross_entropy(self.project(h), self.matrix, self.bias, targets, self.precision)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         """The sum of `nll`, faster to train on."""
-        return total_cross_entropy(self.lead(h), self.matrix, self.bias, targets, self.precision)
+        return total_cross_entropy(self.project(h), self.matrix, self.bias, targets, self.precision)
+
+    def vectors_of(self, ids: Tensor) -> Tensor:
+        """Rows of the matrix: (K,) → (K, D)."""
+        return F.embedding(ids, self.matrix)
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        return self.bias
 
     def logits(self, h: Tensor) -> Tensor:
-        return product(self.lead(h), self.matrix, self.bias)
+        return few_rows_linear(self.project(h), self.matrix, self.bias)
 
     def log_probs(self, h: Tensor) -> Tensor:
         z = self.logits(h)
         return F.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
 
 
-class Full(Linear):
+class FullSoftmax(LinearReadout):
     """An output matrix of its own."""
 
     def __init__(self, width: int, size: int, bias: bool = True, precision: str = "fp32") -> None:
@@ -113,7 +122,7 @@ class Full(Linear):
         return self.weight
 
 
-class Tied(Linear):
+class TiedSoftmax(LinearReadout):
     """The embedding's matrix, read the other way. Where widths differ, `projection` leads from h to the embedding's.
 
     Good: `Tied(nn.Embedding(V, 400))` over layers that end at width 400;
@@ -134,7 +143,7 @@ class Tied(Linear):
     def matrix(self) -> Tensor:
         return self.tied[0].weight
 
-    def lead(self, h: Tensor) -> Tensor:
+    def project(self, h: Tensor) -> Tensor:
         return h if self.projection is None else self.projection(h)
 
 
