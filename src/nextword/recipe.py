@@ -1,11 +1,15 @@
-"""Recipes: what to train, on what, how; as TOML, with the source of each number and the results beside it.
+"""Recipes: what to train, on what and how, as TOML with the source of each number.
 
-    [paper] [reported] [measured] [tokenizer] [model] [compare] [task] and one or more [[phase]]
+    [paper]       slug, title, authors, year             [tokenizer]   kind and size
+    [reported]    the paper's results                     [model]       the fields of the model's Config
+    [measured]    our results, written by the program     [[phase]]     data, objective, optimizer, budget; one or more
+    [compare]     sizes for `nextword compare`            [task]        settings of fine-tuning (`nextword transfer`)
 
-A recipe with a [task] is for fine-tuning: tokenizer and model are those of the run that is transferred (`transfer/`).
-Keys are strict. A recipe may `extends = "slug/name"`: its tables replace the parent's whole. From the command line a
-number is changed in one way only, `--set a.b=c`; phases are addressed by number or name (`phase.0.epochs`), or all of
-them by a star (`phase.*.optimizer.discount`).
+A recipe with a [task] may leave [tokenizer] and [model] out: they come from the run that is fine-tuned. Unknown keys
+are errors. A recipe may extend another (`extends = "slug/name"`); its tables replace those of its parent as a whole.
+
+The command line changes settings in one way, `--set a.b=c`. A phase is addressed by its index or name
+(`phase.0.epochs`), or all phases by a star (`phase.*.optimizer.rate`).
 """
 
 from __future__ import annotations
@@ -18,291 +22,211 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import NextwordError, did_you_mean
+from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, did_you_mean
 
+RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
+DESCRIPTIVE_TABLES = ("paper", "reported")  # have no influence on training
 BUDGETS = ("epochs", "steps", "minutes")
-TYPES: dict[str, tuple[Any, str]] = {  # as dataclasses of settings write them → what is accepted, in words
+PRECISIONS = ("fp32", "tf32", "bf16")
+NOT_SET = "not set"  # a setting that one of two recipes lacks
+MAX_VALUE_LENGTH = 60  # characters of a value in a message
+FIELD_TYPES: dict[str, tuple[Any, str]] = {  # annotation of a settings field → accepted types, in words
     "str": (str, "a string"),
     "bool": (bool, "true or false"),
     "int": (int, "a whole number, not negative"),
     "float": ((int, float), "a number, not negative"),
     "Mapping[str, Any]": (Mapping, "a table, as in { kind = … }"),
 }
-ABOUT = ("paper", "reported")  # tables that say where a recipe comes from, and change nothing
-NOTHING = "not set"
-WIDE = 60  # characters of a setting in a message
-RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 
 
 @dataclass(frozen=True)
 class Phase:
+    """One stage of training: its data, objective, optimizer and budget. Exactly one budget is set."""
+
     name: str = "train"
-    kind: str = "gradient"  # or "count"; or "show", where nothing is learnt
-    data: str = ""  # a path or a name; empty: --data must say
-    without: Sequence[str] = field(default_factory=list)  # evaluation sets to be cut out of the training text
+    kind: str = "gradient"  # or "count" (n-grams); or "show" (in-context learning, nothing is trained)
+    data: str = ""  # a path or the name of a data set; empty: --data is required
+    without: Sequence[str] = field(default_factory=list)  # evaluation sets to remove from the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
-    initial: Mapping[str, Any] = field(default_factory=dict)  # weights; empty: each layer's own
+    initial: Mapping[str, Any] = field(default_factory=dict)  # initialization; empty: each layer's own
     estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
-    init: str = ""  # a run folder whose weights to begin with
-    trains: int = 0  # the last so many groups of layers (models/groups.py) learn; 0, or more than there are: all
-    clip: float = 0.0  # norm of the gradient; 0: no clipping
-    accumulate: int = 1  # batches per step
+    init: str = ""  # a run folder to take the initial weights from
+    trains: int = 0  # number of top layer groups to train (models/parameter_groups.py); 0: all
+    clip: float = 0.0  # maximal norm of the gradient; 0: no clipping
+    accumulate: int = 1  # batches per optimizer step
     precision: str = "fp32"  # or "tf32", "bf16"
-    online: bool = False  # on the CPU, one step for each thing that is predicted, by networks that can
-    graphs: bool = False  # on a GPU, record a step and replay it: the whole of it, or forward and backward
-    compile: bool = False  # on a GPU, have torch compile the network
-    checkpointing: bool = False  # keep one tensor a block, and compute the rest again in the backward pass
+    online: bool = False  # the network updates itself after every prediction, on the CPU (word2vec, GloVe)
+    graphs: bool = False  # on a GPU, record steps as CUDA graphs
+    compile: bool = False  # on a GPU, use torch.compile
+    checkpointing: bool = False  # recompute activations in the backward pass to save memory
     epochs: float = 0
     steps: int = 0
     minutes: float = 0
-    validate: int = 0  # steps between validations; 0: once an epoch
-    patience: int = 0  # validations without a better one before stopping; 0: never
-    keep: str = "best"  # weights at the end: those of the best validation, or the "last"
+    validate: int = 0  # steps between validations; 0: once per epoch
+    patience: int = 0  # validations without improvement before training stops; 0: never stop early
+    keep: str = "best"  # final weights: those of the "best" validation, or the "last"
     save: float = 60  # seconds between saved states
     log: int = 20  # steps between log lines
-    scored: int = 0  # tokens of the held-out text that the finished model is scored on, in whole documents; 0: all
+    scored: int = 0  # tokens of the test text for the final evaluation, in whole documents; 0: all
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind == "gradient" and sum(bool(getattr(self, b)) for b in BUDGETS) != 1:
-            raise NextwordError(
-                f"Phase '{self.name}' needs exactly one budget: epochs, steps or minutes; it has epochs = {self.epochs}"
-                f", steps = {self.steps}, minutes = {self.minutes}."
+        if self.kind == "gradient" and sum(map(bool, (self.epochs, self.steps, self.minutes))) != 1:
+            raise InvalidSetting(
+                f"Phase '{self.name}' needs exactly one budget. It has epochs = {self.epochs}, steps = {self.steps} "
+                f"and minutes = {self.minutes}.",
+                key="budget",
             )
-        for key in ("accumulate", "log"):
-            if getattr(self, key) < 1:
-                raise NextwordError(f"Phase '{self.name}': {key} = {getattr(self, key)} must be at least 1.")
-        for key, allowed in (("keep", ("best", "last")), ("precision", ("fp32", "tf32", "bf16"))):
-            if getattr(self, key) not in allowed:
-                raise NextwordError(f"Phase '{self.name}': {key} = '{getattr(self, key)}' is not one of {allowed}.")
+        for key, count in (("accumulate", self.accumulate), ("log", self.log)):
+            if count < 1:
+                raise InvalidSetting(f"Phase '{self.name}': {key} = {count} must be at least 1.", key=key, value=count)
+        for key, value, allowed in (("keep", self.keep, ("best", "last")), ("precision", self.precision, PRECISIONS)):
+            if value not in allowed:
+                raise InvalidSetting(
+                    f"Phase '{self.name}': {key} = '{value}'. Expected {' or '.join(allowed)}.", key=key, value=value
+                )
 
 
 @dataclass(frozen=True)
 class Recipe:
-    name: str  # "lstm/tiny", or the file's path
+    name: str  # "lstm/tiny", or the path of the file
     paper: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
     model: Mapping[str, Any]
     phases: tuple[Phase, ...]
     reported: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
-    compare: Mapping[str, Any] = field(default_factory=dict)  # sizes on offer for `nextword compare`
-    task: Mapping[str, Any] | None = None  # what the head over the network reads and says: heads/settings.py
+    compare: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
     path: Path | None = None
 
     @property
     def slug(self) -> str:
-        return self.paper["slug"]
+        """The model's short name: a key of models.MODELS, and a folder of recipes/."""
+        return str(self.paper["slug"])
 
-    def with_data(self, given: Iterable[str]) -> Recipe:
-        """`X` replaces the data of the first phase, and is that of phases that name none; `NAME=X` is the phase's so
-        named."""
+    def with_data(self, items: Iterable[str]) -> Recipe:
+        """Set the data of phases.
+
+        "X" is the data of the first phase and of all phases without data; "NAME=X" that of the phase called NAME.
+        """
         phases = list(self.phases)
-        for item in given:
-            name, _, rest = item.partition("=")
-            at = next((i for i, phase in enumerate(phases) if rest and phase.name == name), None)
-            value = rest if at is not None else item
-            phases[at or 0] = replace(phases[at or 0], data=value)
-            if at is None:
-                phases[1:] = [phase if phase.data else replace(phase, data=value) for phase in phases[1:]]
+        for item in items:
+            name, _, value = item.partition("=")
+            index = next((i for i, phase in enumerate(phases) if value and phase.name == name), None)
+            if index is not None:
+                phases[index] = replace(phases[index], data=value)
+            else:
+                phases[0] = replace(phases[0], data=item)
+                phases[1:] = [phase if phase.data else replace(phase, data=item) for phase in phases[1:]]
         return replace(self, phases=tuple(phases))
 
+    def with_seed(self, seed: int) -> Recipe:
+        """Set the random seed of all phases."""
+        return replace(self, phases=tuple(replace(phase, seed=seed) for phase in self.phases))
 
-def names() -> list[str]:
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def recipe_names() -> list[str]:
+    """All recipes of the package, as "slug/name"."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/*.toml"))
 
 
-def load_recipe(given: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """A recipe by `slug/name`, by `slug` alone where that has but one, or by the path of a TOML file."""
-    path = _find(str(given))
-    tables = _read(path)
+def load_recipe(name: str | Path, changes: Iterable[str] = ()) -> Recipe:
+    """Load a recipe by "slug/name", by "slug" if it has only one recipe, or by the path of a TOML file.
+
+    `changes` are settings to change, in the form of `--set`: "phase.0.epochs=3".
+    """
+    path = _find_file(str(name))
+    tables = _read_tables(path)
     for change in changes:
-        _set(tables, change)
-    name = f"{path.parent.name}/{path.stem}" if path.is_relative_to(RECIPES) else str(path)
-    return _checked(tables, name, path)
+        _apply_change(tables, change)
+    full_name = f"{path.parent.name}/{path.stem}" if path.is_relative_to(RECIPES) else str(path)
+    return _build_recipe(tables, full_name, path)
 
 
-def from_tables(tables: Mapping[str, Any], name: str, changes: Iterable[str] = ()) -> Recipe:
-    own = copy.deepcopy(dict(tables))  # the caller's stay as they are
+def parse_recipe(tables: Mapping[str, Any], name: str, changes: Iterable[str] = ()) -> Recipe:
+    """Build a recipe from its tables, which stay unchanged."""
+    own = copy.deepcopy(dict(tables))
     for change in changes:
-        _set(own, change)
-    return _checked(own, name, None)
+        _apply_change(own, change)
+    return _build_recipe(own, name, None)
 
 
-def to_tables(recipe: Recipe) -> dict[str, Any]:
-    """Every table with every key: a run can be repeated from this alone."""
-    return {
-        "paper": dict(recipe.paper),
-        "reported": dict(recipe.reported),
-        "tokenizer": dict(recipe.tokenizer),
-        "model": dict(recipe.model),
-        **({} if recipe.task is None else {"task": dict(recipe.task)}),
-        "phase": [{f.name: _plain(getattr(phase, f.name)) for f in fields(Phase)} for phase in recipe.phases],
-    }
-
-
-def differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Settings that two recipes do not share, by their paths, as phase.0.epochs; NOTHING where one has none."""
-    a, b = (_flat({key: v for key, v in to_tables(one).items() if key not in ABOUT}) for one in (first, second))
-    pairs = {key: (a.get(key, NOTHING), b.get(key, NOTHING)) for key in [*a, *b]}
-    return {key: (one, other) for key, (one, other) in pairs.items() if one != other}
-
-
-def differing(there: Recipe, asked: Recipe) -> list[str]:
-    """The same in words: "phase.0.epochs is 3 there and 5 here"."""
-    found = differences(there, asked).items()
-    return [f"{key} is {_shown(one)} there and {_shown(other)} here" for key, (one, other) in found]
-
-
-def _flat(value: Any, under: str = "") -> dict[str, Any]:
-    """Every value of nested tables, by its path."""
-    if not isinstance(value, Mapping):
-        several = isinstance(value, (list, tuple)) and value and all(isinstance(one, Mapping) for one in value)
-        if not several:
-            return {under: list(value) if isinstance(value, tuple) else value}
-        value = dict(enumerate(value))
-    inside = [_flat(one, f"{under}.{key}" if under else str(key)) for key, one in value.items()]
-    return {path: one for some in inside for path, one in some.items()}
-
-
-def _shown(value: Any) -> str:
-    said = value if value is NOTHING else repr(value)
-    return said if len(said) <= WIDE else f"{said[:WIDE]}…"
-
-
-def dump(recipe: Recipe) -> str:
-    import tomli_w
-
-    return tomli_w.dumps(to_tables(recipe))
-
-
-def record(path: Path, measured: Mapping[str, Any]) -> None:
-    """Write `[measured]` at the end of a recipe file, in place of what stood there, and leave the rest as it is."""
-    import tomli_w
-
-    lines, keep = [], True
-    for line in path.read_bytes().decode().split("\n"):  # as they are: no line end is translated
-        if line.startswith("["):
-            keep = not line.lstrip("[").startswith(("measured]", "measured."))
-        if keep:
-            lines.append(line)
-    text = "\n".join(lines).rstrip() + "\n\n" + tomli_w.dumps({"measured": dict(measured)})
-    tomllib.loads(text)
-    path.write_bytes(text.encode())
-
-
-def short_authors(authors: str) -> str:
-    """As a citation names them: one, two, or the first and others."""
-    first, *others = authors.split(", ")
-    return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
-
-
-def _find(given: str) -> Path:
-    if given.endswith(".toml"):
-        if not Path(given).is_file():
-            raise NextwordError(f"There is no recipe file {given}. Recipes that come along: `nextword papers`.")
-        return Path(given)
-    known = names()
-    if given in known:
-        return RECIPES / f"{given}.toml"
-    of_slug = [name for name in known if name.startswith(given + "/")]
+def _find_file(name: str) -> Path:
+    if name.endswith(".toml"):
+        if not Path(name).is_file():
+            raise MissingFile(
+                f"There is no recipe file {name}. `nextword papers` lists the built-in recipes.", path=name
+            )
+        return Path(name)
+    known = recipe_names()
+    if name in known:
+        return RECIPES / f"{name}.toml"
+    of_slug = [other for other in known if other.startswith(name + "/")]
     if len(of_slug) == 1:
         return RECIPES / f"{of_slug[0]}.toml"
     if of_slug:
-        raise NextwordError(f"'{given}' has several recipes: {', '.join(of_slug)}. Name one of them.")
-    raise NextwordError(f"No recipe is called '{given}'.{did_you_mean(given, known)} `nextword papers` lists them all.")
+        raise UnknownName(f"'{name}' has several recipes. Choose one: {', '.join(of_slug)}.", name=name, known=of_slug)
+    raise UnknownName(
+        f"There is no recipe '{name}'.{did_you_mean(name, known)} `nextword papers` lists them.", name=name, known=known
+    )
 
 
-def _read(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _read_tables(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a file and its parents. `children` are the files that extend this one."""
     if path.resolve() in children:
-        circle = " → ".join(str(one) for one in (*children, path.resolve()))
-        raise NextwordError(f"A recipe extends itself: {circle}. Take one of these `extends` away.")
+        circle = " → ".join(map(str, (*children, path.resolve())))
+        raise InvalidSetting(f"Recipes extend each other in a circle: {circle}. Remove one `extends`.", key="extends")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise NextwordError(f"{path} is not TOML: {problem}.") from None
+        raise InvalidSetting(f"{path} is not valid TOML: {problem}.", key=str(path)) from None
     if "extends" in tables:
-        parent = _read(_find(str(tables.pop("extends"))), (*children, path.resolve()))
+        parent = _read_tables(_find_file(str(tables.pop("extends"))), (*children, path.resolve()))
         parent.pop("measured", None)  # results belong to the recipe that was run
         tables = {**parent, **tables}
     return tables
 
 
-def _set(tables: dict[str, Any], change: str) -> None:
-    key, equals, text = change.partition("=")
-    if not equals:
-        raise NextwordError(f"--set {change}: expected a.b=c, for example --set phase.0.epochs=3.")
-    try:
-        value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    *path, last = key.strip().split(".")
-    if path[:2] == ["phase", "*"]:
-        for i in range(len(tables.get("phase", ()))):
-            _set(tables, f"{'.'.join(['phase', str(i), *path[2:], last])}={text}")
-        return
-    here: Any = tables
-    for i, part in enumerate(path):
-        if isinstance(here, list):
-            here = _phase(here, part, change)
-        else:
-            if i == 0 and part not in TABLES:
-                raise NextwordError(f"--set {change}: there is no table '{part}'.{did_you_mean(part, TABLES)}")
-            here = here.setdefault(part, {})
-        if not isinstance(here, (dict, list)):
-            raise NextwordError(f"--set {change}: '{'.'.join(path[: i + 1])}' is {here!r} and has no '{last}' in it.")
-    if isinstance(here, list):
-        raise NextwordError(f"--set {change}: name the phase and its key, as in phase.0.epochs=3.")
-    if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one
-        for other in BUDGETS:
-            here.pop(other, None)
-    here[last] = value
-
-
-def _phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[str, Any]:
-    for i, phase in enumerate(phases):
-        if part in (str(i), phase.get("name", Phase.name)):
-            return phase
-    known = [f"{i} ({phase.get('name', Phase.name)})" for i, phase in enumerate(phases)]
-    raise NextwordError(f"--set {change}: there is no phase '{part}'. The recipe has {', '.join(known)}.")
-
-
-def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
+def _build_recipe(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
+    """Validate the tables: known names, required tables, types."""
     for table in tables:
         if table not in TABLES:
-            raise NextwordError(f"{name}: unknown table [{table}].{did_you_mean(table, TABLES)}")
+            raise UnknownName(
+                f"{name}: there is no table [{table}].{did_you_mean(table, TABLES)}", name=table, known=TABLES
+            )
     for table in ("paper", "phase") if "task" in tables else ("paper", "tokenizer", "model", "phase"):
         if table not in tables:
-            raise NextwordError(f"{name}: the table [{table}] is missing.")
+            raise InvalidSetting(f"{name}: the table [{table}] is missing.", key=table)
     for table, value in tables.items():
         if table == "phase":
             if not isinstance(value, list) or not value or not all(isinstance(phase, Mapping) for phase in value):
-                raise NextwordError(f"{name}: phases are written as tables under [[phase]], at least one.")
+                raise InvalidSetting(
+                    f"{name}: phases are tables under [[phase]], and there must be at least one.",
+                    key="phase",
+                    value=value,
+                )
         elif not isinstance(value, Mapping):
-            raise NextwordError(f"{name}: {table} = {value!r} must be a table, as in --set {table}.key=value.")
+            raise InvalidSetting(
+                f"{name}: {table} = {value!r} must be a table. Set its keys, as in --set {table}.key=value.",
+                key=table,
+                value=value,
+            )
     if "slug" not in tables["paper"]:
-        raise NextwordError(f"{name}: [paper] must say its slug, for example slug = 'lstm'.")
-    known = [f.name for f in fields(Phase)]
-    phases = []
-    for given in tables["phase"]:
-        given = {
-            k: {"kind": v} if k in ("objective", "schedule") and isinstance(v, str) else v for k, v in given.items()
-        }
-        for key in given:
-            if key not in known:
-                raise NextwordError(f"{name}: a phase has no key '{key}'.{did_you_mean(key, known)}")
-        check_types(given, Phase, f"{name}: in a phase,")
-        phases.append(Phase(**given))
+        raise InvalidSetting(f"{name}: [paper] needs a slug, for example slug = 'lstm'.", key="paper.slug")
     return Recipe(
         name=name,
         paper=tables["paper"],
         tokenizer=tables.get("tokenizer", {}),
         model=tables.get("model", {}),
-        phases=tuple(phases),
+        phases=tuple(_build_phase(phase, name) for phase in tables["phase"]),
         reported=tables.get("reported", {}),
         measured=tables.get("measured", {}),
         compare=tables.get("compare", {}),
@@ -311,16 +235,155 @@ def _checked(tables: Mapping[str, Any], name: str, path: Path | None) -> Recipe:
     )
 
 
+def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
+    settings = dict(table)
+    for key in ("objective", "schedule"):  # "causal" is short for { kind = "causal" }
+        if isinstance(settings.get(key), str):
+            settings[key] = {"kind": settings[key]}
+    known = [f.name for f in fields(Phase)]
+    for key in settings:
+        if key not in known:
+            raise UnknownName(f"{name}: a phase has no key '{key}'.{did_you_mean(key, known)}", name=key, known=known)
+    check_types(settings, Phase, f"{name}: in a phase,")
+    return Phase(**settings)
+
+
 def check_types(values: Mapping[str, Any], settings: type, where: str) -> None:
-    """The values are of the types that a dataclass of settings declares, and no number is below zero."""
+    """Check that values have the types of a settings dataclass, and that no number is negative."""
     for f in fields(settings):
-        if f.name not in values or str(f.type) not in TYPES:
+        if f.name not in values or str(f.type) not in FIELD_TYPES:
             continue
-        value, (accepted, words) = values[f.name], TYPES[str(f.type)]
-        wrong = not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool)
-        if wrong or (isinstance(value, (int, float)) and not value >= 0):
-            raise NextwordError(f"{where} {f.name} = {value!r} must be {words}.")
+        value, (accepted, expected) = values[f.name], FIELD_TYPES[str(f.type)]
+        is_wrong = not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool)
+        if is_wrong or (isinstance(value, (int, float)) and not value >= 0):
+            raise InvalidSetting(f"{where} {f.name} = {value!r} must be {expected}.", key=f.name, value=value)
 
 
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
+# ------------------------------------------------------------------------------------------------ --set
+
+
+def _apply_change(tables: dict[str, Any], change: str) -> None:
+    """Apply "a.b=c" to the tables, in place."""
+    key, equals, text = change.partition("=")
+    if not equals:
+        raise InvalidSetting(f"--set {change}: expected KEY=VALUE, for example phase.0.epochs=3.", key=change)
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *path, last = key.strip().split(".")
+    if path[:2] == ["phase", "*"]:
+        for i in range(len(tables.get("phase", ()))):
+            _apply_change(tables, f"{'.'.join(['phase', str(i), *path[2:], last])}={text}")
+        return
+    table: Any = tables
+    for i, part in enumerate(path):
+        if isinstance(table, list):
+            table = _find_phase(table, part, change)
+        else:
+            if i == 0 and part not in TABLES:
+                raise UnknownName(
+                    f"--set {change}: there is no table '{part}'.{did_you_mean(part, TABLES)}", name=part, known=TABLES
+                )
+            table = table.setdefault(part, {})
+        if not isinstance(table, (dict, list)):
+            parent = ".".join(path[: i + 1])
+            raise InvalidSetting(
+                f"--set {change}: '{parent}' is {table!r}, which has no keys.", key=parent, value=table
+            )
+    if isinstance(table, list):
+        raise InvalidSetting(f"--set {change}: name a phase and its key, as in phase.0.epochs=3.", key=key)
+    if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one
+        for budget in BUDGETS:
+            table.pop(budget, None)
+    table[last] = value
+
+
+def _find_phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[str, Any]:
+    for i, phase in enumerate(phases):
+        if part in (str(i), phase.get("name", Phase.name)):
+            return phase
+    known = [f"{i} ({phase.get('name', Phase.name)})" for i, phase in enumerate(phases)]
+    raise UnknownName(
+        f"--set {change}: there is no phase '{part}'. The recipe has {', '.join(known)}.", name=part, known=known
+    )
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def recipe_tables(recipe: Recipe) -> dict[str, Any]:
+    """The inverse of `parse_recipe`, with every key of every phase: enough to repeat the run."""
+    phases = [
+        {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(phase).items()}
+        for phase in recipe.phases
+    ]
+    return {
+        "paper": dict(recipe.paper),
+        "reported": dict(recipe.reported),
+        "tokenizer": dict(recipe.tokenizer),
+        "model": dict(recipe.model),
+        **({} if recipe.task is None else {"task": dict(recipe.task)}),
+        "phase": phases,
+    }
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(recipe_tables(recipe))
+
+
+def record_measured(path: Path, measured: Mapping[str, Any]) -> None:
+    """Replace [measured] at the end of a recipe file, and leave everything else as it is."""
+    import tomli_w
+
+    lines, is_kept = [], True
+    for line in path.read_bytes().decode().split("\n"):  # without translating line ends
+        if line.startswith("["):
+            is_kept = not line.lstrip("[").startswith(("measured]", "measured."))
+        if is_kept:
+            lines.append(line)
+    text = "\n".join(lines).rstrip() + "\n\n" + tomli_w.dumps({"measured": dict(measured)})
+    tomllib.loads(text)
+    path.write_bytes(text.encode())
+
+
+def short_authors(authors: str) -> str:
+    """Authors as a citation names them: "Mikolov", "Howard & Ruder", "Vaswani et al."."""
+    first, *others = authors.split(", ")
+    return first if not others else f"{first} & {others[0]}" if len(others) == 1 else f"{first} et al."
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+
+
+def setting_differences(first: Recipe, second: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings in which two recipes differ, such as "phase.0.epochs": (3, 5); NOT_SET where one lacks a setting."""
+    a, b = (
+        _flatten({key: table for key, table in recipe_tables(recipe).items() if key not in DESCRIPTIVE_TABLES})
+        for recipe in (first, second)
+    )
+    pairs = {key: (a.get(key, NOT_SET), b.get(key, NOT_SET)) for key in [*a, *b]}
+    return {key: (value, other) for key, (value, other) in pairs.items() if value != other}
+
+
+def describe_differences(saved: Recipe, given: Recipe) -> list[str]:
+    """The same in words: "phase.0.epochs is 3 there and 5 here"."""
+    differences = setting_differences(saved, given).items()
+    return [f"{key} is {_shorten(there)} there and {_shorten(here)} here" for key, (there, here) in differences]
+
+
+def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """All values of nested tables by their paths."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, Mapping) for item in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return {path: list(value) if isinstance(value, tuple) else value}
+    parts = [_flatten(item, f"{path}.{key}" if path else str(key)) for key, item in value.items()]
+    return {key: item for part in parts for key, item in part.items()}
+
+
+def _shorten(value: Any) -> str:
+    text = value if value is NOT_SET else repr(value)
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"

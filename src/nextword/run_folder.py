@@ -1,11 +1,14 @@
-"""The run folder: everything a trained model is, in files that anyone can read. Nothing in it is a pickle.
+"""The run folder: everything that makes up a trained model, in files that anyone can read. No pickles.
 
-    recipe.toml  tokenizer.json  model.safetensors (or the model's own files)  log.jsonl  card.md  manifest.json
-    state/       what exact resume needs: state/current names the folder that holds the last good state
+    recipe.toml       the recipe with all settings            log.jsonl        all events of training and evaluation
+    tokenizer.json                                            card.md          the model card
+    model.safetensors (or the model's own format)             manifest.json    checksums, versions, is it finished?
+    state/            for exact resume: state/current names the subfolder with the last good state
 
-Every write is atomic: to a temporary name, flushed, then renamed. A kill at any moment leaves the last good state. The
-manifest holds a checksum of every file that loading reads; while a file is replaced it names both the old sum and the
-new one, so that a kill between the two renames is not mistaken for tampering.
+Every write is atomic: to a temporary name, flushed to disk, then renamed. A kill at any moment leaves the last good
+state. The manifest seals the folder: it has a checksum of every file that loading reads (`seal`, `verify`). While a
+file is being replaced, the manifest has both the old and the new checksum, so that a kill between the two renames is
+not mistaken for tampering.
 """
 
 from __future__ import annotations
@@ -27,42 +30,56 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nextword import __version__
-from nextword.core.errors import NextwordError
-from nextword.core.io import finite
-from nextword.core.protocols import Tokenizer
-from nextword.recipe import Recipe, dump, load_recipe
+from nextword.core.errors import MissingFile, NextwordError, RunError
+from nextword.core.io import replace_nonfinite
+from nextword.recipe import Recipe, load_recipe, recipe_toml
+from nextword.tokenizers.base import Tokenizer
 
 FORMAT = 1
-MAPPED = (".ngram",)  # opened by mapping, in milliseconds: reading them whole for a checksum would undo that
-WHOLE = 16 << 20  # bytes up to which they are read nevertheless
-SAMPLES = 256
+INITIAL_FILES = ("recipe.toml", "tokenizer.json")  # the model's files come later
+MAPPED_SUFFIXES = (".ngram",)  # memory-mapped in milliseconds: reading all of it for a checksum would take seconds
+FULL_CHECKSUM_SIZE = 16 << 20  # bytes up to which they are read nevertheless
+CHECKSUM_SAMPLES = 256
 
 
 class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    # -------------------------------------------------------------------------------------------- making and opening
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    # -------------------------------------------------------------------------------------------- create and open
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe, tokenizer: Tokenizer, **facts: Any) -> RunFolder:
-        """A run that can be resumed from its first moment on: made under a hidden name, it appears whole."""
+        """Create a run that can be resumed from its first moment on; `facts` go into the manifest.
+
+        The files are written under a hidden name, and appear under `path` when all of them are there.
+        """
         cls.refuse_if_taken(path)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        empty = path.is_dir()  # it may be where someone stands, or another disk: then it is filled, not replaced
-        run = cls(tempfile.mkdtemp(dir=path if empty else path.parent, prefix=".new-"))
+        exists = path.is_dir()  # perhaps a mount point or a shell's working directory: fill it, do not replace it
+        run = cls(tempfile.mkdtemp(dir=path if exists else path.parent, prefix=".new-"))
         try:
-            with full_disk_is_no_loss(path):
+            with translate_disk_full(path):
                 run.path.chmod(0o755)
-                run.write("recipe.toml", dump(recipe))
+                run.write("recipe.toml", recipe_toml(recipe))
                 tokenizer.save(run.path / "tokenizer.json")
-                known = {"format": FORMAT, "nextword": __version__, "slug": recipe.slug, "recipe": recipe.name}
-                known["commit"] = commit()
-                run._write_manifest({**known, **facts})
-                run.seal("recipe.toml", "tokenizer.json")
-                if empty:
-                    for name in ("recipe.toml", "tokenizer.json", "manifest.json"):
+                run._write_manifest(
+                    {
+                        "format": FORMAT,
+                        "nextword": __version__,
+                        "slug": recipe.slug,
+                        "recipe": recipe.name,
+                        "commit": git_commit(),
+                        **facts,
+                    }
+                )
+                run.seal(*INITIAL_FILES)
+                if exists:
+                    for name in (*INITIAL_FILES, "manifest.json"):
                         os.rename(run.path / name, path / name)
                 else:
                     os.rename(run.path, path)
@@ -72,24 +89,26 @@ class RunFolder:
 
     @staticmethod
     def refuse_if_taken(path: str | Path) -> None:
-        """A folder that holds anything already is refused, for nothing may be lost."""
+        """Raise an error if the folder is not empty: nothing is ever overwritten."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "another run" if (path / "manifest.json").is_file() else "other files"
-            raise NextwordError(
-                f"{path} already holds {what}. Continue it with --resume, choose another --out, or remove it first."
+            content = "another run" if (path / "manifest.json").is_file() else "other files"
+            raise RunError(
+                f"{path} already contains {content}. Continue it with --resume, choose another --out, or remove it.",
+                path=path,
             )
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         run = cls(path)
         if not run.path.is_dir():
-            raise NextwordError(f"There is no run folder {run.path}. `nextword runs` lists those that are here.")
+            raise MissingFile(f"There is no run folder {run.path}. `nextword runs` lists all runs here.", path=run.path)
         manifest = run.manifest
         if manifest["format"] > FORMAT:
-            raise NextwordError(
-                f"{run.path} was written by nextword {manifest.get('nextword')} in format {manifest.get('format')}; "
-                f"this is {__version__}, which reads up to format {FORMAT}. Upgrade nextword to open it."
+            raise RunError(
+                f"{run.path} was written by nextword {manifest.get('nextword')} in format {manifest.get('format')}, "
+                f"but nextword {__version__} reads formats up to {FORMAT}. Upgrade nextword.",
+                path=run.path,
             )
         return run
 
@@ -97,64 +116,79 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         path = self.path / "manifest.json"
         if not path.is_file():
-            inside = sorted(one.parent.name for one in self.path.glob("*/manifest.json"))
-            some = f" It holds runs, take one of them: {', '.join(inside[:5])}." if inside else ""
-            raise NextwordError(
-                f"{self.path} is no run folder: it has no manifest.json.{some} `nextword runs` lists those that are "
-                "here."
+            inside = sorted(other.parent.name for other in self.path.glob("*/manifest.json"))
+            hint = f" It contains runs; use one of them: {', '.join(inside[:5])}." if inside else ""
+            raise RunError(
+                f"{self.path} is not a run folder: it has no manifest.json.{hint} `nextword runs` lists all runs here.",
+                path=self.path,
             )
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            manifest = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or not isinstance(found.get("format"), int):
-            raise NextwordError(f"{path} is damaged: it is no manifest in JSON. Restore it, or train again.")
-        return found
+            manifest = None
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+            raise RunError(f"{path} is damaged. Restore it, or train again.", path=path)
+        return manifest
 
     @property
     def recipe(self) -> Recipe:
         return load_recipe(str(self.path / "recipe.toml"))
 
-    # -------------------------------------------------------------------------------------------- writing
+    @property
+    def is_finished(self) -> bool:
+        """Whether training has ended, rather than been interrupted."""
+        return bool(self.manifest.get("finished"))
+
+    @property
+    def has_model(self) -> bool:
+        """Whether weights have been saved."""
+        return bool(self.manifest.get("files", {}).keys() - set(INITIAL_FILES))
+
+    # -------------------------------------------------------------------------------------------- write and seal
 
     def write(self, name: str, text: str) -> None:
-        with full_disk_is_no_loss(self.path), _temporary(self.path) as temporary:
+        """Write a text file atomically."""
+        with translate_disk_full(self.path), _temporary_file(self.path) as temporary:
             temporary.write_text(text, encoding="utf-8")
             replace_file(temporary, self.path / name)
 
     def seal(self, *names: str, **facts: Any) -> None:
-        """Enter files into the manifest with their checksums, and facts beside them."""
+        """Write the checksums of these files, and other facts, into the manifest."""
         manifest = self.manifest
         files = dict(manifest.get("files", {}))
         files.update({name: [checksum(self.path / name)] for name in names})
         self._write_manifest({**manifest, **facts, "files": files})
 
-    def save_model(self, save: Callable[[Path], list[str]], **facts: Any) -> None:
-        """Have a model write its files, then put them in place of the old ones."""
-        with full_disk_is_no_loss(self.path), tempfile.TemporaryDirectory(dir=self.path, prefix=".model-") as temporary:
-            names = save(Path(temporary))
-            manifest = self.manifest
-            files = dict(manifest.get("files", {}))
-            sums = {name: checksum(Path(temporary) / name) for name in names}
-            self._write_manifest({**manifest, "files": files | {n: [*files.get(n, []), s] for n, s in sums.items()}})
-            for name in names:
-                os.chmod(Path(temporary) / name, 0o644)  # safetensors writes for the owner alone
-                replace_file(Path(temporary) / name, self.path / name)
-            self._write_manifest({**manifest, **facts, "files": files | {n: [s] for n, s in sums.items()}})
-
     def verify(self, *names: str) -> None:
-        """Every file that loading reads, or these of them, is there and is the one that training wrote."""
-        for name, sums in self.manifest.get("files", {}).items():
+        """Raise an error unless every file of the manifest, or each of these, is there and unchanged."""
+        for name, checksums in self.manifest.get("files", {}).items():
             if names and name not in names:
                 continue
             path = self.path / name
             if not path.is_file():
-                raise NextwordError(f"{self.path} lacks {name}, which its manifest names. Restore it, or train again.")
-            if checksum(path) not in sums:
-                raise NextwordError(
-                    f"{path} is not the file that training wrote: its checksum differs, so it was cut or changed. "
-                    "Restore it from where it came, or train again."
+                raise RunError(f"{path} is missing. Restore it, or train again.", path=path)
+            if checksum(path) not in checksums:
+                raise RunError(
+                    f"{path} was changed or truncated after training: its checksum differs. Restore it or train again.",
+                    path=path,
                 )
+
+    def save_model(self, save: Callable[[Path], list[str]], **facts: Any) -> None:
+        """Let a model write its files into a temporary folder, then replace the old ones and seal the new ones.
+
+        `save` gets that folder and returns the names of the files.
+        """
+        with translate_disk_full(self.path), tempfile.TemporaryDirectory(dir=self.path, prefix=".model-") as temporary:
+            names = save(Path(temporary))
+            manifest = self.manifest
+            files = dict(manifest.get("files", {}))
+            new = {name: checksum(Path(temporary) / name) for name in names}
+            either = {name: [*files.get(name, []), sum] for name, sum in new.items()}
+            self._write_manifest({**manifest, "files": files | either})
+            for name in names:
+                os.chmod(Path(temporary) / name, 0o644)  # safetensors gives only the owner access
+                replace_file(Path(temporary) / name, self.path / name)
+            self._write_manifest({**manifest, **facts, "files": files | {name: [sum] for name, sum in new.items()}})
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self.write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
@@ -162,13 +196,13 @@ class RunFolder:
     # -------------------------------------------------------------------------------------------- exact resume
 
     def save_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """The whole state of training, next to the last one; only then does `current` point at it."""
+        """Save the state of training next to the previous one, then let state/current point to it."""
         folder = self.path / "state"
         folder.mkdir(exist_ok=True)
         name = f"{values['phase']}-{values['step']}"
         temporary = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
         try:
-            with full_disk_is_no_loss(self.path):
+            with translate_disk_full(self.path):
                 save_file({key: t.contiguous() for key, t in tensors.items()}, str(temporary / "state.safetensors"))
                 (temporary / "state.json").write_text(json.dumps(values))
                 _flush(temporary / "state.safetensors")
@@ -176,7 +210,7 @@ class RunFolder:
                 if (folder / name).exists():  # the same step saved twice: both are the same state
                     shutil.rmtree(folder / name)
                 os.rename(temporary, folder / name)
-                with _temporary(folder) as pointer:
+                with _temporary_file(folder) as pointer:
                     pointer.write_text(name)
                     replace_file(pointer, folder / "current")
         finally:
@@ -186,55 +220,58 @@ class RunFolder:
                 shutil.rmtree(old, ignore_errors=True)
 
     @property
-    def begun(self) -> bool:
-        """Whether a state was saved."""
+    def has_state(self) -> bool:
+        """Whether a state of training was saved."""
         return (self.path / "state" / "current").is_file()
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last good state, or None before the first."""
-        pointer = self.path / "state" / "current"
-        if not pointer.is_file():
+        """The last good state: tensors and values. None if nothing was saved yet."""
+        if not self.has_state:
             return None
-        folder = self.path / "state" / pointer.read_text()
+        folder = self.path / "state" / (self.path / "state" / "current").read_text()
         try:
-            # copied: in the file they lie anywhere, and some processors round sums by where their numbers lie
+            # Cloned because tensors in the file are not aligned, and some CPUs sum differently depending on alignment.
             tensors = {name: t.clone() for name, t in load_file(str(folder / "state.safetensors")).items()}
             return tensors, json.loads((folder / "state.json").read_text())
         except Exception as problem:
-            raise NextwordError(f"{folder} cannot be read ({problem}). Train again from the recipe.") from None
+            raise RunError(f"{folder} cannot be read ({problem}). Train again.", path=folder) from None
 
     # -------------------------------------------------------------------------------------------- log
 
     def log(self, event: Mapping[str, Any]) -> None:
-        with full_disk_is_no_loss(self.path), (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_line(event))
+        """Append a line to log.jsonl."""
+        with translate_disk_full(self.path), (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_json_line(event))
 
     def read_log(self) -> list[dict[str, Any]]:
         path = self.path / "log.jsonl"
         events = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            with contextlib.suppress(ValueError):  # a kill may cut the last line short
+            with contextlib.suppress(ValueError):  # a kill may truncate the last line
                 events.append(json.loads(line))
         return events
 
-    def rewind_log(self, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Drop what happened after the state that is resumed from: it will happen again."""
-        kept = [event for event in self.read_log() if keep(event)]
-        self.write("log.jsonl", "".join(map(_line, kept)))
+    def rewind_log(self, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Remove the events after the state that training resumes from: they will happen again."""
+        self.write("log.jsonl", "".join(_json_line(event) for event in self.read_log() if is_kept(event)))
+
+    # -------------------------------------------------------------------------------------------- lock
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One training process at a time; the lock goes with the process, however that ends."""
+        """Allow one training process at a time. The lock disappears with the process, however it ends."""
         with (self.path / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise NextwordError(f"{self.path} is being trained by another process. Wait for it to end.") from None
-            self._sweep()
+                raise RunError(
+                    f"Another process is training {self.path}. Wait until it ends.", path=self.path
+                ) from None
+            self._remove_leftovers()
             yield
 
-    def _sweep(self) -> None:
-        """Remove what writes that were killed left behind."""
+    def _remove_leftovers(self) -> None:
+        """Remove the temporary files of killed processes."""
         for left in (*self.path.glob(".model-*"), *self.path.glob(".new-*"), *self.path.glob("state/.new-*")):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -242,37 +279,58 @@ class RunFolder:
                 left.unlink(missing_ok=True)
 
 
-def _line(event: Mapping[str, Any]) -> str:
-    return json.dumps(finite(event), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def commit() -> str:
-    """Which code this is: the commit, with a + where files differ from it; "none" outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        asked = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-        found = subprocess.run(asked, cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return "none"
-    return found.stdout.strip() or "none"
+# ------------------------------------------------------------------------------------------------ files
 
 
 def checksum(path: Path) -> str:
-    """Of all bytes; of a large file that is mapped, not read, of its size and of samples all along it."""
+    """SHA-256 of all bytes; of a large memory-mapped file, of its size and of samples spread over it."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        if path.suffix not in MAPPED or size < WHOLE:
+        if path.suffix not in MAPPED_SUFFIXES or size < FULL_CHECKSUM_SIZE:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        sum = hashlib.sha256(str(size).encode())
-        for i in range(SAMPLES + 1):
-            file.seek((size - 4096) * i // SAMPLES)
-            sum.update(file.read(4096))
-        return "sampled " + sum.hexdigest()
+        digest = hashlib.sha256(str(size).encode())
+        for i in range(CHECKSUM_SAMPLES + 1):
+            file.seek((size - 4096) * i // CHECKSUM_SAMPLES)
+            digest.update(file.read(4096))
+        return "sampled " + digest.hexdigest()
 
 
 def replace_file(source: Path, target: Path) -> None:
+    """Rename a file over another, after its content has reached the disk."""
     _flush(source)
     os.replace(source, target)
+
+
+@contextlib.contextmanager
+def translate_disk_full(folder: Path) -> Iterator[None]:
+    """Turn "no space left on device" into a RunError."""
+    try:
+        yield
+    except NextwordError:
+        raise
+    except Exception as problem:  # safetensors wraps the OSError in its own error
+        is_full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or "No space left" in str(problem):
+            raise RunError(
+                f"The disk is full: could not write to {folder}. The last good state is unharmed; free some space and "
+                "continue with --resume.",
+                path=folder,
+            ) from None
+        raise
+
+
+def git_commit() -> str:
+    """The commit of this code, with a "+" if files differ from it; "none" outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        result = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "none"
+    return result.stdout.strip() or "none"
+
+
+def _json_line(event: Mapping[str, Any]) -> str:
+    return json.dumps(replace_nonfinite(event), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _flush(path: Path) -> None:
@@ -281,7 +339,7 @@ def _flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
+def _temporary_file(folder: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
     os.close(handle)
     os.chmod(name, 0o644)
@@ -289,18 +347,3 @@ def _temporary(folder: Path) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def full_disk_is_no_loss(folder: Path) -> Iterator[None]:
-    """What a full disk says, in our words: nothing that was there is touched until the new is whole."""
-    try:
-        yield
-    except Exception as problem:  # safetensors wraps the OSError in its own error
-        full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or "No space left" in str(problem):
-            raise NextwordError(
-                f"The disk is full: could not save to {folder}. The last good state is kept; free some space and go on "
-                "with --resume."
-            ) from None
-        raise

@@ -1,26 +1,29 @@
-"""Where, in which arithmetic, how compiled: device choice, mixed precision, and what of a GPU's arithmetic is used."""
+"""Devices and number formats: which device to use, mixed precision, quantization, and how much of a GPU is used."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import torch
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Batch, Inputs
+from nextword.models.base import Network
 from nextword.recipe import Phase
 
-PRECISIONS = ("fp32", "bf16", "int8")  # of weights that are read with
+WEIGHT_PRECISIONS = ("fp32", "bf16", "int8")  # of a model in use; training has fp32 weights
 
-# Dense bf16 products a second, by the makers' data sheets
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "V100": 125e12}
+# Peak bf16 FLOP/s of dense matrix products, from the data sheets
+PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12, "V100": 125e12}
+
+N = TypeVar("N", bound=Network)
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """`auto` is the GPU where there is one; asking for one that is not there is an error, never a silent CPU run."""
+    """`auto` is the GPU if there is one. A GPU that was named but is missing is an error, never a silent CPU run."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -28,42 +31,66 @@ def choose_device(name: str = "auto") -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise NextwordError(f"--device {name} is no device that nextword uses. Use cpu, cuda, cuda:1 or auto.")
+        raise InvalidSetting(f"There is no device '{name}'. Use cpu, cuda, cuda:1 or auto.", key="device", value=name)
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise NextwordError(
-            f"--device {name} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
-            "devices here. Use --device cpu, or install a CUDA build of torch."
+        raise InvalidSetting(
+            f"Device '{name}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
+            "devices. Use --device cpu, or install a CUDA build of torch.",
+            key="device",
+            value=name,
         )
     return device
 
 
-def narrowed(network: Any, precision: str) -> Any:
-    """A network to read with, its weights in "fp32", as they are; in "bf16", half the memory, and where products in
-    16 bits are quick, as on a GPU, less time, with three digits of each number; or in "int8" (layers/eight_bits.py).
-    """
-    if precision not in PRECISIONS:
-        raise NextwordError(f"precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
-    if precision == "fp32":
-        return network
-    below = getattr(network, "encoder", network)  # without a head
-    if not isinstance(network, torch.nn.Module) or not any(True for _ in network.parameters()):
-        raise NextwordError(f"{type(below).__name__} has no weights to round to {precision}. Leave the precision out.")
-    if getattr(below.config, "bits", 0):
-        raise NextwordError("The weights of this run are in eight bits already. Leave the precision out.")
-    if precision == "bf16":
-        return network.to(torch.bfloat16)
-    if not hasattr(below, "narrowed"):
-        raise Unsupported(
-            f"precision 'int8': {type(below).__name__} is not read in eight bits; GPTs and AWD-LSTMs are. Leave the "
-            "precision out."
-        )
-    below.narrowed()
-    return network
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy a batch to a GPU through pinned memory: an ordinary copy would wait for all work before it."""
+    if device.type == "cpu":
+        return batch
+    return replace(
+        batch,
+        inputs=_inputs_to_device(batch.inputs, device),
+        targets=_to_device(batch.targets, device),
+        target_positions=_to_device(batch.target_positions, device),
+        pair_labels=_to_device(batch.pair_labels, device),
+    )
+
+
+def _inputs_to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    return Inputs(
+        **{
+            name: _inputs_to_device(value, device) if isinstance(value, Inputs) else _to_device(value, device)
+            for name, value in vars(inputs).items()
+        }
+    )
+
+
+T = TypeVar("T")
+
+
+def _to_device(value: T, device: torch.device) -> T:
+    if not isinstance(value, torch.Tensor) or value.is_cuda:
+        return value
+    return value.pin_memory().to(device, non_blocking=True)  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------------------------ precision
 
 
 @contextlib.contextmanager
-def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """fp32 is exact; tf32 lets a GPU round the products' operands; bf16 computes in 16 bits over fp32 weights."""
+def autocast(precision: str, device: torch.device) -> Iterator[None]:
+    """Set the precision of matrix products. The weights are fp32 throughout.
+
+    fp32 is exact; tf32 lets a GPU round the operands; bf16 computes in 16 bits.
+    """
     if precision in ("fp32", "tf32") and device.type == "cuda":
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -80,51 +107,70 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
         yield
 
 
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def quantize(network: N, precision: str) -> N:
+    """Convert the weights of a trained network, in place.
 
-
-def placed(batch: Batch, device: torch.device) -> Batch:
-    """A batch where the network is."""
-    if device.type == "cpu":
-        return batch
-    rest = {name: _moved(getattr(batch, name), device) for name in ("targets", "at", "pair")}
-    return replace(batch, inputs=_moved(batch.inputs, device), **rest)
-
-
-def _moved(part: Any, device: torch.device) -> Any:
-    """Through pinned memory, so that nobody waits for the copy: an ordinary one waits for all work before it."""
-    if isinstance(part, Inputs):
-        return Inputs(**{name: _moved(value, device) for name, value in vars(part).items()})
-    if not isinstance(part, torch.Tensor) or part.is_cuda:
-        return part
-    return part.pin_memory().to(device, non_blocking=True)
-
-
-def fitted_out(network: Any, phase: Phase, device: torch.device) -> None:
-    """A network made ready for a phase that asks for compiling or for computing activations again."""
-    if getattr(getattr(network, "encoder", network).config, "bits", 0):
-        raise NextwordError(
-            "[model] bits = 8 is for reading: eight bits cannot be trained. Leave it out of the recipe."
+    fp32    as trained
+    bf16    half the memory, three significant digits; faster where 16-bit products are fast, as on a GPU
+    int8    a quarter of the memory (layers/quantized.py)
+    """
+    if precision not in WEIGHT_PRECISIONS:
+        raise InvalidSetting(
+            f"Unknown precision {precision!r}. Expected {', '.join(WEIGHT_PRECISIONS)}.",
+            key="precision",
+            value=precision,
         )
-    wanted = {"compile": "compile_training", "checkpointing": "checkpointing"}
-    for key, needed in wanted.items():
-        if getattr(phase, key) and not hasattr(network, needed):
-            raise NextwordError(
-                f"Phase '{phase.name}': {key} = true is for networks of attention blocks; {type(network).__name__} has "
-                "none. Leave it out of the recipe."
+    if precision == "fp32":
+        return network
+    name = type(network.base).__name__
+    if not any(True for _ in network.parameters()):
+        raise Unsupported(
+            f"{name} has no weights to convert to {precision}. Leave the precision out.", ability="quantize"
+        )
+    if network.base.is_quantized:
+        raise Unsupported("The weights of this run are int8 already. Leave the precision out.", ability="quantize")
+    if precision == "bf16":
+        return network.to(torch.bfloat16)
+    network.base.quantize()
+    return network
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+
+def check_network_options(network: Network, phase: Phase) -> None:
+    """Raise an error if the network cannot be trained with the phase's `compile` and `checkpointing`."""
+    if network.base.is_quantized:
+        raise InvalidSetting(
+            "[model] bits = 8: int8 weights cannot be trained. Leave it out of the recipe.", key="model.bits", value=8
+        )
+    options = {
+        "compile": (phase.compile, network.base.can_compile),
+        "checkpointing": (phase.checkpointing, network.base.can_checkpoint),
+    }
+    for key, (is_wanted, is_possible) in options.items():
+        if is_wanted and not is_possible:
+            raise InvalidSetting(
+                f"Phase '{phase.name}': {key} = true needs a Transformer, and {type(network).__name__} is not one. "
+                "Leave it out of the recipe.",
+                key=key,
+                value=True,
             )
-    if hasattr(network, "checkpointing"):
-        network.checkpointing = phase.checkpointing
+
+
+def configure_network(network: Network, phase: Phase, device: torch.device) -> None:
+    """Switch on what the phase asks for: activation checkpointing, and torch.compile on a GPU."""
+    if network.base.can_checkpoint:
+        network.base.checkpointing = phase.checkpointing
     if phase.compile and device.type == "cuda":
-        network.compile_training()
+        network.base.compile_training()
 
 
-def utilisation(network: Any, tokens_per_second: float, length: int, device: torch.device) -> float | None:
-    """The share of the GPU's peak that training's own products make use of (MFU), where both are known."""
-    if device.type != "cuda" or not hasattr(network, "work"):
+def flops_utilization(network: Network, tokens_per_second: float, length: int, device: torch.device) -> float | None:
+    """Model FLOPs utilization (MFU): the fraction of the GPU's peak that training uses; None if either is unknown."""
+    if device.type != "cuda" or network.base is not network:
         return None
     name = torch.cuda.get_device_name(device)
-    peak = next((peak for known, peak in PEAKS.items() if known in name), None)
-    return None if peak is None else network.work(length) * tokens_per_second / peak
+    peak = next((peak for gpu, peak in PEAK_FLOPS.items() if gpu in name), None)
+    flops = network.flops_per_token(length)
+    return None if peak is None or flops is None else flops * tokens_per_second / peak

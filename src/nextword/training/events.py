@@ -1,4 +1,7 @@
-"""What a phase is given and what it yields. Terminal, log, tests, compare and page consume the same events."""
+"""Training events: what a phase of training is given (Job) and what it yields (Event).
+
+Terminal, log, tests, comparison and report all consume the same events.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +9,51 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from nextword.recipe import Phase
+from nextword.run_folder import RunFolder
 
 BEGIN, STEP, VALID, END = "begin", "step", "valid", "end"
+
+
+def never_stop() -> bool:
+    """The default of `Job.stop`."""
+    return False
 
 
 @dataclass(frozen=True)
 class Job:
     """One phase of one run."""
 
-    network: Any
+    network: Any  # a models.base.Network, or a model that counts or labels
     phase: Phase
-    index: int
-    train: Any  # batching.prepare.Stream
-    valid: Any  # the same, or None
-    lossless: bool  # may bits per byte be spoken of?
-    run: Any  # checkpoint.RunFolder
-    device: Any  # torch.device
-    stop: Callable[[], bool] = lambda: False  # asked between steps
-    final: bool = False  # nobody goes on from its end: no state is kept of that
+    index: int  # of the phase in the recipe
+    train: Any  # prepared text: batching.token_stream.Stream, pairs, or the examples of a task
+    valid: Any  # held-out text of the same kind, or None
+    lossless: bool  # the tokenizer is lossless, so bits per byte can be reported
+    run: RunFolder | None  # None before it is created, and in benchmarks, which save nothing
+    device: torch.device
+    stop: Callable[[], bool] = never_stop  # asked between steps; True ends training with its state saved
+    final: bool = False  # nothing follows this phase, so its last state need not be saved
 
 
 @dataclass(frozen=True)
 class Event:
-    kind: str  # begin, step, valid, end
+    kind: str  # BEGIN, STEP, VALID or END
     phase: str
     step: int
     epoch: float
-    seconds: float  # of this phase, resumed time included
+    seconds: float  # spent in this phase, including the time before it was resumed
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether training stopped here because it was asked to."""
+        return self.values.get("reason") == "interrupted"
+
     def as_line(self) -> dict[str, Any]:
+        """A line of log.jsonl."""
         return {
             "event": self.kind,
             "phase": self.phase,

@@ -1,71 +1,219 @@
-"""Optimizers that recipes name, most of them torch's, and two ways to shrink weights: L2 and decoupled decay.
+"""Optimizers: torch's own, LAMB and averaged SGD behind one wrapper, and which layers they train.
 
-LAMB: Adam's direction, with a length of its own for each tensor of weights.
+Optimizer           what the trainer sees: step, clip, set_rate, averaged_weights, on_validation
+make_optimizer      a recipe's `optimizer = { kind, rate, decay, … }` → Optimizer
+TrainableLayers     gradual unfreezing and discriminative learning rates
 
-You, Li, Reddi et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020), algorithm 2.
-
-    m ← β₁ m + (1 − β₁) g           m̂ = m / (1 − β₁ᵗ)
-    v ← β₂ v + (1 − β₂) g²          v̂ = v / (1 − β₂ᵗ)
-    u = m̂ / (√v̂ + ε) + λ x          Adam's direction with decoupled decay
-    x ← x − η · ‖x‖ / ‖u‖ · u       the ratio is 1 where either norm is 0; φ of the paper is the identity
-
-So a step changes every tensor by the share η of its own length, however large its gradients: rates can be high, and
-batches with them. What the paper calls a layer is one tensor here; queries, keys and values that are one matrix have
-one ratio. Weights that are left out of the decay are not scaled either (ratio 1), as in ALBERT's own optimizer: biases
-and norms begin at 0 or 1, and their length says nothing of how far they should move. Bias correction is the paper's;
-ALBERT's optimizer left it out.
-
-SGD whose weights are averaged from some point on: plain ASGD, and NT-ASGD, which finds that point itself.
-
-    θ ← θ − η (g + λθ)                     every step
-    θ̄ ← θ̄ + (θ − θ̄) (p + 1) / (n + p)       after the start, n = 1, 2, …
-
-With p = 0 this is the mean of all weights since the start (Polyak & Juditsky 1992). A higher power p makes the n-th
-count about n^p (Shamir & Zhang 2013), so that what was learnt long ago is forgotten: then the average is never far
-behind, needs no second stage that begins it anew, and may start at once. NT-ASGD (Merity, Keskar & Socher 2018) starts
-when the held-out loss has stopped falling: when it is above the least of those more than `patience` validations ago.
-Evaluation and saving use θ̄; training goes on at θ. Before the start θ̄ is θ itself. Rate and share are tensors, so that
-a step can be captured and replayed.
-
-A moving average that follows the weights of any optimizer, and is used in their place where nothing is learnt.
-
-    θ̄ ← θ̄ + (θ − θ̄) · max(1 − d, 9 / (10 + n))        after step n = 1, 2, …; after step 0, θ̄ is θ
-
-With d = 0.998 about the last five hundred steps count. At the beginning fewer do, for there the weights are still far
-from where they will be: as TensorFlow's average does it that is told the number of updates. The average of a weight is
-in the optimizer's state, beside what else is kept of it, and so in what a run saves.
-
-Which layers learn in a phase, and how fast: gradual unfreezing, and rates that fall from the head down.
-
-    [[phase]]  trains = 1      embedding · layer 1 · layer 2 · layer 3 │ head          one epoch
-    [[phase]]  trains = 2      embedding · layer 1 · layer 2 │ layer 3 · head          another
-    [[phase]]                  │ embedding · layer 1 · layer 2 · layer 3 · head        until it is enough
-                               what is left of │ stays as it is, to the bit
-
-    optimizer = { rate = 0.01, discount = 2.6 }        0.01/2.6⁴ · 0.01/2.6³ · 0.01/2.6² · 0.01/2.6 · 0.01
-
-Howard & Ruder (2018, sections 3.2 and 3.3). The groups are those of models/groups.py, for any network and any head.
+LAMB                layer-wise adaptive steps for large batches (You et al. 2020)
+AveragedSGD         SGD with averaged weights, NT-ASGD (Merity et al. 2018)
+MovingAverage       an exponential moving average of the weights, over any other optimizer
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from nextword.core import pytree as nest
-from nextword.core.errors import NextwordError, did_you_mean
+from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
 from nextword.kernels import triton_kernels as kernels
 from nextword.models.parameter_groups import groups
 from nextword.recipe import Phase
 
+RATE_SHARE = "share"  # key of a parameter group: its learning rate as a fraction of the optimizer's
+
+# ------------------------------------------------------------------------------------------------ the wrapper
+
+
+class Optimizer:
+    """A torch optimizer, with what training asks of it besides steps. Subclasses average the weights."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    # ---- state, as torch names it
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> Any:
+        return self.inner.state
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def export_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors of the state by name, and everything else as JSON."""
+        state = self.inner.state_dict()
+        tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
+        return tensors, {"state": shape, "groups": state["param_groups"]}
+
+    def restore_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """The inverse of `export_state`."""
+        state = nest.unflatten(dict(tensors), values["state"])
+        self.inner.load_state_dict(
+            {"state": {int(key): part for key, part in state.items()}, "param_groups": values["groups"]}
+        )
+
+    # ---- steps
+
+    @property
+    def base_rate(self) -> float:
+        """The learning rate of the recipe, before any schedule."""
+        return float(self.inner.defaults["lr"])
+
+    @property
+    def rate(self) -> float:
+        """The current learning rate of the top layers."""
+        return float(self.param_groups[-1]["lr"])
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate; lower layers get their fraction of it."""
+        for group in self.param_groups:
+            group["lr"] = rate * group.get(RATE_SHARE, 1.0)
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradients down to this norm, like clip_grad_norm_; return their norm before clipping.
+
+        Fused optimizers of torch divide by a scale while they read the gradients, so that clipping costs no extra pass.
+        """
+        params = [p for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in params])
+        if self.inner.defaults.get("fused"):
+            self.inner.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
+        else:
+            nn.utils.clip_grads_with_norm_(params, max_norm, norm)
+        return norm
+
+    def step(self) -> None:
+        self.inner.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.inner.zero_grad(set_to_none=set_to_none)
+
+    # ---- recording in a CUDA graph
+
+    is_recordable = False  # whether `apply_step` reads nothing from the host
+
+    def prepare_step(self) -> None:
+        """Before a recorded step: write the numbers that it depends on to the device."""
+
+    def apply_step(self, scale: Tensor | None) -> None:
+        """The step with gradients times `scale`, to be recorded."""
+        raise NotImplementedError(f"{type(self.inner).__name__} cannot be recorded")
+
+    # ---- averaging
+
+    def averaged_weights(self) -> contextlib.AbstractContextManager[None]:
+        """Within this context the network has its averaged weights, if the optimizer averages them."""
+        return contextlib.nullcontext()
+
+    def on_validation(self, losses: Sequence[float]) -> bool:
+        """Take note of all validation losses so far, oldest first; return whether averaging starts now."""
+        return False
+
+    @property
+    def is_averaging(self) -> bool:
+        """Whether `averaged_weights` differ from the weights because averaging has been triggered."""
+        return False
+
+
+@contextlib.contextmanager
+def swap_weights(weights: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
+    """Within this context the weights have other values."""
+    saved = [p.detach().clone() for p in weights]
+    _copy(weights, values)
+    try:
+        yield
+    finally:
+        _copy(weights, saved)
+
+
+@torch.no_grad()
+def _copy(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    torch._foreach_copy_(list(weights), list(values))
+
+
+# ------------------------------------------------------------------------------------------------ moving average
+
+
+def moving_average_weight(decay: float, step: int) -> float:
+    """How much the newest weights count after this step (from 0): 1 − decay, but more at the beginning."""
+    return max(1 - decay, 9 / (10 + step))
+
+
+class MovingAverage(Optimizer):
+    """An exponential moving average of the weights, used for validation and saved as the model.
+
+        θ̄ ← θ̄ + (θ − θ̄) · max(1 − d, 9 / (10 + n))        after step n = 1, 2, …; after step 0, θ̄ = θ
+
+    With d = 0.998 about the last 500 steps count. Fewer count at the beginning, where the weights are still far from
+    their goal (the rule of TensorFlow's ExponentialMovingAverage with num_updates). θ̄ lives in the optimizer's state,
+    so it is saved with it.
+    """
+
+    AVERAGE, STEPS = "moving_average", "averaged_steps"  # keys in the state of a weight, and in the first group
+
+    def __init__(self, inner: torch.optim.Optimizer, decay: float) -> None:
+        super().__init__(inner)
+        self.decay = decay
+        self.param_groups[0][self.STEPS] = 0
+
+    def step(self) -> None:
+        super().step()
+        self._update_average()
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        first = self.param_groups[0]
+        weight = moving_average_weight(self.decay, first[self.STEPS])
+        first[self.STEPS] += 1
+        params: list[Tensor] = []
+        for p in self.parameters:
+            if self.AVERAGE in self.state.get(p, ()):
+                params.append(p)
+            elif p.grad is not None:  # its first step: until now it was its own average
+                self.state[p][self.AVERAGE] = p.detach().clone()
+        if params:
+            torch._foreach_lerp_([self.state[p][self.AVERAGE] for p in params], params, weight)
+
+    @contextlib.contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        params = [p for p in self.parameters if self.AVERAGE in self.state.get(p, ())]
+        if not params:
+            yield
+            return
+        with swap_weights(params, [self.state[p][self.AVERAGE] for p in params]):
+            yield
+
+
+# ------------------------------------------------------------------------------------------------ LAMB
+
 
 class LAMB(torch.optim.Optimizer):
-    """A group with `scaled` false takes Adam's steps as they are. Without decay a scaled group is still scaled."""
+    """Adam's direction, with a step length of its own for every tensor of weights.
+
+        m ← β₁ m + (1 − β₁) g           m̂ = m / (1 − β₁ᵗ)
+        v ← β₂ v + (1 − β₂) g²          v̂ = v / (1 − β₂ᵗ)
+        u = m̂ / (√v̂ + ε) + λ x          Adam's direction with decoupled decay
+        x ← x − η · ‖x‖ / ‖u‖ · u       the trust ratio is 1 where either norm is 0; φ of the paper is the identity
+
+    You, Li, Reddi et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020),
+    algorithm 2.
+
+    A step changes every tensor by the fraction η of its own norm, however large its gradients: learning rates can be
+    high, and batches large. A layer of the paper is one tensor here, so queries, keys and values in one matrix share a
+    ratio. A group with `scaled` false takes plain Adam steps: biases and norms start at 0 or 1, and their size says
+    nothing about how far they should move (as in ALBERT's optimizer). Bias correction follows the paper.
+    """
 
     def __init__(
         self,
@@ -77,43 +225,43 @@ class LAMB(torch.optim.Optimizer):
         scaled: bool = True,
     ) -> None:
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas = {list(betas)} must be two numbers from 0 up to below 1")
+            raise ValueError(f"betas = {list(betas)}: expected two numbers in [0, 1)")
         if eps < 0 or weight_decay < 0:
             raise ValueError(f"eps = {eps} and decay = {weight_decay} must not be negative")
-        known = {"lr": lr, "weight_decay": weight_decay, "betas": tuple(betas), "eps": eps, "scaled": scaled}
-        super().__init__(params, known)
+        defaults = {"lr": lr, "weight_decay": weight_decay, "betas": tuple(betas), "eps": eps, "scaled": scaled}
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if params:
-                self._move(params, group)
+                self._update(params, group)
 
-    def _move(self, params: list[Any], group: dict[str, Any]) -> None:
+    def _update(self, params: list[Any], group: dict[str, Any]) -> None:
         u = self._directions(params, group)
         if group["weight_decay"]:
             torch._foreach_add_(u, params, alpha=group["weight_decay"])
         if group["scaled"]:
-            torch._foreach_mul_(u, list(ratios(params, u).unbind()))
+            torch._foreach_mul_(u, list(trust_ratios(params, u).unbind()))
         torch._foreach_add_(params, u, alpha=-group["lr"])
 
     def _directions(self, params: list[Any], group: dict[str, Any]) -> list[Tensor]:
-        """m̂ / (√v̂ + ε) of each; one that had no gradient for a while counts the steps that it took itself."""
+        """m̂ / (√v̂ + ε) of each tensor. The step count t is per tensor: some have no gradient for a while."""
         grads: Any = [p.grad for p in params]
         states = [self._state(p) for p in params]
         for state in states:
             state["step"] += 1
         m, v = [state["mean"] for state in states], [state["square"] for state in states]
-        first, second = group["betas"]
-        torch._foreach_lerp_(m, grads, 1 - first)
-        torch._foreach_mul_(v, second)
-        torch._foreach_addcmul_(v, grads, grads, 1 - second)
-        below = torch._foreach_sqrt(v)
-        torch._foreach_div_(below, [(1 - second ** state["step"]) ** 0.5 for state in states])
-        torch._foreach_add_(below, group["eps"])
-        torch._foreach_mul_(below, [1 - first ** state["step"] for state in states])
-        return list(torch._foreach_div(m, below))
+        beta1, beta2 = group["betas"]
+        torch._foreach_lerp_(m, grads, 1 - beta1)
+        torch._foreach_mul_(v, beta2)
+        torch._foreach_addcmul_(v, grads, grads, 1 - beta2)
+        denominator = torch._foreach_sqrt(v)
+        torch._foreach_div_(denominator, [(1 - beta2 ** state["step"]) ** 0.5 for state in states])
+        torch._foreach_add_(denominator, group["eps"])
+        torch._foreach_mul_(denominator, [1 - beta1 ** state["step"] for state in states])
+        return list(torch._foreach_div(m, denominator))
 
     def _state(self, p: nn.Parameter) -> dict[str, Any]:
         state: dict[str, Any] = self.state[p]
@@ -122,17 +270,31 @@ class LAMB(torch.optim.Optimizer):
         return state
 
 
-def ratios(params: Sequence[Tensor], directions: Sequence[Tensor]) -> Tensor:
-    """‖x‖ / ‖u‖ of each pair (n,), and 1 where either is zero; no number leaves the device."""
+def trust_ratios(params: Sequence[Tensor], directions: Sequence[Tensor]) -> Tensor:
+    """‖x‖ / ‖u‖ of each pair (n,), and 1 where either norm is 0; computed without waiting for the device."""
     x = torch.stack(torch._foreach_norm(list(params)))
     u = torch.stack(torch._foreach_norm(list(directions)))
     return torch.where((x > 0) & (u > 0), x / u, 1.0)
 
 
-class AveragedSGD(torch.optim.Optimizer):
-    """`start`: the step from which on weights are averaged. 0: found by the trigger, with `patience` validations.
+# ------------------------------------------------------------------------------------------------ averaged SGD
 
-    `power`: how much more the later weights count; 0: all the same.
+
+class AveragedSGD(torch.optim.Optimizer):
+    """SGD whose weights are averaged from some step on: ASGD, or NT-ASGD, which finds that step itself.
+
+        θ ← θ − η (g + λθ)                     every step
+        θ̄ ← θ̄ + (θ − θ̄) (p + 1) / (n + p)       after the start, n = 1, 2, …
+
+    `start` is the step at which averaging begins; 0 lets the non-monotonic trigger decide (Merity, Keskar & Socher
+    2018): the validation loss is above the lowest one of more than `patience` validations ago.
+
+    `power` p = 0 gives the mean of all weights since the start (Polyak & Juditsky 1992). With a higher power the n-th
+    weights count about n^p (Shamir & Zhang 2013), so that early ones are forgotten: the average is never far behind and
+    may start at once.
+
+    Validation and the saved model use θ̄; training continues at θ. Before the start, θ̄ = θ. Learning rate and averaging
+    weight are tensors on the device, so that a CUDA graph can record the step (`prepare` writes them, `apply` reads).
     """
 
     def __init__(
@@ -144,28 +306,30 @@ class AveragedSGD(torch.optim.Optimizer):
         patience: int = 5,
         power: float = 0.0,
     ) -> None:
-        if start < 0 or patience < 1 or power < 0:
-            raise NextwordError(
-                f"NT-ASGD: start = {start} and power = {power} must not be negative, and patience = {patience} at "
-                "least 1."
-            )
+        for key, value, minimum in (("start", start, 0), ("patience", patience, 1), ("power", power, 0)):
+            if value < minimum:
+                raise ValueError(f"{key} = {value} must be at least {minimum}")
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.start, self.patience, self.power = start, patience, power
         group = self.param_groups[0]
         group |= {"steps": 0, "averaged": 0, "triggered": False}
         first = group["params"][0]
-        kind = torch.promote_types(first.dtype, torch.float32)
-        self.rate = torch.tensor(lr, device=first.device, dtype=kind)
-        self.share = torch.ones((), device=first.device, dtype=kind)
+        dtype = torch.promote_types(first.dtype, torch.float32)
+        self.rate = torch.tensor(lr, device=first.device, dtype=dtype)
+        self.weight = torch.ones((), device=first.device, dtype=dtype)  # (p + 1) / (n + p)
         for p in group["params"]:
             self.state[p]["mean"] = p.detach().clone()
 
     @property
-    def averaging(self) -> bool:
+    def is_averaging(self) -> bool:
         return bool(self.param_groups[0]["triggered"])
 
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.prepare()
+        self.apply()
+
     def prepare(self) -> None:
-        """Before a step: write the numbers that it reads into their tensors."""
+        """Before a step: write the numbers that it depends on into their tensors."""
         group = self.param_groups[0]
         if self.start and group["steps"] >= self.start:
             group["triggered"] = True
@@ -173,275 +337,246 @@ class AveragedSGD(torch.optim.Optimizer):
         if group["triggered"]:
             group["averaged"] += 1
         self.rate.fill_(group["lr"])
-        self.share.fill_((self.power + 1) / (max(group["averaged"], 1) + self.power))
+        self.weight.fill_((self.power + 1) / (max(group["averaged"], 1) + self.power))
 
     @torch.no_grad()
     def apply(self, scale: Tensor | None = None) -> None:
-        """The step itself, of gradients times `scale`; nothing in it depends on a number outside the device."""
+        """Take the step with gradients times `scale`. Reads nothing from the host, so it can be recorded."""
         group = self.param_groups[0]
+        decay = group["weight_decay"]
         params = [p for p in group["params"] if p.grad is not None]
         grads: Any = [p.grad for p in params]
         means = [self.state[p]["mean"] for p in params]
         if self.rate.is_cuda and kernels.available():
-            whole = torch.ones_like(self.rate) if scale is None else scale
-            kernels.averaged_step(params, grads, means, self.rate, self.share, whole, group["weight_decay"])
-            return
-        if not self.rate.is_cuda:  # its numbers are at hand, and in pieces that stay in the cache memory is read once
-            rate, share, decay = float(self.rate), float(self.share), group["weight_decay"]
-            for each in zip(params, grads, means, strict=True):
-                pieces = max(1, each[0].numel() >> 17)
-                for p, g, mean in zip(*(torch.atleast_1d(t).chunk(pieces) for t in each), strict=True):
+            one = torch.ones_like(self.rate) if scale is None else scale
+            kernels.averaged_step(params, grads, means, self.rate, self.weight, one, decay)
+        elif self.rate.is_cuda:
+            if scale is not None:
+                grads = torch._foreach_mul(grads, scale)
+            if decay:
+                grads = torch._foreach_add(grads, params, alpha=decay)
+            torch._foreach_sub_(params, torch._foreach_mul(grads, self.rate))
+            change = torch._foreach_sub(params, means)
+            torch._foreach_mul_(change, self.weight)
+            torch._foreach_add_(means, change)
+        else:  # a CPU: in pieces that fit into its cache, memory is read once
+            rate, weight = float(self.rate), float(self.weight)
+            for tensors in zip(params, grads, means, strict=True):
+                pieces = max(1, tensors[0].numel() >> 17)
+                for p, g, mean in zip(*(torch.atleast_1d(t).chunk(pieces) for t in tensors), strict=True):
                     p.sub_(torch.add(g if scale is None else g * scale, p, alpha=decay).mul_(rate))
-                    mean.lerp_(p, share)
-            return
-        if scale is not None:
-            grads = torch._foreach_mul(grads, scale)
-        if group["weight_decay"]:
-            grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])
-        torch._foreach_sub_(params, torch._foreach_mul(grads, self.rate))
-        change = torch._foreach_sub(params, means)
-        torch._foreach_mul_(change, self.share)
-        torch._foreach_add_(means, change)
+                    mean.lerp_(p, weight)
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.prepare()
-        self.apply()
-
-    def validated(self, history: Sequence[float]) -> bool:
-        """Hear the held-out losses so far, oldest first; says whether averaging begins now."""
+    def on_validation(self, losses: Sequence[float]) -> bool:
+        """The non-monotonic trigger. Return whether averaging starts now."""
         group = self.param_groups[0]
-        *before, now = history
-        if self.start or group["triggered"] or len(before) <= self.patience:
+        *earlier, last = losses
+        if self.start or group["triggered"] or len(earlier) <= self.patience:
             return False
-        group["triggered"] = now > min(before[: -self.patience])
+        group["triggered"] = last > min(earlier[: -self.patience])
         return bool(group["triggered"])
 
     @contextlib.contextmanager
-    def averages(self) -> Iterator[None]:
-        """The network has its averaged weights while this is open."""
+    def averaged_weights(self) -> Iterator[None]:
         group = self.param_groups[0]
         if not group["triggered"]:
             yield
             return
-        with instead(group["params"], [self.state[p]["mean"] for p in group["params"]]):
+        with swap_weights(group["params"], [self.state[p]["mean"] for p in group["params"]]):
             yield
 
 
-@contextlib.contextmanager
-def instead(weights: list[Any], others: list[Tensor]) -> Iterator[None]:
-    """While this is open, weights have other values."""
-    kept = [p.detach().clone() for p in weights]
-    _copy(weights, others)
-    try:
-        yield
-    finally:
-        _copy(weights, kept)
+class AveragedSGDOptimizer(Optimizer):
+    """The wrapper around `AveragedSGD`, whose step can be recorded in a CUDA graph."""
+
+    is_recordable = True
+
+    def __init__(self, inner: AveragedSGD) -> None:
+        super().__init__(inner)
+        self.averaged_sgd = inner
+
+    def prepare_step(self) -> None:
+        self.averaged_sgd.prepare()
+
+    def apply_step(self, scale: Tensor | None) -> None:
+        self.averaged_sgd.apply(scale)
+
+    def averaged_weights(self) -> contextlib.AbstractContextManager[None]:
+        return self.averaged_sgd.averaged_weights()
+
+    def on_validation(self, losses: Sequence[float]) -> bool:
+        return self.averaged_sgd.on_validation(losses)
+
+    @property
+    def is_averaging(self) -> bool:
+        return self.averaged_sgd.is_averaging
 
 
-@torch.no_grad()
-def _copy(to: list[Any], values: list[Tensor]) -> None:
-    torch._foreach_copy_(to, values)
+# ------------------------------------------------------------------------------------------------ from a recipe
 
 
-def averages(optimizer: torch.optim.Optimizer) -> contextlib.AbstractContextManager[None]:
-    """The averaged weights of an optimizer that has some, while this is open; for any other, nothing."""
-    return optimizer.averages() if hasattr(optimizer, "averages") else contextlib.nullcontext()
+@dataclass(frozen=True)
+class OptimizerKind:
+    build: Callable[..., torch.optim.Optimizer]
+    keys: tuple[str, ...]  # settings besides COMMON_KEYS, with torch's names
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that no recipe changes
 
 
-def hear(optimizer: torch.optim.Optimizer, history: Sequence[float]) -> bool:
-    """Tell an optimizer that listens how held-out text fares; says whether it begins to average now."""
-    return isinstance(optimizer, AveragedSGD) and optimizer.validated(history)
-
-
-NAME, COUNT = "moving", "followed"  # in the state of a weight; in the group, how many steps there have been
-
-
-def share_of(decay: float, step: int) -> float:
-    """How far the average goes towards the weights after this step, counted from 0."""
-    return max(1 - decay, 9 / (10 + step))
-
-
-def follow(optimizer: Optimizer, decay: float) -> Any:
-    """The optimizer, with an average after each of its steps."""
-    if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 < decay < 1:
-        raise NextwordError(f"Optimizer: average = {decay!r} is what is kept at each step, as 0.998: between 0 and 1.")
-    optimizer.param_groups[0][COUNT] = 0
-
-    @torch.no_grad()
-    def after(stepped: Optimizer, args: Any, kwargs: Any) -> None:
-        first = stepped.param_groups[0]
-        share = share_of(decay, first[COUNT])
-        first[COUNT] += 1
-        weights: list[Any] = []
-        for p in (p for group in stepped.param_groups for p in group["params"]):
-            if NAME in stepped.state.get(p, ()):
-                weights.append(p)
-            elif p.grad is not None:  # its first step: until then it was its own average
-                stepped.state[p][NAME] = p.detach().clone()
-        if weights:
-            torch._foreach_lerp_([stepped.state[p][NAME] for p in weights], weights, share)
-
-    @contextlib.contextmanager
-    def averages() -> Iterator[None]:
-        weights = [p for group in optimizer.param_groups for p in group["params"] if NAME in optimizer.state.get(p, ())]
-        if not weights:
-            yield
-            return
-        with instead(weights, [optimizer.state[p][NAME] for p in weights]):
-            yield
-
-    optimizer.register_step_post_hook(after)
-    optimizer.averages = averages  # type: ignore[attr-defined]
-    return optimizer
-
-
-# name → (class, keys it takes beside rate and decay, fixed arguments). `decay` is L2 for the first six (the gradient
-# gets λθ) and decoupled for the others (the weights shrink by rate·λ, whatever the gradient's scale; in lamb by a share
-# of the step, whose length is rate·‖θ‖). Of adafactor the rate is a share of each tensor's size, and by itself never
-# more than 1/√step: 0.01 is T5's
-OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], tuple[str, ...], dict[str, Any]]] = {
-    "sgd": (torch.optim.SGD, ("momentum", "nesterov"), {}),
-    "nt-asgd": (AveragedSGD, ("start", "patience", "power"), {}),
-    "adagrad": (torch.optim.Adagrad, ("eps", "initial_accumulator_value"), {}),
-    "rmsprop": (torch.optim.RMSprop, ("alpha", "eps", "momentum"), {}),
-    "adam": (torch.optim.Adam, ("betas", "eps"), {"fused": True}),
-    "nadam": (torch.optim.NAdam, ("betas", "eps"), {}),
-    "adamw": (torch.optim.AdamW, ("betas", "eps"), {"fused": True}),
-    "nadamw": (torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
-    "adafactor": (torch.optim.Adafactor, ("beta2_decay", "eps", "d"), {}),
-    "lamb": (LAMB, ("betas", "eps"), {}),
+# `decay` is L2 regularization for the first six (the gradient gets λθ), and decoupled for the others: the weights
+# shrink by rate · λ whatever the gradient's scale (in LAMB, by a fraction of the step, whose length is rate · ‖θ‖).
+# Adafactor's rate is relative to each tensor's size and never above 1/√step; T5 uses 0.01.
+OPTIMIZERS: dict[str, OptimizerKind] = {
+    "sgd": OptimizerKind(torch.optim.SGD, ("momentum", "nesterov")),
+    "nt-asgd": OptimizerKind(AveragedSGD, ("start", "patience", "power")),
+    "adagrad": OptimizerKind(torch.optim.Adagrad, ("eps", "initial_accumulator_value")),
+    "rmsprop": OptimizerKind(torch.optim.RMSprop, ("alpha", "eps", "momentum")),
+    "adam": OptimizerKind(torch.optim.Adam, ("betas", "eps"), {"fused": True}),
+    "nadam": OptimizerKind(torch.optim.NAdam, ("betas", "eps")),
+    "adamw": OptimizerKind(torch.optim.AdamW, ("betas", "eps"), {"fused": True}),
+    "nadamw": OptimizerKind(torch.optim.NAdam, ("betas", "eps"), {"decoupled_weight_decay": True}),
+    "adafactor": OptimizerKind(torch.optim.Adafactor, ("beta2_decay", "eps", "d")),
+    "lamb": OptimizerKind(LAMB, ("betas", "eps")),
 }
+COMMON_KEYS = ("rate", "decay", "decayed", "average", "discount")
 DECAYED = ("all", "matrices")
-SHARE = "share"  # in a group: of the optimizer's rate, that its weights learn at
 
 
 def make_optimizer(
     parameters: Iterable[nn.Parameter], options: Mapping[str, Any], layers: Sequence[Sequence[nn.Parameter]] = ()
-) -> torch.optim.Optimizer:
-    """From a recipe's table: kind, rate, decay, and the kind's own keys under torch's names.
+) -> Optimizer:
+    """Build the optimizer of a recipe's `optimizer` table.
 
-    `discount` = 2.6 has each group of `layers` learn at a rate that is so many times lower than that of the group above
-    it (Howard & Ruder 2018); the last, which is the highest, learns at the full rate. Together they are the parameters.
-
-    `decayed = "matrices"` leaves biases, norms and other vectors out of the decay, as the transformers do; in lamb
-    their steps are then not scaled either. `average` = 0.998 has weights followed by a moving average (moving.py),
-    which validation and the run's files use.
+    kind        one of OPTIMIZERS; each has keys of its own, with torch's names
+    rate        learning rate
+    decay       weight decay (see OPTIMIZERS); `decayed = "matrices"` spares biases, norms and other vectors, as
+                transformers do; LAMB then does not scale their steps either
+    average     decay of a moving average of the weights, for example 0.998 (MovingAverage)
+    discount    divides the learning rate from each group of `layers` to the one below, for example 2.6 (Howard & Ruder
+                2018). The last group, the top one, has the full rate. Together the layers are the parameters.
     """
-    options = dict(options)
-    kind = str(options.pop("kind", "adam")).lower()
-    if kind not in OPTIMIZERS:
-        raise NextwordError(
-            f"No optimizer is called '{kind}'.{did_you_mean(kind, OPTIMIZERS)} There are {', '.join(OPTIMIZERS)}."
-        )
-    cls, keys, fixed = OPTIMIZERS[kind]
-    rate, decay, average = options.pop("rate", 0.001), options.pop("decay", 0.0), options.pop("average", 0.0)
-    decayed, discount = options.pop("decayed", "all"), options.pop("discount", 1.0)
-    if decayed not in DECAYED or (decayed == "matrices" and cls is AveragedSGD):
-        allowed = "all" if cls is AveragedSGD else " or ".join(DECAYED)
-        raise NextwordError(f"Optimizer '{kind}': decayed = {decayed!r}; expected {allowed}.")
-    for key in options:
-        if key not in keys:
-            known = ("rate", "decay", "decayed", "average", "discount", *keys)
-            raise NextwordError(
-                f"Optimizer '{kind}' has no key '{key}'.{did_you_mean(key, known)} It has {', '.join(known)}."
-            )
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or rate <= 0:
-        raise NextwordError(f"Optimizer '{kind}': rate = {rate!r} must be a number above zero.")
-    groups: Any = [{"params": list(parameters)}]
-    if _number(discount, kind, cls) != 1:
+    kind, settings = _check_settings(options)
+    cls = OPTIMIZERS[kind].build
+    param_groups: list[dict[str, Any]] = [{"params": list(parameters)}]
+    if settings["discount"] != 1:
         top = len(layers) - 1
-        groups = [{"params": list(some), SHARE: discount ** (i - top)} for i, some in enumerate(layers)]
-    if decayed == "matrices":
-        spared: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
-        groups = [part for group in groups for part in _by_shape(group, spared)]
-    if average and cls is AveragedSGD:
-        raise NextwordError(f"Optimizer '{kind}' averages weights in its own way: leave average = {average!r} out.")
+        param_groups = [
+            {"params": list(layer), RATE_SHARE: settings["discount"] ** (i - top)} for i, layer in enumerate(layers)
+        ]
+    if settings["decayed"] == "matrices":
+        vector_settings: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
+        param_groups = [part for group in param_groups for part in _split_by_shape(group, vector_settings)]
+    own = {key: value for key, value in settings.items() if key not in COMMON_KEYS}
     try:
-        made = cls(groups, lr=float(rate), weight_decay=float(decay), **fixed, **options)  # type: ignore[call-arg]
+        inner = cls(
+            param_groups,
+            lr=float(settings["rate"]),
+            weight_decay=float(settings["decay"]),
+            **OPTIMIZERS[kind].fixed,
+            **own,
+        )
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
-        raise NextwordError(f"Optimizer '{kind}': {problem}. Mend its table in the recipe.") from None
-    return follow(made, average) if average else made
+        raise InvalidSetting(
+            f"Optimizer '{kind}': {problem}. Correct `optimizer` in the recipe.", key="optimizer", value=dict(options)
+        ) from None
+    if isinstance(inner, AveragedSGD):
+        return AveragedSGDOptimizer(inner)
+    return MovingAverage(inner, settings["average"]) if settings["average"] else Optimizer(inner)
 
 
-def _number(discount: Any, kind: str, cls: type) -> float:
-    if isinstance(discount, bool) or not isinstance(discount, (int, float)) or discount <= 0:
-        raise NextwordError(
-            f"Optimizer '{kind}': discount = {discount!r} is what the rate is divided by from a layer to the one below "
-            "it, as 2.6: a number above zero."
+def check_optimizer(options: Mapping[str, Any]) -> float:
+    """Validate a recipe's `optimizer` table without a network, and return its learning rate."""
+    parameter = nn.Parameter(torch.zeros(1, 1))
+    return make_optimizer([parameter], options, [[parameter]]).base_rate
+
+
+def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the kind, and all its settings with their defaults."""
+    settings = {"rate": 0.001, "decay": 0.0, "average": 0.0, "decayed": "all", "discount": 1.0, **options}
+    kind = str(settings.pop("kind", "adam")).lower()
+    if kind not in OPTIMIZERS:
+        raise UnknownName(
+            f"There is no optimizer '{kind}'.{did_you_mean(kind, OPTIMIZERS)} Expected {', '.join(OPTIMIZERS)}.",
+            name=kind,
+            known=OPTIMIZERS,
         )
-    if discount != 1 and cls is AveragedSGD:
-        raise NextwordError(
-            f"Optimizer '{kind}' has one rate for all weights: leave discount = {discount} out, or take adam."
-        )
-    return float(discount)
+    known = (*COMMON_KEYS, *OPTIMIZERS[kind].keys)
+    for key in settings:
+        if key not in known:
+            raise UnknownName(
+                f"Optimizer '{kind}' has no key '{key}'.{did_you_mean(key, known)} Expected {', '.join(known)}.",
+                name=key,
+                known=known,
+            )
+
+    def fail(key: str, expected: str) -> InvalidSetting:
+        message = f"Optimizer '{kind}': {key} = {settings[key]!r}. Expected {expected}."
+        return InvalidSetting(message, key=f"optimizer.{key}", value=settings[key])
+
+    if not _is_number(settings["rate"]) or settings["rate"] <= 0:
+        raise fail("rate", "a learning rate above 0")
+    if not _is_number(settings["discount"]) or settings["discount"] <= 0:
+        raise fail("discount", "a factor above 0 between the learning rates of two layers, such as 2.6")
+    if settings["decayed"] not in DECAYED:
+        raise fail("decayed", " or ".join(DECAYED))
+    if settings["average"] and not (_is_number(settings["average"]) and 0 < settings["average"] < 1):
+        raise fail("average", "the decay of a moving average between 0 and 1, such as 0.998")
+    if OPTIMIZERS[kind].build is AveragedSGD:  # it has one group of weights, and averages in its own way
+        for key, default in (("decayed", "all"), ("discount", 1), ("average", 0)):
+            if settings[key] != default:
+                raise fail(key, f"{default!r}, the only value that this optimizer supports")
+    return kind, settings
 
 
-def _by_shape(group: Mapping[str, Any], spared: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Matrices, and vectors, which are spared the decay."""
-    found = [
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _split_by_shape(group: Mapping[str, Any], vector_settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split a parameter group into matrices, and vectors with settings of their own."""
+    parts = [
         {**group, "params": [p for p in group["params"] if p.dim() > 1]},
-        {**group, "params": [p for p in group["params"] if p.dim() < 2], **spared},
+        {**group, "params": [p for p in group["params"] if p.dim() < 2], **vector_settings},
     ]
-    return [part for part in found if part["params"]]
+    return [part for part in parts if part["params"]]
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The rate of the highest group; those below have their share of it."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group.get(SHARE, 1.0)
+# ------------------------------------------------------------------------------------------------ which layers learn
 
 
-def clip(optimizer: torch.optim.Optimizer, most: float) -> Tensor:
-    """As torch's clip_grad_norm_: the gradients' norm, and whatever is above `most` scaled down to it.
+class TrainableLayers:
+    """The layers that a phase trains: gradual unfreezing (Howard & Ruder 2018, sections 3.2 and 3.3).
 
-    Torch's fused optimizers divide by a number while they read the gradients anyway: there it costs no pass of its own.
+        [[phase]]  trains = 1      embedding · layer 1 · layer 2 · layer 3 │ head          one epoch
+        [[phase]]  trains = 2      embedding · layer 1 · layer 2 │ layer 3 · head          another
+        [[phase]]                  │ embedding · layer 1 · layer 2 · layer 3 · head        the rest
+                                   layers to the left of │ stay frozen, to the bit
+
+        optimizer = { rate = 0.01, discount = 2.6 }        0.01/2.6⁴ · 0.01/2.6³ · 0.01/2.6² · 0.01/2.6 · 0.01
+
+    The layer groups are those of models/parameter_groups.py, for any network and any head. Weights that never learn
+    (requires_grad is false) are in no group.
     """
-    params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    norm = nn.utils.get_total_norm([p.grad for p in params])
-    if optimizer.defaults.get("fused"):
-        optimizer.grad_scale = ((norm + 1e-6) / most).clamp(min=1.0)  # type: ignore[attr-defined]
-    else:
-        nn.utils.clip_grads_with_norm_(params, most, norm)
-    return norm
 
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:
-    """The optimizer's tensors by name, and the rest of its state as JSON."""
-    state = optimizer.state_dict()
-    tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
-    return tensors, {"state": shape, "groups": state["param_groups"]}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: Any) -> None:
-    state = nest.unflatten(dict(tensors), groups["state"])
-    optimizer.load_state_dict(
-        {"state": {int(key): part for key, part in state.items()}, "param_groups": groups["groups"]}
-    )
-
-
-class Learning:
-    """What of a network learns in a phase. Weights that are fixed by nature (`frozen`) are in no group."""
-
-    def __init__(self, network: Any, phase: Phase) -> None:
+    def __init__(self, network: nn.Module, phase: Phase) -> None:
         self.network, self.phase = network, phase
-        able = [[p for p in group if p.requires_grad] for group in groups(network)]
-        able = [group for group in able if group]
-        self.layers = able[-phase.trains :]
-        self.resting = [p for group in able[: len(able) - len(self.layers)] for p in group]
+        trainable = [[p for p in group if p.requires_grad] for group in groups(network)]
+        trainable = [group for group in trainable if group]
+        self.layers = trainable[-phase.trains :]
+        self.frozen = [p for group in trainable[: len(trainable) - len(self.layers)] for p in group]
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        """A new one. Where all learn, it has them in the order in which the network has them."""
-        learning = {p for group in self.layers for p in group}
-        chosen = [p for p in self.network.parameters() if p in learning or not self.phase.trains]
-        return make_optimizer(chosen, self.phase.optimizer, self.layers)
+    def make_optimizer(self) -> Optimizer:
+        """A new optimizer. If all layers learn, it has the weights in the network's order."""
+        chosen = {p for group in self.layers for p in group}
+        params = [p for p in self.network.parameters() if p in chosen or not self.phase.trains]
+        return make_optimizer(params, self.phase.optimizer, self.layers)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """While this is open, nothing else has gradients."""
-        for p in self.resting:
+    def freeze_others(self) -> Iterator[None]:
+        """Within this context only these layers have gradients."""
+        for p in self.frozen:
             p.requires_grad_(False)
         try:
             yield
         finally:
-            for p in self.resting:
+            for p in self.frozen:
                 p.requires_grad_(True)

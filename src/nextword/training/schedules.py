@@ -1,25 +1,27 @@
-"""Rates over time: pure functions of what has happened so far, so that a resumed run needs no state of theirs.
+"""Learning-rate schedules: pure functions of the progress so far, so that a resumed run needs no state of theirs.
 
-Each takes the base rate, a `Progress` and its own options, and returns the rate for the coming step.
+A recipe names one: `schedule = { kind = "cosine", warmup = 0.01 }`. Each takes the base learning rate, a `Progress` and
+its own options, and returns the learning rate of the next step.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextword.core.errors import NextwordError, did_you_mean
+from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
 
 
 @dataclass(frozen=True)
 class Progress:
-    step: int
+    step: int  # steps done
     epoch: int  # whole epochs done
-    fraction: float  # of the whole budget, 0 to 1
-    validations: Sequence[float]  # nats per token, oldest first
-    total: int = 0  # steps of the whole budget
+    fraction: float  # of the budget, 0 to 1
+    validations: Sequence[float]  # validation losses, oldest first
+    total: int = 0  # steps of the budget
 
 
 def constant(rate: float, at: Progress) -> float:
@@ -35,9 +37,9 @@ def halve(rate: float, at: Progress, every: int = 1, after: int = 0, factor: flo
 def plateau(rate: float, at: Progress, factor: float = 0.5, patience: int = 0) -> float:
     """Times `factor` whenever more than `patience` validations in a row were no better than the best before them."""
     best, waited = math.inf, 0
-    for value in at.validations:
-        if value < best:
-            best, waited = value, 0
+    for loss in at.validations:
+        if loss < best:
+            best, waited = loss, 0
         else:
             waited += 1
             if waited > patience:
@@ -46,8 +48,8 @@ def plateau(rate: float, at: Progress, factor: float = 0.5, patience: int = 0) -
 
 
 def slowing(rate: float, at: Progress, ratio: float = 1.003, factor: float = 0.5) -> float:
-    """Full rate until a validation's nats are not `ratio` times below the last; then times `factor`, then and at every
-    one after (Mikolov's rnnlm)."""
+    """Full rate until a validation loss is not `ratio` times lower than the one before; from then on times `factor` at
+    every validation (Mikolov's rnnlm)."""
     for i in range(1, len(at.validations)):
         if at.validations[i] * ratio > at.validations[i - 1]:
             return rate * factor ** (len(at.validations) - i)
@@ -55,7 +57,7 @@ def slowing(rate: float, at: Progress, ratio: float = 1.003, factor: float = 0.5
 
 
 def cosine(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
-    """Up in a line over the share `warmup` of the budget, then down half a cosine to `floor` times the rate."""
+    """Linear warmup over the fraction `warmup` of the budget, then half a cosine down to `floor` times the rate."""
     if at.fraction < warmup:
         return rate * min(max(at.fraction, 1e-3) / warmup, 1.0)
     x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
@@ -63,6 +65,7 @@ def cosine(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -
 
 
 def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -> float:
+    """Linear warmup over the fraction `warmup` of the budget, then linear decay to `floor` times the rate."""
     if at.fraction < warmup:
         return rate * min(max(at.fraction, 1e-3) / warmup, 1.0)
     x = (at.fraction - warmup) / max(1 - warmup, 1e-9)
@@ -72,29 +75,36 @@ def linear(rate: float, at: Progress, warmup: float = 0.0, floor: float = 0.0) -
 def root(rate: float, at: Progress, warmup: float = 5000, slope: float = 0.005) -> float:
     """rate · min(1, step / warmup) / (1 + slope · √step) (Clark et al. 2018).
 
-    Runs far shorter than theirs say `warmup` as a share of the budget, a number below 1.
+    A `warmup` below 1 is a fraction of the budget, for runs much shorter than theirs.
     """
-    done = at.step / warmup if warmup >= 1 else at.fraction / warmup if warmup else 1.0
-    return rate * min(1.0, done) / (1 + slope * math.sqrt(at.step))
+    warmed = at.step / warmup if warmup >= 1 else at.fraction / warmup if warmup else 1.0
+    return rate * min(1.0, warmed) / (1 + slope * math.sqrt(at.step))
 
 
 def slanted(rate: float, at: Progress, cut: float = 0.1, ratio: float = 32.0) -> float:
-    """Up in a short line, down in a long one (Howard & Ruder 2018, eq. 3), of T steps:
+    """Slanted triangle: a short linear increase, a long linear decay (Howard & Ruder 2018, eq. 3). Over T steps:
 
-        up   = ⌊T · cut⌋                                            the step with the full rate, at least the first
-        p    = t / up   before it,   1 − (t − up) / (T − up)   from it on
+        peak = ⌊T · cut⌋                                            at least 1
+        p    = t / peak   before it,   1 − (t − peak) / (T − peak)   after it
         rate · (1 + p · (ratio − 1)) / ratio
 
-    The paper's denominator, up · (1 / cut − 1), is T − up wherever T · cut is whole; elsewhere it would end below zero.
+    The paper's denominator, peak · (1 / cut − 1), equals T − peak if T · cut is an integer; otherwise the rate would
+    end below zero.
     """
-    if not 0 < cut < 1 or ratio < 1:
-        raise NextwordError(f"Schedule 'slanted': cut = {cut} is a share of the steps, and ratio = {ratio} 1 or more.")
-    up = max(1, math.floor(at.total * cut + 1e-9))
-    p = at.step / up if at.step < up else 1 - (at.step - up) / max(at.total - up, 1)
+    if not 0 < cut < 1:
+        raise InvalidSetting(
+            f"Schedule 'slanted': cut = {cut}. Expected a fraction of the steps.", key="schedule.cut", value=cut
+        )
+    if ratio < 1:
+        raise InvalidSetting(
+            f"Schedule 'slanted': ratio = {ratio}. Expected at least 1.", key="schedule.ratio", value=ratio
+        )
+    peak = max(1, math.floor(at.total * cut + 1e-9))
+    p = at.step / peak if at.step < peak else 1 - (at.step - peak) / max(at.total - peak, 1)
     return rate * (1 + max(p, 0.0) * (ratio - 1)) / ratio
 
 
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[..., float]] = {
     "constant": constant,
     "halve": halve,
     "plateau": plateau,
@@ -107,18 +117,31 @@ SCHEDULES = {
 
 
 class Schedule:
+    """The schedule of a recipe's `schedule` table, bound to a base learning rate."""
+
     def __init__(self, rate: float, options: Mapping[str, Any]) -> None:
         options = dict(options)
         kind = options.pop("kind", "constant")
         if kind not in SCHEDULES:
-            known = ", ".join(SCHEDULES)
-            raise NextwordError(f"No schedule is called '{kind}'.{did_you_mean(kind, SCHEDULES)} There are {known}.")
+            raise UnknownName(
+                f"There is no schedule '{kind}'.{did_you_mean(kind, SCHEDULES)} Expected {', '.join(SCHEDULES)}.",
+                name=kind,
+                known=SCHEDULES,
+            )
         self.rate, self.function, self.options = rate, SCHEDULES[kind], options
+        known = list(inspect.signature(self.function).parameters)[2:]
+        for key in options:
+            if key not in known:
+                raise UnknownName(
+                    f"Schedule '{kind}' has no key '{key}'.{did_you_mean(key, known)} Expected "
+                    f"{', '.join(known) or 'no keys'}.",
+                    name=key,
+                    known=known,
+                )
         try:
             self(Progress(0, 0, 0.0, ()))
-        except TypeError:
-            given = ", ".join(options)
-            raise NextwordError(f"Schedule '{kind}' was given {given}; some of these it does not know.") from None
+        except TypeError as problem:
+            raise InvalidSetting(f"Schedule '{kind}': {problem}.", key="schedule", value=options) from None
 
     def __call__(self, at: Progress) -> float:
         return self.function(self.rate, at, **self.options)

@@ -1,181 +1,268 @@
-"""A step of training as a recorded graph: the GPU runs it without waiting for Python to launch its hundreds of kernels.
+"""How one optimizer step is taken: strategies that the trainer chooses between once, at the beginning.
 
-A graph has fixed shapes, so there is one for each shape of batch; they share their memory, for only one runs at a time.
-A shape is trained on as usual when it comes first, which also makes every library ready, and recorded when it comes
-again. What changes from step to step lives in tensors that stay where they are: the batch, the carried state, the rate.
+    EagerStep             forward, backward, update, over `accumulate` batches; works everywhere
+    CudaGraphStep         a whole step recorded as a CUDA graph, for networks with a recurrent state
+    RecordedPassesStep    forward and backward recorded; the optimizer steps as usual (fine-tuning encoders in bf16)
+    OnlineStep            the network updates itself, prediction by prediction, on the CPU (word2vec, GloVe)
 
-`Graphs` record whole steps, whose optimizer can be recorded too. `Passes` record forward and backward alone, of batches
-without a state: gradients stay where they are, and any optimizer reads them there.
+A CUDA graph lets the GPU run a step without waiting for Python to launch its hundreds of kernels. It has fixed shapes,
+so there is one graph per shape of batch; they share their memory, because only one runs at a time. A shape runs eagerly
+the first time, which also warms up all libraries, and is recorded the second time. Whatever changes from step to step
+lives in tensors that stay where they are: the batch, the recurrent state, the learning rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from nextword.core import pytree as nest
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, Inputs, State
-from nextword.kernels.graph_capture import recorded
-from nextword.training.device import arithmetic, placed
+from nextword.kernels.graph_capture import capture_graph
+from nextword.objectives.base import Objective
+from nextword.recipe import Phase
+from nextword.training.device import autocast, to_device
 
-MOST = 160  # graphs; shapes beyond are trained on as usual
+if TYPE_CHECKING:
+    from nextword.training.trainer import Trainer
 
-Work = Callable[[Batch, State], State]
+MAX_GRAPHS = 160  # further shapes run eagerly
 
 
-class Graphs:
-    """`work(batch, state) → state` is the whole step; `initial(rows)` is the state that a fresh batch begins with."""
+def check_step(phase: Phase, objective: Objective[Any]) -> None:
+    """Raise an error if the phase's steps cannot be recorded as it asks."""
+    if phase.graphs and not objective.recordable and phase.accumulate > 1:
+        raise InvalidSetting(
+            f"Phase '{phase.name}': graphs = true records steps of one batch, but accumulate = {phase.accumulate}. "
+            "Leave one of them out.",
+            key="accumulate",
+            value=phase.accumulate,
+        )
 
-    def __init__(self, device: torch.device, work: Work, initial: Callable[[int], State]) -> None:
-        self.work, self.initial = work, initial
-        self.stream = torch.cuda.Stream(device)
-        self.device = device
+
+def make_step(trainer: Trainer) -> Step:
+    """Choose the strategy that the phase asks for and the device supports."""
+    phase, on_gpu = trainer.phase, trainer.device.type == "cuda"
+    if phase.online:
+        return OnlineStep(trainer)
+    if phase.graphs and on_gpu and not trainer.objective.recordable:
+        return CudaGraphStep(trainer)
+    if phase.graphs and on_gpu and trainer.network.recordable and phase.precision == "bf16":
+        return RecordedPassesStep(trainer)
+    return EagerStep(trainer)
+
+
+class Step(ABC):
+    """Takes one optimizer step: reads batches, updates the weights, and adds to the trainer's running loss."""
+
+    keeps_gradients = False  # gradients stay in the same memory, because a recorded graph writes there
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    @abstractmethod
+    def __call__(self, batches: Iterator[Batch]) -> None: ...
+
+    def restore(self, state: State) -> None:  # noqa: B027
+        """Continue from the recurrent state of a saved run."""
+
+    def reset(self) -> None:  # noqa: B027
+        """Forget everything that belongs to the current optimizer and state, because both are replaced."""
+
+
+class OnlineStep(Step):
+    """The network takes its own steps through a batch, with the optimizer's learning rate and memory."""
+
+    def __call__(self, batches: Iterator[Batch]) -> None:
+        trainer, batch = self.trainer, next(batches)
+        trainer.set_rate(batch.scale)
+        loss = trainer.network.learn(batch, trainer.optimizer)
+        trainer.nats += loss.nats
+        trainer.predictions += loss.count
+
+
+class EagerStep(Step):
+    """Forward and backward over `accumulate` batches, then the optimizer's step."""
+
+    def __call__(self, batches: Iterator[Batch]) -> None:
+        trainer = self.trainer
+        share, scale = 1 / trainer.phase.accumulate, 0.0
+        for _ in range(trainer.phase.accumulate):
+            batch = next(batches)
+            scale += batch.scale * share
+            self.accumulate(batch, share)
+        trainer.set_rate(scale)
+        trainer.update_weights()
+
+    def accumulate(self, batch: Batch, share: float) -> None:
+        """Add this share of the batch's gradient."""
+        trainer = self.trainer
+        batch = to_device(batch, trainer.device)
+        with autocast(trainer.phase.precision, trainer.device):
+            loss = trainer.objective.loss(trainer.network, batch, None if batch.reset_state else trainer.state)
+        trainer.backward(loss.value * share)
+        trainer.state = nest.detach(loss.state)
+        trainer.nats += loss.nats
+        trainer.predictions += loss.count
+        trainer.loss_terms = loss.terms
+        if batch.target_positions is None:
+            trainer.tokens_per_prediction = trainer.objective.tokens_read_per_prediction
+        else:
+            trainer.tokens_per_prediction = batch.inputs.ids.numel() / max(loss.count, 1)
+
+
+# ------------------------------------------------------------------------------------------------ CUDA graphs
+
+
+class CudaGraphStep(Step):
+    """Records forward and backward pass and, if the optimizer allows, clipping and its step."""
+
+    keeps_gradients = True
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__(trainer)
+        self.reset()
+
+    def reset(self) -> None:
+        self.stream = torch.cuda.Stream(self.trainer.device)
         self.state: State = None  # stays in place from the first step on
         self.seen: set[tuple[int, ...]] = set()
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Batch]] = {}
         self.pool: Any = None
 
-    def carry(self, state: State) -> None:
-        """Go on from a state that was saved."""
-        self.state = nest.clone(state)
+    def restore(self, state: State) -> None:
+        if state is not None:
+            self.state = nest.clone(state)
 
-    def __call__(self, batch: Batch) -> None:
-        now = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(now)
+    def __call__(self, batches: Iterator[Batch]) -> None:
+        trainer, batch = self.trainer, next(batches)
+        trainer.set_rate(batch.scale)
+        if trainer.optimizer.is_recordable:
+            trainer.optimizer.prepare_step()
+        self._run_on_stream(batch)
+        if not trainer.optimizer.is_recordable:
+            trainer.update_weights()
+        trainer.state = self.state
+        trainer.predictions += batch.targets.numel()
+
+    def _run_on_stream(self, batch: Batch) -> None:
+        current = torch.cuda.current_stream(self.trainer.device)
+        self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             if self.state is None:
-                self.state = nest.clone(self.initial(len(batch.targets)))
-            elif batch.fresh:
-                nest.copy(self.state, self.initial(len(batch.targets)))
+                self.state = nest.clone(self.trainer.network.initial(len(batch.targets)))
+            elif batch.reset_state:
+                nest.copy(self.state, self.trainer.network.initial(len(batch.targets)))
             self._run(batch)
-        now.wait_stream(self.stream)
+        current.wait_stream(self.stream)
 
     def _run(self, batch: Batch) -> None:
         shape = tuple(batch.inputs.ids.shape)
         if shape not in self.recorded:
-            if shape not in self.seen or len(self.recorded) >= MOST:
+            if shape not in self.seen or len(self.recorded) >= MAX_GRAPHS:
                 self.seen.add(shape)
-                nest.copy(self.state, nest.detach(self.work(_moved(batch, self.device), self.state)))
+                self._compute(self._copy_batch(batch))
                 return
-            self._record(shape, batch)
-        graph, place = self.recorded[shape]
-        place.inputs.ids.copy_(batch.inputs.ids, non_blocking=True)
-        place.targets.copy_(batch.targets, non_blocking=True)
-        graph.replay()
-
-    def _record(self, shape: tuple[int, ...], batch: Batch) -> None:
-        place = _moved(batch, self.device)
-        with recorded(pool=self.pool, stream=self.stream) as graph:
-            nest.copy(self.state, nest.detach(self.work(place, self.state)))
-        self.pool = self.pool or graph.pool()
-        self.recorded[shape] = (graph, place)
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    return Batch(Inputs(batch.inputs.ids.to(device)), batch.targets.to(device), scale=batch.scale)
-
-
-class Passes:
-    """`work(batch)` is forward and backward; what it gives is a nest of tensors, which a replay writes anew."""
-
-    def __init__(self, device: torch.device, work: Callable[[Batch], Any]) -> None:
-        self.work, self.device = work, device
-        self.stream = torch.cuda.Stream(device)
-        self.seen: set[Hashable] = set()
-        self.recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Batch, Any]] = {}
-        self.pool: Any = None
-
-    def __call__(self, batch: Batch) -> Any:
-        now = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(now)
-        with torch.cuda.stream(self.stream):
-            found = self._run(batch)
-        now.wait_stream(self.stream)
-        return found
-
-    def _run(self, batch: Batch) -> Any:
-        shape = shape_of(batch)
-        if shape not in self.recorded:
-            if shape not in self.seen or len(self.recorded) >= MOST:
-                self.seen.add(shape)
-                return self.work(placed(batch, self.device))
-            place = placed(batch, self.device)
-            with recorded(pool=self.pool, stream=self.stream) as graph:  # nothing is computed meanwhile
-                given = self.work(place)
+            static_batch = self._copy_batch(batch)
+            with capture_graph(pool=self.pool, stream=self.stream) as graph:
+                self._compute(static_batch)
             self.pool = self.pool or graph.pool()
-            self.recorded[shape] = graph, place, given
-        graph, place, given = self.recorded[shape]
-        for to, value in zip(tensors_of(place).values(), tensors_of(placed(batch, self.device)).values(), strict=True):
-            to.copy_(value)
+            self.recorded[shape] = (graph, static_batch)
+        graph, static_batch = self.recorded[shape]
+        static_batch.inputs.ids.copy_(batch.inputs.ids, non_blocking=True)
+        static_batch.targets.copy_(batch.targets, non_blocking=True)
         graph.replay()
-        return given
+
+    def _compute(self, batch: Batch) -> None:
+        nest.copy(self.state, nest.detach(compute_step(self.trainer, batch, self.state)))
+
+    def _copy_batch(self, batch: Batch) -> Batch:
+        device = self.trainer.device
+        return Batch(Inputs(batch.inputs.ids.to(device)), batch.targets.to(device), scale=batch.scale)
 
 
-def tensors_of(batch: Batch) -> Mapping[str, Tensor]:
-    """All that a batch is made of, by name."""
-    both = {f"inputs.{name}": value for name, value in vars(batch.inputs).items()} | vars(batch)
-    return {name: value for name, value in both.items() if isinstance(value, Tensor)}
-
-
-def shape_of(batch: Batch) -> Hashable:
-    """Batches that have the same are alike but for the values in their tensors."""
-    sizes = batch.inputs.sizes if batch.inputs.starts is None else None  # of texts end to end `starts` says them
-    rest = (batch.inputs.longest, sizes, batch.scale, batch.part, batch.predicted)
-    return rest, tuple((name, t.shape, t.dtype) for name, t in tensors_of(batch).items())
-
-
-# ------------------------------------------------------------------------------------------------ of a descent
-
-
-def graphs_of(descent: Any) -> Graphs | None:
-    """Of a phase that asks for them, on a GPU. Its steps have to be of one batch each."""
-    phase = descent.phase
-    if not phase.graphs or getattr(descent.objective, "recordable", False):
-        return None
-    if phase.accumulate > 1:
-        raise NextwordError(
-            f"Phase '{phase.name}': graphs = true goes with accumulate = 1. Leave it out, or change that."
-        )
-    if descent.device.type != "cuda":
-        return None
-    return Graphs(descent.device, lambda batch, state: recorded_step(descent, batch, state), descent.network.initial)
-
-
-def passes_of(descent: Any) -> Passes | None:
-    """Forward and backward, of objectives and networks that ask nothing of a GPU on the way."""
-    phase = descent.phase
-    able = all(getattr(part, "recordable", False) for part in (descent.objective, descent.network))
-    if not phase.graphs or not able or descent.device.type != "cuda" or phase.precision != "bf16":
-        return None
-    descent.objective.even_out()
-    return Passes(descent.device, lambda batch: _both_ways(descent, batch))
-
-
-def recorded_step(descent: Any, batch: Batch, state: State) -> State:
-    """Forward and backward; where it can be recorded, clipping and the optimizer's step."""
-    with arithmetic(descent.phase.precision, descent.device):
-        loss = descent.objective.loss(descent.network, batch, state)
-    descent.backward(loss.value)
-    descent.nats.add_(loss.nats)
-    if not descent.records_steps:
+def compute_step(trainer: Trainer, batch: Batch, state: State) -> State:
+    """Forward and backward pass and, if the optimizer can be recorded, clipping and its step. Return the new state."""
+    with autocast(trainer.phase.precision, trainer.device):
+        loss = trainer.objective.loss(trainer.network, batch, state)
+    trainer.backward(loss.value)
+    trainer.nats.add_(loss.nats)
+    if not trainer.optimizer.is_recordable:
         return loss.state
-    norm = nn.utils.get_total_norm([p.grad for p in descent.network.parameters() if p.grad is not None])
-    most = descent.phase.clip
-    scale = (most / (norm + 1e-6)).clamp(max=1.0) if most else None  # as clip_grad_norm_
-    descent.optimizer.apply(scale)
-    descent.optimizer.zero_grad()
-    descent.norm.copy_(norm)
+    norm = nn.utils.get_total_norm([p.grad for p in trainer.network.parameters() if p.grad is not None])
+    max_norm = trainer.phase.clip
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0) if max_norm else None  # like clip_grad_norm_
+    trainer.optimizer.apply_step(scale)
+    trainer.optimizer.zero_grad()
+    trainer.grad_norm.copy_(norm)
     return loss.state
 
 
-def _both_ways(descent: Any, batch: Batch) -> Mapping[str, Tensor]:
-    """Forward and backward. Gradients are added to what is there, zeros."""
-    with arithmetic(descent.phase.precision, descent.device):
-        loss = descent.objective.loss(descent.network, batch, None)
-    descent.backward(loss.value / descent.phase.accumulate)
-    descent.nats.add_(loss.nats)
-    return loss.parts
+class RecordedPassesStep(EagerStep):
+    """Records forward and backward pass of batches without a state. Gradients are added to zeros that stay in place,
+    where any optimizer reads them."""
+
+    keeps_gradients = True
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__(trainer)
+        trainer.objective.limit_shapes()
+        self.stream = torch.cuda.Stream(trainer.device)
+        self.seen: set[Hashable] = set()
+        self.recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Batch, Mapping[str, Tensor]]] = {}
+        self.pool: Any = None
+
+    def accumulate(self, batch: Batch, share: float) -> None:
+        trainer = self.trainer
+        current = torch.cuda.current_stream(trainer.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            trainer.loss_terms = self._run(batch)
+        current.wait_stream(self.stream)
+        trainer.predictions += batch.num_targets
+        trainer.tokens_per_prediction = batch.inputs.ids.numel() / batch.num_targets
+
+    def _run(self, batch: Batch) -> Mapping[str, Tensor]:
+        device = self.trainer.device
+        shape = batch_shape(batch)
+        if shape not in self.recorded:
+            if shape not in self.seen or len(self.recorded) >= MAX_GRAPHS:
+                self.seen.add(shape)
+                return self._compute(to_device(batch, device))
+            static_batch = to_device(batch, device)
+            with capture_graph(pool=self.pool, stream=self.stream) as graph:  # records, but computes nothing
+                terms = self._compute(static_batch)
+            self.pool = self.pool or graph.pool()
+            self.recorded[shape] = graph, static_batch, terms
+        graph, static_batch, terms = self.recorded[shape]
+        new = batch_tensors(to_device(batch, device))
+        for static, value in zip(batch_tensors(static_batch).values(), new.values(), strict=True):
+            static.copy_(value)
+        graph.replay()
+        return terms
+
+    def _compute(self, batch: Batch) -> Mapping[str, Tensor]:
+        trainer = self.trainer
+        with autocast(trainer.phase.precision, trainer.device):
+            loss = trainer.objective.loss(trainer.network, batch, None)
+        trainer.backward(loss.value / trainer.phase.accumulate)
+        trainer.nats.add_(loss.nats)
+        return loss.terms
+
+
+def batch_tensors(batch: Batch) -> Mapping[str, Tensor]:
+    """All tensors of a batch by name."""
+    fields = {f"inputs.{name}": value for name, value in vars(batch.inputs).items()} | vars(batch)
+    return {name: value for name, value in fields.items() if isinstance(value, Tensor)}
+
+
+def batch_shape(batch: Batch) -> Hashable:
+    """Two batches of equal shape differ only in the values of their tensors, so one graph serves both."""
+    sizes = batch.inputs.sizes if batch.inputs.starts is None else None  # in a packed row, `starts` has the sizes
+    numbers = (batch.inputs.longest, sizes, batch.scale, batch.task_index, batch.num_targets)
+    return numbers, tuple((name, t.shape, t.dtype) for name, t in batch_tensors(batch).items())

@@ -1,11 +1,11 @@
-"""Weights: one loop for every model. `train` opens the text, makes the tokenizer, and runs the recipe's phases.
+"""Train a recipe into a run folder: open the text, build tokenizer and network, run the phases, yield events.
 
-Pairs with sources beside them that nobody has translated, for an objective that names such a text (`unlabelled`).
+    recipe ──▶ corpora ──▶ tokenizer ──▶ network ──▶ run folder ──▶ phase 0 ──▶ phase 1 … ──▶ sealed manifest
 
-Phases of kind `count`: the model reads the text once and counts, and reports how far it is.
+Phases are of three kinds (PHASES): `gradient` trains by gradient descent (trainer.py), `count` lets an n-gram model
+count the text, and `show` trains nothing, but lets a language model label examples in context.
 
-Phases of kind `show`: nothing is learnt. A language model is shown solved examples (prompting.py), and labels what
-is held out.
+`nextword.train` (api.py) consumes these events, and then evaluates the run and writes its model card.
 """
 
 from __future__ import annotations
@@ -15,168 +15,120 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from nextword.batching.seq2seq import Beside, Pairs, Sources, prepare_pairs
+from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources, prepare_pairs
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import NextwordError, did_you_mean
-from nextword.core.protocols import Counting, Tokenizer
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, UnknownName, did_you_mean
+from nextword.core.protocols import Counting
 from nextword.core.types import Vocabulary
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import Without
-from nextword.data.opening import open_corpus, open_whole
+from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.parallel import open_parallel
-from nextword.models import count_parameters, model_class
-from nextword.objectives import make_objective, of_pairs
-from nextword.recipe import Phase, Recipe, check_types, differing
+from nextword.models import model_class
+from nextword.objectives import make_objective, trains_on_pairs
+from nextword.recipe import Phase, Recipe, check_types, describe_differences
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import vocabulary
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import choose_device
-from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
-from nextword.training.trainer import Trainer, descend
-from nextword.training.warm_start import _begin_with, _beginning
+from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job, never_stop
+from nextword.training.trainer import Trainer, run_gradient_phase
+from nextword.training.warm_start import initial_weights, load_initial_weights
+
+MAX_NAMED = 4  # differing settings in an error message
+
+OnProgress = Callable[[str, float, float | None], None]  # label, done, total
 
 
-def with_sources(
-    phase: Phase, pairs: Pairs, tokenizer: Tokenizer, vocabulary: Vocabulary, progress: Any
-) -> tuple[Beside, str]:
-    """The pairs with the text beside them, and its fingerprint."""
-    objective = make_objective(phase.objective, phase.batches, vocabulary)
-    name, key = objective.unlabelled, f"phase.{phase.name}.objective.unlabelled"
-    if tokenizer.end is None:
-        raise NextwordError(
-            f"Phase '{phase.name}': what a network writes of sources alone has to have an end, and a tokenizer of kind "
-            f"'{tokenizer.kind}' has none. Take another, as unigram or bpe."
-        )
-    try:
-        corpus = open_whole(name)
-    except NextwordError as problem:
-        raise NextwordError(
-            f"Sources without translations are to come from {name!r}: {problem} Name another text with --set "
-            f"{key}=FILE, or learn from pairs alone with --set {key}=''."
-        ) from None
-    split = "train" if "train" in corpus.splits else corpus.splits[0]
-    text = prepare(corpus, split, tokenizer, progress=partial(progress, "reading sources without translations"))
-    found = Beside(pairs, Sources(text, tokenizer.end, objective.layout.length))
-    len(found.sources)  # what is wrong with them shows now
-    return found, corpus.fingerprint
+def ignore_progress(label: str, done: float, total: float | None) -> None:
+    """The default progress callback."""
 
 
-def count(job: Job) -> Iterator[Event]:
-    """Counting begins anew when it is resumed: it is one pass, and the same pass gives the same model."""
-    network, phase = job.network, job.phase
-    if not isinstance(network, Counting):
-        raise NextwordError(
-            f"Phase '{phase.name}' is of kind 'count', but {type(network).__name__} learns by gradient."
-        )
-    began = time.perf_counter()
-    tokens = len(job.train.ids)
-    yield Event(BEGIN, phase.name, 0, 0.0, 0.0, {"tokens": tokens})
-    steps = 0
-    for steps, values in enumerate(network.count(job.train, job.valid, phase.estimator), 1):
-        yield Event(STEP, phase.name, steps, values.get("fraction", 0.0), time.perf_counter() - began, values)
-        if job.stop():
-            yield Event(END, phase.name, steps, 0.0, time.perf_counter() - began, {"reason": "interrupted"})
-            return
-    job.run.save_model(network.save)
-    yield Event(END, phase.name, steps, 1.0, time.perf_counter() - began, {"reason": "counted", "tokens": tokens})
-
-
-def show(job: Job) -> Iterator[Event]:
-    """Labelling begins anew when it is resumed: the same examples are shown, and the same is said."""
-    model, phase = job.network, job.phase
-    if not hasattr(model, "labelled"):
-        raise NextwordError(
-            f"Phase '{phase.name}' is of kind 'show', in which nothing is learnt: it is for `nextword transfer "
-            "gpt3/in-context`."
-        )
-    began = time.perf_counter()
-    shown = {"shots": sum(model.solved.values()), "parameters": model.stored, "seed": phase.seed}
-    yield Event(BEGIN, phase.name, 0, 0.0, 0.0, {**shown, "device": str(job.device), "notes": model.notes})
-    job.run.save_model(model.save)
-    done = 0
-    for done, total in model.labelled(job.valid):
-        yield Event(STEP, phase.name, done, done / total, time.perf_counter() - began, {"of": total})
-        if job.stop() and done < total:
-            yield Event(END, phase.name, done, 0.0, time.perf_counter() - began, {"reason": "interrupted"})
-            return
-    values = {**model.measured(job.valid["dev"]), "best": True}
-    yield Event(VALID, phase.name, done, 1.0, time.perf_counter() - began, values)
-    yield Event(END, phase.name, done, 1.0, time.perf_counter() - began, {"reason": "shown"})
-
-
-PHASES = {"gradient": descend, "count": count, "show": show}
-NAMED = 4  # tensors that do not fit, or settings that differ, in a message
-
-
-def train(
+def train_events(
     recipe: Recipe | None,
     folder: str | Path,
     resume: bool = False,
     *,
     tokenizer: Tokenizer | None = None,
     device: str = "auto",
-    stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[str, float, float | None], None] = lambda label, done, total: None,
+    stop: Callable[[], bool] = never_stop,
+    on_progress: OnProgress = ignore_progress,
 ) -> Iterator[Event]:
-    """Train into a run folder, yielding events; all of them are in its log too.
+    """Train into a run folder, yielding events, which are also written to its log.
 
-    A `tokenizer` already learnt from the recipe's table on the same text saves learning it again.
-    `stop` is asked between steps: true ends training with its state saved. With `resume`, the recipe is the folder's.
+    resume        continue the run in `folder`; a recipe that is given too must equal the run's own
+    tokenizer     one already trained for this recipe on the same text, to save training it again
+    stop          called between steps; if it returns True, training ends with its state saved
+    on_progress   called with (label, done, total) while text is read
     """
-    chosen = choose_device(device)
-    run = reopened(folder, recipe) if resume else None
+    chosen_device = choose_device(device)
+    run = open_for_resume(folder, recipe) if resume else None
     recipe = run.recipe if run else recipe
     if recipe is None:
-        raise NextwordError("Training needs a recipe. `nextword papers` lists those that come along.")
+        raise InvalidSetting("Training needs a recipe. `nextword papers` lists them.", key="recipe")
     if recipe.task is not None:
         source = "" if recipe.tokenizer else "--from RUN "
-        how = f"--resume --out {folder}" if run else f"{recipe.name} {source}--data X"
-        raise NextwordError(f"{recipe.name} is for learning a task: `nextword transfer {how}`.")
+        arguments = f"--resume --out {folder}" if run else f"{recipe.name} {source}--data X"
+        raise InvalidSetting(
+            f"{recipe.name} trains a task. Use `nextword transfer {arguments}`.", key="recipe", value=recipe.name
+        )
     if not run:
         RunFolder.refuse_if_taken(folder)
-    corpora = [_corpus(phase) for phase in recipe.phases]
+    corpora = [_open_corpus(phase) for phase in recipe.phases]
     if run:
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
     elif tokenizer is None:
-        tokenizer = learn_tokenizer(recipe, corpora[0], progress)
-    network = build(recipe, tokenizer)
-    if not run or not run.begun:  # what goes on has it in its state
-        load_pretrained_embeddings(network)
-    streams = [_streams(corpus, tokenizer, progress) for corpus in corpora]
-    texts = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
-    for phase, stream in zip(recipe.phases, streams, strict=True):
-        if of_pairs(phase.objective) and phase.objective.get("unlabelled"):
-            stream["train"], read = with_sources(phase, stream["train"], tokenizer, network.vocabulary, progress)
-            texts[phase.name] += f"-{read}"
+        tokenizer = build_tokenizer(recipe, corpora[0], on_progress)
+    network = build_network(recipe, tokenizer)
+    if not run or not run.has_state:  # otherwise the vectors are part of the saved state
+        network.load_pretrained_embeddings()
+    splits = [_prepare_splits(corpus, tokenizer, on_progress) for corpus in corpora]
+    fingerprints = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+    for phase, data in zip(recipe.phases, splits, strict=True):
+        if trains_on_pairs(phase.objective) and phase.objective.get("unlabelled"):
+            data["train"], fingerprint = add_unlabeled_sources(
+                phase, data["train"], tokenizer, network.vocabulary, on_progress
+            )
+            fingerprints[phase.name] += f"-{fingerprint}"
     sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
-    yield from run_phases(recipe, folder, run, network, tokenizer, streams, chosen, stop, data=sources, texts=texts)
+    yield from run_phases(
+        recipe, folder, run, network, tokenizer, splits, chosen_device, stop, data=sources, texts=fingerprints
+    )
 
 
-def reopened(folder: str | Path, recipe: Recipe | None = None) -> RunFolder:
-    """A run that is to be gone on with. A recipe that is given has to be its own."""
+# ------------------------------------------------------------------------------------------------ resume
+
+
+def open_for_resume(folder: str | Path, recipe: Recipe | None = None) -> RunFolder:
+    """Open a run to continue it. A recipe that is given must equal the run's own."""
     run = RunFolder.open(folder)
-    run.verify("recipe.toml", "tokenizer.json")  # a kill may have come before the model it names was there
+    run.verify("recipe.toml", "tokenizer.json")  # a kill may have left it without its model
     if recipe is not None and dataclasses.replace(recipe, name="", path=None) != dataclasses.replace(
         run.recipe, name="", path=None, measured=recipe.measured, compare=recipe.compare
     ):
-        raise other_settings(folder, recipe, differing(run.recipe, recipe))
+        raise recipe_mismatch(folder, recipe, describe_differences(run.recipe, recipe))
     return run
 
 
-def other_settings(folder: str | Path, recipe: Recipe, found: Sequence[str]) -> NextwordError:
-    """Of a run that is to be gone on with, or whose result is asked for, by another recipe than its own."""
+def recipe_mismatch(folder: str | Path, recipe: Recipe, differences: Sequence[str]) -> RunError:
+    """The error for a folder that holds a run of another recipe."""
     command = "train" if recipe.task is None else "transfer"
-    more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    which = f": {'; '.join(found[:NAMED])}{more}" if found else ""
-    return NextwordError(
-        f"{folder} holds a run of another recipe, or of this one with other settings{which}. Take it as it is "
-        f"(`nextword {command} --resume --out {folder}`), or choose another --out."
+    more = f", and {len(differences) - MAX_NAMED} more" if len(differences) > MAX_NAMED else ""
+    details = f": {'; '.join(differences[:MAX_NAMED])}{more}" if differences else ""
+    return RunError(
+        f"{folder} holds a run of another recipe or with other settings{details}. Resume it as it is (`nextword "
+        f"{command} --resume --out {folder}`), or choose another --out.",
+        path=folder,
     )
+
+
+# ------------------------------------------------------------------------------------------------ phases
 
 
 def run_phases(
@@ -185,18 +137,21 @@ def run_phases(
     run: RunFolder | None,
     network: Any,
     tokenizer: Tokenizer,
-    streams: Sequence[Mapping[str, Any]],
+    splits: Sequence[Mapping[str, Any]],
     device: torch.device,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never_stop,
     final: bool = False,
     *,
     texts: Mapping[str, str],
     **facts: Any,
 ) -> Iterator[Event]:
-    """Run the phases of a network over what each reads, {"train": …, "valid": …}, into the run folder.
+    """Run all phases of a recipe into a run folder.
 
-    `run` is the folder to be gone on with, or None for a new one; `texts` are fingerprints of what is read. `final`: no
-    state is kept of the end.
+    run      the folder to resume; None creates a new one
+    splits   the data of each phase: {"train": …, "valid": …}
+    final    nothing will follow the last phase, so its end is not saved as a state
+    texts    fingerprints of the data, by phase
+    facts    further entries of the manifest
     """
     last = len(recipe.phases) - 1
     jobs = [
@@ -204,8 +159,8 @@ def run_phases(
             network,
             phase,
             i,
-            streams[i]["train"],
-            streams[i].get("valid"),
+            splits[i]["train"],
+            splits[i].get("valid"),
             tokenizer.lossless,
             run,
             device,
@@ -215,97 +170,153 @@ def run_phases(
         for i, phase in enumerate(recipe.phases)
     ]
     if run is None:
-        _check(jobs, tokenizer)
+        for job in jobs:  # all phases, before there is a run folder
+            _check_phase(job, tokenizer)
         run = RunFolder.create(folder, recipe, tokenizer, texts=texts, **facts)
     elif run.manifest.get("texts", texts) != texts:
-        raise NextwordError(
-            f"The text is not the one that {folder} was trained on so far: it or its splits have changed. Restore it "
-            "to resume, or train anew with another --out."
+        raise RunError(
+            f"The data of {folder} has changed since the run began. Restore it to resume, or train again with another "
+            "--out.",
+            path=folder,
         )
     with run.lock():
-        yield from _phases(run, [dataclasses.replace(job, run=run) for job in jobs], tokenizer)
+        yield from _run_and_log(run, [dataclasses.replace(job, run=run) for job in jobs], tokenizer)
 
 
-def _check(jobs: list[Job], tokenizer: Tokenizer) -> None:
-    """What is wrong with a phase shows before there is a folder for it."""
-    for job in jobs:
-        if job.phase.init:
-            _beginning(job, tokenizer)
-        if job.phase.kind == "gradient":
-            Trainer(job)
-        elif hasattr(job.network, "check"):
-            job.network.check(job.train, job.phase.estimator)
+def _check_phase(job: Job, tokenizer: Tokenizer) -> None:
+    if job.phase.init:
+        initial_weights(job, tokenizer)
+    if job.phase.kind == "gradient":
+        Trainer.check(job)
+    elif job.phase.kind == "count":
+        _require_counting(job).check(job.train, job.phase.estimator)
 
 
-def _phases(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Iterator[Event]:
+def _run_and_log(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Iterator[Event]:
+    """Run the phases from the saved state on, write every event to the log, and seal the finished run."""
     state = run.load_state()
     first = 0
     if state is not None:
         first, step = state[1]["phase"], state[1]["step"]
-        run.rewind_log(
-            lambda line: (
-                (line.get("index", 0), line.get("step", 0)) <= (first, step)
-                and not (line.get("event") == "end" and line.get("index") == first)
-            )
-        )
+        run.rewind_log(lambda line: _is_before(line, first, step))
     elif (run.path / "log.jsonl").exists():
         run.rewind_log(lambda line: False)
     for job in jobs[first:]:
-        notes = _begin_with(job, tokenizer) if job.phase.init else ()
+        notes = load_initial_weights(job, tokenizer) if job.phase.init else ()
         for event in PHASES[job.phase.kind](job):
             if event.kind == BEGIN and notes:
                 event = dataclasses.replace(event, values={**event.values, "notes": list(notes)})
             run.log({"index": job.index, **event.as_line()})
             yield event
-            if event.values.get("reason") == "interrupted":
+            if event.is_interrupted:
                 return
-    run.seal(finished=True, parameters=count_parameters(jobs[0].network))
+    run.seal(finished=True, parameters=jobs[0].network.num_parameters())
 
 
-def build(recipe: Recipe, tokenizer: Tokenizer) -> Any:
-    """The recipe's network over this tokenizer's ids, with untrained weights."""
+def _is_before(line: Mapping[str, Any], phase: int, step: int) -> bool:
+    """Whether a log line was written before the saved state, so that it will not be written again."""
+    is_end = line.get("event") == END and line.get("index") == phase
+    return (line.get("index", 0), line.get("step", 0)) <= (phase, step) and not is_end
+
+
+def run_count_phase(job: Job) -> Iterator[Event]:
+    """Phases of kind `count`. A resumed run counts from the beginning: one pass, which gives the same model."""
+    network, phase, started = _require_counting(job), job.phase, time.perf_counter()
+    assert job.run is not None
+    tokens, step = len(job.train.ids), 0
+
+    def event(kind: str, fraction: float, values: Mapping[str, Any]) -> Event:
+        seconds = time.perf_counter() - started if kind != BEGIN else 0.0
+        return Event(kind, phase.name, step, fraction, seconds, values)
+
+    yield event(BEGIN, 0.0, {"tokens": tokens})
+    for values in network.count(job.train, job.valid, phase.estimator):
+        step += 1
+        yield event(STEP, values.get("fraction", 0.0), values)
+        if job.stop():
+            yield event(END, 0.0, {"reason": "interrupted"})
+            return
+    job.run.save_model(network.save)
+    yield event(END, 1.0, {"reason": "counted", "tokens": tokens})
+
+
+def _require_counting(job: Job) -> Counting:
+    if not isinstance(job.network, Counting):
+        raise InvalidSetting(
+            f"Phase '{job.phase.name}': kind = 'count', but {type(job.network).__name__} is trained by gradient "
+            "descent. Use kind = 'gradient'.",
+            key="kind",
+            value="count",
+        )
+    return job.network
+
+
+def run_in_context_phase(job: Job) -> Iterator[Event]:
+    """Phases of kind `show`: label the data in context. A resumed run labels all of it again, with the same result."""
+    model, phase, started = job.network, job.phase, time.perf_counter()
+    if not isinstance(model, InContextModel):
+        raise InvalidSetting(
+            f"Phase '{phase.name}': kind = 'show' trains nothing. Use it with `nextword transfer gpt3/in-context`.",
+            key="kind",
+            value="show",
+        )
+    assert job.run is not None
+    done = 0
+
+    def event(kind: str, fraction: float, values: Mapping[str, Any]) -> Event:
+        seconds = time.perf_counter() - started if kind != BEGIN else 0.0
+        return Event(kind, phase.name, done, fraction, seconds, values)
+
+    facts = {"shots": sum(model.solved.values()), "parameters": model.stored, "seed": phase.seed}
+    yield event(BEGIN, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
+    job.run.save_model(model.save)
+    for done, total in model.labelled(job.valid):
+        yield event(STEP, done / total, {"of": total})
+        if job.stop() and done < total:
+            yield event(END, 0.0, {"reason": "interrupted"})
+            return
+    yield event(VALID, 1.0, {**model.measured(job.valid["dev"]), "best": True})
+    yield event(END, 1.0, {"reason": "shown"})
+
+
+@runtime_checkable
+class InContextModel(Protocol):
+    """A language model that labels examples after a prompt of solved ones (tasks/in_context.py)."""
+
+    solved: Mapping[str, int]  # label → solved examples in the prompt
+    stored: int  # parameters
+    notes: Sequence[str]
+
+    def labelled(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]: ...  # done, total
+    def measured(self, examples: Any) -> dict[str, float]: ...
+    def save(self, folder: Path) -> list[str]: ...
+
+
+PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "show": run_in_context_phase}
+
+
+# ------------------------------------------------------------------------------------------------ parts of a run
+
+
+def build_network(recipe: Recipe, tokenizer: Tokenizer) -> Any:
+    """The recipe's network for this tokenizer, with random weights."""
     cls = model_class(recipe.slug)
-    known = [f.name for f in dataclasses.fields(cls.Config)]
+    known = [field.name for field in dataclasses.fields(cls.Config)]
     for key in recipe.model:
         if key not in known:
-            raise NextwordError(
-                f"{recipe.name}: [model] of '{recipe.slug}' has no key '{key}'.{did_you_mean(key, known)} "
-                f"It has {', '.join(known)}."
+            raise UnknownName(
+                f"{recipe.name}: [model] of '{recipe.slug}' has no key '{key}'.{did_you_mean(key, known)} Expected "
+                f"{', '.join(known)}.",
+                name=key,
+                known=known,
             )
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
     torch.manual_seed(recipe.phases[0].seed)
     return cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
 
 
-def load_pretrained_embeddings(network: Any) -> None:
-    """What a network has that is neither learnt nor drawn: vectors of words, out of a file that its recipe names."""
-    if hasattr(network, "load_pretrained_embeddings"):
-        network.load_pretrained_embeddings()
-
-
-def _corpus(phase: Any) -> Corpus:
-    """A phase's text, less what its evaluation sets hold."""
-    _data(phase)
-    corpus = open_parallel(phase.data) if of_pairs(phase.objective) else open_corpus(phase.data)
-    names = [phase.without] if isinstance(phase.without, str) else phase.without
-    if names and corpus.parallel:
-        raise NextwordError(
-            f"Phase '{phase.name}': `without` cuts passages out of a text, and pairs cannot be cut. Leave it out."
-        )
-    return Without(corpus, [open_corpus(name) for name in names]) if names else corpus
-
-
-def _data(phase: Any) -> None:
-    if phase.kind not in PHASES:
-        raise NextwordError(f"No phase is of kind '{phase.kind}'. There are {', '.join(PHASES)}.")
-    if not phase.data:
-        raise NextwordError(
-            f"Phase '{phase.name}' names no data. Give it with --data, a path or a name (`nextword data`)."
-        )
-
-
-def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label, done, total: None) -> Tokenizer:
-    """The recipe's tokenizer, learnt on the training split alone."""
+def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: OnProgress = ignore_progress) -> Tokenizer:
+    """The recipe's tokenizer, trained on the training split alone."""
     if "load" in recipe.tokenizer:
         return train_tokenizer(recipe.tokenizer, ())
 
@@ -315,24 +326,74 @@ def learn_tokenizer(recipe: Recipe, corpus: Corpus, progress: Any = lambda label
             for text in (document.source, document.text) if document.source is not None else (document.text,):
                 yield text
                 done += len(text)
-            progress("learning the vocabulary", done, total)
+            on_progress("training the tokenizer", done, total)
 
-    return train_tokenizer(recipe.tokenizer, texts(), known_words(recipe))
+    return train_tokenizer(recipe.tokenizer, texts(), pretrained_words(recipe))
 
 
-def known_words(recipe: Recipe) -> Sequence[str]:
-    """Words that the recipe's network has vectors of before it has learnt anything."""
+def pretrained_words(recipe: Recipe) -> Sequence[str]:
+    """Words that the recipe's network has pretrained vectors for."""
     cls = model_class(recipe.slug)
-    return cls.words(cls.Config(**recipe.model)) if hasattr(cls, "words") else ()
+    return cls.pretrained_words(cls.Config(**recipe.model))
 
 
-def _streams(corpus: Corpus, tokenizer: Tokenizer, progress: Any) -> dict[str, Any]:
-    made = prepare_pairs if corpus.parallel else prepare
+def _open_corpus(phase: Phase) -> Corpus:
+    """A phase's text, without the passages of its evaluation sets (`without`)."""
+    if phase.kind not in PHASES:
+        raise UnknownName(
+            f"Phase '{phase.name}': there is no kind '{phase.kind}'.{did_you_mean(phase.kind, PHASES)} Expected "
+            f"{', '.join(PHASES)}.",
+            name=phase.kind,
+            known=PHASES,
+        )
+    if not phase.data:
+        raise InvalidSetting(
+            f"Phase '{phase.name}' has no data. Name a path or a data set (`nextword data`) with --data.", key="data"
+        )
+    corpus = open_parallel(phase.data) if trains_on_pairs(phase.objective) else open_corpus(phase.data)
+    names = [phase.without] if isinstance(phase.without, str) else phase.without
+    if names and corpus.is_parallel:
+        raise InvalidSetting(
+            f"Phase '{phase.name}': `without` cuts passages out of a text, which is not possible for pairs. Leave it "
+            "out.",
+            key="without",
+            value=names,
+        )
+    return Without(corpus, [open_corpus(name) for name in names]) if names else corpus
+
+
+def _prepare_splits(corpus: Corpus, tokenizer: Tokenizer, on_progress: OnProgress) -> dict[str, Any]:
+    prepare_split = prepare_pairs if corpus.is_parallel else prepare
     return {
-        split: made(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
+        split: prepare_split(corpus, split, tokenizer, progress=partial(on_progress, f"reading {split}"))
         for split in ("train", "valid")
         if split in corpus.splits
     }
 
 
-# ------------------------------------------------------------------------------------------------ init = RUN
+def add_unlabeled_sources(
+    phase: Phase, pairs: Pairs, tokenizer: Tokenizer, vocabulary: Vocabulary, on_progress: OnProgress
+) -> tuple[PairsAndSources, str]:
+    """Combine the pairs with the untranslated sources that the objective names; return also the text's fingerprint."""
+    objective = make_objective(phase.objective, phase.batches, vocabulary)
+    name, key = objective.unlabelled, f"phase.{phase.name}.objective.unlabelled"
+    if tokenizer.end is None:
+        raise InvalidSetting(
+            f"Phase '{phase.name}': untranslated sources need a tokenizer with an end token, and kind "
+            f"'{tokenizer.kind}' has none. Use another, such as unigram or bpe.",
+            key="tokenizer.kind",
+            value=tokenizer.kind,
+        )
+    try:
+        corpus = open_unsplit(name)
+    except NextwordError as problem:
+        raise DataError(
+            f"Cannot read untranslated sources from {name!r}: {problem} Name another text with --set {key}=FILE, or "
+            f"train on pairs only with --set {key}=''.",
+            path=name,
+        ) from None
+    split = "train" if "train" in corpus.splits else corpus.splits[0]
+    text = prepare(corpus, split, tokenizer, progress=partial(on_progress, "reading untranslated sources"))
+    combined = PairsAndSources(pairs, Sources(text, tokenizer.end, objective.layout.length))
+    len(combined.sources)  # raises an error now if there are none
+    return combined, corpus.fingerprint

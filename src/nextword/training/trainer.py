@@ -1,13 +1,15 @@
-"""The one training loop: a generator of events. It knows networks and objectives by their contracts alone.
+"""The trainer: one loop for every network and every objective, as a generator of events.
 
-Everything that moves is in `Descent`: weights, optimizer, carried memory, random state, counters and history. `save`
-writes all of it and `restore` reads it back, so that a run that was killed goes on to the same bits.
+    begin ──▶ step ──▶ … ──▶ validate ──▶ step ──▶ … ──▶ keep_weights
+                               │ better than ever: save the model
+                               ▼
+                             save ◀──▶ restore        every `save` seconds, and when interrupted
 
-Before the first step: weights as the recipe says, and minutes turned into steps by timing the machine.
+The trainer knows networks and objectives by their base classes alone. Everything that changes during training is one of
+its attributes: weights, optimizer, recurrent state, random state, counters and history. `save` writes all of it into
+the run folder and `restore` reads it back, so that a killed run continues bit-exactly.
 
-Exact resume: all that moves in a descent, as tensors and numbers, into the run folder and back.
-
-Weights, optimizer, carried memory, random state, counters and history: a run that was killed goes on to the same bits.
+How a step is taken (eagerly, as a CUDA graph, online) is a strategy object from steps.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -24,503 +27,549 @@ import torch
 from torch import Tensor, nn
 
 from nextword.core import pytree as nest
-from nextword.core.errors import NextwordError, did_you_mean
+from nextword.core.errors import InvalidSetting, TrainingDiverged, UnknownName, did_you_mean
 from nextword.core.protocols import Online
 from nextword.core.types import Batch, State
 from nextword.layers.init import INITIALISATIONS, unigram_bias
+from nextword.models.base import Network
 from nextword.objectives import make_objective
-from nextword.training.device import arithmetic, fitted_out, placed, synchronize, utilisation
+from nextword.objectives.base import Objective
+from nextword.recipe import Phase
+from nextword.run_folder import RunFolder
+from nextword.training.device import (
+    autocast,
+    check_network_options,
+    configure_network,
+    flops_utilization,
+    synchronize,
+    to_device,
+)
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
-from nextword.training.optimizers import Learning, averages, clip, hear, optimizer_tensors, restore_optimizer, set_rate
+from nextword.training.optimizers import TrainableLayers, check_optimizer
 from nextword.training.schedules import Progress, Schedule
-from nextword.training.steps import graphs_of, passes_of
+from nextword.training.steps import check_step, make_step
 
-NUMBERS = ("step", "total", "every", "retimed", "validations", "best", "count", "since")
-PREFIX = "network."
+VALIDATIONS = 10  # per phase, if a budget in steps or minutes does not say how often
+MAX_UNIGRAM_TOKENS = 50_000_000  # tokens counted for a unigram bias
 
+# A budget in minutes becomes a number of steps. It is set by timing a few steps, and corrected later, when
+RETIME_FRACTION = 0.2  # of the steps are done; if that took less than
+RETIME_CERTAIN = 0.1  # of the minutes, it is corrected once more, because first steps can be slow
+VALID_TOKENS_PER_SECOND, VALID_TOKENS = 200, 5_000  # held-out tokens per second of such a budget, and at least
 
-def save(descent: Any, reason: str) -> None:
-    optimizer, groups = optimizer_tensors(descent.optimizer)
-    carried, shape = nest.flatten(descent.carried, "carried")
-    tensors = {**network_tensors(descent.network), **optimizer, **carried, "random": torch.get_rng_state()}
-    tensors["nats"] = descent.nats
-    if descent.device.type == "cuda":
-        tensors["random_cuda"] = torch.cuda.get_rng_state(descent.device)
-    values = {
-        "phase": descent.index,
-        "reason": reason,
-        "seconds": descent.seconds(),
-        "carried": shape,
-        "groups": groups,
-    }
-    values |= {name: getattr(descent, name) for name in NUMBERS}
-    descent.run.save_state(nest.move(tensors, "cpu"), values)
+PREFIX = "network."  # of the network's tensors in a saved state
 
 
-def restore(descent: Any) -> bool:
-    state = descent.run.load_state()
-    if state is None or state[1]["phase"] != descent.index:
-        return False
-    tensors, values = state
-    load_network(descent.network, tensors)
-    restore_optimizer(descent.optimizer, tensors, values["groups"])
-    descent.carried = nest.move(nest.unflatten(tensors, values["carried"]), descent.device)
-    if descent.graphs and descent.carried is not None:
-        descent.graphs.carry(descent.carried)
-    torch.set_rng_state(tensors["random"])
-    if descent.device.type == "cuda" and "random_cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random_cuda"], descent.device)
-    descent.nats = tensors["nats"].to(descent.device)
-    for name in (*NUMBERS, "reason"):
-        setattr(descent, name, values[name])
-    descent.before = values["seconds"]
-    return True
+def run_gradient_phase(job: Job) -> Iterator[Event]:
+    """Phases of kind `gradient`: train by gradient descent, from the beginning or from the saved state."""
+    trainer = Trainer(job)
+    with trainer.layers.freeze_others():
+        if trainer.restore():
+            reason = trainer.end_reason
+        else:
+            trainer.begin()
+            reason = ""
+        yield trainer.event(BEGIN, **trainer.describe())
+        if trainer.is_pretrained and not trainer.validations:
+            yield trainer.event(VALID, **trainer.validate())
+        batches = trainer.batches()
+        while not reason:
+            trainer.step(batches)
+            is_due = trainer.is_validation_due()
+            if trainer.steps_done % job.phase.log == 0 or is_due:
+                yield trainer.event(STEP, **trainer.measure())
+            if is_due:
+                yield trainer.event(VALID, **trainer.validate())
+            trainer.retime()
+            reason = "interrupted" if job.stop() else trainer.reason_to_stop()
+            if reason == "minutes" and not is_due and trainer.valid_data is not None:
+                # Cut short: the steps since the last validation may have made the best weights.
+                yield trainer.event(STEP, **trainer.measure())
+                yield trainer.event(VALID, **trainer.validate())
+            is_resumable_end = reason and not (job.final and reason != "interrupted")
+            if is_resumable_end or trainer.is_save_due():
+                trainer.save(reason)
+        if reason != "interrupted":
+            trainer.keep_weights()
+        yield trainer.event(END, reason=reason, **trainer.summarize())
 
 
-def network_tensors(network: Any) -> dict[str, Tensor]:
-    return {PREFIX + name: t for name, t in network.state_dict().items()}
+@dataclass(frozen=True)
+class Validation:
+    """The result of one pass over the held-out data."""
 
+    nats: float  # per prediction
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the objective, if it has any; the first decides
+    breakdown: Mapping[str, float] = field(default_factory=dict)  # nats per prediction of parts, such as directions
 
-def load_network(network: Any, tensors: Mapping[str, Tensor]) -> None:
-    network.load_state_dict({k[len(PREFIX) :]: t for k, t in tensors.items() if k.startswith(PREFIX)})
-
-
-VALIDATIONS = 10  # in a budget of steps or minutes that does not say how often
-COUNTED = 50_000_000  # tokens, at most, for a bias of unigrams
-
-
-def check_initial(network: Any, given: Mapping[str, Any]) -> None:
-    kind, known = given.get("kind", ""), ", ".join(INITIALISATIONS)
-    odd = given.keys() - {"kind", "scale", "bias"} or not isinstance(given.get("scale", 0.1), (int, float))
-    if odd or given.get("bias", "") not in ("", "unigram") or (kind and kind not in INITIALISATIONS):
-        raise NextwordError(
-            f"initial takes kind (one of {known}), scale and bias = 'unigram'; the recipe says "
-            f"{dict(given)}.{did_you_mean(str(kind), INITIALISATIONS)}"
-        )
-    if given.get("bias") and getattr(network.readout, "bias", None) is None:
-        raise NextwordError(
-            "initial has bias = 'unigram', but this readout has no bias for each word: leave it out of the recipe."
-        )
-
-
-def check_online(network: Any, phase: Any) -> None:
-    """Steps that a network takes by itself have a rate and their optimizer's memory, and nothing besides."""
-    name = type(network).__name__
-    if not isinstance(network, Online):
-        raise NextwordError(
-            f"Phase '{phase.name}': online = true is for networks that take a step for each thing they predict, and "
-            f"{name} takes one for a batch. Leave it out."
-        )
-    kind = phase.optimizer.get("kind", "adam")
-    odd = phase.optimizer.keys() - {"kind", "rate", "eps", "initial_accumulator_value"}
-    if kind != network.learns_with or odd:
-        raise NextwordError(
-            f"Phase '{phase.name}': {name} learns online with an optimizer of kind {network.learns_with} and its rate; "
-            f"the recipe says {dict(phase.optimizer)}. Leave online out to learn in batches with any optimizer."
-        )
-    if phase.clip or phase.accumulate > 1 or phase.graphs or phase.trains:
-        raise NextwordError(
-            f"Phase '{phase.name}': online = true has no batches of gradients to clip, accumulate, record or keep from "
-            "some layers: leave clip, accumulate, graphs and trains out."
-        )
-
-
-def initialise(network: Any, options: Mapping[str, Any], ids: np.ndarray) -> None:
-    if options.get("kind"):
-        INITIALISATIONS[options["kind"]](network, options.get("scale", 0.1))
-    if options.get("bias"):
-        bias = network.readout.bias
-        unigram_bias(bias, torch.bincount(torch.as_tensor(ids[:COUNTED].astype("int64")), minlength=len(bias)))
-
-
-def steps_from_minutes(descent: Any) -> None:
-    """Time real steps and a validation, undo them, and turn the time into a number of steps."""
-    budget = descent.phase.minutes * 60
-    kept = nest.clone(network_tensors(descent.network))
-    with torch.random.fork_rng([descent.device] if descent.device.type == "cuda" else []):
-        batches = descent.batches()
-        for _ in range(2):  # warm up
-            descent.advance(batches)
-        marks = [descent.now()]
-        while len(marks) < 4 or (marks[-1] - marks[0] < min(2.0, 0.04 * budget) and len(marks) < 200):
-            descent.advance(batches)
-            marks.append(descent.now())
-        each = statistics.median(b - a for a, b in pairwise(marks))  # what is compiled on the way counts once
-        began = descent.now()
-        if descent.valid is not None:
-            descent.held_out()
-        validations = VALIDATIONS * (descent.now() - began)
-    load_network(descent.network, kept)
-    descent.optimizer = descent.learning.optimizer()
-    descent.graphs = graphs_of(descent)  # those recorded hold the old optimizer's rate and averages
-    descent.step, descent.count, descent.since, descent.carried = 0, 0, 0, None
-    descent.nats.zero_()
-    descent.total = max(VALIDATIONS, int((budget - validations) / each))
-    descent.every = descent.phase.validate or -(-descent.total // VALIDATIONS)
-    descent.save("")  # so that a kill before the first state does not time the machine anew
-
-
-RETIMED = 0.2  # of the steps, when a budget in minutes is looked at once more,
-SURE = 0.1  # and of the minutes that have to be over by then: else it is looked at again later
-HELD = (
-    200,
-    5_000,
-)  # held-out tokens validated on per second of a budget in minutes, and at the least: enough for a curve
-
-
-def descend(job: Job) -> Iterator[Event]:
-    """Phases of kind `gradient`."""
-    descent = Trainer(job)
-    with descent.learning.alone():
-        yield from _descended(descent, job)
-
-
-def _descended(descent: Trainer, job: Job) -> Iterator[Event]:
-    if descent.restore():
-        reason = descent.reason
-    else:
-        descent.begin()
-        reason = ""
-    yield descent.event(BEGIN, **descent.facts())
-    if descent.goes_on() and not descent.validations:
-        yield descent.event(VALID, **descent.validate())
-    batches = descent.batches()
-    while not reason:
-        descent.advance(batches)
-        due = descent.due()
-        if descent.step % job.phase.log == 0 or due:
-            yield descent.event(STEP, **descent.measure())
-        if due:
-            yield descent.event(VALID, **descent.validate())
-        descent.retime()
-        reason = "interrupted" if job.stop() else descent.over()
-        if reason == "minutes" and not due and descent.valid is not None:  # cut short: what was learnt since is worth
-            yield descent.event(STEP, **descent.measure())  # a look, and perhaps keeping
-            yield descent.event(VALID, **descent.validate())
-        if (reason and not (job.final and reason != "interrupted")) or descent.save_is_due():
-            descent.save(reason)
-    if reason != "interrupted":
-        descent.keep()
-    yield descent.event(END, reason=reason, **descent.summary())
+    @property
+    def criterion(self) -> float:
+        """What decides which weights are best; lower is better."""
+        return -next(iter(self.metrics.values())) if self.metrics else self.nats
 
 
 class Trainer:
+    """One phase of training. See the module's docstring for the order of calls."""
+
     def __init__(self, job: Job) -> None:
-        network, phase = job.network, job.phase
-        device = torch.device("cpu") if phase.online else job.device
-        self.network, self.phase, self.index, self.run, self.device = network, phase, job.index, job.run, device
-        self.objective = make_objective(phase.objective, phase.batches, network.vocabulary)
-        if hasattr(self.objective, "check"):
-            self.objective.check(network)
-        self.train, self.lossless = job.train, job.lossless
-        self.valid: Any = job.valid if hasattr(self.objective, "held_out") else None
-        check_initial(network, phase.initial)
-        if phase.online:
-            check_online(network, phase)
-        network.to(device)
-        fitted_out(network, phase, device)
-        self.learning = Learning(network, phase)
-        self.optimizer = self.learning.optimizer()
-        self.schedule = Schedule(self.optimizer.defaults["lr"], phase.schedule)
-        self.per_epoch = max(1, self.objective.per_epoch(self.train) // phase.accumulate)
-        self.total = phase.steps or math.ceil(phase.epochs * self.per_epoch)  # 0 until minutes are turned into steps
-        self.every = phase.validate or (self.per_epoch if phase.epochs else max(1, self.total // VALIDATIONS))
-        self.step = 0
-        self.retimed = not phase.minutes
-        self.carried: State = None
-        self.validations: list[float] = []
-        self.best: dict[str, Any] = {}
-        self.nats: Tensor = torch.zeros((), dtype=torch.float64, device=device)  # since the last log line
-        self.count, self.since = 0, 0  # predictions and steps since then
-        self.shown = 1.0  # tokens read for each prediction
-        self.parts: Mapping[str, Tensor] = {}  # of the last batch's loss
-        self.judged = hasattr(self.objective, "metrics")  # not by nats: a head that is new has nothing to show yet
-        self.perplexity = getattr(self.objective, "perplexity", True)  # are its nats of words?
-        self.metrics: Mapping[str, float] = {}  # of the last validation
-        self.apart: Mapping[str, float] = {}  # nats a prediction of shares, where the objective has some, likewise
-        self.norm: Tensor = torch.zeros((), device=device)
-        self.graphs = graphs_of(self)
-        self.passes = passes_of(self)
-        self.reason = ""
-        self.before = 0.0  # seconds spent before this process
-        self.clock = self.marked = self.saved = time.perf_counter()
+        phase, network = job.phase, job.network
+        self.job, self.phase, self.network = job, phase, network
+        self.device = torch.device("cpu") if phase.online else job.device
+        self.objective = _make_objective(job)
+        self.train_data = job.train
+        self.valid_data = job.valid if self.objective.has_validation else None
+        network.to(self.device)
+        configure_network(network, phase, self.device)
+        self.layers = TrainableLayers(network, phase)
+        self.optimizer = self.layers.make_optimizer()
+        self.schedule = Schedule(self.optimizer.base_rate, phase.schedule)
+
+        # Budget. total_steps is 0 until minutes are turned into steps.
+        self.steps_per_epoch = max(1, self.objective.batches_per_epoch(self.train_data) // phase.accumulate)
+        self.total_steps = phase.steps or math.ceil(phase.epochs * self.steps_per_epoch)
+        self.validate_every = phase.validate or (
+            self.steps_per_epoch if phase.epochs else max(1, self.total_steps // VALIDATIONS)
+        )
+        self.is_budget_final = not phase.minutes
+
+        # Progress
+        self.steps_done = 0
+        self.state: State = None  # recurrent state, carried from batch to batch
+        self.validations: list[float] = []  # criteria, oldest first
+        self.best: dict[str, Any] = {}  # the best validation so far
+        self.end_reason = ""
+
+        # Since the last log line
+        self.nats = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.predictions = 0
+        self.steps_since_log = 0
+        self.tokens_per_prediction = 1.0  # tokens read for each prediction
+        self.loss_terms: Mapping[str, Tensor] = {}  # of the last batch
+        self.grad_norm = torch.zeros((), device=self.device)
+
+        # Time
+        self.seconds_before = 0.0  # spent before this process
+        self.started_at = self.logged_at = self.saved_at = time.perf_counter()
+
+        self.take_step = make_step(self)
+
+    @classmethod
+    def check(cls, job: Job) -> None:
+        """Validate a phase against its network and data, without moving weights or building an optimizer for them."""
+        objective = _make_objective(job)
+        Schedule(check_optimizer(job.phase.optimizer), job.phase.schedule)
+        objective.batches_per_epoch(job.train)  # raises an error if the data is too short
 
     @property
-    def records_steps(self) -> bool:
-        """Whether the optimizer's step can be recorded too."""
-        return hasattr(self.optimizer, "apply")
+    def run(self) -> RunFolder:
+        assert self.job.run is not None, "this job has no run folder"
+        return self.job.run
 
-    # -------------------------------------------------------------------------------------------- beginning
+    # -------------------------------------------------------------------------------------------- begin
 
     def begin(self) -> None:
-        """Weights as the recipe says; then, if the budget is time, learn what a step costs and turn it into steps."""
+        """Initialize the weights as the recipe says; turn a budget in minutes into steps."""
         torch.manual_seed(self.phase.seed)
-        initialise(self.network, self.phase.initial, self.train.ids)
-        if hasattr(self.network.readout, "prepare"):  # classes, trees and proposals come from the training text
-            self.network.readout.prepare(self.train.ids)
+        initialize_weights(self.network, self.phase.initial, self.train_data.ids)
+        if self.network.readout is not None:
+            self.network.readout.fit_vocabulary(self.train_data.ids)  # classes, trees, proposal distributions
         if self.phase.minutes:
-            steps_from_minutes(self)
-        elif self.index:
-            self.save("")  # the phase before ends with model files that this one will overwrite
-        self.clock = self.marked = self.saved = time.perf_counter()
+            self._set_budget_by_timing()
+        elif self.job.index:
+            self.save("")  # the model files of the phase before will be overwritten by this one
+        self.started_at = self.logged_at = self.saved_at = time.perf_counter()
+
+    def _set_budget_by_timing(self) -> None:
+        """Time real steps and a validation, undo them, and compute how many steps fit into the minutes."""
+        budget = self.phase.minutes * 60
+        weights = nest.clone(network_tensors(self.network))
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            batches = self.batches()
+            for _ in range(2):  # warm up
+                self.step(batches)
+            times = [self._now()]
+            while len(times) < 4 or (times[-1] - times[0] < min(2.0, 0.04 * budget) and len(times) < 200):
+                self.step(batches)
+                times.append(self._now())
+            step_seconds = statistics.median(b - a for a, b in pairwise(times))  # compilation happens once
+            started = self._now()
+            if self.valid_data is not None:
+                self.compute_validation()
+            validation_seconds = VALIDATIONS * (self._now() - started)
+        load_network_tensors(self.network, weights)
+        self.optimizer = self.layers.make_optimizer()
+        self.take_step.reset()
+        self.steps_done, self.predictions, self.steps_since_log, self.state = 0, 0, 0, None
+        self.nats.zero_()
+        self._set_total_steps(max(VALIDATIONS, int((budget - validation_seconds) / step_seconds)))
+        self.save("")  # so that a run killed early is not timed again
 
     def retime(self) -> None:
-        """Early on: the machine's pace is known better than from a few steps, so set their number anew; and save, so
-        that from there on no clock decides. First steps may be slow, so after a few of them it is looked at again."""
-        if self.retimed or self.step < max(RETIMED * self.total, 5):
+        """Correct a budget in minutes once the machine's pace is known better, then save: no clock decides later."""
+        if self.is_budget_final or self.steps_done < max(RETIME_FRACTION * self.total_steps, 5):
             return
         spent, budget = self.seconds(), 60 * self.phase.minutes
-        self.retimed = spent >= SURE * budget
-        self.total = max(self.step + 1, int(budget * self.step / spent))
-        self.every = self.phase.validate or -(-self.total // VALIDATIONS)
+        self.is_budget_final = spent >= RETIME_CERTAIN * budget
+        self._set_total_steps(max(self.steps_done + 1, int(budget * self.steps_done / spent)))
         self.save("")
 
-    def facts(self) -> dict[str, Any]:
+    def _set_total_steps(self, total: int) -> None:
+        self.total_steps = total
+        self.validate_every = self.phase.validate or -(-total // VALIDATIONS)
+
+    # -------------------------------------------------------------------------------------------- step
+
+    def batches(self) -> Iterator[Batch]:
+        """Training batches from the current step on."""
+        return self.objective.batches(self.train_data, self.phase.seed, self.steps_done * self.phase.accumulate)
+
+    def step(self, batches: Iterator[Batch]) -> None:
+        """Take one optimizer step."""
+        self.network.train()
+        self.take_step(batches)
+        self.steps_done += 1
+        self.steps_since_log += 1
+
+    def backward(self, loss: Tensor) -> None:
+        """Backward pass outside of bf16 autocast, as torch recommends; tf32 applies to both passes."""
+        with autocast("tf32" if self.phase.precision == "tf32" else "fp32", self.device):
+            loss.backward()
+
+    def set_rate(self, scale: float) -> None:
+        """Set the scheduled learning rate, times the batch's scale (variable-length BPTT)."""
+        self.optimizer.set_rate(self.schedule(self.progress()) * scale)
+
+    def update_weights(self) -> None:
+        """Clip the gradients, take the optimizer's step, and clear the gradients."""
+        if self.phase.clip:
+            self.grad_norm = self.optimizer.clip(self.phase.clip)
+        elif (self.steps_done + 1) % self.phase.log == 0:  # only for the log
+            self.grad_norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=not self.take_step.keeps_gradients)
+
+    def progress(self) -> Progress:
+        epoch, fraction = self.steps_done // self.steps_per_epoch, self.steps_done / max(self.total_steps, 1)
+        return Progress(self.steps_done, epoch, fraction, self.validations, self.total_steps)
+
+    def reason_to_stop(self) -> str:
+        """The budget that is used up, or "patience"; empty: continue."""
+        if self.phase.patience and self.best and len(self.validations) - self.best["at"] > self.phase.patience:
+            return "patience"
+        if self.steps_done >= self.total_steps:
+            return "epochs" if self.phase.epochs else "steps" if self.phase.steps else "minutes"
+        if self.phase.minutes and self.seconds() > 1.2 * 60 * self.phase.minutes:
+            return "minutes"  # the machine has become slower since it was timed
+        return ""
+
+    # -------------------------------------------------------------------------------------------- measure
+
+    def describe(self) -> dict[str, Any]:
+        """Values of the BEGIN event."""
         return {
             "parameters": sum(p.numel() for p in self.network.parameters()),
-            "tokens": len(self.train.ids),
-            "steps": self.total,
-            "per_epoch": self.per_epoch,
+            "tokens": len(self.train_data.ids),
+            "steps": self.total_steps,
+            "per_epoch": self.steps_per_epoch,
             "seed": self.phase.seed,
             "device": str(self.device),
             "threads": torch.get_num_threads(),
         }
 
-    # -------------------------------------------------------------------------------------------- going on
-
-    def batches(self) -> Iterator[Batch]:
-        return self.objective.batches(self.train, self.phase.seed, self.step * self.phase.accumulate)
-
-    def advance(self, batches: Iterator[Batch]) -> None:
-        """One step of the optimizer, over `accumulate` batches."""
-        self.network.train()
-        if self.phase.online:
-            self._online(next(batches))
-            return
-        if self.graphs:
-            batch = next(batches)
-            self._set_rate(batch.scale)
-            if self.records_steps:
-                self.optimizer.prepare()  # type: ignore[attr-defined]
-            self.graphs(batch)
-            if not self.records_steps:
-                self._stepped()
-            self.carried = self.graphs.state
-            self.count += batch.targets.numel()
-            self.step += 1
-            self.since += 1
-            return
-        share, scale = 1 / self.phase.accumulate, 0.0
-        for _ in range(self.phase.accumulate):
-            batch = next(batches)
-            scale += batch.scale * share
-            if self.passes:
-                self.parts = self.passes(batch)
-                self.count += batch.predicted
-                self.shown = batch.inputs.ids.numel() / batch.predicted
-                continue
-            batch = placed(batch, self.device)
-            with arithmetic(self.phase.precision, self.device):
-                loss = self.objective.loss(self.network, batch, None if batch.fresh else self.carried)
-            self.backward(loss.value * share)
-            self.carried = nest.detach(loss.state)
-            self.nats += loss.nats
-            self.count += loss.count
-            self.parts = loss.parts
-            shown = getattr(self.objective, "shown", 1.0)  # less where a token is predicted more than once
-            self.shown = shown if batch.at is None else batch.inputs.ids.numel() / max(loss.count, 1)
-        self._set_rate(scale)
-        self._stepped()
-        self.step += 1
-        self.since += 1
-
-    def _stepped(self) -> None:
-        """The optimizer's step. Gradients that a recorded pass adds to stay where they are."""
-        if self.phase.clip:
-            self.norm = clip(self.optimizer, self.phase.clip)
-        elif (self.step + 1) % self.phase.log == 0:  # for the log alone
-            self.norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=self.graphs is None and self.passes is None)
-
-    def _online(self, batch: Batch) -> None:
-        self._set_rate(batch.scale)
-        loss = self.network.learn(batch, self.optimizer)
-        self.nats += loss.nats
-        self.count += loss.count
-        self.step += 1
-        self.since += 1
-
-    def backward(self, value: Tensor) -> None:
-        """Sixteen bits are chosen in the forward pass; how products of 32 are rounded holds for both."""
-        with arithmetic("tf32" if self.phase.precision == "tf32" else "fp32", self.device):
-            value.backward()
-
-    def _set_rate(self, scale: float) -> None:
-        set_rate(self.optimizer, self.schedule(self.progress()) * scale)
-
-    def progress(self) -> Progress:
-        epoch, fraction = self.step // self.per_epoch, self.step / max(self.total, 1)
-        return Progress(self.step, epoch, fraction, self.validations, self.total)
-
-    def goes_on(self) -> bool:
-        """Were the weights trained before? Then they are validated as they came, and kept if nothing better follows."""
-        return self.valid is not None and bool(self.index or (self.phase.init and not self.judged))
-
-    def due(self) -> bool:
-        """Is it time to validate?"""
-        return self.valid is not None and (self.step % self.every == 0 or self.step == self.total)
-
-    def over(self) -> str:
-        """Why training is over, or nothing."""
-        if self.phase.patience and self.best and len(self.validations) - self.best["at"] > self.phase.patience:
-            return "patience"
-        if self.step >= self.total:
-            return next(name for name in ("epochs", "steps", "minutes") if getattr(self.phase, name))
-        if self.phase.minutes and self.seconds() > 1.2 * 60 * self.phase.minutes:
-            return "minutes"  # the machine has become slower than it was when it was timed
-        return ""
-
-    # -------------------------------------------------------------------------------------------- measuring
-
     def measure(self) -> dict[str, Any]:
-        """Loss, gradient norm, rate and speed since the last line; a loss that is no number ends training here."""
-        nats = self.nats.item() / max(self.count, 1)
-        tokens = self.objective.tokens_each(self.network, self.train) if hasattr(self.objective, "tokens_each") else 1
-        if not nats < tokens * (3 * math.log(self.network.vocabulary.size) + 10):  # NaN is never smaller
-            self._diverged(nats)
-        now = self.now()
-        speed = self.count * self.shown / max(now - self.marked, 1e-9)
-        used = utilisation(self.network, speed, getattr(self.objective, "length", 0), self.device)
-        line = {
+        """Loss, gradient norm, learning rate and speed since the last log line. Raises TrainingDiverged."""
+        nats = self.nats.item() / max(self.predictions, 1)
+        tokens = self.objective.tokens_per_prediction(self.network, self.train_data)
+        if not nats < tokens * (3 * math.log(self.network.vocabulary.size) + 10):  # also true for NaN
+            self._raise_diverged(nats)
+        now = self._now()
+        speed = self.predictions * self.tokens_per_prediction / max(now - self.logged_at, 1e-9)
+        utilization = flops_utilization(self.network, speed, self.objective.length, self.device)
+        values = {
             "loss": nats,
-            "of": self.total,
-            **self._bits(nats, self.train, "train"),
-            "rate": self.optimizer.param_groups[-1]["lr"],
-            "norm": float(self.norm),
-            **({name: float(part) for name, part in self.parts.items()} if len(self.parts) > 1 else {}),
+            "of": self.total_steps,
+            **self._bits_per_byte(nats, self.train_data, "train"),
+            "rate": self.optimizer.rate,
+            "norm": float(self.grad_norm),
+            **({name: float(term) for name, term in self.loss_terms.items()} if len(self.loss_terms) > 1 else {}),
             "tokens_per_second": round(speed),
-            **({} if used is None else {"mfu": round(used, 4)}),
-            "seen": self.step * self.count // max(self.since, 1),
+            **({} if utilization is None else {"mfu": round(utilization, 4)}),
+            "seen": self.steps_done * self.predictions // max(self.steps_since_log, 1),
         }
         self.nats.zero_()
-        self.count, self.since, self.marked = 0, 0, now
-        return line
+        self.predictions, self.steps_since_log, self.logged_at = 0, 0, now
+        return values
 
-    def _diverged(self, nats: float) -> None:
-        state = self.run.load_state()
-        kept = f"the last good state, of step {state[1]['step']}, is kept" if state else "no state had been saved yet"
-        rate = self.optimizer.param_groups[-1]["lr"]
-        of = "a prediction" if hasattr(self.objective, "tokens_each") else "a token"
-        raise NextwordError(
-            f"Training diverged: the loss is {nats:.4g} nats {of} at step {self.step} (rate {rate:g}, gradient norm "
-            f"{float(self.norm):.3g}). In {self.run.path} {kept}. Train anew with a lower rate "
-            f"(--set phase.{self.index}.optimizer.rate=…) or clipping (--set phase.{self.index}.clip=0.25)."
-        )
-
-    def _bits(self, nats: float, stream: Any, name: str) -> dict[str, float]:
-        if not self.lossless or not stream.bytes or not getattr(self.objective, "likelihood", True):
-            return {}
-        return {f"{name}_bits_per_byte": nats / math.log(2) * len(stream.ids) / stream.bytes}
-
-    def validate(self) -> dict[str, Any]:
-        """Nats a token on held-out text; better than ever before means these weights are kept."""
-        began = self.now()
-        with averages(self.optimizer):
-            return self._validated(began)
-
-    def _validated(self, began: float) -> dict[str, Any]:
-        nats = self.held_out()
-        metrics = self.metrics
-        if not math.isfinite(nats):  # the step after the last finite loss broke the weights: they are not kept
-            self._diverged(nats)
-        wanted = -next(iter(metrics.values())) if metrics else nats  # the lower, the better
-        best = min(self.validations, default=math.inf)
-        better = not self.best or (wanted, nats) < (best, self.best["valid"])  # of equals, the surer
-        self.validations.append(wanted)
-        if better:
-            at = len(self.validations) if wanted < best else self.best["at"]  # that patience counts from
-            self.best = {"valid": nats, **metrics, "best_step": self.step, "at": at}
-            if self.phase.keep == "best":
-                self.run.save_model(self.network.save)
-        self.marked += self.now() - began  # not training time
-        triggered = hear(self.optimizer, self.validations)
-        return {
-            "valid": nats,
-            **(metrics or ({"perplexity": math.exp(min(nats, 700))} if self.perplexity else {})),
-            **{f"{name}_perplexity": math.exp(min(share, 700)) for name, share in self.apart.items()},
-            **self._bits(nats, self.valid, "valid"),
-            "best": better,
-            **({"averaging": True} if triggered else {}),
-        }
-
-    @torch.no_grad()
-    def held_out(self) -> float:
-        """Nats a prediction; the objective's metrics, where it has some, are set besides."""
-        self.network.eval()
-        nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
-        carried: State = None
-        some = max(int(HELD[0] * 60 * self.phase.minutes), HELD[1]) if self.phase.minutes else None
-        held, said = self.valid.first(some), []
-        shares: dict[str, list[tuple[Tensor, int]]] = {}
-        for batch in self.objective.held_out(held):
-            batch = placed(batch, self.device)
-            with arithmetic(self.phase.precision, self.device):
-                loss = self.objective.loss(self.network, batch, None if batch.fresh else carried)
-            carried = loss.state
-            nats += loss.nats
-            count += loss.count
-            for name, share in loss.apart.items():
-                shares.setdefault(name, []).append(share)
-            if self.judged:
-                said.append(loss.said)
-        if self.judged:
-            self.metrics = self.objective.metrics(held, torch.cat(said))
-        self.apart = {
-            name: float(sum(nats.double() for nats, _ in found)) / sum(n for _, n in found)
-            for name, found in shares.items()
-        }
-        return nats.item() / count
-
-    def summary(self) -> dict[str, Any]:
-        return {"parameters": self.facts()["parameters"], "tokens": len(self.train.ids), **self.best}
+    def summarize(self) -> dict[str, Any]:
+        """Values of the END event."""
+        return {"parameters": self.describe()["parameters"], "tokens": len(self.train_data.ids), **self.best}
 
     def event(self, kind: str, **values: Any) -> Event:
-        return Event(kind, self.phase.name, self.step, self.step / self.per_epoch, self.seconds(), values)
+        epoch = self.steps_done / self.steps_per_epoch
+        return Event(kind, self.phase.name, self.steps_done, epoch, self.seconds(), values)
 
     def seconds(self) -> float:
-        return self.before + self.now() - self.clock
+        """Training time of this phase, over all processes that worked on it."""
+        return self.seconds_before + self._now() - self.started_at
 
-    def now(self) -> float:
+    def _now(self) -> float:
         synchronize(self.device)
         return time.perf_counter()
 
-    # -------------------------------------------------------------------------------------------- saving
+    def _bits_per_byte(self, nats: float, data: Any, name: str) -> dict[str, float]:
+        if not self.job.lossless or not self.objective.is_likelihood or not data.bytes:
+            return {}
+        return {f"{name}_bits_per_byte": nats / math.log(2) * len(data.ids) / data.bytes}
 
-    def save_is_due(self) -> bool:
-        if self.since and self.phase.log > 1:  # only right after a measured, finite loss
+    def _raise_diverged(self, nats: float) -> None:
+        saved = self.run.load_state()
+        state = f"The last good state is that of step {saved[1]['step']}" if saved else "No state had been saved"
+        phase = f"phase.{self.job.index}"
+        raise TrainingDiverged(
+            f"Training diverged at step {self.steps_done}: the loss is {nats:.4g} nats per {self.objective.unit} "
+            f"(learning rate {self.optimizer.rate:g}, gradient norm {float(self.grad_norm):.3g}). {state}, in "
+            f"{self.run.path}. Train again with a lower learning rate (--set {phase}.optimizer.rate=…) or with "
+            f"clipping (--set {phase}.clip=0.25).",
+            step=self.steps_done,
+        )
+
+    # -------------------------------------------------------------------------------------------- validate
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether to validate before the first step: the weights were trained before, and may be the best there are.
+
+        A new task head has learned nothing yet, so it is not worth validating.
+        """
+        is_trained = self.job.index or (self.phase.init and not self.objective.has_metrics)
+        return self.valid_data is not None and bool(is_trained)
+
+    def is_validation_due(self) -> bool:
+        is_time = self.steps_done % self.validate_every == 0 or self.steps_done == self.total_steps
+        return self.valid_data is not None and is_time
+
+    def validate(self) -> dict[str, Any]:
+        """Validate with the averaged weights, if there are any. The best weights so far become the run's model."""
+        started = self._now()
+        with self.optimizer.averaged_weights():
+            validation = self.compute_validation()
+            nats, criterion = validation.nats, validation.criterion
+            if not math.isfinite(nats):  # the last step broke the weights: do not save them
+                self._raise_diverged(nats)
+            lowest = min(self.validations, default=math.inf)
+            is_best = not self.best or (criterion, nats) < (lowest, self.best["valid"])  # metrics tie: lower loss wins
+            self.validations.append(criterion)
+            if is_best:
+                at = len(self.validations) if criterion < lowest else self.best["at"]  # patience counts from here
+                self.best = {"valid": nats, **validation.metrics, "best_step": self.steps_done, "at": at}
+                if self.phase.keep == "best":
+                    self.run.save_model(self.network.save)
+            self.logged_at += self._now() - started  # validation is not training time
+            starts_averaging = self.optimizer.on_validation(self.validations)
+        perplexity = {"perplexity": math.exp(min(nats, 700))} if self.objective.has_perplexity else {}
+        return {
+            "valid": nats,
+            **(validation.metrics or perplexity),
+            **{f"{name}_perplexity": math.exp(min(part, 700)) for name, part in validation.breakdown.items()},
+            **self._bits_per_byte(nats, self.valid_data, "valid"),
+            "best": is_best,
+            **({"averaging": True} if starts_averaging else {}),
+        }
+
+    @torch.no_grad()
+    def compute_validation(self) -> Validation:
+        """Nats per prediction on held-out data, and the objective's metrics."""
+        assert self.valid_data is not None
+        self.network.eval()
+        nats, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
+        state: State = None
+        data = self.valid_data.first(self._max_valid_tokens())
+        outputs: list[Tensor] = []
+        parts: dict[str, list[tuple[Tensor, int]]] = {}
+        for batch in self.objective.validation_batches(data):
+            batch = to_device(batch, self.device)
+            with autocast(self.phase.precision, self.device):
+                loss = self.objective.loss(self.network, batch, None if batch.reset_state else state)
+            state = loss.state
+            nats += loss.nats
+            count += loss.count
+            for name, part in loss.breakdown.items():
+                parts.setdefault(name, []).append(part)
+            if self.objective.has_metrics:
+                assert loss.outputs is not None
+                outputs.append(loss.outputs)
+        metrics = self.objective.metrics(data, torch.cat(outputs)) if self.objective.has_metrics else {}
+        breakdown = {
+            name: float(sum(nats.double() for nats, _ in pairs)) / sum(n for _, n in pairs)
+            for name, pairs in parts.items()
+        }
+        return Validation(nats.item() / count, metrics, breakdown)
+
+    def _max_valid_tokens(self) -> int | None:
+        """Under a budget in minutes, validate on a part of the data: enough for a curve."""
+        if not self.phase.minutes:
+            return None
+        return max(int(VALID_TOKENS_PER_SECOND * 60 * self.phase.minutes), VALID_TOKENS)
+
+    # -------------------------------------------------------------------------------------------- save and restore
+
+    def is_save_due(self) -> bool:
+        if self.steps_since_log and self.phase.log > 1:  # save only right after a loss was found to be finite
             return False
-        return time.perf_counter() - self.saved >= self.phase.save
+        return time.perf_counter() - self.saved_at >= self.phase.save
 
     def save(self, reason: str) -> None:
+        """Write everything that changes into the run folder. `reason`: why training ended; empty: it has not."""
         if not all(torch.isfinite(t).all() for t in (self.nats, *self.network.parameters())):
-            self._diverged(math.nan)  # the last good state stays
-        save(self, "" if reason == "interrupted" else reason)
-        self.saved = time.perf_counter()
+            self._raise_diverged(math.nan)  # the last good state stays
+        optimizer_tensors, optimizer_values = self.optimizer.export_state()
+        state_tensors, state_shape = nest.flatten(self.state, "state")
+        tensors = {**network_tensors(self.network), **optimizer_tensors, **state_tensors}
+        tensors |= {"nats": self.nats, "random": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            tensors["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        values = {
+            "phase": self.job.index,
+            "step": self.steps_done,
+            "total_steps": self.total_steps,
+            "validate_every": self.validate_every,
+            "is_budget_final": self.is_budget_final,
+            "validations": self.validations,
+            "best": self.best,
+            "predictions": self.predictions,
+            "steps_since_log": self.steps_since_log,
+            "seconds": self.seconds(),
+            "reason": "" if reason == "interrupted" else reason,
+            "state": state_shape,
+            "optimizer": optimizer_values,
+        }
+        self.run.save_state(nest.move(tensors, "cpu"), values)
+        self.saved_at = time.perf_counter()
 
     def restore(self) -> bool:
-        """Take up the state saved for this phase, if there is one."""
-        return restore(self)
+        """Continue from the state saved for this phase; return whether there is one."""
+        saved = self.run.load_state()
+        if saved is None or saved[1]["phase"] != self.job.index:
+            return False
+        tensors, values = saved
+        load_network_tensors(self.network, tensors)
+        self.optimizer.restore_state(tensors, values["optimizer"])
+        self.state = nest.move(nest.unflatten(tensors, values["state"]), self.device)
+        self.take_step.restore(self.state)
+        torch.set_rng_state(tensors["random"])
+        if self.device.type == "cuda" and "random_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
+        self.nats = tensors["nats"].to(self.device)
+        self.steps_done = values["step"]
+        self.total_steps = values["total_steps"]
+        self.validate_every = values["validate_every"]
+        self.is_budget_final = values["is_budget_final"]
+        self.validations = values["validations"]
+        self.best = values["best"]
+        self.predictions = values["predictions"]
+        self.steps_since_log = values["steps_since_log"]
+        self.seconds_before = values["seconds"]
+        self.end_reason = values["reason"]
+        return True
 
-    def keep(self) -> None:
-        """The weights that the run is to be used with: the best on held-out text, or the last."""
+    def keep_weights(self) -> None:
+        """Leave the network, and the run's model files, with the best weights on held-out data, or with the last."""
         if self.best and self.phase.keep == "best":
             self.run.verify()
-            cls: Any = type(self.network)
-            kept = cls.load(self.run.path, self.network.config, self.network.vocabulary)
-            self.network.load_state_dict(kept.state_dict())
+            best = type(self.network).load(self.run.path, self.network.config, self.network.vocabulary)
+            self.network.load_state_dict(best.state_dict())
         else:
-            with averages(self.optimizer):
+            with self.optimizer.averaged_weights():
                 self.run.save_model(self.network.save)
-                kept = nest.clone(network_tensors(self.network))
-            load_network(self.network, kept)  # the next phase begins with what was kept
+                weights = nest.clone(network_tensors(self.network))
+            load_network_tensors(self.network, weights)  # the next phase begins with the averaged weights
+
+
+def network_tensors(network: nn.Module) -> dict[str, Tensor]:
+    return {PREFIX + name: t for name, t in network.state_dict().items()}
+
+
+def load_network_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    network.load_state_dict({k[len(PREFIX) :]: t for k, t in tensors.items() if k.startswith(PREFIX)})
+
+
+# ------------------------------------------------------------------------------------------------ checks
+
+
+def _make_objective(job: Job) -> Objective[Any]:
+    """Build the objective of a phase; raise an error if any setting does not fit the network."""
+    phase, network = job.phase, job.network
+    objective = make_objective(phase.objective, phase.batches, network.vocabulary)
+    objective.check(network)
+    check_initial(network, phase.initial)
+    if phase.online:
+        check_online(network, phase)
+    check_network_options(network, phase)
+    check_step(phase, objective)
+    return objective
+
+
+def check_initial(network: Network, options: Mapping[str, Any]) -> None:
+    """Validate a phase's `initial = { kind, scale, bias }`."""
+    kind = options.get("kind", "")
+    if kind and kind not in INITIALISATIONS:
+        raise UnknownName(
+            f"initial: there is no kind '{kind}'.{did_you_mean(str(kind), INITIALISATIONS)} Expected "
+            f"{', '.join(INITIALISATIONS)}.",
+            name=str(kind),
+            known=INITIALISATIONS,
+        )
+    for key, value in options.items():
+        if key == "bias" and value in ("", "unigram"):
+            if value and network.readout.output_bias is None:
+                raise InvalidSetting(
+                    "initial: bias = 'unigram' needs an output layer with a bias per word. Leave it out.",
+                    key="initial.bias",
+                    value=value,
+                )
+        elif key != "kind" and not (key == "scale" and isinstance(value, (int, float))):
+            raise InvalidSetting(
+                f"initial: {key} = {value!r}. Expected kind, scale (a number) and bias = 'unigram'.",
+                key=f"initial.{key}",
+                value=value,
+            )
+
+
+def initialize_weights(network: Network, options: Mapping[str, Any], ids: np.ndarray) -> None:
+    if options.get("kind"):
+        INITIALISATIONS[options["kind"]](network, options.get("scale", 0.1))
+    if options.get("bias"):
+        bias = network.readout.output_bias
+        counts = torch.bincount(torch.as_tensor(ids[:MAX_UNIGRAM_TOKENS].astype("int64")), minlength=len(bias))
+        unigram_bias(bias, counts)
+
+
+def check_online(network: Network, phase: Phase) -> None:
+    """A network that updates itself has a learning rate and its optimizer's memory, and nothing else."""
+    name = type(network).__name__
+    if not isinstance(network, Online):
+        raise InvalidSetting(
+            f"Phase '{phase.name}': online = true is for networks that update themselves after every prediction, and "
+            f"{name} does not. Leave it out.",
+            key="online",
+            value=True,
+        )
+    kind = phase.optimizer.get("kind", "adam")
+    unknown = phase.optimizer.keys() - {"kind", "rate", "eps", "initial_accumulator_value"}
+    if kind != network.learns_with or unknown:
+        raise InvalidSetting(
+            f"Phase '{phase.name}': {name} learns online with optimizer '{network.learns_with}' and a rate; the recipe "
+            f"has {dict(phase.optimizer)}. Leave online out to train in batches with any optimizer.",
+            key="optimizer",
+            value=dict(phase.optimizer),
+        )
+    defaults = {"clip": 0.0, "accumulate": 1, "graphs": False, "trains": 0}
+    for key, default in defaults.items():
+        value = vars(phase)[key]
+        if value != default:
+            raise InvalidSetting(
+                f"Phase '{phase.name}': {key} = {value} has no effect with online = true, where no batch has a "
+                "gradient. Leave it out.",
+                key=key,
+                value=value,
+            )

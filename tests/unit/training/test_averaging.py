@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.training.optimizers import (
     AveragedSGD,
-    averages,
-    hear,
+    Optimizer,
     make_optimizer,
-    optimizer_tensors,
-    restore_optimizer,
 )
 
 
@@ -26,7 +23,7 @@ def one(value: float = 8.0) -> nn.Parameter:
     return nn.Parameter(torch.tensor([value]))
 
 
-def down(optimizer: torch.optim.Optimizer, w: nn.Parameter, steps: int = 1) -> list[float]:
+def down(optimizer: torch.optim.Optimizer | Optimizer, w: nn.Parameter, steps: int = 1) -> list[float]:
     """Steps down w²/2, whose gradient is w; the weight after each."""
     out = []
     for _ in range(steps):
@@ -46,15 +43,15 @@ def test_a_quadratic_by_hand() -> None:
     mean = optimizer.state[w]["mean"]
     assert down(optimizer, w, 2) == [4, 2]
     assert mean.item() == 2  # before the start it is the weight
-    assert optimizer.validated([1.0, 2.0]) is False  # one before: not more than patience
-    assert optimizer.validated([1.0, 2.0, 3.0]) is True  # 3 > min([1])
-    assert optimizer.averaging
+    assert optimizer.on_validation([1.0, 2.0]) is False  # one before: not more than patience
+    assert optimizer.on_validation([1.0, 2.0, 3.0]) is True  # 3 > min([1])
+    assert optimizer.is_averaging
     expected = [1, (1 + 0.5) / 2, (1 + 0.5 + 0.25) / 3, (1 + 0.5 + 0.25 + 0.125) / 4]
     for weight, average in zip([1, 0.5, 0.25, 0.125], expected, strict=True):
         assert down(optimizer, w) == [weight]
         assert mean.item() == pytest.approx(average, rel=1e-6)
-    assert optimizer.validated([1.0, 2.0, 3.0, 0.1]) is False  # it has begun, and says so once
-    assert optimizer.averaging  # and it never goes back
+    assert optimizer.on_validation([1.0, 2.0, 3.0, 0.1]) is False  # it has begun, and says so once
+    assert optimizer.is_averaging  # and it never goes back
 
 
 def test_decay_by_hand() -> None:
@@ -140,7 +137,7 @@ def originals_trigger(losses: list[float], n: int) -> int | None:
 
 def ours(losses: list[float], n: int) -> list[int]:
     optimizer = AveragedSGD([one()], lr=1.0, patience=n)
-    return [at for at in range(len(losses)) if optimizer.validated(losses[: at + 1])]
+    return [at for at in range(len(losses)) if optimizer.on_validation(losses[: at + 1])]
 
 
 def test_the_trigger_on_a_list_of_losses() -> None:
@@ -179,18 +176,18 @@ def test_a_fixed_start_hears_no_losses() -> None:
     """start = 3 is plain ASGD: steps 4, 5, … are averaged, whatever the losses."""
     w = one()
     optimizer = AveragedSGD([w], lr=0.5, start=3, patience=1)
-    assert not hear(optimizer, [1.0, 2.0, 3.0, 4.0])
+    assert not optimizer.on_validation([1.0, 2.0, 3.0, 4.0])
     assert down(optimizer, w, 3) == [4, 2, 1]
-    assert not optimizer.averaging
+    assert not optimizer.is_averaging
     assert down(optimizer, w, 2) == [0.5, 0.25]
-    assert optimizer.averaging
+    assert optimizer.is_averaging
     assert optimizer.state[w]["mean"].item() == pytest.approx(0.375)
-    assert not hear(torch.optim.SGD([w], lr=1.0), [1.0, 2.0, 3.0, 4.0])  # one that does not listen
+    assert not Optimizer(torch.optim.SGD([w], lr=1.0)).on_validation([1.0, 2.0, 3.0, 4.0])
 
 
 @pytest.mark.parametrize("odd", [{"start": -1}, {"patience": 0}])
 def test_odd_settings_are_refused(odd: dict[str, int]) -> None:
-    with pytest.raises(NextwordError, match=rf"{next(iter(odd))} = "):
+    with pytest.raises(InvalidSetting, match=rf"{next(iter(odd))} = "):
         make_optimizer([one()], {"kind": "nt-asgd", **odd})
 
 
@@ -201,11 +198,11 @@ def walked(steps: int, start: int) -> tuple[list[nn.Parameter], AveragedSGD]:
     torch.manual_seed(0)
     params = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(2))]
     optimizer = AveragedSGD(params, lr=0.1, weight_decay=0.01, start=start)
-    forward_cached(params, optimizer, range(steps))
+    continue_steps(params, optimizer, range(steps))
     return params, optimizer
 
 
-def forward_cached(params: list[nn.Parameter], optimizer: AveragedSGD, steps: range) -> None:
+def continue_steps(params: list[nn.Parameter], optimizer: AveragedSGD, steps: range) -> None:
     for k in steps:
         for p in params:
             p.grad = torch.sin(p.detach() * (k + 1))
@@ -217,11 +214,11 @@ def test_averages_are_swapped_in_and_the_weights_come_back_exactly() -> None:
     params, optimizer = walked(9, start=4)
     before = [p.detach().clone() for p in params]
     means = [optimizer.state[p]["mean"].clone() for p in params]
-    with averages(optimizer):
+    with optimizer.averaged_weights():
         for p, mean, weight in zip(params, means, before, strict=True):
             assert torch.equal(p, mean)
             assert not torch.equal(p, weight)
-    with pytest.raises(RuntimeError, match="inside"), averages(optimizer):
+    with pytest.raises(RuntimeError, match="inside"), optimizer.averaged_weights():
         raise RuntimeError("inside")
     for p, mean, weight in zip(params, means, before, strict=True):
         assert torch.equal(p, weight)
@@ -231,23 +228,23 @@ def test_averages_are_swapped_in_and_the_weights_come_back_exactly() -> None:
 def test_before_the_start_and_for_other_optimizers_nothing_is_swapped() -> None:
     params, optimizer = walked(3, start=4)
     before = [p.detach().clone() for p in params]
-    for any_ in (optimizer, torch.optim.SGD(params, lr=1.0)):
-        with averages(any_):
+    for any_ in (optimizer, Optimizer(torch.optim.SGD(params, lr=1.0))):
+        with any_.averaged_weights():
             assert all(torch.equal(p, weight) for p, weight in zip(params, before, strict=True))
 
 
 @pytest.mark.parametrize("steps", [2, 9])  # before the start, and after
 def test_its_state_survives_saving(steps: int) -> None:
     params, optimizer = walked(steps, start=4)
-    tensors, groups = optimizer_tensors(optimizer)
+    tensors, groups = Optimizer(optimizer).export_state()
     tensors = {name: t.clone() for name, t in tensors.items()}
     groups = json.loads(json.dumps(groups))
     others = [nn.Parameter(p.detach().clone()) for p in params]
     again = AveragedSGD(others, lr=0.1, weight_decay=0.01, start=4)
-    restore_optimizer(again, tensors, groups)
-    assert again.averaging == optimizer.averaging == (steps > 4)
-    forward_cached(params, optimizer, range(steps, 15))
-    forward_cached(others, again, range(steps, 15))
+    Optimizer(again).restore_state(tensors, groups)
+    assert again.is_averaging == optimizer.is_averaging == (steps > 4)
+    continue_steps(params, optimizer, range(steps, 15))
+    continue_steps(others, again, range(steps, 15))
     for p, q in zip(params, others, strict=True):
         assert torch.equal(p, q)
         assert torch.equal(optimizer.state[p]["mean"], again.state[q]["mean"])
@@ -256,11 +253,11 @@ def test_its_state_survives_saving(steps: int) -> None:
 def test_a_trigger_that_was_pulled_is_remembered() -> None:
     w = one()
     optimizer = AveragedSGD([w], lr=0.5, patience=1)
-    optimizer.validated([1.0, 2.0, 3.0])
+    optimizer.on_validation([1.0, 2.0, 3.0])
     down(optimizer, w, 2)
     again = AveragedSGD([w], lr=0.5, patience=1)
-    restore_optimizer(again, *optimizer_tensors(optimizer))
-    assert again.averaging
+    Optimizer(again).restore_state(*Optimizer(optimizer).export_state())
+    assert again.is_averaging
     down(again, w)
     assert again.state[w]["mean"].item() == pytest.approx((4 + 2 + 1) / 3)
 

@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.core.errors import NextwordError
-from nextword.training.optimizers import averages, make_optimizer, optimizer_tensors, restore_optimizer, share_of
+from nextword.core.errors import InvalidSetting
+from nextword.training.optimizers import (
+    make_optimizer,
+    moving_average_weight,
+)
 
 KINDS: list[dict[str, Any]] = [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "adam", "rate": 0.1}]
 
@@ -45,7 +48,7 @@ def test_it_is_the_formula_and_is_there_only_while_asked_for(options: dict[str, 
             elif i == 0 or step % 2:
                 means[i] = now.clone()
     kept = [p.detach().clone() for p in weights]
-    with averages(optimizer):
+    with optimizer.averaged_weights():
         for p, mean in zip(weights, [*means, untouched], strict=True):
             torch.testing.assert_close(p.detach(), mean)
         assert not torch.equal(weights[0].detach(), kept[0])
@@ -69,29 +72,31 @@ def test_it_is_saved_and_gone_on_with(options: dict[str, Any]) -> None:
     weights, optimizer = made(options)
     for step in range(15):
         stepped(weights, optimizer, step)
-    tensors, groups = optimizer_tensors(optimizer)
+    tensors, groups = optimizer.export_state()
     tensors = {name: t.clone() for name, t in tensors.items()}
     others, again = made(options)
     with torch.no_grad():
         for a, b in zip(others, weights, strict=True):
             a.copy_(b)
-    restore_optimizer(again, tensors, groups)
+    again.restore_state(tensors, groups)
     for step in range(15, 40):
         stepped(weights, optimizer, step)
         stepped(others, again, step)
-    with averages(optimizer), averages(again):
+    with optimizer.averaged_weights(), again.averaged_weights():
         assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
 
 
 def test_at_the_beginning_it_is_close_behind_and_later_as_asked() -> None:
-    assert share_of(0.998, 0) == 0.9
-    assert share_of(0.998, 80) == 0.1
-    assert share_of(0.998, 100_000) == pytest.approx(0.002)
+    assert moving_average_weight(0.998, 0) == 0.9
+    assert moving_average_weight(0.998, 80) == 0.1
+    assert moving_average_weight(0.998, 100_000) == pytest.approx(0.002)
 
 
 def test_bad_numbers_are_refused() -> None:
     for wrong in (1.0, -0.5, "much"):
-        with pytest.raises(NextwordError, match=r"as 0\.998: between 0 and 1"):
+        with pytest.raises(InvalidSetting) as invalid:
             made(KINDS[0], wrong)  # type: ignore[arg-type]
-    with pytest.raises(NextwordError, match=r"leave average = 0\.9 out"):
+        assert (invalid.value.key, invalid.value.value) == ("optimizer.average", wrong)
+    with pytest.raises(InvalidSetting) as invalid:
         make_optimizer([nn.Parameter(torch.zeros(1))], {"kind": "nt-asgd", "rate": 1.0, "average": 0.9})
+    assert (invalid.value.key, invalid.value.value) == ("optimizer.average", 0.9)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.small_job import small_job, trained, walk
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
-from nextword.training.optimizers import LAMB, make_optimizer, optimizer_tensors, ratios, restore_optimizer
-from nextword.training.trainer import descend
+from nextword.core.errors import InvalidSetting, UnknownName
+from nextword.training.optimizers import LAMB, make_optimizer, trust_ratios
+from nextword.training.trainer import run_gradient_phase
+from tests.support.small_job import small_job, trained, walk
 
 RATE, DECAY, EPS, BETAS = 0.03, 0.1, 1e-6, (0.9, 0.999)
 TABLE = {"kind": "lamb", "rate": RATE, "decay": DECAY, "decayed": "matrices"}
@@ -135,7 +135,7 @@ def test_without_a_gradient_and_without_decay_nothing_moves() -> None:
 def test_ratios_by_hand() -> None:
     x = [torch.tensor([3.0, 4.0]), torch.zeros(2), torch.ones(2), torch.zeros(1), torch.tensor(6.0)]
     u = [torch.tensor([0.0, 2.0]), torch.ones(2), torch.zeros(2), torch.zeros(1), torch.tensor(-3.0)]
-    assert ratios(x, u).tolist() == [2.5, 1.0, 1.0, 1.0, 2.0]
+    assert trust_ratios(x, u).tolist() == [2.5, 1.0, 1.0, 1.0, 2.0]
 
 
 def test_what_has_no_gradient_stays_and_does_not_count_its_steps() -> None:
@@ -164,23 +164,21 @@ def test_vectors_are_neither_decayed_nor_scaled_only_where_the_recipe_says_so() 
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"kind": "lam"}, "Did you mean 'lamb'"),
-        ({"beta": [0.9, 0.99]}, "Did you mean 'betas'"),
-        ({"momentum": 0.9}, "has no key 'momentum'"),
-        ({"scaled": False}, "has no key 'scaled'"),
-        ({"betas": [0.9]}, "must be two numbers from 0 up to below 1"),
-        ({"betas": [0.9, 1.0]}, "must be two numbers from 0 up to below 1"),
-        ({"betas": 0.9}, "Mend its table"),
-        ({"eps": -1.0}, "must not be negative"),
-        ({"decay": -0.1}, "must not be negative"),
-        ({"rate": 0}, "above zero"),
-        ({"decayed": "vectors"}, "all or matrices"),
-    ],
+    "options",
+    [{"kind": "lam"}, {"beta": [0.9, 0.99]}, {"momentum": 0.9}, {"scaled": False}],
 )
-def test_keys_are_strict(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(NextwordError, match=says):
+def test_unknown_keys_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UnknownName) as unknown:
+        make_optimizer(parameters(), {**TABLE, **options})
+    assert unknown.value.name == options.get("kind", next(iter(options)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"betas": [0.9]}, {"betas": [0.9, 1.0]}, {"betas": 0.9}, {"eps": -1.0}, {"decay": -0.1}, {"decayed": "vectors"}],
+)
+def test_impossible_values_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting):
         make_optimizer(parameters(), {**TABLE, **options})
 
 
@@ -188,13 +186,13 @@ def test_its_state_is_saved_as_json_and_tensors_and_goes_on_to_the_bit() -> None
     params = parameters()
     optimizer = make_optimizer(params, TABLE)
     walked(optimizer, params, 1, 3)
-    tensors, groups = optimizer_tensors(optimizer)
+    tensors, groups = optimizer.export_state()
     tensors = {name: t.clone() for name, t in tensors.items()}
     groups = json.loads(json.dumps(groups))
     others = [nn.Parameter(p.detach().clone()) for p in params]
     walked(optimizer, params, 4, 6)
     again = make_optimizer(others, {**TABLE, "rate": 1.0})
-    restore_optimizer(again, tensors, groups)
+    again.restore_state(tensors, groups)
     walked(again, others, 4, 6)
     for p, q in zip(params, others, strict=True):
         assert torch.equal(p, q)
@@ -206,7 +204,11 @@ def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
     phase |= {"train": ids, "valid": None, "save": 1e9, "log": 5, "clip": 1.0}
     whole, _ = trained(tmp_path / "whole", "lstm", {"width": 8}, 12, **phase)
     steps = iter(range(100))
-    list(descend(small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, stop=lambda: next(steps) == 4, **phase)))
+    list(
+        run_gradient_phase(
+            small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, stop=lambda: next(steps) == 4, **phase)
+        )
+    )
     resumed, events = trained(tmp_path / "cut", "lstm", {"width": 8}, 12, **phase)
     assert events[0].step == 5
     for name, t in whole.state_dict().items():

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_of, job, run, trained, weights
 from torch import nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models import model_class
 from nextword.models.nplm import NPLM
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 from nextword.run_folder import RunFolder
 from nextword.training import trainer as loop
 from nextword.training.events import BEGIN, STEP, VALID
-from nextword.training.trainer import Trainer, descend
+from nextword.training.trainer import Trainer, Validation, run_gradient_phase
+from tests.support.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_of, job, run, trained, weights
 
 WINDOWS = {"kind": "windows", "rows": 8, "context": 3}
 PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
@@ -35,7 +35,7 @@ def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> 
     cls = model_class("lstm")
     plain = cls(cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
     plain.load_state_dict(weights(made.network))
-    list(descend(made))
+    list(run_gradient_phase(made))
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.7)
     table = torch.from_numpy(TRAIN[:404].reshape(4, 101).astype(np.int64))
     state = None
@@ -54,13 +54,13 @@ def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> 
 
 def test_the_state_is_carried_and_dropped_at_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bool] = []
-    plain = Causal.loss
+    plain = CausalObjective.loss
 
-    def loss(self: Causal, network: Any, batch: Batch, state: Any) -> Any:
+    def loss(self: CausalObjective, network: Any, batch: Batch, state: Any) -> Any:
         given.append(state is None)
         return plain(self, network, batch, state)
 
-    monkeypatch.setattr(Causal, "loss", loss)
+    monkeypatch.setattr(CausalObjective, "loss", loss)
     run(tmp_path / "run", epochs=2, valid=None)
     assert given == ([True] + [False] * (PER_EPOCH - 1)) * 2
 
@@ -79,7 +79,7 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     for clip, clipped in ((0.01, True), (1e6, False)):
         made = job(tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log=1, valid=None)
         before = weights(made.network)
-        (line,) = events_of(list(descend(made)), STEP)
+        (line,) = events_of(list(run_gradient_phase(made)), STEP)
         moved = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(made.network).items()))
         assert moved == pytest.approx(clip if clipped else line.values["norm"], rel=1e-3)
         assert line.values["norm"] > 0.01  # the norm that is logged is the one before clipping
@@ -91,7 +91,7 @@ def test_a_sum_over_time_is_length_times_the_mean() -> None:
     ids = torch.randint(SIZE, (4, 7))
     grads = []
     for reduce in ("token", "sequence"):
-        loss = Causal({"kind": "rows"}, reduce).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
+        loss = CausalObjective({"kind": "rows"}, reduce).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
         assert loss.count == 24
         grads.append(torch.autograd.grad(loss.value, list(network.parameters())))
     for token, sequence in zip(*grads, strict=True):
@@ -102,18 +102,22 @@ def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
     ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
     np.random.default_rng(0).shuffle(ids)
     made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
-    descent = Trainer(made)
-    descent.begin()
-    loss = descent.objective.loss(made.network, next(descent.batches()), None)
+    trainer = Trainer(made)
+    trainer.begin()
+    loss = trainer.objective.loss(made.network, next(trainer.batches()), None)
     shares = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
-    targets = next(descent.batches()).targets.numpy()
+    targets = next(trainer.batches()).targets.numpy()
     assert loss.value.item() == pytest.approx(-np.log(shares[targets]).mean(), rel=1e-5)
 
 
 def test_a_wrong_initial_table_is_refused(tmp_path: Path) -> None:
-    for i, initial in enumerate(({"kind": "xavierr"}, {"bias": "trigram"}, {"scael": 1.0})):
-        with pytest.raises(NextwordError, match="initial takes kind"):
-            run(tmp_path / str(i), steps=1, initial=initial)
+    with pytest.raises(UnknownName) as unknown:
+        run(tmp_path / "run", steps=1, initial={"kind": "xavierr"})
+    assert unknown.value.name == "xavierr"
+    for key, value in (("bias", "trigram"), ("scael", 1.0)):
+        with pytest.raises(InvalidSetting) as invalid:
+            run(tmp_path / key, steps=1, initial={key: value})
+        assert (invalid.value.key, invalid.value.value) == (f"initial.{key}", value)
 
 
 # ------------------------------------------------------------------------------------------------ budgets
@@ -155,33 +159,33 @@ def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
     assert events[-1].values["reason"] == "minutes"
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
-    assert events[-1].step == state[1]["step"] <= state[1]["total"]  # fewer where the machine became much slower
+    assert events[-1].step == state[1]["step"] <= state[1]["total_steps"]  # fewer where the machine became much slower
 
 
 def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
-    descent = Trainer(job(tmp_path / "run", minutes=10))
-    monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.step))
-    descent.total, descent.every = 1800, 180
+    trainer = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.steps_done))
+    trainer.total_steps, trainer.validate_every = 1800, 180
     totals = []
-    for descent.step in (1, 359, 360, 361, 599):
-        descent.retime()
-        totals.append((descent.total, descent.every))
+    for trainer.steps_done in (1, 359, 360, 361, 599):
+        trainer.retime()
+        totals.append((trainer.total_steps, trainer.validate_every))
     assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
     again = Trainer(job(tmp_path / "run", minutes=10))
     assert again.restore()
-    assert (again.total, again.every, again.retimed) == (600, 60, True)
+    assert (again.total_steps, again.validate_every, again.is_budget_final) == (600, 60, True)
 
 
 def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
-    descent = Trainer(job(tmp_path / "run", minutes=10))
-    monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.step / 100)
-    descent.total = 60
-    for descent.step in range(1, 20_000):
-        descent.retime()
-    assert descent.retimed
-    assert 0.8 * 59_000 < descent.total <= 59_000
+    trainer = Trainer(job(tmp_path / "run", minutes=10))
+    monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.steps_done / 100)
+    trainer.total_steps = 60
+    for trainer.steps_done in range(1, 20_000):
+        trainer.retime()
+    assert trainer.is_budget_final
+    assert 0.8 * 59_000 < trainer.total_steps <= 59_000
 
 
 def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
@@ -192,22 +196,22 @@ def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
         )
         for budget, value in (("minutes", 0.003), ("steps", 9))
     }
-    descents, random = {}, {}
+    trainers, random = {}, {}
     for budget, one in made.items():
-        descents[budget] = Trainer(one)
-        descents[budget].begin()
+        trainers[budget] = Trainer(one)
+        trainers[budget].begin()
         random[budget] = torch.get_rng_state()
-    timed, told = descents["minutes"], descents["steps"]
-    timed.total = told.total
+    timed, told = trainers["minutes"], trainers["steps"]
+    timed.total_steps = told.total_steps
     assert equal(weights(timed.network), weights(told.network))
     assert torch.equal(random["minutes"], random["steps"])
-    for descent in (timed, told):
-        assert (descent.step, descent.count, descent.since, descent.carried) == (0, 0, 0, None)
-        assert not descent.optimizer.state
-        assert descent.nats == 0
-        assert all(p.grad is None for p in descent.network.parameters())
+    for trainer in (timed, told):
+        assert (trainer.steps_done, trainer.predictions, trainer.steps_since_log, trainer.state) == (0, 0, 0, None)
+        assert not trainer.optimizer.state
+        assert trainer.nats == 0
+        assert all(p.grad is None for p in trainer.network.parameters())
         torch.set_rng_state(random["steps"])
-        descent.advance(descent.batches())
+        trainer.step(trainer.batches())
     assert equal(weights(timed.network), weights(told.network))
 
 
@@ -224,20 +228,20 @@ def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch
     assert events[-1].values["reason"] == "interrupted"
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
-    assert (state[1]["total"], state[1]["step"]) == (total, 3)
-    monkeypatch.setattr(loop, "steps_from_minutes", lambda descent: pytest.fail("the machine was timed again"))
-    again = descend(job(tmp_path / "run", minutes=0.2))
+    assert (state[1]["total_steps"], state[1]["step"]) == (total, 3)
+    monkeypatch.setattr(Trainer, "_set_budget_by_timing", lambda self: pytest.fail("the machine was timed again"))
+    again = run_gradient_phase(job(tmp_path / "run", minutes=0.2))
     assert next(again).values["steps"] == total
     again.close()
 
 
 def test_a_kill_right_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
-    events = descend(job(tmp_path / "run", minutes=0.003))
+    events = run_gradient_phase(job(tmp_path / "run", minutes=0.003))
     total = next(events).values["steps"]
     events.close()  # as a kill would: before the first step
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
-    assert (state[1]["step"], state[1]["total"]) == (0, total)
+    assert (state[1]["step"], state[1]["total_steps"]) == (0, total)
 
 
 # ------------------------------------------------------------------------------------------------ validation
@@ -253,7 +257,7 @@ def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
 def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     """Validations as the test wants them."""
     found = iter(values)
-    monkeypatch.setattr(Trainer, "held_out", lambda self: next(found))
+    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(found)))
 
 
 def test_patience_stops_after_more_than_so_many_without_a_better_one(
@@ -269,12 +273,11 @@ def test_patience_stops_after_more_than_so_many_without_a_better_one(
 def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
 
-    def held_out(self: Trainer) -> float:
+    def compute_validation(self: Trainer) -> Validation:
         metric, nats = next(found)
-        self.metrics = {"accuracy": metric}
-        return nats
+        return Validation(nats, {"accuracy": metric})
 
-    monkeypatch.setattr(Trainer, "held_out", held_out)
+    monkeypatch.setattr(Trainer, "compute_validation", compute_validation)
     _, events = run(tmp_path / "run", steps=9, validate=1, patience=3)
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.small_job import events_of, small_job, walk
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.models.base import FILE
 from nextword.run_folder import RunFolder
 from nextword.training.events import VALID
 from nextword.training.optimizers import AveragedSGD
-from nextword.training.steps import recorded_step
-from nextword.training.trainer import Trainer, descend
+from nextword.training.steps import compute_step
+from nextword.training.trainer import Trainer, Validation, run_gradient_phase
+from tests.support.small_job import events_of, small_job, walk
 
 SIZE = 12
 MODEL = {"embedding": 6, "width": 8, "layers": 2}
@@ -45,7 +45,7 @@ def test_what_is_kept_is_the_average(keep: str, tmp_path: Path, monkeypatch: pyt
         seen.append({name: t.clone() for name, t in job.network.state_dict().items()})
 
     monkeypatch.setattr(AveragedSGD, "apply", apply)
-    list(descend(job))
+    list(run_gradient_phase(job))
     assert len(seen) == 12
     file, now = load_file(tmp_path / "run" / FILE), job.network.state_dict()
     for name, kept in file.items():
@@ -60,18 +60,18 @@ def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_th
     for every in (3, 15):
         phase = {**PHASE, "steps": 15, "validate": every}
         job = small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-        found.append(events_of(list(descend(job)), VALID)[-1].values["valid"])
+        found.append(events_of(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
     assert found[0] == found[1]  # validating leaves no trace
 
 
 def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
     left = iter(losses)
-    monkeypatch.setattr(Trainer, "held_out", lambda self: next(left))
+    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(left)))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
     phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate": 1}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-    events = events_of(list(descend(job)), VALID)
+    events = events_of(list(run_gradient_phase(job)), VALID)
     assert [e.step for e in events if e.values.get("averaging")] == [9]  # after the ninth validation, 2.5
 
 
@@ -81,10 +81,10 @@ def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
         phase = {**PHASE, "steps": 14, "validate": 7, "save": 0}
         return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
 
-    list(descend(job("straight")))
+    list(run_gradient_phase(job("straight")))
     asked = iter(range(1, 99))
-    assert list(descend(job("broken", lambda: next(asked) == at)))[-1].values["reason"] == "interrupted"
-    list(descend(job("broken")))
+    assert list(run_gradient_phase(job("broken", lambda: next(asked) == at)))[-1].values["reason"] == "interrupted"
+    list(run_gradient_phase(job("broken")))
     states = [RunFolder(tmp_path / name).load_state() for name in ("straight", "broken")]
     assert states[0] is not None
     assert states[1] is not None
@@ -99,18 +99,18 @@ def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
 def test_the_loop_clips_then_decays_and_scales_the_rate_by_the_length(tmp_path: Path) -> None:
     """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
     phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.3}}
-    descent = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
+    trainer = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
     twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
-    batch = next(descent.batches())
+    batch = next(trainer.batches())
     assert batch.scale == batch.targets.shape[1] / 6 != 1
     torch.manual_seed(1)
-    descent.advance(iter([batch]))
+    trainer.step(iter([batch]))
     torch.manual_seed(1)
-    descent.objective.loss(twin, batch, None).value.backward()
+    trainer.objective.loss(twin, batch, None).value.backward()
     norm = nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
     assert norm > 0.1
     torch.optim.SGD(twin.parameters(), lr=2.0 * batch.scale, weight_decay=0.3).step()
-    for (name, p), q in zip(descent.network.named_parameters(), twin.parameters(), strict=True):
+    for (name, p), q in zip(trainer.network.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=name)
 
 
@@ -119,23 +119,23 @@ def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> No
     found = []
     for recorded in (False, True):
         job = small_job(tmp_path / str(recorded), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
-        descent = Trainer(job)
-        descent.begin()
-        batches = descent.batches()
-        state = descent.network.train().initial(4)
+        trainer = Trainer(job)
+        trainer.begin()
+        batches = trainer.batches()
+        state = trainer.network.train().initial(4)
         for _ in range(9):
             if recorded:
                 batch = next(batches)
-                descent._set_rate(batch.scale)
-                descent.optimizer.prepare()  # type: ignore[attr-defined]
-                state = tuple(tuple(m.detach() for m in layer) for layer in recorded_step(descent, batch, state))
-                descent.step += 1
+                trainer.set_rate(batch.scale)
+                trainer.optimizer.prepare_step()
+                state = tuple(tuple(m.detach() for m in layer) for layer in compute_step(trainer, batch, state))
+                trainer.steps_done += 1
             else:
-                descent.advance(batches)
-                state = descent.carried
-        means = [descent.optimizer.state[p]["mean"] for p in descent.network.parameters()]
+                trainer.step(batches)
+                state = trainer.state
+        means = [trainer.optimizer.state[p]["mean"] for p in trainer.network.parameters()]
         memories = [m for layer in state for m in layer]
-        found.append([*descent.network.parameters(), *means, *memories, descent.nats, descent.norm])
+        found.append([*trainer.network.parameters(), *means, *memories, trainer.nats, trainer.grad_norm])
     for plain, replayed in zip(*found, strict=True):
         torch.testing.assert_close(plain, replayed, rtol=1e-4, atol=1e-5)
 
@@ -148,7 +148,7 @@ def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
     for graphs in (False, True):
         phase = {**PHASE, "steps": 4, "graphs": graphs}
         job = small_job(tmp_path / str(graphs), "awd-lstm", MODEL, SIZE, TRAIN, None, **phase)
-        list(descend(job))
+        list(run_gradient_phase(job))
         weights.append(list(job.network.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
@@ -156,16 +156,18 @@ def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
 def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
     odd = {"accumulate": 2, "graphs": True}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
-    with pytest.raises(NextwordError, match=r"graphs = true goes with accumulate = 1"):
-        Trainer(job)
+    for check in (Trainer, Trainer.check):
+        with pytest.raises(InvalidSetting) as invalid:
+            check(job)
+        assert (invalid.value.key, invalid.value.value) == ("accumulate", 2)
 
 
 def test_one_step_pieces_do_not_break_a_run(tmp_path: Path) -> None:
     """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
     phase = {**PHASE, "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 0.0, "half": 0.0}, "steps": 7}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
-    lengths = [n for _, n in Trainer(job).objective.layout.pieces(14, 1, 0)]
+    lengths = [segment.length for segment in Trainer(job).objective.layout.segments(14, 1, 0)]
     assert lengths == [6, 6, 1]
-    events = list(descend(job))
+    events = list(run_gradient_phase(job))
     assert all(math.isfinite(e.values["loss"]) for e in events if "loss" in e.values)
     assert all(torch.isfinite(p).all() for p in job.network.parameters())

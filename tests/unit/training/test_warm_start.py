@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.models.base import FILE
-from nextword.recipe import from_tables
+from nextword.recipe import parse_recipe
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.words import Words
-from nextword.training.train import train
-from nextword.training.warm_start import NEW, moved, rows_of
+from nextword.training.train import train_events
+from nextword.training.warm_start import NEW, match_words, remap_rows
 
 FIRST = "the king saw the old house and the queen went to the river\n" * 40
 SECOND = "The film saw an actor and the old queen in the house of horror\n" * 40
@@ -39,7 +39,7 @@ def learnt(folder: Path, name: str, text: str, model: dict[str, Any], tokenizer:
         "model": model,
         "phase": [{**rest, "keep": "last", **phase}],
     }
-    events = list(train(from_tables(tables, name), folder / name, device="cpu"))
+    events = list(train_events(parse_recipe(tables, name), folder / name, device="cpu"))
     assert events
     return folder / name
 
@@ -60,21 +60,21 @@ def tensors(run: Path) -> dict[str, Tensor]:
 
 def test_rows_by_the_spelling_of_words() -> None:
     theirs, ours = Words(["the", "film", "king"]), Words(["actor", "the", "king", "of"])
-    assert rows_of(theirs, ours).tolist() == [0, 1, NEW, 2, 4, NEW]
+    assert match_words(theirs, ours).tolist() == [0, 1, NEW, 2, 4, NEW]
 
 
 def test_case_is_looked_past_where_they_did_so() -> None:
     ours = Words(["The", "the", "King"])
-    assert rows_of(Words(["the", "king"], lower=True), ours).tolist() == [0, 1, 2, 2, 3]
-    assert rows_of(Words(["the", "king"]), ours).tolist() == [0, 1, NEW, 2, NEW]
-    assert rows_of(Lexicon(["the", "king"]), ours).tolist() == [0, 1, 2, 2, 3]
+    assert match_words(Words(["the", "king"], lower=True), ours).tolist() == [0, 1, 2, 2, 3]
+    assert match_words(Words(["the", "king"]), ours).tolist() == [0, 1, NEW, 2, NEW]
+    assert match_words(Lexicon(["the", "king"]), ours).tolist() == [0, 1, 2, 2, 3]
 
 
 def test_new_rows_are_the_mean_of_all_of_theirs() -> None:
     table = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
-    found = moved(table, np.array([2, NEW, 0, 2]))
+    found = remap_rows(table, np.array([2, NEW, 0, 2]))
     assert found.tolist() == [[8, 0], [4, 2], [1, 2], [8, 0]]
-    assert moved(table[:, 0], np.array([NEW, 1])).tolist() == [4, 3]
+    assert remap_rows(table[:, 0], np.array([NEW, 1])).tolist() == [4, 3]
 
 
 # ------------------------------------------------------------------------------------------------ through runs
@@ -122,7 +122,7 @@ def test_how_many_are_new_is_said_and_logged(tmp_path: Path) -> None:
         "model": SHAPE,
         "phase": [{"data": written(tmp_path / "text", SECOND), "init": str(first), "steps": 2}],
     }
-    events = list(train(from_tables(tables, "second"), tmp_path / "second", device="cpu"))
+    events = list(train_events(parse_recipe(tables, "second"), tmp_path / "second", device="cpu"))
     (note,) = events[0].values["notes"]
     words = set(SECOND.lower().split())
     new = len(words - set(FIRST.split()))
@@ -148,28 +148,28 @@ def test_it_can_be_resumed(tmp_path: Path) -> None:
             }
         ],
     }
-    list(train(from_tables(tables, "cut"), tmp_path / "cut", device="cpu", stop=lambda: next(asked)))
-    list(train(None, tmp_path / "cut", resume=True, device="cpu"))
+    list(train_events(parse_recipe(tables, "cut"), tmp_path / "cut", device="cpu", stop=lambda: next(asked)))
+    list(train_events(None, tmp_path / "cut", resume=True, device="cpu"))
     cut = tensors(tmp_path / "cut")
     assert all(torch.equal(cut[name], whole[name]) for name in whole)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    "model",
     [
-        ({"width": 8, "readout": {"kind": "classes"}}, "and Classes"),
-        ({"width": 8, "readout": {"kind": "adaptive", "cutoffs": [6]}}, "and Adaptive"),
-        ({"width": 8, "characters": {"filters": [[1, 4]], "characters": 4}}, "Train with the run's own tokenizer"),
+        {"width": 8, "readout": {"kind": "classes"}},
+        {"width": 8, "readout": {"kind": "adaptive", "cutoffs": [6]}},
+        {"width": 8, "characters": {"filters": [[1, 4]], "characters": 4}},
     ],
 )
-def test_where_words_have_no_row_of_their_own_it_is_refused(tmp_path: Path, model: dict[str, Any], said: str) -> None:
+def test_where_words_have_no_row_of_their_own_it_is_refused(tmp_path: Path, model: dict[str, Any]) -> None:
     first = learnt(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
-    with pytest.raises(NextwordError, match=said):
+    with pytest.raises(Unsupported):
         learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init=str(first))
     assert not (tmp_path / "second").exists()
 
 
 def test_other_widths_are_named(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
-    with pytest.raises(NextwordError, match="do not fit the recipe's network"):
+    with pytest.raises(InvalidSetting, match=r"weight_ih is \(48, 8\).*\(64, 8\)"):
         learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init=str(first))

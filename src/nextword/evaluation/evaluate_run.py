@@ -1,0 +1,206 @@
+"""Evaluate a run: measure it on a split, append the result to the run's log, and write its model card.
+
+    evaluate_finished_run     what `nextword.train` does last: the held-out split of the run's own data, then card.md
+    measure_likelihood        a language model: bits per byte and perplexities
+    measure_translations      a sequence-to-sequence model: BLEU, ROUGE, or one metric per task
+
+Results are plain dictionaries, as they appear in log.jsonl and in the output of `--json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from nextword.batching.token_stream import prepare
+from nextword.core.types import Beam, Decoding, Greedy
+from nextword.data.corpus import Corpus
+from nextword.data.opening import open_corpus
+from nextword.data.pairs import Parallel
+from nextword.data.parallel import open_parallel
+from nextword.data.text_to_text import Tasks
+from nextword.evaluation.likelihood import evaluate_stream
+from nextword.evaluation.text_to_text import choose_split, evaluate_text_task
+from nextword.evaluation.translation import evaluate_translations, sample_evenly, spread_indices
+from nextword.lm.loading import load
+from nextword.model_card import write_card
+from nextword.objectives import trains_on_pairs
+from nextword.run_folder import RunFolder
+
+SAMPLES = 3  # examples in the result of a translation
+SAMPLE_LENGTH = 400  # characters of an example in the log
+
+OnProgress = Callable[[str, float, float | None], None]  # label, done, total
+
+
+def ignore_progress(label: str, done: float, total: float | None) -> None:
+    """The default progress callback."""
+
+
+def evaluate_finished_run(
+    run: RunFolder, device: str = "auto", on_progress: OnProgress = ignore_progress
+) -> dict[str, Any]:
+    """Measure a run on the held-out split of its own data, write its model card, and return the result.
+
+    A model that assigns no probabilities, or whose data has no held-out split, only gets a card.
+    """
+    lm = load(run.path, device)
+    phase = run.recipe.phases[-1]
+    result: dict[str, Any] = {
+        "slug": run.recipe.slug,
+        "run": str(run.path),
+        "parameters": run.manifest.get("parameters"),
+    }
+    is_parallel = trains_on_pairs(phase.objective)
+    if "score" in lm.can and (is_parallel or lm.goes_on):
+        corpus = (open_parallel if is_parallel else open_corpus)(phase.data)
+        split = "test" if "test" in corpus.splits else "valid"
+        if split not in corpus.splits:
+            pass
+        elif is_parallel:
+            result = measure_translations(lm, run, corpus, split, Greedy(), on_progress=on_progress)
+        else:
+            result = measure_likelihood(lm, run, corpus, split, max_tokens=phase.scored, on_progress=on_progress)
+    write_card(run)
+    return {**result, "can": sorted(lm.can)}
+
+
+def describe_source(lm: Any, run: RunFolder, corpus: Corpus, split: str) -> dict[str, Any]:
+    """The first keys of every result: which run, measured on what."""
+    return {
+        "slug": run.recipe.slug,
+        "run": str(run.path),
+        "data": corpus.name,
+        "split": split,
+        "parameters": lm.parameters,
+    }
+
+
+def measure_likelihood(
+    lm: Any,
+    run: RunFolder,
+    corpus: Corpus,
+    split: str,
+    context: int | None = None,
+    stride: int | None = None,
+    method: Any = None,
+    limit: int | None = None,
+    max_tokens: int = 0,
+    on_progress: OnProgress = ignore_progress,
+) -> dict[str, Any]:
+    """Score a split and append the result to the run's log.
+
+    `max_tokens` scores the first documents only (0: all of them). A `method` (neural cache, dynamic evaluation) is
+    logged as the event "adapted", so that its numbers are never taken for those of the model alone.
+    """
+    label = f"scoring {corpus.name} {split}"
+    everything = prepare(corpus, split, lm.tokenizer)
+    stream = everything.beginning(max_tokens)
+    evaluation = evaluate_stream(
+        lm, stream, context, stride, lambda done, total: on_progress(label, done, total), method, limit
+    )
+    result = {**describe_source(lm, run, corpus, split), **evaluation.as_dict()}
+    if len(stream) < len(everything):
+        result["scored"] = len(stream)
+        note = f"the first {len(stream):,} of {len(everything):,} tokens of {split}"
+        result["notes"] = [*result["notes"], note]
+    _append_to_log(run, "evaluation" if method is None else "adapted", result)
+    return result
+
+
+def measure_translations(
+    lm: Any,
+    run: RunFolder,
+    corpus: Corpus,
+    split: str,
+    decoding: Decoding,
+    limit: int = 0,
+    on_progress: OnProgress = ignore_progress,
+) -> dict[str, Any]:
+    """Generate from the sources of a split, compare with the targets, and append the result to the run's log.
+
+    A mixture of text-to-text tasks is measured task by task.
+    """
+    result = {**describe_source(lm, run, corpus, split), "decoding": describe_decoding(decoding)}
+    if isinstance(corpus, Tasks):
+        return _measure_tasks(lm, run, corpus, split, decoding, limit, on_progress, result)
+    pairs = sample_evenly(list(corpus.documents(split)), limit)
+    has_summaries = isinstance(corpus, Parallel) and corpus.is_summarization
+    label = f"translating {corpus.name} {split}"
+    translations = evaluate_translations(
+        lm, pairs, decoding, lambda done, total: on_progress(label, done, total), has_summaries
+    )
+    result |= translations.as_dict()
+    sample = [
+        {"source": pairs[i].source, "target": pairs[i].text, "written": translations.written[i]}
+        for i in spread_indices(SAMPLES, len(pairs))
+    ]
+    return _log_translations(run, result, sample)
+
+
+def _measure_tasks(
+    lm: Any,
+    run: RunFolder,
+    corpus: Tasks,
+    split: str,
+    decoding: Decoding,
+    limit: int,
+    on_progress: OnProgress,
+    result: dict[str, Any],
+) -> dict[str, Any]:
+    """Measure each task on this split; a task without it, on its first of test, valid and train."""
+    results = []
+    members = [member for member in corpus.members if not member.plain]  # denoising has no metric
+    for member in members:
+        chosen = choose_split(member, split if split in member.corpus.splits else "")
+        label = f"{member.task.name} {chosen}"
+        samples = SAMPLES if len(members) == 1 else 1
+        results.append(
+            evaluate_text_task(
+                lm,
+                member,
+                chosen,
+                decoding,
+                limit,
+                samples,
+                lambda done, total, label=label: on_progress(label, done, total),  # type: ignore[misc]
+            )
+        )
+    result["pairs"] = sum(task.pairs for task in results)
+    result["tasks"] = [task.as_dict() for task in results]
+    keys = ("source", "target", "written")
+    sample = [dict(zip(keys, example, strict=True)) for task in results for example in task.shown]
+    return _log_translations(run, result, sample)
+
+
+def _log_translations(run: RunFolder, result: dict[str, Any], sample: list[dict[str, Any]]) -> dict[str, Any]:
+    """Append a result to the log with one example, which the model card shows."""
+    example = {key: shorten(text) for key, text in sample[0].items()} if sample else None
+    _append_to_log(run, "translated", {**result, "example": example})
+    return {**result, "sample": sample}
+
+
+def _append_to_log(run: RunFolder, event: str, result: Mapping[str, Any]) -> None:
+    run.log({"event": event, **{key: value for key, value in result.items() if key != "run"}})
+
+
+def shorten(text: str) -> str:
+    """One line of at most SAMPLE_LENGTH characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= SAMPLE_LENGTH else line[:SAMPLE_LENGTH].rstrip() + " …"
+
+
+def describe_decoding(decoding: Decoding) -> str:
+    """Name the decoding method and the settings that differ from their defaults: "beam 5, length penalty 1"."""
+    name = type(decoding).__name__.lower()
+    settings = [
+        f"{field.name.replace('_', ' ')} {getattr(decoding, field.name)}"
+        for field in fields(decoding)
+        if field.name != "width" and getattr(decoding, field.name) != _default(field)
+    ]
+    return ", ".join([f"{name} {decoding.width}" if isinstance(decoding, Beam) else name, *settings])
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
