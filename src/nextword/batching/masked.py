@@ -1,77 +1,10 @@
-"""Which tokens are hidden, and what stands in their place: the cloze test of BERT and its kin.
+"""Texts for masked language modeling: which tokens are masked, and which stretches of a text share a row.
 
-    text      [CLS] the cat sat on the mat [SEP]
-    chosen                  ^           ^             `share` of the tokens, 15 %; never a special one; at least one
-    becomes   [CLS] the cat [MASK] on the car [SEP]   80 % the mask, 10 % any ordinary token, 10 % stay as they are
-    targets                 sat         mat           IGNORE everywhere else
-
-Devlin et al. (2019, section 3.1). How many are chosen is `share` of the text's tokens, rounded up or down at random, so
-that it is right on average however short the text.
-
-    whole_words   all tokens of a word or none of them (BERT's later release)
-    grams = 3     runs of up to three words; a run of n with probability ∝ 1/n (ALBERT, section 4.1)
-
-A word is what stands between spaces. Words are taken in random order as long as they fit into the number: one that does
-not is passed over, and a run of words is cut where it no longer fits. Where not one word of a text fits, as many tokens
-as may be hidden are, at the beginning of one.
-
-Everything is drawn from (seed, variant, number of the text) alone: `variant` is the epoch for masks that are new in
-every epoch (RoBERTa), or the epoch modulo k where a text has k masks that come again (BERT's duplicated data).
-
-Where the sentences of a prepared text lie, and texts for a network made of stretches of it, framed by marks.
-
-    ids        the cat sat . it slept . <end> a dog ran . <end>
-    sentences  |           |          |       |         |           an end of document belongs to no sentence
-    documents  |                              |
-
-A text is one or more stretches of ids. In its frame there is a mark before it and one after each stretch:
-
-    [CLS] the cat sat . [SEP] it slept . [SEP]        two stretches: a pair, or the ends and beginnings of documents
-    [CLS] a dog ran . [SEP]                           one
-
-Rows full of text: whole sentences, one after the other; or whole texts end to end, without padding.
-
-    documents   a1 a2 a3 | b1 | c1 c2              sentences of three documents
-
-    Full        [CLS] a1 a2 a3 [SEP] b1 [SEP]      a row takes as many whole sentences as go into it, and goes on to the
-                [CLS] c1 c2 [SEP] . . . . . . .    next document after a mark (RoBERTa's FULL-SENTENCES)
-    apart       [CLS] a1 a2 a3 [SEP] . . . . .     … or never goes on to it (DOC-SENTENCES)
-                [CLS] b1 [SEP] . . . . . . . .
-
-    Packed      [CLS] c1 c2 [SEP] [CLS] b1 [SEP] [CLS] a1 a2 a3 [SEP] …       one row of `tokens`, many documents
-                0                 5              9                            starts: none sees another
-
-Liu et al. (2019, section 4.2). The texts are the same in every epoch, so that a mask can belong to a text; their order
-is not, nor which ones share a row. In `Full` a sentence longer than a row is cut; in `Packed` a document longer than
-`length` is, into texts of that length and a rest.
-
-In `Packed` every text is read once an epoch. Those that follow each other share a row as long as they fit; what is then
-left over, shorter than one text, is filled up with padding that is a text by itself; the last row of an epoch may have
-more of it, and no piece of it is longer than `length`. `starts` has the same length for every row: texts that are not
-there are empty.
-
-Pairs of segments from documents, one a row: BERT's next sentence and ALBERT's sentence order.
-
-    document   s1 s2 s3 s4 s5 …        sentences are gathered until they fill a row, and cut in two at a random place
-
-    pair = "next"    half  [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   0: B follows A
-                     half  [CLS] s1 s2 [SEP] t7 t8 [SEP]      1: B is of another document; s3 is read next
-    pair = "order"   half  [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   0: in order
-                     half  [CLS] s3 s4 s5 [SEP] s1 s2 [SEP]   1: swapped
-    pair = "none"          [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   no label: RoBERTa's first step away from BERT
-
-Devlin et al. (2019, appendix A.2), Lan et al. (2020, section 3.1), after the rules of BERT's own program: one document
-in ten (`short`) is gathered into rows of a random shorter length; what is too long for a row loses tokens from the
-longer segment, at its beginning or its end as chance will have it.
-
-What is gathered may be a single sentence: a document of one, the last of a document, or one that fills the row alone.
-
-    "next"     it is A, and B is always of another document
-    "order"    the sentence after it is taken too, or else the one before it is read again; a document of one sentence
-               has no order and is left out
-    "none"     the same, but a document of one sentence is [CLS] A [SEP]
-
-A text that is one document has no other: under "next" its two halves stand for two documents.
+1. Masking        which tokens are chosen, and what replaces them (BERT, whole words, ALBERT's n-grams)
+2. Texts          stretches of a prepared text, framed by special tokens
+3. FullSentences  rows full of whole sentences (RoBERTa)
+4. PackedTexts    whole texts end to end in one row, without padding
+5. SentencePairs  two segments per row (BERT's next sentence, ALBERT's sentence order)
 """
 
 from __future__ import annotations
@@ -83,39 +16,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextword.batching.causal import permuted
+from nextword.batching.causal import permute
+from nextword.batching.settings import require_bool, require_choice, require_count, require_number
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
-from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.jit import jit
 from nextword.core.types import IGNORE, Vocabulary
 from nextword.data.filters.dedup import mixed
-from nextword.tokenizers.base import Marks
+from nextword.tokenizers.special_tokens import Marks
 
 # ------------------------------------------------------------------------------------------------ random numbers
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def key_of(*numbers: int) -> np.uint64:
-    """A key for `bits`, made of whole numbers that are not negative: a purpose, a seed, an epoch."""
+def derive_key(*numbers: int) -> np.uint64:
+    """A key for `random_bits` from non-negative integers: a purpose, a seed, an epoch."""
     return np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
 
 
-@compiled
-def bits(key, i):
+@jit
+def random_bits(key, i):
     """Draw number i of a key: 64 random bits. There is no state, so any draw can be made at any time."""
     return mixed(key + np.uint64(i) * GOLDEN)
 
 
-@compiled
-def uniform(key, i):
-    return (bits(key, i) >> np.uint64(11)) * 2.0**-53  # 0 ≤ u < 1
+@jit
+def random_uniform(key, i):
+    """A number in [0, 1)."""
+    return (random_bits(key, i) >> np.uint64(11)) * 2.0**-53
 
 
-@compiled
-def below(key, i, n):
+@jit
+def random_below(key, i, n):
     """One of 0 … n − 1."""
-    return np.int64(bits(key, i) % np.uint64(n))
+    return np.int64(random_bits(key, i) % np.uint64(n))
 
 
 # ------------------------------------------------------------------------------------------------ masking
@@ -123,70 +58,90 @@ def below(key, i, n):
 
 @dataclass(frozen=True)
 class Masking:
-    """How texts are masked; `ordinary` are the ids that may stand in for another."""
+    """Choose tokens of each text and replace them (Devlin et al. 2019, section 3.1).
+
+        text      [CLS] the cat sat on the mat [SEP]
+        chosen                  ^           ^             `share` of the tokens, 15 %; never a special one; at least one
+        becomes   [CLS] the cat [MASK] on the car [SEP]   80 % the mask, 10 % a random ordinary token, 10 % unchanged
+        targets                 sat         mat           IGNORE everywhere else
+
+    The number of chosen tokens is `share` of the text's, rounded up or down at random, so that it is right on average
+    however short the text.
+
+        whole_words   all tokens of a word or none of them (BERT's later release)
+        grams = 3     runs of up to three words; a run of n with probability ∝ 1/n (ALBERT, section 4.1)
+
+    A word is what stands between spaces. Words are taken in random order while they fit into the number; a word that
+    does not fit is skipped, and a run of words is cut where it no longer fits. If no word fits, the first tokens of one
+    word are masked.
+
+    All draws depend on (seed, variant, number of the text) alone. `variant` is the epoch if masks are new in every
+    epoch (RoBERTa), or the epoch modulo k if each text has k masks (BERT's duplicated data).
+    """
 
     vocabulary: Vocabulary
     share: float = 0.15
-    masked: float = 0.8  # of the chosen become the mask
-    replaced: float = 0.1  # of the chosen become any ordinary token; the rest stay
+    masked: float = 0.8  # share of the chosen tokens that become the mask
+    replaced: float = 0.1  # share of the chosen tokens that become a random ordinary token
     whole_words: bool = False
     grams: int = 0  # words in the longest run; 0: no runs
     marks: Marks = field(init=False)
-    ordinary: np.ndarray = field(init=False, repr=False)  # (V − specials,)
+    ordinary: np.ndarray = field(init=False, repr=False)  # (V − specials,) ids that may replace another
     special: np.ndarray = field(init=False, repr=False)  # (V,) bool
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise NextwordError(f"objective: share = {self.share!r} must lie between 0 and 1; BERT has 0.15.")
-        if self.masked < 0 or self.replaced < 0 or self.masked + self.replaced > 1:
-            raise NextwordError(
-                f"objective: masked = {self.masked!r} and replaced = {self.replaced!r} are shares of the chosen tokens "
-                "and cannot exceed 1 together; BERT has 0.8 and 0.1."
-            )
-        if not isinstance(self.whole_words, bool):
-            raise NextwordError(f"objective: whole_words = {self.whole_words!r} must be true or false.")
-        if not isinstance(self.grams, int) or isinstance(self.grams, bool) or self.grams < 0:
-            raise NextwordError(
-                f"objective: grams = {self.grams!r} must be a whole number: the words in the longest run, or 0."
+        require_number("objective.share", self.share, 0, 1, exclude_low=True, exclude_high=True)
+        require_number("objective.masked", self.masked, 0)
+        require_number("objective.replaced", self.replaced, 0)
+        require_bool("objective.whole_words", self.whole_words)
+        require_count("objective.grams", self.grams, least=0)
+        if self.masked + self.replaced > 1:
+            raise InvalidSetting(
+                f"objective.masked = {self.masked!r} and replaced = {self.replaced!r} are shares of the chosen tokens "
+                "and add up to more than 1. BERT uses 0.8 and 0.1.",
+                key="objective.masked",
+                value=self.masked,
             )
         special = np.zeros(self.vocabulary.size, bool)
         special[list(self.vocabulary.special.values())] = True
         if special.all():
-            raise NextwordError("The tokenizer has special tokens alone: there is nothing to hide, and to guess.")
+            raise Unsupported("The tokenizer has only special tokens, so there is nothing to mask.", ability="masking")
         object.__setattr__(self, "marks", Marks.of(self.vocabulary))
         object.__setattr__(self, "special", special)
         object.__setattr__(self, "ordinary", np.flatnonzero(~special))
 
-    def most(self, tokens: int, texts: int = 1) -> int:
-        """How many can be chosen at most in texts that have so many tokens together, the marks not counted."""
+    def max_targets(self, tokens: int, texts: int = 1) -> int:
+        """The most targets in texts that have this many tokens together, special tokens excluded."""
         return int(self.share * tokens) + texts
 
     def __call__(
         self,
-        ids: np.ndarray,  # (N,) int64; where tokens are hidden they are overwritten
+        ids: np.ndarray,  # (N,) int64; masked in place
         begins: np.ndarray,  # (N,) bool: a word begins here
         first: np.ndarray,  # (n,) where each text begins
-        last: np.ndarray,  # (n,) and ends
-        numbers: np.ndarray,  # (n,) of the texts
+        last: np.ndarray,  # (n,) where it ends
+        numbers: np.ndarray,  # (n,) numbers of the texts
         key: np.uint64,  # of seed and variant
         room: int,
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Targets (N,); positions (room,) of the hidden tokens, the rest of them 0; and how many are hidden."""
+        """Targets (N,); positions of the masked tokens (room,), padded with 0; and their number."""
         targets = np.full(len(ids), IGNORE, np.int64)
-        at = np.zeros(room, np.int64)
-        free = ~self.special[ids]
-        runs = np.cumsum(1 / np.arange(1, self.grams + 1))  # of 1, 2, … words; empty without runs
+        positions = np.zeros(room, np.int64)
+        is_ordinary = ~self.special[ids]
+        runs = np.cumsum(1 / np.arange(1, self.grams + 1))  # cumulative weights of 1, 2, … words; empty without runs
         whole = self.whole_words or self.grams > 0
         odds = (self.share, self.masked, self.masked + self.replaced)
-        places = (self.marks.mask, self.ordinary)
+        replacements = (self.marks.mask, self.ordinary)
         longest = int((last - first).max(initial=0))
         scratch = np.empty((5, longest + 1), np.int64)
-        n = _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, places, targets, at, scratch)
-        return targets, at, n
+        texts = (ids, begins, is_ordinary, first, last, numbers)
+        count = _mask(*texts, key, odds, runs, whole, replacements, targets, positions, scratch)
+        return targets, positions, count
 
 
-@compiled
+@jit
 def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, places, targets, at, scratch):
+    """Mask the texts in place; returns the number of targets. `odds` are cumulative: masked, masked or replaced."""
     share, masked, replaced = odds
     mask, ordinary = places
     word, stop, run, order, chosen = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
@@ -195,7 +150,7 @@ def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, place
         own = mixed(key ^ mixed(np.uint64(numbers[t]) + GOLDEN))
         draw = 0
 
-        # Words of the text that may be hidden: from word[w] to stop[w]
+        # Words of the text that may be masked: from word[w] to stop[w]
         tokens = words = 0
         for p in range(first[t], last[t]):
             if not free[p]:
@@ -208,15 +163,15 @@ def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, place
             tokens += 1
         if not tokens:
             continue
-        wanted = max(1, int(share * tokens + uniform(own, draw)))
+        wanted = max(1, int(share * tokens + random_uniform(own, draw)))
         draw += 1
 
-        # Runs of words: from run[r] to run[r + 1]; never across what cannot be hidden
+        # Runs of words: from run[r] to run[r + 1], never across a special token
         count = 0
         if len(runs):
             w = 0
             while w < words:
-                u = uniform(own, draw) * runs[-1]
+                u = random_uniform(own, draw) * runs[-1]
                 draw += 1
                 run[count] = w
                 count += 1
@@ -231,12 +186,12 @@ def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, place
             count = words
         run[count] = words
 
-        # Runs in random order, as long as they fit
+        # Take runs in random order (Fisher-Yates) while they fit
         for r in range(count):
             order[r] = r
         found = 0
         for r in range(count):
-            s = r + below(own, draw, count - r)
+            s = r + random_below(own, draw, count - r)
             draw += 1
             order[r], order[s] = order[s], order[r]
             for w in range(run[order[r]], run[order[r] + 1]):
@@ -259,40 +214,47 @@ def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, place
             targets[p] = ids[p]
             at[done] = p
             done += 1
-            u = uniform(own, draw)
+            u = random_uniform(own, draw)
             if u < masked:
                 ids[p] = mask
             elif u < replaced:
-                ids[p] = ordinary[below(own, draw + 1, len(ordinary))]
+                ids[p] = ordinary[random_below(own, draw + 1, len(ordinary))]
             draw += 2
     return done
 
 
-KEPT = 4  # of the tables made last: those of the text trained on, and of the one held out
+# ------------------------------------------------------------------------------------------------ texts
 
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    first: np.ndarray  # (S,) int64: the id that each begins with
-    last: np.ndarray  # (S,) int64: and the one after its end
-    documents: np.ndarray  # (D + 1,) int64: document d is made of the sentences from documents[d] to documents[d + 1]
+    """Where the sentences of a prepared text lie.
+
+    ids        the cat sat . it slept . <end> a dog ran . <end>
+    sentences  |           |          |       |         |           an end of document belongs to no sentence
+    documents  |                              |
+    """
+
+    first: np.ndarray  # (S,) int64: where each begins
+    last: np.ndarray  # (S,) int64: where it ends, exclusive
+    documents: np.ndarray  # (D + 1,) int64: document d has the sentences from documents[d] to documents[d + 1]
 
     def __len__(self) -> int:
         return len(self.first)
 
     @staticmethod
     def of(text: Stream, end: int | None) -> Sentences:
-        """`end` is the id that closes a document, if the tokenizer has one. Documents without a token are left out."""
+        """`end` is the id that closes a document, if the tokenizer has one. Empty documents are left out."""
         opens = text.documents["start"].astype(np.int64)
         closes = np.append(opens[1:], len(text.ids))
         if end is not None:
             closes -= (closes > opens) & (np.asarray(text.ids[np.maximum(closes - 1, 0)]) == end)
         opens, closes = opens[closes > opens], closes[closes > opens]
         if not len(opens):
-            raise NextwordError("The text has no documents with a token in them: there is nothing to learn from.")
+            raise DataError("The text has no documents with a token in them. Use another text.")
         marked = np.flatnonzero(np.asarray(text.marks) & SENTENCE)
-        own = np.searchsorted(opens, marked, side="right") - 1
-        inner = marked[1:][own[1:] == own[:-1]]  # a document's first sentence begins where the document does
+        document = np.searchsorted(opens, marked, side="right") - 1
+        inner = marked[1:][document[1:] == document[:-1]]  # a document's first sentence begins where the document does
         first = np.sort(np.concatenate((opens, inner)))
         documents = np.append(np.searchsorted(first, opens), len(first))
         last = np.append(first[1:], len(text.ids))
@@ -302,120 +264,120 @@ class Sentences:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    first: np.ndarray  # (P,) int64: the id that each stretch begins with
-    length: np.ndarray  # (P,) int64: how many ids it has
-    stretches: np.ndarray  # (n + 1,) int64: text i is made of those from stretches[i] to stretches[i + 1]
-    labels: np.ndarray | None = None  # (n,) of pairs
+    """Texts that a network reads, each made of one or more stretches of ids, with special tokens around them.
+
+    [CLS] the cat sat . [SEP] it slept . [SEP]        two stretches: a pair, or the end and beginning of documents
+    [CLS] a dog ran . [SEP]                           one
+    """
+
+    first: np.ndarray  # (P,) int64: where each stretch begins
+    length: np.ndarray  # (P,) int64: ids in it
+    stretches: np.ndarray  # (n + 1,) int64: text i has the stretches from stretches[i] to stretches[i + 1]
+    labels: np.ndarray | None = None  # (n,) of segment pairs
 
     def __len__(self) -> int:
         return len(self.stretches) - 1
 
     def sizes(self) -> np.ndarray:
-        """Of the texts in their frames, (n,)."""
-        added = np.concatenate(([0], np.cumsum(self.length + 1)))
-        return 1 + np.diff(added[self.stretches])
+        """(n,) tokens of each text, special tokens included."""
+        ends = np.concatenate(([0], np.cumsum(self.length + 1)))
+        return 1 + np.diff(ends[self.stretches])
 
-    def framed(self, text: Stream, chosen: np.ndarray, marks: Marks, width: int, together: bool = False) -> Framed:
-        """These texts, each in a row of `width` that begins with it; or all together in one row, end to end."""
+    def frame(
+        self, text: Stream, chosen: np.ndarray, marks: Marks, width: int, in_one_row: bool = False
+    ) -> FramedTexts:
+        """The chosen texts with special tokens: each at the start of a row of `width`, or end to end in one row."""
         count = np.diff(self.stretches)[chosen]
         stretch = _ranges(self.stretches[chosen], count)
         length, first = self.length[stretch], self.first[stretch]
-        own = np.repeat(np.arange(len(chosen)), count)  # the text of each stretch
-        sizes = 1 + np.bincount(own, length + 1, len(chosen)).astype(np.int64)
+        owner = np.repeat(np.arange(len(chosen)), count)  # the text of each stretch
+        sizes = 1 + np.bincount(owner, length + 1, len(chosen)).astype(np.int64)
         before = np.cumsum(sizes) - sizes
-        starts = before if together else np.arange(len(chosen)) * width
-        # In the row of its text a stretch stands after the mark in front and after the stretches before, with theirs
-        places = starts[own] + 1 + np.cumsum(length + 1) - (length + 1) - (before - np.arange(len(chosen)))[own]
-        ids = np.full(width if together else width * len(chosen), marks.pad, np.int64)
+        starts = before if in_one_row else np.arange(len(chosen)) * width
+        # A stretch stands after the [CLS] of its text and after the stretches before it, each with its [SEP].
+        places = starts[owner] + 1 + np.cumsum(length + 1) - (length + 1) - (before - np.arange(len(chosen)))[owner]
+        ids = np.full(width if in_one_row else width * len(chosen), marks.pad, np.int64)
         begins = np.zeros(len(ids), bool)
         segments = np.zeros(len(ids), np.int64)
-        here, there = _ranges(places, length), _ranges(first, length)
-        ids[here] = text.ids[there]
-        begins[here] = text.marks[there] & WORD
+        to, source = _ranges(places, length), _ranges(first, length)
+        ids[to] = text.ids[source]
+        begins[to] = text.marks[source] & WORD
         ids[starts] = marks.cls
         ids[places + length] = marks.sep
-        second = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) > 0
-        segments[_ranges(places[second], length[second] + 1)] = 1
-        return Framed(ids, begins, segments, starts, sizes)
+        is_second = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) > 0
+        segments[_ranges(places[is_second], length[is_second] + 1)] = 1
+        return FramedTexts(ids, begins, segments, starts, sizes)
 
 
-class Framed(NamedTuple):
+class FramedTexts(NamedTuple):
     ids: np.ndarray  # (N,) int64
     begins: np.ndarray  # (N,) bool: a word begins here
-    segments: np.ndarray  # (N,) 0 up to the mark after the first stretch, then 1
-    first: np.ndarray  # (n,) where each text's frame begins
-    sizes: np.ndarray  # (n,) how long it is
+    segments: np.ndarray  # (N,) 0 up to the [SEP] after the first stretch, then 1
+    first: np.ndarray  # (n,) where each text begins
+    sizes: np.ndarray  # (n,) its tokens, special tokens included
 
 
 def _ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, … of length[0], then those of first[1], and so on."""
+    """first[0], first[0] + 1, … (length[0] numbers), then those of first[1], and so on."""
     ends = np.cumsum(length)
     return np.repeat(first - ends + length, length) + np.arange(ends[-1] if len(ends) else 0)
 
 
-# ------------------------------------------------------------------------------------------------ which come when
-
-
-class Turn(NamedTuple):
-    """What a batch is made of."""
+class Selection(NamedTuple):
+    """The texts of one batch."""
 
     epoch: int
-    variant: int  # of the texts and their masks: the epoch itself, or one of the few that come again
+    variant: int  # of the texts and their masks: the epoch, or the epoch modulo k
     texts: Texts
     chosen: np.ndarray  # (n,) which of them
 
 
-def in_rows(layout: Any, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Turn]:
-    """Texts one a row, in an order shuffled every epoch. What is left over of the last batch is left out there."""
-    per_epoch = layout.per_epoch(sentences)
+def select_rows(layout: Any, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
+    """One text per row, shuffled in every epoch. The remainder of the last batch is dropped."""
+    per_epoch = layout.batches_per_epoch(sentences)
     while True:
         epoch, i = divmod(step, per_epoch)
         variant = epoch % static if static else epoch
         texts = layout.texts(sentences, seed, variant)
         index = np.arange(i * layout.rows, (i + 1) * layout.rows) % len(texts)
-        yield Turn(epoch, variant, texts, permuted(index, len(texts), key=seed * 1_000_003 + epoch))
+        yield Selection(epoch, variant, texts, permute(index, len(texts), key=seed * 1_000_003 + epoch))
         step += 1
 
 
-def one_pass(layout: Any, sentences: Sentences) -> Iterator[Turn]:
-    """Every text once, in their order; the last batch may have fewer rows."""
+def select_once(layout: Any, sentences: Sentences) -> Iterator[Selection]:
+    """Every text once, in order; the last batch may have fewer rows."""
     texts = layout.texts(sentences, 0, 0)
     for at in range(0, len(texts), layout.rows):
-        yield Turn(0, 0, texts, np.arange(at, min(at + layout.rows, len(texts))))
+        yield Selection(0, 0, texts, np.arange(at, min(at + layout.rows, len(texts))))
 
 
-def check_whole(**given: tuple[Any, int]) -> None:
-    """Sizes of a layout, each with the least that it can be."""
-    for name, (value, least) in given.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise NextwordError(f"batches: {name} = {value!r} must be a whole number of at least {least}.")
+class RecentCache:
+    """Remember the last few results of a function of a text, compared by identity, and of some numbers."""
 
-
-class Kept:
-    """The last few values of a function of a text, or of a table made of one, and of some numbers."""
+    SIZE = 4  # enough for the tables of the training text and of the held-out text
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make
-        self.found: list[tuple[Any, tuple[Any, ...], Any]] = []
+        self.entries: list[tuple[Any, tuple[Any, ...], Any]] = []
 
     def __call__(self, text: Any, *key: Any) -> Any:
-        known = [entry for entry in self.found if entry[0] is text and entry[1] == key]
-        entry = known[0] if known else (text, key, self.make(text, *key))
-        self.found = [entry, *(other for other in self.found if other is not entry)][:KEPT]
+        hits = [entry for entry in self.entries if entry[0] is text and entry[1] == key]
+        entry = hits[0] if hits else (text, key, self.make(text, *key))
+        self.entries = [entry, *(other for other in self.entries if other is not entry)][: self.SIZE]
         return entry[2]
 
 
-def filled(sizes: np.ndarray, between: np.ndarray, room: int, most: int = 0) -> np.ndarray:
-    """Things put one after the other into boxes of a size: the first thing of each box, and how many things there are.
+def pack_in_order(sizes: np.ndarray, between: np.ndarray, room: int, most: int = 0) -> np.ndarray:
+    """Put items into boxes in their order. Returns the first item of each box, and the number of items at the end.
 
-    `between` is what a thing costs beside its own size where it is not the first in its box; `most` is how many a box
-    holds at the most, 0 for any number. Each must fit into a box by itself.
+    `between` is what an item costs besides its own size if it is not the first in its box; `most` is the greatest
+    number of items in a box, 0 for any number. Each item must fit into a box alone.
     """
     cuts = np.empty(len(sizes) + 1, np.int64)
     return cuts[: _fill(sizes, between, room, most or len(sizes), cuts)].copy()
 
 
-@compiled
+@jit
 def _fill(sizes, between, room, most, cuts):
     n = used = held = 0
     for i in range(len(sizes)):
@@ -431,179 +393,240 @@ def _fill(sizes, between, room, most, cuts):
     return n + 1
 
 
+def cut_pieces(first: np.ndarray, last: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut stretches into pieces of `room` ids and a rest: where each piece begins, its length, and its stretch."""
+    count = -(-(last - first) // room)
+    stretch = np.repeat(np.arange(len(first)), count)
+    number = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count)
+    begin = first[stretch] + number * room
+    return begin, np.minimum(last[stretch] - begin, room), stretch
+
+
+# ------------------------------------------------------------------------------------------------ full sentences
+
+
 @dataclass(frozen=True)
-class Full:
+class FullSentences:
+    """Rows full of whole sentences (Liu et al. 2019, section 4.2).
+
+        documents   a1 a2 a3 | b1 | c1 c2              sentences of three documents
+
+        default     [CLS] a1 a2 a3 [SEP] b1 [SEP]      a row takes as many sentences as fit, and continues with the next
+                    [CLS] c1 c2 [SEP] . . . . . . .    document after a separator (FULL-SENTENCES)
+        apart       [CLS] a1 a2 a3 [SEP] . . . . .     … or never does (DOC-SENTENCES)
+                    [CLS] b1 [SEP] . . . . . . . .
+
+    The texts are the same in every epoch, so that a mask can belong to a text; their order changes. A sentence longer
+    than a row is cut.
+    """
+
     rows: int = 256
-    length: int = 512  # tokens in a row, marks and padding included
+    length: int = 512  # tokens in a row, special tokens and padding included
     apart: bool = False
-    kept: Any = field(init=False, repr=False, compare=False)
+    _texts: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole(rows=(self.rows, 1), length=(self.length, 3))
-        if not isinstance(self.apart, bool):
-            raise NextwordError(f"batches: apart = {self.apart!r} must be true or false.")
-        object.__setattr__(self, "kept", Kept(self._made))
+        require_count("batches.rows", self.rows)
+        require_count("batches.length", self.length, least=3)
+        require_bool("batches.apart", self.apart)
+        object.__setattr__(self, "_texts", RecentCache(self._make_texts))
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
-        return self.kept(sentences)
+        return self._texts(sentences)
 
-    def per_epoch(self, sentences: Sentences) -> int:
-        return max(1, len(self.kept(sentences)) // self.rows)
+    def batches_per_epoch(self, sentences: Sentences) -> int:
+        return max(1, len(self._texts(sentences)) // self.rows)
 
-    def turns(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Turn]:
-        return in_rows(self, sentences, seed, step, static)
+    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
+        return select_rows(self, sentences, seed, step, static)
 
-    def held_out(self, sentences: Sentences) -> Iterator[Turn]:
-        return one_pass(self, sentences)
+    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
+        return select_once(self, sentences)
 
-    def _made(self, sentences: Sentences) -> Texts:
+    def _make_texts(self, sentences: Sentences) -> Texts:
         room = self.length - 2
         opens = np.zeros(len(sentences), bool)
         opens[sentences.documents[:-1]] = True
-        first, length, whole = pieces(sentences.first, sentences.last, room)
-        opens = opens[whole]  # true of all pieces of a long sentence, but the later ones begin a row in any case
-        cuts = filled(length, opens.astype(np.int64) * (self.length if self.apart else 1), room)
+        first, length, sentence = cut_pieces(sentences.first, sentences.last, room)
+        opens = opens[sentence]  # true of all pieces of a long sentence, but the later ones begin a row in any case
+        cuts = pack_in_order(length, opens.astype(np.int64) * (self.length if self.apart else 1), room)
         begins = opens.copy()
-        begins[cuts[:-1]] = True  # a stretch: what follows in one document and one row
+        begins[cuts[:-1]] = True  # a stretch continues within one document and one row
         stretch = np.flatnonzero(begins)
-        together = np.add.reduceat(length, stretch)
-        return Texts(first[stretch], together, np.searchsorted(stretch, cuts))
+        return Texts(first[stretch], np.add.reduceat(length, stretch), np.searchsorted(stretch, cuts))
+
+
+# ------------------------------------------------------------------------------------------------ packed texts
 
 
 @dataclass(frozen=True)
-class Packed:
-    tokens: int = 16384  # in the row
-    length: int = 128  # of the longest text, marks included: the network's window, or less
-    kept: Any = field(init=False, repr=False, compare=False)
-    boxed: Any = field(init=False, repr=False, compare=False)
+class PackedTexts:
+    """Whole documents end to end in one row of `tokens`; attention stays within each (`starts`).
+
+        [CLS] c1 c2 [SEP] [CLS] b1 [SEP] [CLS] a1 a2 a3 [SEP] …
+        0                 5              9                            starts
+
+    A document longer than `length` is cut into texts of that length and a rest. Every text is read once per epoch.
+    Texts that follow each other in the epoch's order share a row while they fit. The room that is left, shorter than
+    one text, is padding that forms a text of its own; the last row of an epoch may have more of it, in pieces of at
+    most `length`. `starts` has the same length for every row: missing texts are empty.
+    """
+
+    tokens: int = 16384
+    length: int = 128  # of the longest text, special tokens included: the network's window, or less
+    _tables: Any = field(init=False, repr=False, compare=False)
+    _packing: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole(length=(self.length, 3), tokens=(self.tokens, 3))
+        require_count("batches.length", self.length, least=3)
+        require_count("batches.tokens", self.tokens, least=3)
         if self.tokens < self.length:
-            raise NextwordError(
-                f"batches: a row of tokens = {self.tokens} has no room for a text of length = {self.length}. Make the "
-                "row longer, or the texts shorter."
+            raise InvalidSetting(
+                f"batches.tokens = {self.tokens} is less than length = {self.length}, so a text does not fit into a "
+                "row. Make rows longer or texts shorter.",
+                key="batches.tokens",
+                value=self.tokens,
             )
-        object.__setattr__(self, "kept", Kept(self._made))
-        object.__setattr__(self, "boxed", Kept(self._boxed))
+        object.__setattr__(self, "_tables", RecentCache(self._make_tables))
+        object.__setattr__(self, "_packing", RecentCache(self._pack_epoch))
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
-        return self.kept(sentences)[0]
+        return self._tables(sentences)[0]
 
-    def most(self, sentences: Sentences) -> int:
-        """How many texts a row can hold: so many more than it does on average that hardly a row is closed early."""
-        return self.kept(sentences)[2]
+    def max_texts(self, sentences: Sentences) -> int:
+        """The most texts in a row: so many more than on average that hardly any row is closed early."""
+        return self._tables(sentences)[2]
 
-    def per_epoch(self, sentences: Sentences) -> int:
-        """Rows in an epoch: chance makes it one more or less."""
-        return len(self.boxed(sentences, 0, 0)[1]) - 1
+    def rows_in_epoch(self, sentences: Sentences, seed: int, epoch: int) -> int:
+        return len(self._packing(sentences, seed, epoch)[1]) - 1
 
-    def turns(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Turn]:
+    def batches_per_epoch(self, sentences: Sentences) -> int:
+        """Rows in an epoch; the order of texts changes it by one or so."""
+        return self.rows_in_epoch(sentences, 0, 0)
+
+    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
         texts, epoch = self.texts(sentences, seed, 0), 0
-        while step >= (rows := len(self.boxed(sentences, seed, epoch)[1]) - 1):
+        while step >= (rows := self.rows_in_epoch(sentences, seed, epoch)):
             step, epoch = step - rows, epoch + 1
         while True:
-            order, cuts = self.boxed(sentences, seed, epoch)
+            order, cuts = self._packing(sentences, seed, epoch)
             for begin, end in pairwise(cuts[step:].tolist()):
-                yield Turn(epoch, epoch % static if static else epoch, texts, order[begin:end])
+                yield Selection(epoch, epoch % static if static else epoch, texts, order[begin:end])
             step, epoch = 0, epoch + 1
 
-    def held_out(self, sentences: Sentences) -> Iterator[Turn]:
-        texts, sizes, most = self.kept(sentences)
-        cuts = filled(sizes, np.zeros(len(sizes), np.int64), self.tokens, most).tolist()
+    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
+        texts, sizes, most = self._tables(sentences)
+        cuts = pack_in_order(sizes, np.zeros(len(sizes), np.int64), self.tokens, most).tolist()
         for begin, end in pairwise(cuts):
-            yield Turn(0, 0, texts, np.arange(begin, end))
+            yield Selection(0, 0, texts, np.arange(begin, end))
 
-    def _made(self, sentences: Sentences) -> tuple[Texts, np.ndarray, int]:
+    def _make_tables(self, sentences: Sentences) -> tuple[Texts, np.ndarray, int]:
+        """The texts, their sizes, and the most of them in a row."""
         documents = sentences.documents
         first, last = sentences.first[documents[:-1]], sentences.last[documents[1:] - 1]
-        first, length, _ = pieces(first, last, self.length - 2)
+        first, length, _ = cut_pieces(first, last, self.length - 2)
         texts = Texts(first, length, np.arange(len(first) + 1))
         sizes = texts.sizes()
         most = min(self.tokens // int(sizes.min()), 8 + int(1.5 * self.tokens / sizes.mean()), len(texts))
         return texts, sizes, most
 
-    def _boxed(self, sentences: Sentences, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _pack_epoch(self, sentences: Sentences, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The order of an epoch, and where in it each row begins."""
-        texts, sizes, most = self.kept(sentences)
+        texts, sizes, most = self._tables(sentences)
         order = np.random.default_rng([seed, epoch]).permutation(len(texts))
-        return order, filled(sizes[order], np.zeros(len(order), np.int64), self.tokens, most)
+        return order, pack_in_order(sizes[order], np.zeros(len(order), np.int64), self.tokens, most)
 
 
-def pieces(first: np.ndarray, last: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stretches cut into pieces of `room` ids and a rest: where each piece begins, its length, and of which it is."""
-    count = -(-(last - first) // room)
-    whole = np.repeat(np.arange(len(first)), count)
-    inside = np.arange(len(whole)) - np.repeat(np.cumsum(count) - count, count)
-    begin = first[whole] + inside * room
-    return begin, np.minimum(last[whole] - begin, room), whole
-
+# ------------------------------------------------------------------------------------------------ pairs of segments
 
 PAIRS = ("next", "order", "none")
-PLAN = 1  # keys the draws of this file
+PLAN = 1  # keys the random draws of pairs
 
 
 @dataclass(frozen=True)
 class SentencePairs:
+    """Pairs of segments, one per row: BERT's next-sentence prediction and ALBERT's sentence-order prediction.
+
+        document   s1 s2 s3 s4 s5 …        sentences are gathered until they fill a row, and cut in two at random
+
+        pair = "next"    half  [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   0: B follows A
+                         half  [CLS] s1 s2 [SEP] t7 t8 [SEP]      1: B is from another document; s3 is read next
+        pair = "order"   half  [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   0: in order
+                         half  [CLS] s3 s4 s5 [SEP] s1 s2 [SEP]   1: swapped
+        pair = "none"          [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   no label
+
+    Devlin et al. (2019, appendix A.2), Lan et al. (2020, section 3.1), with the rules of BERT's program: one document
+    in ten (`short`) is gathered into rows of a random shorter length; a pair too long for a row loses tokens from the
+    longer segment, at its beginning or its end at random.
+
+    The gathered sentences may be a single one: a document of one, the last of a document, or one that fills the row.
+
+        "next"     it is A, and B is always from another document
+        "order"    the sentence after it is added, or else the one before it is read again; a document of one sentence
+                   has no order and is left out
+        "none"     the same, but a document of one sentence is [CLS] A [SEP]
+
+    If the text is one document, its two halves count as two documents for "next".
+    """
+
     rows: int = 256
-    length: int = 128  # tokens in a row, marks and padding included
+    length: int = 128  # tokens in a row, special tokens and padding included
     pair: str = "next"
     short: float = 0.1
-    kept: Any = field(init=False, repr=False, compare=False)
+    _texts: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_whole(rows=(self.rows, 1), length=(self.length, 5))
-        if self.pair not in PAIRS:
-            raise NextwordError(f"batches: pair = {self.pair!r}; expected one of {', '.join(PAIRS)}.")
-        if not isinstance(self.short, (int, float)) or not 0 <= self.short <= 1:
-            raise NextwordError(f"batches: short = {self.short!r} must be a share of the documents, from 0 to 1.")
-        object.__setattr__(self, "kept", Kept(self._made))
+        require_count("batches.rows", self.rows)
+        require_count("batches.length", self.length, least=5)
+        require_choice("batches.pair", self.pair, PAIRS)
+        require_number("batches.short", self.short, 0, 1)
+        object.__setattr__(self, "_texts", RecentCache(self._make_texts))
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
-        return self.kept(sentences, seed, variant)
+        return self._texts(sentences, seed, variant)
 
-    def per_epoch(self, sentences: Sentences) -> int:
-        """Batches of an epoch. Chance changes the number of pairs a little; every epoch has as many batches as this."""
+    def batches_per_epoch(self, sentences: Sentences) -> int:
+        """The same for every epoch, although the number of pairs varies a little."""
         return max(1, len(self.texts(sentences, 0, 0)) // self.rows)
 
-    def turns(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Turn]:
-        return in_rows(self, sentences, seed, step, static)
+    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
+        return select_rows(self, sentences, seed, step, static)
 
-    def held_out(self, sentences: Sentences) -> Iterator[Turn]:
-        return one_pass(self, sentences)
+    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
+        return select_once(self, sentences)
 
-    def _made(self, sentences: Sentences, seed: int, variant: int) -> Texts:
+    def _make_texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
         documents = sentences.documents
         if self.pair == "next" and len(documents) == 2:
             documents = np.array([0, len(sentences) // 2, len(sentences)])
-        how = (self.length - 3, float(self.short), PAIRS.index(self.pair))
-        given = (sentences.first, sentences.last, documents, key_of(PLAN, seed, variant), *how)
-        found = 0 if self.pair == "next" and len(sentences) < 2 else _plan(*given, np.empty((0, 5), np.int64))
-        if not found:
-            why = "one sentence in all" if self.pair == "next" else "documents of one sentence alone"
-            raise NextwordError(
-                f"No pair for pair = '{self.pair}' can be made of this text: it has {why}. Give documents of several "
-                "sentences, or train without pairs (--set phase.0.batches.pair=none)."
+        settings = (self.length - 3, float(self.short), PAIRS.index(self.pair))
+        args = (sentences.first, sentences.last, documents, derive_key(PLAN, seed, variant), *settings)
+        count = 0 if self.pair == "next" and len(sentences) < 2 else _plan(*args, np.empty((0, 5), np.int64))
+        if not count:
+            reason = "only one sentence" if self.pair == "next" else "only documents of one sentence"
+            raise DataError(
+                f"The text has {reason}, so pair = '{self.pair}' finds no pairs. Use documents of several sentences, "
+                "or train without pairs (--set phase.0.batches.pair=none)."
             )
-        table = np.empty((found, 5), np.int64)
-        _plan(*given, table)
+        table = np.empty((count, 5), np.int64)
+        _plan(*args, table)
         first, length = table[:, 0:4:2], table[:, 1:4:2]
-        there = length > 0  # a second segment may be missing
-        stretches = np.concatenate(([0], np.cumsum(there.sum(1))))
-        return Texts(first[there], length[there], stretches, None if self.pair == "none" else table[:, 4].copy())
+        exists = length > 0  # a second segment may be missing
+        stretches = np.concatenate(([0], np.cumsum(exists.sum(1))))
+        return Texts(first[exists], length[exists], stretches, None if self.pair == "none" else table[:, 4].copy())
 
 
-@compiled
+@jit
 def _plan(first, last, documents, key, room, short, pair, table):
-    """Rows of the table: where A begins and its length, the same of B, the label. Returns how many there are; those
-    beyond the table are counted alone."""
+    """Fill rows of the table: start and length of A, start and length of B, label. Returns the number of pairs; those
+    beyond the end of the table are only counted."""
     n = 0
     for d in range(len(documents) - 1):
         low, high = documents[d], documents[d + 1]
         own = mixed(key ^ mixed(np.uint64(d) + np.uint64(1)))
         goal = room
-        if uniform(own, 0) < short:
-            goal = 2 + below(own, 1, room - 1)
+        if random_uniform(own, 0) < short:
+            goal = 2 + random_below(own, 1, room - 1)
         draw = 2
         i = low
         while i < high:
@@ -619,27 +642,27 @@ def _plan(first, last, documents, key, room, short, pair, table):
                     break
             cut = j
             if j - i > 1:
-                cut = i + 1 + below(own, draw, j - i - 1)
+                cut = i + 1 + random_below(own, draw, j - i - 1)
             a, a_length = first[i], last[cut - 1] - first[i]
             b = b_length = label = 0
-            if pair == 0 and (j - i == 1 or uniform(own, draw + 1) < 0.5):
-                other = below(own, draw + 2, len(documents) - 2)
+            if pair == 0 and (j - i == 1 or random_uniform(own, draw + 1) < 0.5):
+                other = random_below(own, draw + 2, len(documents) - 2)
                 if other >= d:
                     other += 1
-                s = documents[other] + below(own, draw + 3, documents[other + 1] - documents[other])
+                s = documents[other] + random_below(own, draw + 3, documents[other + 1] - documents[other])
                 e = s + 1
                 while e < documents[other + 1] and last[e - 1] - first[s] < goal - a_length:
                     e += 1
                 b, b_length = first[s], last[e - 1] - first[s]
                 label = 1
-                i = cut  # what A leaves over is not lost
+                i = cut  # the rest of the gathered sentences is read next
             else:
                 if cut < j:
                     b, b_length = first[cut], last[j - 1] - first[cut]
                 i = j
             draw += 4
             while a_length + b_length > room:
-                front = below(own, draw, 2)
+                front = random_below(own, draw, 2)
                 draw += 1
                 if a_length > b_length:
                     a += front
@@ -647,7 +670,7 @@ def _plan(first, last, documents, key, room, short, pair, table):
                 else:
                     b += front
                     b_length -= 1
-            if pair == 1 and uniform(own, draw) < 0.5:
+            if pair == 1 and random_uniform(own, draw) < 0.5:
                 a, a_length, b, b_length = b, b_length, a, a_length
                 label = 1
             draw += 1

@@ -1,12 +1,12 @@
-"""TEXT → IDS on disk: one pass over a split, then everything reads memory-mapped arrays.
+"""A prepared text: tokenized once, stored on disk, and read as memory-mapped arrays.
 
     prepared/<key>/  ids.bin        every id, in the smallest unsigned type that holds the vocabulary
-                     marks.bin      one byte an id: does a word, a sentence, a document begin here?
-                     documents.bin  per document: first id, and how many bytes, words and lines of text
+                     marks.bin      one byte per id: does a word, a sentence, a document begin here?
+                     documents.bin  per document: first id, and the number of bytes, words and lines of its text
                      stream.json    what it is, and the totals
 
-Each document is its ids and then the tokenizer's end id, where it has one. The key is made of the corpus, the split and
-the tokenizer, so that ids are never read with the wrong vocabulary; the folder appears whole or not at all.
+Each document is its ids followed by the tokenizer's end id, if it has one. The key is a hash of the corpus, the split
+and the tokenizer, so that ids are never read with the wrong vocabulary. The folder appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
+from nextword.core.errors import DataError, NextwordError
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
-from nextword.data.segmentation import passages, sentence_starts
-from nextword.tokenizers.base import spaces
+from nextword.data.segmentation import sentence_starts, split_passages
+from nextword.tokenizers.alignment import spaces
+from nextword.tokenizers.base import Tokenizer
 
 WORD, SENTENCE, DOCUMENT = 1, 2, 4  # bits of a mark
 VERSION = 1  # of the folder; part of the key
-BATCH = 2 << 20  # characters tokenized at once: bounds memory, and is enough to keep every core busy
+BATCH = 2 << 20  # characters tokenized at once: bounds memory, but keeps every core busy
 LONG = 256 << 10  # characters: a longer document is tokenized in passages
 
 ROW = np.dtype([("start", "<i8"), ("bytes", "<i8"), ("words", "<i8"), ("lines", "<i8")])
@@ -45,12 +45,12 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True)
 class Stream:
-    """A prepared text. Counts are of the text itself, not of what the ids decode to."""
+    """A prepared text. Counts are those of the text itself, not of what the ids decode to."""
 
     ids: np.ndarray  # (N,) unsigned
     marks: np.ndarray  # (N,) uint8: WORD | SENTENCE | DOCUMENT on the first id of each; 0 on an end id
     documents: np.ndarray  # (documents,) ROW
-    bytes: int  # of UTF-8
+    bytes: int  # in UTF-8
     words: int  # runs of non-space characters
     lines: int  # "\n"
     tokenizer_hash: str = ""
@@ -64,22 +64,21 @@ class Stream:
         return len(self.ids)
 
     def first(self, tokens: int | None) -> Stream:
-        """The beginning of the text, up to so many tokens; its counts stay those of the whole. None: all of it."""
+        """The first `tokens` tokens, with the counts of the whole text; None: all of it."""
         if tokens is None or tokens >= len(self.ids):
             return self
         documents = self.documents[self.documents["start"] < tokens]
         return replace(self, ids=self.ids[:tokens], marks=self.marks[:tokens], documents=documents)
 
     def beginning(self, tokens: int) -> Stream:
-        """The first documents that have so many tokens together, whole, and with their own counts. 0: all of them."""
+        """The first complete documents with at least `tokens` tokens together, and their own counts; 0: all of them."""
         starts = self.documents["start"]
-        after = int(np.searchsorted(starts, tokens))  # the first document that begins there or later
+        after = int(np.searchsorted(starts, tokens))  # the first document that is left out
         if not tokens or after >= len(self.documents):
             return self
-        kept, end = self.documents[:after], int(starts[after])
-        read, words, lines = (int(kept[name].sum()) for name in ("bytes", "words", "lines"))
-        arrays = self.ids[:end], self.marks[:end], kept
-        return Stream(*arrays, read, words, lines, self.tokenizer_hash, self.folder)
+        documents, end = self.documents[:after], int(starts[after])
+        counts = (int(documents[name].sum()) for name in ("bytes", "words", "lines"))
+        return Stream(self.ids[:end], self.marks[:end], documents, *counts, self.tokenizer_hash, self.folder)
 
     @staticmethod
     def from_ids(
@@ -90,7 +89,7 @@ class Stream:
         lines: int = 0,
         marks: np.ndarray | None = None,
     ) -> Stream:
-        """One document in memory, for synthetic tasks and tests. By default every id is a word."""
+        """A single document in memory, for synthetic tasks and tests. By default every id is a word."""
         ids = np.asarray(ids)
         if ids.dtype.kind != "u":
             ids = ids.astype(id_type(int(ids.max(initial=0)) + 1))
@@ -110,7 +109,7 @@ def id_type(size: int) -> type[np.unsignedinteger]:
 
 
 def cache_folder() -> Path:
-    """Where prepared text is kept: `$NEXTWORD_CACHE`, or `~/.cache/nextword`. It can be deleted at any time."""
+    """The folder of prepared texts, in `$NEXTWORD_CACHE` or `~/.cache/nextword`. It can be deleted at any time."""
     return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "prepared"
 
 
@@ -123,7 +122,7 @@ def tokenizer_hash(tokenizer: Tokenizer) -> str:
 
 
 def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None) -> Stream:
-    """The ids of one split: from the cache, or made now. `progress(done, total)` hears of bytes; total may be None."""
+    """Tokenize one split, or load it from the cache. `progress(done, total)` counts bytes; total may be None."""
     hashed = tokenizer_hash(tokenizer)
     key = blake2b(f"{VERSION} {corpus.fingerprint} {split} {hashed}".encode(), digest_size=16).hexdigest()
     folder = cache_folder() / key
@@ -131,14 +130,16 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
         try:
             return open_stream(folder)
         except NextwordError:
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged cache is made again
+            shutil.rmtree(folder, ignore_errors=True)  # rebuild a damaged cache
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder.parent)
+        _remove_stale_parts(folder.parent)
         part = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=folder.parent))
     except OSError as error:
-        raise NextwordError(
-            f"The cache {folder.parent} cannot be written: {error.strerror}. Set NEXTWORD_CACHE to a folder of yours."
+        raise DataError(
+            f"Cannot write to the cache {folder.parent}: {error.strerror}. Set NEXTWORD_CACHE to a folder that you can "
+            "write to.",
+            path=folder.parent,
         ) from None
     try:
         _write(part, corpus, split, tokenizer, hashed, progress)
@@ -146,19 +147,20 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        raise NextwordError(
-            f"The disk is full: {folder.parent} has no room for the ids of {corpus.name} ({split}). What was written "
-            "is removed again. Free some space, or set NEXTWORD_CACHE to a folder on another disk."
+        raise DataError(
+            f"The disk is full: {folder.parent} has no room for the ids of {corpus.name} ({split}). Free some space, "
+            "or set NEXTWORD_CACHE to a folder on another disk.",
+            path=folder.parent,
         ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return open_stream(folder)
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what killed processes left behind; a day is longer than any preparation takes."""
+def _remove_stale_parts(cache: Path) -> None:
+    """Remove what killed processes left behind: no preparation takes longer than a day."""
     for part in cache.glob("*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+        with contextlib.suppress(FileNotFoundError):  # another process has just renamed it
             if time.time() - part.stat().st_mtime > 86_400:
                 shutil.rmtree(part, ignore_errors=True)
 
@@ -167,20 +169,20 @@ def _publish(part: Path, folder: Path) -> None:
     try:
         os.rename(part, folder)
     except OSError as error:
-        # Another process has just finished the same work; its result is ours.
+        # Another process has just finished the same work: use its result.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
 def open_stream(folder: str | Path) -> Stream:
-    """A prepared folder as a Stream; refuses one that is cut short or of another version."""
+    """Open a prepared folder; an error if it is damaged or of another version."""
     folder = Path(folder)
     try:
         about = json.loads((folder / "stream.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise NextwordError(f"{folder} is not a prepared text (no stream.json). Delete it and prepare again.") from None
+        raise DataError(f"{folder} is not a prepared text: it has no stream.json. Delete it.", path=folder) from None
     if about.get("version") != VERSION:
-        raise NextwordError(f"{folder} has version {about.get('version')}, expected {VERSION}. Delete it.")
+        raise DataError(f"{folder} has version {about.get('version')}, expected {VERSION}. Delete it.", path=folder)
     arrays: list[np.ndarray] = []
     for name, kind, count in (
         ("ids.bin", np.dtype(about["type"]), about["tokens"]),
@@ -189,7 +191,7 @@ def open_stream(folder: str | Path) -> Stream:
     ):
         file = folder / name
         if not file.exists() or file.stat().st_size != count * kind.itemsize:
-            raise NextwordError(f"{file} is damaged: expected {count * kind.itemsize} bytes. Delete {folder}.")
+            raise DataError(f"{file} is damaged: expected {count * kind.itemsize} bytes. Delete {folder}.", path=file)
         arrays.append(np.memmap(file, kind, mode="r", shape=(count,)))
     ids, marks, documents = arrays
     return Stream(ids, marks, documents, about["bytes"], about["words"], about["lines"], about["tokenizer"], folder)
@@ -215,7 +217,9 @@ def _write(
             os.fsync(file.fileno())
     ends = 0 if tokenizer.end is None else writer.documents
     if writer.tokens <= ends:
-        raise NextwordError(f"The split {split} of {corpus.name} has no text that the tokenizer keeps. Give more text.")
+        raise DataError(
+            f"The split {split} of {corpus.name} has no text that the tokenizer keeps. Use more text.", path=corpus.name
+        )
     about: dict[str, Any] = {
         "version": VERSION,
         "corpus": corpus.name,
@@ -236,7 +240,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
     batch: list[Document] = []
     size = 0
     for document in documents:
-        for i, text in enumerate(passages([document.text]) if len(document.text) > LONG else [document.text]):
+        for i, text in enumerate(split_passages([document.text]) if len(document.text) > LONG else [document.text]):
             batch.append(Document(text, continues=document.continues or i > 0))
             size += len(text) + 64  # an empty document costs something too
             if size >= BATCH:
@@ -247,7 +251,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 class _Writer:
-    """Appends batches of documents to the three files; keeps only the totals and the document that may go on."""
+    """Append batches of documents to the three files; remember only the totals and the last document."""
 
     def __init__(self, ids: Any, marks: Any, rows: Any, tokenizer: Tokenizer) -> None:
         self._ids, self._marks, self._rows = ids, marks, rows
@@ -261,9 +265,9 @@ class _Writer:
         encodings = self._tokenizer.encode_batch(texts)
         lengths = np.array([len(encoding) for encoding in encodings])
         ids = np.concatenate([encoding.ids for encoding in encodings]).astype(self.type)
-        fresh = np.array([not document.continues for document in batch])
+        is_new = np.array([not document.continues for document in batch])
         if self._last is None:
-            fresh[0] = True
+            is_new[0] = True
 
         layout = _Layout(texts)
         first = np.concatenate(([0], np.cumsum(lengths)))  # of each text, in ids; and the end
@@ -272,32 +276,32 @@ class _Writer:
         for bit, starts in ((WORD, layout.word_bytes), (SENTENCE, layout.sentence_bytes)):
             at = np.searchsorted(ends, starts, side="right")  # the id in which that byte lies
             marks[at[at < len(ids)]] |= bit
-        marks[first[:-1][fresh & (lengths > 0)]] |= DOCUMENT
+        marks[first[:-1][is_new & (lengths > 0)]] |= DOCUMENT
 
-        closes = fresh.copy()  # a new document closes the one before
+        closes = is_new.copy()  # a new document closes the one before
         closes[0] &= self._last is not None
         if self._tokenizer.end is not None:
             where = first[:-1][closes]
             ids, marks = np.insert(ids, where, self._tokenizer.end), np.insert(marks, where, 0)
             first = first[:-1] + np.cumsum(closes)
-        self._count(fresh, self.tokens + first[: len(batch)], np.diff(layout.bytes), layout.words, layout.lines)
+        self._count(is_new, self.tokens + first[: len(batch)], np.diff(layout.bytes), layout.words, layout.lines)
         ids.tofile(self._ids)
         marks.tofile(self._marks)
         self.tokens += len(ids)
 
-    def _count(self, fresh: np.ndarray, *columns: np.ndarray) -> None:
-        """Add the counts of passages up to those of their documents, and write the documents that are over."""
-        found = np.zeros(len(fresh), ROW)
+    def _count(self, is_new: np.ndarray, *columns: np.ndarray) -> None:
+        """Add up the counts of passages of one document, and write the documents that are complete."""
+        counts = np.zeros(len(is_new), ROW)
         for name, column in zip(ROW.names or (), columns, strict=True):
-            found[name] = column
-        group = np.cumsum(fresh) - fresh[0]
-        rows = found[np.flatnonzero(np.concatenate(([True], np.diff(group) > 0)))]
+            counts[name] = column
+        group = np.cumsum(is_new) - is_new[0]
+        rows = counts[np.flatnonzero(np.concatenate(([True], np.diff(group) > 0)))]
         for name in ("bytes", "words", "lines"):
             rows[name] = 0
-            np.add.at(rows[name], group, found[name])
-            setattr(self, name, getattr(self, name) + int(found[name].sum()))
+            np.add.at(rows[name], group, counts[name])
+            setattr(self, name, getattr(self, name) + int(counts[name].sum()))
         if self._last is not None:
-            if fresh[0]:
+            if is_new[0]:
                 rows = np.concatenate((self._last, rows))
             else:
                 for name in ("bytes", "words", "lines"):
@@ -319,7 +323,7 @@ class _Writer:
 
 
 class _Layout:
-    """Where texts, words and sentences begin in a batch of texts laid end to end, in bytes."""
+    """The byte offsets of texts, words and sentences in a batch of texts laid end to end."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         parts = [text.encode() for text in texts]
@@ -329,13 +333,13 @@ class _Layout:
         space = spaces(raw)
         begins = np.ones(len(raw), bool)
         begins[1:] = space[:-1]
-        begins[self.bytes[self.bytes < len(raw)]] = True  # at the seams no word runs on
+        begins[self.bytes[self.bytes < len(raw)]] = True  # no word continues from one text to the next
         self.word_bytes = np.flatnonzero(begins & ~space)
         self.words = np.diff(np.searchsorted(self.word_bytes, self.bytes))
         characters = np.cumsum([0, *map(len, texts)]).tolist()
         starts = [start + at for text, at in zip(texts, characters, strict=False) for start in sentence_starts(text)]
         sentences = np.array(starts, np.int64)
-        if not raw.isascii():  # before a character stand as many bytes as characters, and those inside characters
+        if not raw.isascii():  # convert character offsets to byte offsets
             inside = np.flatnonzero((np.frombuffer(raw, np.uint8) & 0xC0) == 0x80)
             sentences += np.searchsorted(inside - np.arange(len(inside)), sentences, side="right")
         self.sentence_bytes = sentences

@@ -59,7 +59,7 @@ class BidirectionalObjective(Objective[Stream]):
         return (next(batches) for _ in range(layout.batches_per_epoch(text.ids)))
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if not hasattr(network, "both"):
+        if not network.has_two_directions:
             raise Unsupported(
                 f"The bidirectional objective trains two language models, but {type(network).__name__} is one. Use "
                 'objective = { kind = "causal" }.',

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nextword.batching.blank_infilling import Blanks
 from nextword.batching.settings import require_number
-from nextword.batching.span_corruption import PieceRows
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Loss, State, Vocabulary
@@ -46,7 +46,7 @@ class BlankInfillingObjective(Objective[Stream]):
             require_number(f"objective.{name}", value)
         self.layout = build_layout(
             batches,
-            {"pieces": PieceRows},
+            {"pieces": Blanks},
             "blank_infilling",
             share=share,
             mean=mean,
@@ -85,6 +85,6 @@ class BlankInfillingObjective(Objective[Stream]):
         if positions is None:  # a batch made by hand
             positions = (targets != IGNORE).nonzero().squeeze(1)
             count = len(positions)
-        h = network.hidden(batch.inputs, None)[0][-1]
+        h, _ = network.last_hidden(batch.inputs, None)
         nats = network.readout.total(h.flatten(0, 1).index_select(0, positions), targets[positions])
         return Loss(nats / max(count, 1), nats.detach(), count)

@@ -87,27 +87,32 @@ class CausalObjective(Objective[Stream]):
     # -------------------------------------------------------------------------------------------- loss
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        is_penalized = network.training and bool(self.activation or self.temporal)
         if self.scheduled_sampling and network.training:
             layers, state = self.scheduled_sampling.hidden(network, batch, state)
-        else:
+        elif is_penalized:
             layers, state = network.hidden(batch.inputs, state)
+        else:
+            h, state = network.last_hidden(batch.inputs, state)
+            layers = [h]
         rows, steps = batch.targets.shape
         h = layers[-1][:, -steps:]  # targets belong to the last positions
         nats = network.readout.total(h.reshape(-1, h.shape[-1]), batch.targets.reshape(-1))
         count = rows * steps
         value = nats / (count if self.reduce == "token" else rows)
-        if network.training and (self.activation or self.temporal):
+        if is_penalized:
             value = value + self._penalty(network, layers)
         return Loss(value, nats.detach(), count, state)
 
     def _penalty(self, network: Any, layers: list[Tensor]) -> Tensor:
-        if not hasattr(network, "last"):
+        activations = network.regularized_activations(layers)
+        if activations is None:
             raise Unsupported(
                 f"{type(network).__name__} does not expose its last layer before and after dropout. Remove activation "
                 "and temporal from the objective.",
                 ability="activation penalties",
             )
-        before, after = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in network.last(layers))
+        before, after = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in activations)
         value = self.activation * after.pow(2).mean()
         if before.shape[1] > 1:  # the end of a row may be a single step; the mean of no differences would be NaN
             value = value + self.temporal * (before[:, 1:] - before[:, :-1]).pow(2).mean()

@@ -28,14 +28,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.batching.masked import Framed, Full, Kept, Masking, Packed, SentencePairs, Sentences, Turn, key_of
+from nextword.batching.masked import (
+    FramedTexts,
+    FullSentences,
+    Masking,
+    PackedTexts,
+    RecentCache,
+    Selection,
+    SentencePairs,
+    Sentences,
+    derive_key,
+)
 from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
 from nextword.objectives.base import Objective, build_layout
 
-LAYOUTS: dict[str, Any] = {"pairs": SentencePairs, "sentences": Full, "packed": Packed}
+LAYOUTS: dict[str, Any] = {"pairs": SentencePairs, "sentences": FullSentences, "packed": PackedTexts}
 MASKS = 2  # keys the random draws of this file
 
 
@@ -67,7 +77,7 @@ class MaskedObjective(Objective[Stream]):
         require_number("objective.pair_weight", pair_weight, 0)
         self.masking = Masking(vocabulary, share, masked, replaced, whole_words, grams)
         self.static, self.pair_weight = static, float(pair_weight)
-        self.sentences = Kept(lambda text: Sentences.of(text, vocabulary.end))
+        self.sentences = RecentCache(lambda text: Sentences.of(text, vocabulary.end))
 
     @property
     def length(self) -> int:
@@ -80,29 +90,32 @@ class MaskedObjective(Objective[Stream]):
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
         sentences = self.sentences(text)
-        for turn in self.layout.turns(sentences, seed, step, self.static):
-            yield self._batch(text, sentences, turn, seed)
+        for selection in self.layout.selections(sentences, seed, step, self.static):
+            yield self._batch(text, sentences, selection, seed)
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:
         """Read every text once, always with the same masks."""
         sentences = self.sentences(text)
-        for turn in self.layout.validation_batches(sentences):
-            yield self._batch(text, sentences, turn, 0)
+        for selection in self.layout.validation_selections(sentences):
+            yield self._batch(text, sentences, selection, 0)
 
-    def _batch(self, text: Stream, sentences: Sentences, turn: Turn, seed: int) -> Batch:
-        layout, texts, chosen = self.layout, turn.texts, turn.chosen
-        packed = isinstance(layout, Packed)
+    def _batch(self, text: Stream, sentences: Sentences, selection: Selection, seed: int) -> Batch:
+        layout, texts, chosen = self.layout, selection.texts, selection.chosen
+        packed = isinstance(layout, PackedTexts)
         width = layout.tokens if packed else layout.length
-        most = layout.most(sentences) if packed else len(chosen)
-        room = self.masking.most(width - 2 * most, most) if packed else most * self.masking.most(width - 2)
-        framed = texts.framed(text, chosen, self.masking.marks, width, packed)
+        most = layout.max_texts(sentences) if packed else len(chosen)
+        if packed:
+            room = self.masking.max_targets(width - 2 * most, most)
+        else:
+            room = most * self.masking.max_targets(width - 2)
+        framed = texts.frame(text, chosen, self.masking.marks, width, packed)
         targets, positions, num_targets = self.masking(
             framed.ids,
             framed.begins,
             framed.first,
             framed.first + framed.sizes,
             chosen,
-            key_of(MASKS, seed, turn.variant),
+            derive_key(MASKS, seed, selection.variant),
             room,
         )
         if packed:
@@ -113,7 +126,7 @@ class MaskedObjective(Objective[Stream]):
             inputs,
             torch.from_numpy(targets).view(inputs.ids.shape),
             reset_state=True,
-            epoch=turn.epoch,
+            epoch=selection.epoch,
             target_positions=torch.from_numpy(positions),
             num_targets=num_targets,
             pair_labels=None if texts.labels is None else torch.from_numpy(texts.labels[chosen]),
@@ -144,7 +157,7 @@ class MaskedObjective(Objective[Stream]):
 
     def _pair_logits(self, network: Any, first: Tensor) -> Tensor:
         """(B, 2) logits, in the network's precision but at least float32."""
-        if getattr(network, "next_sentence", None) is None:
+        if network.next_sentence is None:
             raise Unsupported(
                 f"The batches have labels of segment pairs, but {type(network).__name__} has no head for them. Train "
                 "without (--set phase.0.batches.pair=none).",
@@ -155,30 +168,23 @@ class MaskedObjective(Objective[Stream]):
 
 
 def _hidden_at(network: Any, inputs: Inputs, positions: Tensor, with_first: bool) -> tuple[Tensor, Tensor]:
-    """The last layer at flat positions, (K, D), and, if wanted, at the first token of each row, (B, D).
-
-    A network with `hidden_at` computes its last layer at these positions only.
-    """
+    """The last layer at flat positions, (K, D), and, if wanted, at the first token of each row, (B, D)."""
     rows, steps = inputs.ids.shape
     places = positions
     if with_first:
         places = torch.cat((positions, torch.arange(0, rows * steps, steps, device=positions.device)))
-    if hasattr(network, "hidden_at"):
-        h = network.hidden_at(inputs, places)
-    else:
-        h = network.hidden(inputs, None)[0][-1]
-        h = h.reshape(-1, h.shape[-1]).index_select(0, places)
+    h = network.hidden_at(inputs, places)
     return h[: len(positions)], h[len(positions) :]
 
 
-def _padded_inputs(framed: Framed, width: int, has_segments: bool) -> Inputs:
+def _padded_inputs(framed: FramedTexts, width: int, has_segments: bool) -> Inputs:
     """One text per row, padded to the width."""
     ids = torch.from_numpy(framed.ids).view(-1, width)
     token_mask = torch.from_numpy(np.arange(width) < framed.sizes[:, None])
     return Inputs(ids, token_mask, torch.from_numpy(framed.segments).view(-1, width) if has_segments else None)
 
 
-def _packed_inputs(framed: Framed, layout: Packed, most: int) -> Inputs:
+def _packed_inputs(framed: FramedTexts, layout: PackedTexts, most: int) -> Inputs:
     """All texts in one row; then padding, in pieces no longer than a text; then empty texts, to fix the shape."""
     used = int(framed.first[-1] + framed.sizes[-1])
     padding = np.arange(used, layout.tokens, layout.length)

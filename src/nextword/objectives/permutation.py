@@ -117,7 +117,7 @@ class PermutationObjective(Objective[Stream]):
     # -------------------------------------------------------------------------------------------- loss
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if not hasattr(network, "queries"):
+        if not network.has_query_stream:
             raise Unsupported(
                 f"The permutation objective needs a network with two-stream attention; {type(network).__name__} cannot "
                 "predict a position without reading it. Use another objective.",

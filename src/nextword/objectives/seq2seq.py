@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import UNTAGGED
-from nextword.batching.seq2seq import Beside, Pairs, Sequences, in_turn
+from nextword.batching.examples import UNLABELED
+from nextword.batching.seq2seq import Pairs, PairsAndSources, Sequences, alternate_batches
 from nextword.batching.settings import require_choice, require_number
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
@@ -68,7 +68,7 @@ class Seq2SeqObjective(Objective[Any]):
         return self.layout.length
 
     def check(self, network: Any) -> None:
-        if self.layout.pack and not getattr(network, "packs", False):
+        if self.layout.pack and not network.is_packable:
             raise Unsupported(
                 f"batches: pack = true puts several pairs into a row, but {type(network).__name__} would read them as "
                 "one text. Set it to false (--set phase.0.batches.pack=false).",
@@ -87,9 +87,10 @@ class Seq2SeqObjective(Objective[Any]):
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if self.scheduled_sampling and network.training:
             layers, _ = self.scheduled_sampling.hidden(network, batch, None)
+            h = layers[-1]
         else:
-            layers, _ = network.hidden(batch.inputs, None)
-        h, targets = layers[-1].flatten(0, 1), batch.targets.flatten()
+            h, _ = network.last_hidden(batch.inputs, None)
+        h, targets = h.flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)
         value = nats
         if self.smoothing and network.training:
@@ -108,7 +109,7 @@ def label_smoothing_term(readout: Any, h: Tensor, targets: Tensor) -> Tensor:
         )
     is_target = targets != IGNORE
     with torch.autocast(h.device.type, enabled=False):
-        x = readout.lead(h).float() if h.dtype == torch.bfloat16 else readout.lead(h)
+        x = readout.project(h).float() if h.dtype == torch.bfloat16 else readout.project(h)
         matrix, bias = readout.matrix, readout.bias
         chosen = targets.masked_fill(~is_target, 0)
         z = (x * (torch.nn.functional.embedding(chosen, matrix) - matrix.mean(0))).sum(-1)
@@ -147,20 +148,20 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
             )
         self.unlabelled, self.targets = unlabelled, targets
 
-    def batches_per_epoch(self, text: Pairs | Beside) -> int:
-        if isinstance(text, Beside):
+    def batches_per_epoch(self, text: Pairs | PairsAndSources) -> int:
+        if isinstance(text, PairsAndSources):
             return 2 * super().batches_per_epoch(text.pairs)
         return super().batches_per_epoch(text)
 
-    def batches(self, text: Pairs | Beside, seed: int, step: int) -> Iterator[Batch]:
-        if isinstance(text, Beside):
-            return in_turn(self.layout, text, seed, step)
+    def batches(self, text: Pairs | PairsAndSources, seed: int, step: int) -> Iterator[Batch]:
+        if isinstance(text, PairsAndSources):
+            return alternate_batches(self.layout, text, seed, step)
         return super().batches(text, seed, step)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if batch.task_index != UNTAGGED:
+        if batch.task_index != UNLABELED:
             return super().loss(network, batch, state)
-        if not hasattr(network, "auxiliary"):
+        if not network.has_auxiliary_decoders:
             raise Unsupported(
                 f"{type(network).__name__} has no auxiliary decoders, so it cannot learn from sources alone. Use a "
                 "recipe for cross-view training.",

@@ -53,6 +53,6 @@ class SpanCorruptionObjective(Objective[Stream]):
         return self.layout.validation_batches(text.ids, **self.tokens)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        h = network.hidden(batch.inputs, None)[0][-1]
+        h, _ = network.last_hidden(batch.inputs, None)
         nats = network.readout.total(h.flatten(0, 1), batch.targets.flatten())
         return Loss(nats / batch.num_targets, nats.detach(), batch.num_targets)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from nextword.batching.settings import require_number
 from nextword.batching.token_stream import Stream
-from nextword.batching.word_vectors import Cells, Contexts, Draws, cooccurrences, draws_of
+from nextword.batching.word_vectors import Cells, Contexts, WordSampler, build_word_sampler, count_cooccurrences
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
 from nextword.objectives.base import Objective, build_layout
@@ -38,22 +38,22 @@ class NegativeSamplingObjective(Objective[Stream]):
     def __init__(self, batches: Mapping[str, Any], vocabulary: Vocabulary) -> None:
         self.layout = build_layout(batches, {"contexts": Contexts}, "negative_sampling")
         self.vocabulary = vocabulary
-        self.draws: Draws | None = None  # of the training text, also for validation
+        self.sampler: WordSampler | None = None  # of the training text, also for validation
 
     def batches_per_epoch(self, text: Stream) -> int:
-        self.draws = self._draws_of(text)
+        self.sampler = self._build_sampler(text)
         return self.layout.batches_per_epoch(text.ids)
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text.ids, self.draws or self._draws_of(text), seed, step)
+        return self.layout.batches(text.ids, self.sampler or self._build_sampler(text), seed, step)
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:
-        draws = self.draws or self._draws_of(text)
+        sampler = self.sampler or self._build_sampler(text)
         count = self.layout.batches_per_epoch(text.ids)
-        return (self.layout.batch(text.ids, draws, VALIDATION_SEED, k) for k in range(count))
+        return (self.layout.batch(text.ids, sampler, VALIDATION_SEED, k) for k in range(count))
 
-    def _draws_of(self, text: Stream) -> Draws:
-        return draws_of(text.ids, self.vocabulary, self.layout.subsample, self.layout.power)
+    def _build_sampler(self, text: Stream) -> WordSampler:
+        return build_word_sampler(text.ids, self.vocabulary, self.layout.subsample, self.layout.power)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         scores = network.scores(batch.inputs, batch.targets)  # (N, C or 1, 1 + K): the word, then the noise
@@ -112,7 +112,7 @@ class CooccurrenceObjective(Objective[Stream]):
 
     def _count_cells(self, text: Stream) -> Cells:
         if self.cells is None:
-            self.cells = cooccurrences(text, self.vocabulary, self.window)
+            self.cells = count_cooccurrences(text, self.vocabulary, self.window)
         return self.cells
 
     def weights(self, counts: np.ndarray) -> np.ndarray:

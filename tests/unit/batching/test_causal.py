@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.causal import Rows, Windows, permuted
+from nextword.batching.causal import Rows, Windows, permute
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import Batch
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 
 def values(batch: Batch) -> tuple[Any, ...]:
@@ -30,25 +30,25 @@ def take(layout: Any, ids: np.ndarray, first: int, n: int, seed: int = 1) -> lis
 
 
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**70))
-def test_it_permutes_any_size_under_any_key(size: int, key: int) -> None:
-    image = permuted(np.arange(size), size, key)
+def test_permute_is_a_permutation_for_any_size_and_key(size: int, key: int) -> None:
+    image = permute(np.arange(size), size, key)
     assert sorted(image.tolist()) == list(range(size))
 
 
 @given(size=st.integers(1, 2**40), key=st.integers(0, 2**40), seed=st.integers(0, 99))
-def test_parts_of_a_huge_permutation_need_not_the_whole(size: int, key: int, seed: int) -> None:
+def test_permute_of_a_few_indices_of_a_huge_range(size: int, key: int, seed: int) -> None:
     index = np.unique(np.random.default_rng(seed).integers(0, size, 50))
-    image = permuted(index, size, key)
+    image = permute(index, size, key)
     assert ((image >= 0) & (image < size)).all()
     assert len(np.unique(image)) == len(index)
-    backwards = permuted(index[::-1].copy(), size, key)
+    backwards = permute(index[::-1].copy(), size, key)
     assert (backwards[::-1] == image).all()
 
 
-def test_it_mixes() -> None:
+def test_permute_mixes_well() -> None:
     """Neighbours are torn apart, keys differ, and where a thing lands says little about where it was."""
     n = 10_000
-    images = [permuted(np.arange(n), n, key) for key in range(20)]
+    images = [permute(np.arange(n), n, key) for key in range(20)]
     for image in images:
         assert (np.abs(np.diff(image)) <= 1).mean() < 0.05
         assert abs(np.corrcoef(np.arange(n), image)[0, 1]) < 0.2
@@ -63,7 +63,7 @@ def test_rows_predict_each_token_once_an_epoch(length: int, rows: int, columns: 
     if length // rows < 2:
         return
     layout, ids = Rows(rows, columns), np.arange(length)
-    batches = list(islice(layout.batches(ids, 1, 0), layout.per_epoch(ids)))
+    batches = list(islice(layout.batches(ids, 1, 0), layout.batches_per_epoch(ids)))
     width = length // rows
     predicted = sorted(t for b in batches for t in b.targets.flatten().tolist())
     # all but the first of each row, which has nothing before it, and the remainder that fills no column
@@ -77,17 +77,17 @@ def test_rows_predict_each_token_once_an_epoch(length: int, rows: int, columns: 
 
 
 @pytest.mark.parametrize("layout", [Rows(3, 4), Windows(5, 2)])
-def test_training_can_begin_anywhere(layout: Any) -> None:
+def test_batches_resume_at_any_step(layout: Any) -> None:
     ids = np.arange(50)
     straight = take(layout, ids, 0, 30)
-    for first in (0, 1, layout.per_epoch(ids) - 1, layout.per_epoch(ids), 17):
+    for first in (0, 1, layout.batches_per_epoch(ids) - 1, layout.batches_per_epoch(ids), 17):
         assert take(layout, ids, first, 5) == straight[first : first + 5]
-    assert straight[layout.per_epoch(ids)][3] == 1  # the epoch
+    assert straight[layout.batches_per_epoch(ids)][3] == 1  # the epoch
 
 
 @given(first=st.integers(0, 10**6), seed=st.integers(0, 10**6))
 @settings(max_examples=30)
-def test_a_batch_of_windows_depends_on_seed_and_number_alone(first: int, seed: int) -> None:
+def test_batch_of_windows_depends_on_seed_and_step_alone(first: int, seed: int) -> None:
     layout, ids = Windows(5, 2), np.arange(50)
     assert take(layout, ids, first, 1, seed) == take(layout, ids, first - 1, 2, seed)[1:] if first else True
     assert take(layout, ids, first, 1, seed) == take(layout, ids, first, 1, seed)
@@ -101,7 +101,7 @@ def test_windows_predict_each_token_once_an_epoch(length: int, rows: int, contex
     if length - context < rows:
         return
     layout, ids = Windows(rows, context), np.arange(length)
-    n = layout.per_epoch(ids)
+    n = layout.batches_per_epoch(ids)
     batches = list(islice(layout.batches(ids, 7, epoch * n), n))
     predicted = [t for b in batches for t in b.targets.flatten().tolist()]
     assert len(set(predicted)) == len(predicted) == (length - context) // rows * rows
@@ -113,7 +113,7 @@ def test_windows_predict_each_token_once_an_epoch(length: int, rows: int, contex
         assert torch.equal(b.inputs.ids, b.targets + torch.arange(-context, 0))
 
 
-def test_windows_come_in_another_order_each_epoch_and_seed() -> None:
+def test_order_of_windows_depends_on_epoch_and_seed() -> None:
     layout, ids = Windows(10, 2), np.arange(52)
     orders = [
         [t for _, targets, _, _ in take(layout, ids, epoch * 5, 5, seed) for (t,) in targets]
@@ -123,7 +123,7 @@ def test_windows_come_in_another_order_each_epoch_and_seed() -> None:
     assert len(set(map(tuple, orders))) == 4
 
 
-def test_ids_may_be_of_any_unsigned_type() -> None:
+def test_ids_of_any_unsigned_type_become_int64() -> None:
     for kind in (np.uint8, np.uint16, np.uint32):
         ids = np.arange(30).astype(kind)
         for layout in (Rows(2, 3), Windows(4, 2)):
@@ -135,29 +135,37 @@ def test_ids_may_be_of_any_unsigned_type() -> None:
 
 
 @pytest.mark.parametrize("layout", [Rows(20, 5), Windows(20, 20)])
-def test_too_short_a_text_says_how_short_and_what_to_do(layout: Any) -> None:
-    with pytest.raises(NextwordError, match=r"(?s)The text has .* fewer .*--set phase.0.batches.rows"):
-        layout.per_epoch(np.arange(39))
+def test_too_short_text_is_rejected(layout: Any) -> None:
+    with pytest.raises(DataError, match=r"batches\.rows"):
+        layout.batches_per_epoch(np.arange(39))
 
 
 @pytest.mark.parametrize(("kind", "options"), [(Rows, {"rows": 0}), (Rows, {"length": 0}), (Windows, {"context": 0})])
-def test_sizes_must_be_positive(kind: Any, options: dict[str, int]) -> None:
-    with pytest.raises(NextwordError, match="at least 1"):
+def test_sizes_below_one_are_rejected(kind: Any, options: dict[str, int]) -> None:
+    with pytest.raises(InvalidSetting) as error:
         kind(**options)
+    assert (error.value.key, error.value.value) == (f"batches.{next(iter(options))}", 0)
 
 
-def test_the_objective_is_strict_about_its_batches() -> None:
-    with pytest.raises(NextwordError, match="rows or variable or shifted or windows or blocks"):
-        Causal({"kind": "boxes"})
-    with pytest.raises(NextwordError, match="rows, length"):
-        Causal({"kind": "rows", "context": 3})
-    with pytest.raises(NextwordError, match="token or sequence"):
-        Causal({"kind": "rows"}, reduce="mean")
+@pytest.mark.parametrize(
+    ("batches", "options", "key"),
+    [
+        ({"kind": "boxes"}, {}, "batches.kind"),
+        ({"kind": "rows", "context": 3}, {}, "batches.context"),
+        ({"kind": "shifted", "context": 3}, {}, "batches.context"),
+        ({"kind": "variable", "columns": 3}, {}, "batches.columns"),
+        ({"kind": "rows"}, {"reduce": "mean"}, "objective.reduce"),
+    ],
+)
+def test_objective_rejects_unknown_settings(batches: dict[str, Any], options: dict[str, str], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        CausalObjective(batches, **options)
+    assert error.value.key == key
 
 
-def test_held_out_text_is_read_once_in_order() -> None:
+def test_validation_reads_the_text_once_in_order() -> None:
     ids = np.arange(1200)
-    batches = list(Causal({"kind": "windows"}).held_out(Stream.from_ids(ids)))
+    batches = list(CausalObjective({"kind": "windows"}).validation_batches(Stream.from_ids(ids)))
     predicted = sorted(t for b in batches for t in b.targets.flatten().tolist())
     assert predicted == [t for t in range(1200) if t % 600]
     assert [b.reset_state for b in batches] == [True] + [False] * (len(batches) - 1)

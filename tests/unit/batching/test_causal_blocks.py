@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import small_job, walk
 
 from nextword.batching.causal import Blocks
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.training.trainer import Trainer, descend
+from nextword.training.trainer import Trainer, run_gradient_phase
+from tests.support.small_job import small_job, walk
 
 IDS = np.arange(103, dtype=np.uint16)
 
@@ -24,7 +24,7 @@ def some(layout: Blocks, n: int, seed: int = 1, step: int = 0) -> list[Batch]:
 
 
 @pytest.mark.parametrize("order", ["shuffled", "random", "sequential"])
-def test_targets_follow_inputs_and_a_batch_is_made_of_its_number(order: str) -> None:
+def test_targets_follow_inputs_and_batch_depends_on_its_step_alone(order: str) -> None:
     layout = Blocks(rows=3, length=7, order=order)
     seen = some(layout, 12)
     for batch in seen:
@@ -42,7 +42,7 @@ def test_targets_follow_inputs_and_a_batch_is_made_of_its_number(order: str) -> 
 @pytest.mark.parametrize("order", ["shuffled", "sequential"])
 def test_an_epoch_reads_every_block_once(order: str) -> None:
     layout = Blocks(rows=2, length=17, order=order)  # six blocks: three batches
-    assert layout.per_epoch(IDS) == 3
+    assert layout.batches_per_epoch(IDS) == 3
     for epoch in range(3):
         batches = some(layout, 3, step=3 * epoch)
         assert {b.epoch for b in batches} == {epoch}
@@ -54,24 +54,25 @@ def test_an_epoch_reads_every_block_once(order: str) -> None:
     assert len(shifted) == 3  # 2 are left over: three places to begin
 
 
-def test_held_out_text_is_predicted_once() -> None:
-    got = list(Blocks(rows=2, length=10).held_out(IDS))
+def test_validation_predicts_every_token_once() -> None:
+    got = list(Blocks(rows=2, length=10).validation_batches(IDS))
     targets = torch.cat([b.targets.flatten() for b in got]).tolist()
     assert sorted(targets) == list(range(1, 103))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [({"rows": 0}, "rows = 0"), ({"length": 2.5}, "length = 2.5"), ({"order": "odd"}, "expected one of shuffled")],
+    ("key", "value"),
+    [("rows", 0), ("length", 2.5), ("order", "odd")],
 )
-def test_bad_settings(options: dict[str, object], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Blocks(**options)  # type: ignore[arg-type]
+def test_invalid_settings_are_rejected(key: str, value: object) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Blocks(**{key: value})  # type: ignore[arg-type]
+    assert (error.value.key, error.value.value) == (f"batches.{key}", value)
 
 
-def test_a_text_shorter_than_a_block() -> None:
-    with pytest.raises(NextwordError, match="103 tokens, fewer than the 201"):
-        Blocks(length=200).per_epoch(IDS)
+def test_text_shorter_than_a_block_is_rejected() -> None:
+    with pytest.raises(DataError, match="103 tokens"):
+        Blocks(length=200).batches_per_epoch(IDS)
 
 
 # ------------------------------------------------------------------------------------------------ through the loop
@@ -86,7 +87,7 @@ PHASE = {
 }
 
 
-def test_activations_computed_again_give_the_same_gradients() -> None:
+def test_checkpointing_gives_the_same_gradients() -> None:
     torch.manual_seed(0)
     network = GPT2(GPT2Config(**{**MODEL, "dropout": 0.3}), Vocabulary(30, 0))  # type: ignore[arg-type]
     ids = torch.randint(0, 30, (3, 8))
@@ -101,7 +102,7 @@ def test_activations_computed_again_give_the_same_gradients() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_accumulated_batches_are_one_large_one(tmp_path: Path) -> None:
+def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
     """Sequential blocks: four of two rows are the eight rows of one."""
     weights = []
     for rows, accumulate in ((8, 1), (2, 4)):
@@ -110,21 +111,21 @@ def test_accumulated_batches_are_one_large_one(tmp_path: Path) -> None:
         job = small_job(
             tmp_path / str(rows), "gpt2", MODEL, 30, walk(29, 600), walk(29, 100), **phase, accumulate=accumulate
         )
-        list(descend(job))
+        list(run_gradient_phase(job))
         weights.append(job.network.state_dict())
     for name, one in weights[0].items():
         torch.testing.assert_close(weights[1][name], one, rtol=1e-4, atol=1e-6)
 
 
-def test_only_networks_of_blocks_are_compiled_or_checkpointed(tmp_path: Path) -> None:
+def test_compiling_and_checkpointing_need_attention_blocks(tmp_path: Path) -> None:
     for key in ("compile", "checkpointing"):
         phase = {"steps": 1, key: True}
         job = small_job(tmp_path / key, "lstm", {"width": 8}, 30, walk(29, 300), None, **phase)
-        with pytest.raises(NextwordError, match=f"{key} = true is for networks of attention blocks"):
+        with pytest.raises(NextwordError, match=key):
             Trainer(job)
 
 
-def test_work_is_six_times_the_weights_and_attention() -> None:
+def test_flops_are_six_times_the_weights_plus_attention() -> None:
     """The published 124M at 1,024 tokens: 6 · 123.65 M + 12 · 12 · 768 · 1,024."""
     with torch.device("meta"):
         network = GPT2(GPT2Config(), Vocabulary(50257, 50256))

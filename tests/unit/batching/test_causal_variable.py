@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from nextword.batching.causal import Variable
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import Batch
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 
 def values(batch: Batch) -> tuple[Any, ...]:
@@ -60,29 +60,29 @@ def test_every_token_is_predicted_once_an_epoch(layout: Variable, length: int, s
 
 
 @given(layout=LAYOUTS, length=st.integers(12, 200), first=st.integers(0, 60))
-def test_training_can_begin_at_any_step(layout: Variable, length: int, first: int) -> None:
+def test_batches_resume_at_any_step(layout: Variable, length: int, first: int) -> None:
     ids = np.arange(length)
     whole = [values(b) for b in islice(layout.batches(ids, 1, 0), first + 12)]
     assert [values(b) for b in islice(layout.batches(ids, 1, first), 12)] == whole[first:]
 
 
-def test_lengths_come_from_seed_and_epoch_alone() -> None:
+def test_lengths_depend_on_seed_and_epoch_alone() -> None:
     layout = Variable(4, 20)
-    pieces = layout.pieces(500, 3, 7)
+    segments = layout.segments(500, 3, 7)
     np.random.seed(0)
     torch.manual_seed(0)
-    assert layout.pieces(500, 3, 7) == pieces
-    others = [layout.pieces(500, 3, 8), layout.pieces(500, 4, 7), layout.pieces(500, 7, 3)]
-    assert all(other != pieces for other in others)
+    assert layout.segments(500, 3, 7) == segments
+    others = [layout.segments(500, 3, 8), layout.segments(500, 4, 7), layout.segments(500, 7, 3)]
+    assert all(other != segments for other in others)
     # a shorter text is cut the same way up to its end, and more rows do not matter
-    assert layout.pieces(300, 3, 7)[:-1] == [p for p in pieces if sum(p) < 299]
-    assert Variable(9, 20).pieces(500, 3, 7) == pieces
+    assert layout.segments(300, 3, 7)[:-1] == [p for p in segments if sum(p) < 299]
+    assert Variable(9, 20).segments(500, 3, 7) == segments
 
 
-def test_lengths_are_distributed_as_the_paper_says() -> None:
+def test_lengths_follow_the_distribution_of_the_paper() -> None:
     """About 70 with probability 0.95, else about 35; around that with a standard deviation of 5, rounded down."""
     layout = Variable(20, 70)
-    lengths = np.array([n for epoch in range(40) for _, n in layout.pieces(40_000, 1, epoch)[:-1]])
+    lengths = np.array([n for epoch in range(40) for _, n in layout.segments(40_000, 1, epoch)[:-1]])
     short = lengths < 52
     assert len(lengths) > 20_000
     assert short.mean() == pytest.approx(0.05, abs=0.006)
@@ -90,55 +90,56 @@ def test_lengths_are_distributed_as_the_paper_says() -> None:
     assert lengths[short].mean() == pytest.approx(34.5, abs=0.6)
     assert lengths[~short].std() == pytest.approx(5, abs=0.15)
     assert lengths[short].std() == pytest.approx(5, abs=0.5)
-    assert layout.per_epoch(np.zeros(40_000 * 20)) == pytest.approx(len(lengths) / 40 + 1, rel=0.02)
+    assert layout.batches_per_epoch(np.zeros(40_000 * 20)) == pytest.approx(len(lengths) / 40 + 1, rel=0.02)
     all_alike = Variable(1, 10, spread=0, half=0)
-    assert all_alike.pieces(101, 1, 0) == [(10 * i, 10) for i in range(10)]
-    assert all_alike.per_epoch(np.zeros(101)) == 10
+    assert all_alike.segments(101, 1, 0) == [(10 * i, 10) for i in range(10)]
+    assert all_alike.batches_per_epoch(np.zeros(101)) == 10
 
 
-def test_a_piece_is_never_shorter_than_the_least_but_at_the_end() -> None:
-    lengths = [n for epoch in range(50) for _, n in Variable(1, 6, spread=5).pieces(400, 1, epoch)[:-1]]
+def test_only_the_last_segment_is_shorter_than_the_least() -> None:
+    lengths = [n for epoch in range(50) for _, n in Variable(1, 6, spread=5).segments(400, 1, epoch)[:-1]]
     assert min(lengths) == 5
     assert lengths.count(5) > len(lengths) / 4
 
 
-def test_the_objective_offers_them_and_scales_the_rate() -> None:
-    objective = Causal({"kind": "variable", "rows": 2, "length": 8, "spread": 2.0, "half": 0.2, "least": 2})
+def test_objective_has_variable_batches_and_scales_the_rate() -> None:
+    objective = CausalObjective({"kind": "variable", "rows": 2, "length": 8, "spread": 2.0, "half": 0.2, "least": 2})
     ids = np.arange(200)
     batches = list(islice(objective.batches(Stream.from_ids(ids), 1, 0), 10))
-    assert objective.per_epoch(Stream.from_ids(ids)) == round(
+    assert objective.batches_per_epoch(Stream.from_ids(ids)) == round(
         99 / 6.7
     )  # 0.8 · 8 + 0.2 · 4, less a half for rounding down
     assert len({b.scale for b in batches}) > 2
-    with pytest.raises(NextwordError, match=r"take rows, length, spread, half, least, rotate"):
-        Causal({"kind": "variable", "columns": 3})
 
 
 @pytest.mark.parametrize("length", [2, 3, 7])
 def test_tiny_texts_make_one_short_piece_an_epoch(length: int) -> None:
     layout, ids = Variable(1, 70), np.arange(length)
-    assert layout.per_epoch(ids) == 1
+    assert layout.batches_per_epoch(ids) == 1
     batches = list(islice(layout.batches(ids, 1, 0), 3))
     assert [b.epoch for b in batches] == [0, 1, 2]
     assert [b.inputs.ids.tolist() for b in batches] == [[list(range(length - 1))]] * 3
     assert all(b.reset_state and b.scale == (length - 1) / 70 for b in batches)
 
 
-def test_too_little_text_and_odd_settings_are_refused() -> None:
-    with pytest.raises(NextwordError, match="fewer than the 40 that 20 rows need"):
-        Variable().per_epoch(np.arange(39))
-    with pytest.raises(NextwordError, match="fewer than the 40 that 20 rows need"):
+def test_too_short_text_is_rejected() -> None:
+    with pytest.raises(DataError, match="39 tokens"):
+        Variable().batches_per_epoch(np.arange(39))
+    with pytest.raises(DataError, match="39 tokens"):
         next(Variable().batches(np.arange(39), 1, 0))
-    for odd in ({"least": 0}, {"spread": -1.0}, {"half": 1.5}, {"half": -0.1}):
-        with pytest.raises(NextwordError, match=rf"{next(iter(odd))} = "):
-            Variable(**odd)  # type: ignore[arg-type]
-    for odd in ({"rows": 0}, {"length": 0}):
-        with pytest.raises(NextwordError, match="at least 1"):
-            Variable(**odd)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rows", 0), ("length", 0), ("least", 0), ("spread", -1.0), ("half", 1.5), ("half", -0.1)]
+)
+def test_invalid_settings_are_rejected(key: str, value: float) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Variable(**{key: value})  # type: ignore[arg-type]
+    assert (error.value.key, error.value.value) == (f"batches.{key}", value)
 
 
 @given(layout=LAYOUTS, length=st.integers(12, 400), seed=st.integers(0, 9), epoch=st.integers(0, 2))
-def test_rotated_rows_begin_anywhere_and_go_round(layout: Variable, length: int, seed: int, epoch: int) -> None:
+def test_rotated_rows_begin_anywhere_and_wrap_around(layout: Variable, length: int, seed: int, epoch: int) -> None:
     ids = np.arange(length)
     plain, turned = (epoch_of(each, ids, seed, epoch) for each in (layout, replace(layout, rotate=True)))
     width = length // layout.rows
@@ -149,7 +150,7 @@ def test_rotated_rows_begin_anywhere_and_go_round(layout: Variable, length: int,
         assert read == [row * width + (first + t) % width for t in range(width)]
 
 
-def test_rotation_is_another_one_each_epoch_and_row_and_training_can_begin_anywhere() -> None:
+def test_rotation_depends_on_epoch_and_row_and_resumes_anywhere() -> None:
     layout, ids = Variable(8, 20, rotate=True), np.arange(8 * 500)
     first = [epoch_of(layout, ids, 1, epoch)[0].inputs.ids[:, 0] % 500 for epoch in (0, 1)]
     assert len({*first[0].tolist()}) > 4

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.examples import Bucketed, Examples, joined
-from nextword.core.errors import NextwordError
+from nextword.batching.examples import Bucketed, Examples, join_frames
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import FramedText, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
 from nextword.recipe import load_recipe
-from nextword.tasks.heads import HeadConfig, Headed, mean
-from nextword.tasks.task_objective import Task
+from nextword.tasks.classification import Task
+from nextword.tasks.heads import HeadConfig, TextHead, mean_pool
 from nextword.training.events import Job
-from nextword.training.steps import shape_of
+from nextword.training.steps import RecordedPassesStep, batch_shape
 from nextword.training.trainer import Trainer
 
 
@@ -27,23 +27,23 @@ def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examp
     for _ in range(n * each):
         size = int(draw.integers(2, 12))
         frames.append(FramedText(draw.integers(5, 99, size), size - 1, np.arange(size) % 2))
-    return joined(frames, np.arange(n), each, packs)
+    return join_frames(frames, np.arange(n), each, packs)
 
 
-def headed(reads: str) -> Headed:
+def headed(reads: str) -> TextHead:
     torch.manual_seed(4)
     config = BERTConfig(width=16, layers=2, heads=2, window=16, dropout=0.0)
     marks = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    return Headed(HeadConfig(BERT, config, 2, reads=reads, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
+    return TextHead(HeadConfig(BERT, config, 2, reads=reads, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
 
 
-def test_every_example_comes_once_an_epoch_and_like_lengths_together() -> None:
+def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
     text, layout = some(70), Bucketed(rows=8, stretch=3)
     batches = layout.batches(text, 1, 0)
     for _ in range(2):
-        epoch = [next(batches) for _ in range(layout.per_epoch(text))]
+        epoch = [next(batches) for _ in range(layout.batches_per_epoch(text))]
         assert sorted(i for batch in epoch for i in batch.targets.tolist()) == list(range(70))
-    assert layout.per_epoch(text) == 9
+    assert layout.batches_per_epoch(text) == 9
     order = layout.epoch(text, 1, 0)
     spread = np.mean([np.ptp(text.lengths[chosen]) for chosen in order])
     assert spread < 4 < np.ptp(text.lengths)
@@ -51,7 +51,7 @@ def test_every_example_comes_once_an_epoch_and_like_lengths_together() -> None:
     assert not np.array_equal(np.concatenate(order), np.concatenate(layout.epoch(text, 1, 1)))
 
 
-def test_a_batch_depends_on_seed_and_step_alone() -> None:
+def test_batch_depends_on_seed_and_step_alone() -> None:
     text, layout = some(50), Bucketed(rows=8)
     batches = layout.batches(text, 3, 0)
     whole = [next(batches) for _ in range(12)]
@@ -62,14 +62,14 @@ def test_a_batch_depends_on_seed_and_step_alone() -> None:
 
 
 @pytest.mark.parametrize("each", [1, 2])
-def test_packed_and_padded_hold_the_same(each: int) -> None:
+def test_packed_and_padded_batches_hold_the_same_texts(each: int) -> None:
     text = some(9, each)
     chosen = np.array([4, 0, 8])
     packed, padded = (Bucketed(pack=pack).batch(text, chosen, 0) for pack in (True, False))
     assert packed.inputs.starts is not None
     assert packed.inputs.starts[-1] == packed.inputs.ids.shape[1] == text.lengths[chosen].sum()
-    assert padded.inputs.padding is not None
-    there = padded.inputs.padding
+    assert padded.inputs.token_mask is not None
+    there = padded.inputs.token_mask
     assert torch.equal(padded.inputs.ids[there], packed.inputs.ids[0])
     assert padded.inputs.segments is not None
     assert packed.inputs.segments is not None
@@ -83,7 +83,7 @@ def test_packed_and_padded_hold_the_same(each: int) -> None:
 
 
 @pytest.mark.parametrize("reads", ["speaker", "mean"])
-def test_a_row_that_is_filled_up_says_the_same(reads: str) -> None:
+def test_filled_row_gives_the_same_outputs_and_gradients(reads: str) -> None:
     text, chosen = some(9), np.array([4, 0, 8])
     plain, filled = (Bucketed(length=16, fill=fill).batch(text, chosen, 0) for fill in (0, 16))
     assert filled.inputs.ids.shape[1] % 16 == 0
@@ -100,13 +100,13 @@ def test_a_row_that_is_filled_up_says_the_same(reads: str) -> None:
 def test_filled_rows_have_few_shapes() -> None:
     text, layout = some(200), Bucketed(rows=8, length=16, fill=16)
     batches = layout.batches(text, 1, 0)
-    shapes = {shape_of(next(batches)) for _ in range(25)}
+    shapes = {batch_shape(next(batches)) for _ in range(25)}
     assert len(shapes) <= 6
-    assert shape_of(layout.batch(text, np.arange(8), 0)) != shape_of(layout.batch(text, np.arange(7), 0))
+    assert batch_shape(layout.batch(text, np.arange(8), 0)) != batch_shape(layout.batch(text, np.arange(7), 0))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: passes are not recorded")
-def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
+def test_recorded_passes_learn_like_eager_ones(tmp_path: Any) -> None:
     text = some(64)
     text = replace(text, labels=text.labels % 2, metrics=("accuracy",))
     phase = load_recipe(
@@ -115,19 +115,19 @@ def test_recorded_passes_learn_as_others(tmp_path: Any) -> None:
     found = []
     for graphs in (True, False):
         network = headed("speaker").cuda()
-        descent = Trainer(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
-        assert (descent.passes is not None) == graphs
-        batches = descent.batches()
+        trainer = Trainer(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
+        assert isinstance(trainer.take_step, RecordedPassesStep) == graphs
+        batches = trainer.batches()
         for _ in range(40):
-            descent.advance(batches)
-        if descent.passes is not None:
-            assert descent.passes.recorded
-        found.append([descent.nats.float(), *(p.detach().float() for p in network.parameters())])
+            trainer.step(batches)
+        if isinstance(trainer.take_step, RecordedPassesStep):
+            assert trainer.take_step.recorded
+        found.append([trainer.nats.float(), *(p.detach().float() for p in network.parameters())])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
 
 
-def test_numbers_are_learnt_by_the_squares_of_their_errors() -> None:
+def test_regression_loss_is_the_squared_error() -> None:
     text = replace(some(5), labels=np.array([0.5, -3.0, 0.0, 2.0, 7.0], np.float32))
     network = headed("mean").eval()
     network.out = torch.nn.Linear(16, 1)
@@ -139,7 +139,7 @@ def test_numbers_are_learnt_by_the_squares_of_their_errors() -> None:
     assert float(loss.nats) == pytest.approx(float((errors**2).sum()), rel=1e-6)
 
 
-def test_the_first_tokens_of_a_set() -> None:
+def test_first_takes_the_examples_of_the_first_tokens() -> None:
     text = some(20, 2)
     part = text.first(40)
     assert 1 <= len(part) < 20
@@ -150,26 +150,27 @@ def test_the_first_tokens_of_a_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "said"),
+    ("batches", "options", "key"),
     [
-        ({"rows": 0}, "rows = 0"),
-        ({"pack": "yes"}, "pack = 'yes'"),
-        ({"width": 3}, "take rows, length, stretch, pack"),
-        ({"kind": "rows"}, "batches of kind examples"),
+        ({"rows": 0}, {}, "batches.rows"),
+        ({"pack": "yes"}, {}, "batches.pack"),
+        ({"fill": 500}, {}, "batches.fill"),
+        ({"width": 3}, {}, "batches.width"),
+        ({"kind": "rows"}, {}, "batches.kind"),
+        ({}, {"language": -1}, "objective.language"),
     ],
 )
-def test_batches_that_make_no_sense(batches: dict[str, Any], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Task(batches)
-    with pytest.raises(NextwordError, match="language = -1"):
-        Task({}, language=-1)
+def test_invalid_settings_are_rejected(batches: dict[str, Any], options: dict[str, float], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Task(batches, **options)
+    assert error.value.key == key
 
 
-def test_means_of_both_layouts_are_equal() -> None:
+def test_mean_pooling_is_equal_for_packed_and_padded() -> None:
     text = some(6)
     packed, padded = (Bucketed(pack=pack).batch(text, np.arange(6), 0) for pack in (True, False))
     h = torch.randn(99, 4)
-    a, b = (mean(h[batch.inputs.ids], batch.inputs) for batch in (packed, padded))
+    a, b = (mean_pool(h[batch.inputs.ids], batch.inputs) for batch in (packed, padded))
     assert torch.allclose(a, b, atol=1e-6)
     for i in range(6):
         own = text.ids[text.starts[i] : text.starts[i + 1]]

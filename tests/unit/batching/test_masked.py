@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.masked import Masking, below, bits, key_of, uniform
-from nextword.core.errors import NextwordError
+from nextword.batching.masked import Masking, derive_key, random_below, random_bits, random_uniform
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import IGNORE, Vocabulary
-from nextword.tokenizers.base import Marks
+from nextword.tokenizers.special_tokens import Marks
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY = Vocabulary(1000, 2, SPECIAL, 3)
-KEY = key_of(1, 2, 3)
+KEY = derive_key(1, 2, 3)
 
 
 class Found(NamedTuple):
@@ -40,7 +40,7 @@ def mask(
     first = ends - [len(text) for text in texts]
     masking = Masking(VOCABULARY, **how)
     after = ids.copy()
-    room = masking.most(len(ids), len(texts))
+    room = masking.max_targets(len(ids), len(texts))
     numbers = np.arange(len(texts)) if numbers is None else np.asarray(numbers)
     begins = np.ones(len(ids), bool) if begins is None else begins
     targets, at, n = masking(after, begins, first, ends, numbers, key, room)
@@ -67,12 +67,12 @@ def framed(rng: np.random.Generator, n: int) -> np.ndarray:
         ({"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, Marks(2, 3, 4, 0)),  # ALBERT has both kinds
     ],
 )
-def test_marks_by_either_name(special: dict[str, int], expected: Marks) -> None:
+def test_special_tokens_are_found_by_either_name(special: dict[str, int], expected: Marks) -> None:
     assert Marks.of(Vocabulary(10, 0, special)) == expected
 
 
-def test_a_tokenizer_without_marks() -> None:
-    with pytest.raises(NextwordError, match=r"no \[CLS\].*\[MASK\] or <mask>.*<\|endoftext\|>.*wordpiece"):
+def test_tokenizer_without_special_tokens_is_rejected() -> None:
+    with pytest.raises(NextwordError, match=r"<\|endoftext\|>"):
         Marks.of(Vocabulary(300, 256, {"<|endoftext|>": 256}))
 
 
@@ -87,13 +87,13 @@ def test_a_tokenizer_without_marks() -> None:
     whole=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_only_what_is_ordinary_is_hidden_and_its_target_is_what_was_there(
+def test_only_ordinary_tokens_are_masked_and_targets_are_the_originals(
     sizes: list[int], share: float, grams: int, whole: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     texts = [framed(rng, n) for n in sizes]
     begins = rng.random(sum(map(len, texts))) < 0.7
-    found = mask(texts, begins, key=key_of(seed), share=share, grams=grams, whole_words=whole)
+    found = mask(texts, begins, key=derive_key(seed), share=share, grams=grams, whole_words=whole)
     chosen = found.chosen
     assert sorted(found.at.tolist()) == np.flatnonzero(chosen).tolist()
     assert (found.before[chosen] >= 5).all()  # never a mark, nor what the tokenizer does not know
@@ -107,14 +107,14 @@ def test_only_what_is_ordinary_is_hidden_and_its_target_is_what_was_there(
 
 @settings(max_examples=15, deadline=None)
 @given(length=st.integers(1, 300), share=st.sampled_from([0.15, 0.3, 0.5]), seed=st.integers(0, 50))
-def test_the_share_is_right_on_average_however_short_the_text(length: int, share: float, seed: int) -> None:
+def test_share_is_right_on_average_for_any_length(length: int, share: float, seed: int) -> None:
     texts = [np.full(length, 7)] * (60_000 // length)
-    found = mask(texts, key=key_of(seed), share=share)
+    found = mask(texts, key=derive_key(seed), share=share)
     expected = max(share, 1 / length)
     assert abs(found.chosen.mean() - expected) < 0.005
 
 
-def test_four_in_five_become_the_mask_one_any_other_and_one_stays() -> None:
+def test_chosen_tokens_become_mask_random_or_stay_by_their_shares() -> None:
     rng = np.random.default_rng(0)
     found = mask([rng.integers(5, 1000, 128) for _ in range(3000)])
     was, now = found.before[found.chosen], found.after[found.chosen]
@@ -131,7 +131,7 @@ def test_four_in_five_become_the_mask_one_any_other_and_one_stays() -> None:
     assert (always.after[always.chosen] == 4).all()
 
 
-def test_every_place_is_as_likely_as_any_other() -> None:
+def test_every_position_is_equally_likely() -> None:
     found = mask([np.full(20, 7)] * 20_000, share=0.2)
     places = found.chosen.reshape(-1, 20).mean(0)
     assert np.abs(places - 0.2).max() < 0.015
@@ -139,11 +139,11 @@ def test_every_place_is_as_likely_as_any_other() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), grams=st.sampled_from([0, 1, 3]))
-def test_words_are_hidden_whole(seed: int, grams: int) -> None:
+def test_whole_words_are_masked_completely(seed: int, grams: int) -> None:
     rng = np.random.default_rng(seed)
     texts = [framed(rng, int(rng.integers(60, 120))) for _ in range(8)]
     begins = rng.random(sum(map(len, texts))) < 0.6
-    found = mask(texts, begins, key=key_of(seed), whole_words=grams == 0, grams=grams, share=0.2)
+    found = mask(texts, begins, key=derive_key(seed), whole_words=grams == 0, grams=grams, share=0.2)
     free = found.before >= 5
     for part in found.texts:
         word: list[int] = []
@@ -157,7 +157,7 @@ def test_words_are_hidden_whole(seed: int, grams: int) -> None:
     assert found.chosen.sum() > 0.15 * free.sum()  # words that do not fit are passed over for those that do
 
 
-def test_a_run_of_n_words_has_probability_one_in_n() -> None:
+def test_run_of_n_words_has_weight_one_over_n() -> None:
     rng = np.random.default_rng(0)
     texts = [np.full(4000, 7) for _ in range(100)]
     begins = rng.random(400_000) < 0.5
@@ -171,7 +171,7 @@ def test_a_run_of_n_words_has_probability_one_in_n() -> None:
     np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.04)  # a few stand side by side by chance
 
 
-def test_runs_do_not_cross_marks() -> None:
+def test_runs_do_not_cross_special_tokens() -> None:
     """Between marks there is one word each, so that no run has two: that one is hidden says nothing of the next."""
     found = mask([np.array([2, *[7, 3] * 50])] * 400, grams=4, share=0.3)
     words = found.chosen.reshape(400, -1)[:, 1::2]
@@ -179,16 +179,16 @@ def test_runs_do_not_cross_marks() -> None:
     assert 0.27 < both < 0.31
 
 
-def test_where_no_word_fits_the_beginning_of_one_is_hidden() -> None:
+def test_beginning_of_a_word_is_masked_if_no_word_fits() -> None:
     begins = np.zeros(22, bool)
     begins[1] = True
     text = np.array([2, *range(5, 25), 3])  # one word of twenty tokens, of which three may be hidden
     for k in range(20):
-        found = mask([text], begins, key=key_of(k), whole_words=True)
+        found = mask([text], begins, key=derive_key(k), whole_words=True)
         assert np.flatnonzero(found.chosen).tolist() == [1, 2, 3]
 
 
-def test_a_text_of_marks_alone_has_nothing_to_hide() -> None:
+def test_text_of_special_tokens_has_no_targets() -> None:
     found = mask([np.array([2, 1, 3]), np.array([2, 9, 3])])
     assert np.flatnonzero(found.chosen).tolist() == [4]
 
@@ -196,7 +196,7 @@ def test_a_text_of_marks_alone_has_nothing_to_hide() -> None:
 # ------------------------------------------------------------------------------------------------ chance
 
 
-def test_a_mask_belongs_to_its_text_wherever_it_stands() -> None:
+def test_mask_of_a_text_does_not_depend_on_its_place_in_the_batch() -> None:
     rng = np.random.default_rng(0)
     texts = [framed(rng, n) for n in (30, 50, 7)]
     alone = [mask([text], numbers=[i]) for i, text in enumerate(texts)]
@@ -205,40 +205,41 @@ def test_a_mask_belongs_to_its_text_wherever_it_stands() -> None:
         np.testing.assert_array_equal(turned.after[part], alone[i].after)
         np.testing.assert_array_equal(turned.targets[part], alone[i].targets)
     assert (mask([texts[1]], numbers=[8]).targets != alone[1].targets).any()
-    assert (mask([texts[1]], numbers=[1], key=key_of(9)).targets != alone[1].targets).any()
+    assert (mask([texts[1]], numbers=[1], key=derive_key(9)).targets != alone[1].targets).any()
 
 
-def test_draws() -> None:
-    key = key_of(0, 7)
-    assert key == key_of(0, 7)
-    assert key != key_of(7, 0)
-    u = np.array([uniform(key, i) for i in range(4000)])
+def test_random_draws_are_uniform() -> None:
+    key = derive_key(0, 7)
+    assert key == derive_key(0, 7)
+    assert key != derive_key(7, 0)
+    u = np.array([random_uniform(key, i) for i in range(4000)])
     assert u.min() >= 0
     assert u.max() < 1
     assert abs(u.mean() - 0.5) < 0.02
     assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 0.05
-    faces = np.bincount([below(key, i, 6) for i in range(6000)], minlength=6)
+    faces = np.bincount([random_below(key, i, 6) for i in range(6000)], minlength=6)
     assert faces.min() > 850
-    assert len({int(bits(key, i)) for i in range(1000)}) == 1000
+    assert len({int(random_bits(key, i)) for i in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("key", "value"),
     [
-        ({"share": 0}, "share = 0 must lie between 0 and 1"),
-        ({"share": 1.5}, "share = 1.5"),
-        ({"masked": 0.95}, "cannot exceed 1 together"),
-        ({"replaced": -0.1}, "replaced = -0.1"),
-        ({"whole_words": 1}, "whole_words = 1 must be true or false"),
-        ({"grams": 2.5}, "grams = 2.5 must be a whole number"),
-        ({"grams": True}, "grams = True"),
+        ("share", 0),
+        ("share", 1.5),
+        ("masked", 0.95),  # more than 1 together with replaced = 0.1
+        ("replaced", -0.1),
+        ("whole_words", 1),
+        ("grams", 2.5),
+        ("grams", True),
     ],
 )
-def test_bad_settings(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Masking(VOCABULARY, **how)
+def test_invalid_settings_are_rejected(key: str, value: Any) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Masking(VOCABULARY, **{key: value})
+    assert (error.value.key, error.value.value) == (f"objective.{key}", value)
 
 
-def test_a_vocabulary_of_marks_alone() -> None:
-    with pytest.raises(NextwordError, match="nothing to hide"):
+def test_vocabulary_of_special_tokens_alone_is_unsupported() -> None:
+    with pytest.raises(Unsupported):
         Masking(Vocabulary(5, 2, SPECIAL))

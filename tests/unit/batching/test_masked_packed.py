@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.test_pairs import END, counted, segments, stream
 
-from nextword.batching.masked import Full, Packed, Sentences, pieces
-from nextword.core.errors import NextwordError
+from nextword.batching.masked import FullSentences, PackedTexts, Sentences, cut_pieces
+from nextword.core.errors import InvalidSetting
+from tests.unit.batching.test_masked_pairs import END, counted, segments, stream
 
 
-def test_three_documents_written_out() -> None:
+def test_texts_of_three_documents() -> None:
     (a1, a2, a3), (b1,), (c1, c2) = documents = counted([[3, 3, 3], [2], [4, 4]])
     text = stream(documents)
     sentences = Sentences.of(text, END)
     # [CLS] a1 a2 a3 [SEP] b1 [SEP] has 14 tokens; with c1 and a mark it would have 19
-    assert segments(text, Full(1, 18).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1), (c1 + c2,)]
-    assert segments(text, Full(1, 19).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1, c1), (c2,)]
-    assert segments(text, Full(1, 9).texts(sentences, 0, 0)) == [(a1 + a2,), (a3, b1), (c1,), (c2,)]
-    apart = Full(1, 18, apart=True).texts(sentences, 0, 0)
+    assert segments(text, FullSentences(1, 18).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1), (c1 + c2,)]
+    assert segments(text, FullSentences(1, 19).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1, c1), (c2,)]
+    assert segments(text, FullSentences(1, 9).texts(sentences, 0, 0)) == [(a1 + a2,), (a3, b1), (c1,), (c2,)]
+    apart = FullSentences(1, 18, apart=True).texts(sentences, 0, 0)
     assert segments(text, apart) == [(a1 + a2 + a3,), (b1,), (c1 + c2,)]
 
 
@@ -32,10 +33,10 @@ def test_three_documents_written_out() -> None:
     length=st.integers(3, 50),
     apart=st.booleans(),
 )
-def test_rows_are_as_full_as_whole_sentences_can_make_them(shape: list[list[int]], length: int, apart: bool) -> None:
+def test_rows_are_as_full_as_whole_sentences_allow(shape: list[list[int]], length: int, apart: bool) -> None:
     documents = counted(shape)
     text = stream(documents)
-    layout = Full(2, length, apart)
+    layout = FullSentences(2, length, apart)
     texts = layout.texts(Sentences.of(text, END), 0, 0)
     rows = segments(text, texts)
     assert [id for row in rows for part in row for id in part] == [id for d in documents for s in d for id in s]
@@ -59,54 +60,58 @@ def test_rows_are_as_full_as_whole_sentences_can_make_them(shape: list[list[int]
     extra=st.integers(0, 100),
     seed=st.integers(0, 100),
 )
-def test_an_epoch_of_packed_rows_reads_every_token_once(
+def test_epoch_of_packed_rows_reads_every_token_once(
     shape: list[list[int]], length: int, extra: int, seed: int
 ) -> None:
     documents = counted(shape)
     text = stream(documents)
     sentences = Sentences.of(text, END)
-    layout = Packed(length + extra, length)
-    turns = layout.turns(sentences, seed, 0, 0)
+    layout = PackedTexts(length + extra, length)
+    selections = layout.selections(sentences, seed, 0, 0)
     for epoch in range(3):
         seen: list[int] = []
-        rows = len(layout.boxed(sentences, seed, epoch)[1]) - 1
-        for turn in islice(turns, rows):
-            sizes = turn.texts.sizes()[turn.chosen]
-            assert turn.epoch == turn.variant == epoch
+        rows = layout.rows_in_epoch(sentences, seed, epoch)
+        for selection in islice(selections, rows):
+            sizes = selection.texts.sizes()[selection.chosen]
+            assert selection.epoch == selection.variant == epoch
             assert sizes.max() <= length
             assert sizes.sum() <= length + extra
-            assert len(sizes) <= layout.most(sentences)
-            seen += turn.chosen.tolist()
-        assert sorted(seen) == list(range(len(turn.texts)))
-    parts = segments(text, turn.texts)
+            assert len(sizes) <= layout.max_texts(sentences)
+            seen += selection.chosen.tolist()
+        assert sorted(seen) == list(range(len(selection.texts)))
+    parts = segments(text, selection.texts)
     assert [id for (part,) in parts for id in part] == [id for d in documents for s in d for id in s]
-    held = [i for turn in layout.held_out(sentences) for i in turn.chosen.tolist()]
-    assert held == list(range(len(turn.texts)))
+    held = [i for selection in layout.validation_selections(sentences) for i in selection.chosen.tolist()]
+    assert held == list(range(len(selection.texts)))
 
 
-def test_most_of_a_row_is_text() -> None:
+def test_packed_rows_have_little_padding() -> None:
     rng = np.random.default_rng(0)
     documents = counted([rng.integers(1, 20, int(rng.integers(1, 12))).tolist() for _ in range(800)])
     sentences = Sentences.of(stream(documents), END)
-    layout = Packed(4096, 128)
-    assert layout.per_epoch(sentences) > 10
-    filling = [t.texts.sizes()[t.chosen].sum() / 4096 for t in islice(layout.turns(sentences, 1, 0, 0), 10)]
+    layout = PackedTexts(4096, 128)
+    assert layout.batches_per_epoch(sentences) > 10
+    filling = [t.texts.sizes()[t.chosen].sum() / 4096 for t in islice(layout.selections(sentences, 1, 0, 0), 10)]
     assert min(filling) > 1 - 128 / 4096
 
 
-def test_pieces() -> None:
-    begin, length, whole = pieces(np.array([0, 20]), np.array([7, 23]), 3)
+def test_cut_pieces_cuts_stretches_into_rooms() -> None:
+    begin, length, whole = cut_pieces(np.array([0, 20]), np.array([7, 23]), 3)
     assert begin.tolist() == [0, 3, 6, 20]
     assert length.tolist() == [3, 3, 1, 3]
     assert whole.tolist() == [0, 0, 0, 1]
 
 
-def test_bad_settings() -> None:
-    for wrong, said in (
-        (lambda: Full(length=2), "length = 2 must be a whole number of at least 3"),
-        (lambda: Full(apart=1), "apart = 1 must be true or false"),  # type: ignore[arg-type]
-        (lambda: Packed(tokens=100, length=128), "tokens = 100 has no room for a text of length = 128"),
-        (lambda: Packed(tokens=True), "tokens = True"),
-    ):
-        with pytest.raises(NextwordError, match=said):
-            wrong()
+@pytest.mark.parametrize(
+    ("layout", "key", "value"),
+    [
+        (FullSentences, "length", 2),
+        (FullSentences, "apart", 1),
+        (PackedTexts, "tokens", 100),  # less than length = 128
+        (PackedTexts, "tokens", True),
+    ],
+)
+def test_invalid_settings_are_rejected(layout: Any, key: str, value: object) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        layout(**{key: value})
+    assert (error.value.key, error.value.value) == (f"batches.{key}", value)

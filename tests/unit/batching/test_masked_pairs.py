@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.masked import Kept, SentencePairs, Sentences, Texts, filled
+from nextword.batching.masked import RecentCache, SentencePairs, Sentences, Texts, pack_in_order
 from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.core.errors import NextwordError
-from nextword.tokenizers.base import Marks
+from nextword.core.errors import DataError, InvalidSetting
+from nextword.tokenizers.special_tokens import Marks
 
 END = 3
 MARKS = Marks(cls=2, sep=3, mask=4, pad=0)
@@ -62,7 +62,7 @@ def pairs(documents: list[Document], seed: int = 0, **options: object) -> list[t
 
 
 @pytest.mark.parametrize("end", [END, None])
-def test_sentences_are_what_was_put_in(end: int | None) -> None:
+def test_sentences_are_found_with_and_without_end_tokens(end: int | None) -> None:
     documents = counted([[3, 2], [4], [1, 1, 5]])
     text = stream([documents[0], [], *documents[1:], []], end)  # documents without a token are left out
     found = Sentences.of(text, end)
@@ -71,7 +71,7 @@ def test_sentences_are_what_was_put_in(end: int | None) -> None:
     assert read == [*chain(*documents)]
 
 
-def test_a_document_that_begins_with_space_has_it_in_its_first_sentence() -> None:
+def test_leading_space_of_a_document_belongs_to_its_first_sentence() -> None:
     text = stream([[[10, 11, 12], [13, 14]]])
     text.marks[0], text.marks[1] = DOCUMENT, WORD | SENTENCE
     found = Sentences.of(text, END)
@@ -79,21 +79,21 @@ def test_a_document_that_begins_with_space_has_it_in_its_first_sentence() -> Non
     assert found.last.tolist() == [3, 5]
 
 
-def test_a_text_cut_short_has_no_end() -> None:
+def test_truncated_text_without_end_keeps_its_last_sentence() -> None:
     found = Sentences.of(stream(counted([[3, 2], [4, 4]])).first(9), END)
     assert found.last.tolist() == [3, 5, 9]
 
 
-def test_no_text_at_all() -> None:
-    with pytest.raises(NextwordError, match="no documents with a token"):
+def test_text_without_tokens_is_rejected() -> None:
+    with pytest.raises(DataError):
         Sentences.of(stream([[], []]), END)
 
 
-def test_framed_in_rows_and_in_one_row() -> None:
+def test_texts_are_framed_in_rows_or_in_one_row() -> None:
     text = stream([[[10, 11, 12], [13, 14]], [[15]]])
     text.marks[1] = 0  # 10 11 is one word
     texts = Texts(np.array([0, 3, 6]), np.array([3, 2, 1]), np.array([0, 2, 3]))
-    rows = texts.framed(text, np.array([1, 0]), MARKS, 10)
+    rows = texts.frame(text, np.array([1, 0]), MARKS, 10)
     assert rows.ids.reshape(2, 10).tolist() == [
         [2, 15, 3, 0, 0, 0, 0, 0, 0, 0],
         [2, 10, 11, 12, 3, 13, 14, 3, 0, 0],
@@ -102,21 +102,21 @@ def test_framed_in_rows_and_in_one_row() -> None:
     assert np.flatnonzero(rows.begins).tolist() == [1, 11, 13, 15, 16]
     assert (rows.first.tolist(), rows.sizes.tolist()) == ([0, 10], [3, 8])
     assert texts.sizes().tolist() == [8, 3]
-    one = texts.framed(text, np.array([0, 1]), MARKS, 12, together=True)
+    one = texts.frame(text, np.array([0, 1]), MARKS, 12, in_one_row=True)
     assert one.ids.tolist() == [2, 10, 11, 12, 3, 13, 14, 3, 2, 15, 3, 0]
     assert one.first.tolist() == [0, 8]
 
 
-def test_boxes() -> None:
+def test_pack_in_order_fills_boxes() -> None:
     sizes, between = np.array([3, 3, 3, 9, 1, 1]), np.array([1, 1, 0, 0, 1, 0])
-    assert filled(sizes, between, 9).tolist() == [0, 2, 3, 4, 6]  # 3 + 1 + 3 | 3 | 9 | 1 + 1
-    assert filled(sizes, 0 * between, 9).tolist() == [0, 3, 4, 6]
-    assert filled(sizes, 0 * between, 9, most=2).tolist() == [0, 2, 3, 4, 6]
+    assert pack_in_order(sizes, between, 9).tolist() == [0, 2, 3, 4, 6]  # 3 + 1 + 3 | 3 | 9 | 1 + 1
+    assert pack_in_order(sizes, 0 * between, 9).tolist() == [0, 3, 4, 6]
+    assert pack_in_order(sizes, 0 * between, 9, most=2).tolist() == [0, 2, 3, 4, 6]
 
 
-def test_tables_are_kept_for_the_text_itself() -> None:
+def test_recent_cache_compares_texts_by_identity() -> None:
     made: list[int] = []
-    kept = Kept(lambda text, key: made.append(key) or len(made))  # type: ignore[func-returns-value]
+    kept = RecentCache(lambda text, key: made.append(key) or len(made))  # type: ignore[func-returns-value]
     one, other = [1], [1]
     assert [kept(one, 5), kept(one, 5), kept(other, 5), kept(one, 6), kept(one, 5)] == [1, 1, 2, 3, 1]
 
@@ -124,7 +124,7 @@ def test_tables_are_kept_for_the_text_itself() -> None:
 # ------------------------------------------------------------------------------------------------ next sentence
 
 
-def test_two_documents_written_out() -> None:
+def test_pairs_of_two_documents() -> None:
     """Two of two sentences each, all of which go into a row: A is always the first sentence of what is gathered.
 
     From a document either (s1, s2) follows, or s1 gets a piece of the other document, and then so does s2.
@@ -156,7 +156,7 @@ def test_two_documents_written_out() -> None:
     seed=st.integers(0, 1000),
     short=st.sampled_from([0.0, 0.5]),
 )
-def test_every_label_is_true(shape: list[list[int]], room: int, seed: int, short: float) -> None:
+def test_every_label_matches_its_pair(shape: list[list[int]], room: int, seed: int, short: float) -> None:
     documents = counted(shape)
     home = {id: (d, k) for d, document in enumerate(documents) for k, id in enumerate(chain(*document))}
     for label, (a, b) in pairs(documents, seed, length=room + 3, short=short):
@@ -176,7 +176,7 @@ def test_every_label_is_true(shape: list[list[int]], room: int, seed: int, short
     seed=st.integers(0, 1000),
     fit=st.integers(2, 20),
 )
-def test_every_sentence_is_read_once_and_in_its_order(counts: list[int], seed: int, fit: int) -> None:
+def test_every_sentence_is_read_once_in_order(counts: list[int], seed: int, fit: int) -> None:
     """A of random pairs and both of the others make up the documents. (Rows hold so many sentences exactly, so that
     nothing is too long.)"""
     documents = counted([[4] * n for n in counts])
@@ -186,7 +186,7 @@ def test_every_sentence_is_read_once_and_in_its_order(counts: list[int], seed: i
     assert read == [id for document in documents for sentence in document for id in sentence]
 
 
-def test_half_of_the_pairs_are_random_and_the_other_document_is_any() -> None:
+def test_half_of_the_pairs_have_a_random_second_segment() -> None:
     documents = counted([[5] * 40 for _ in range(100)])
     found = pairs(documents, length=64, short=0.0)
     labels = np.array([label for label, _ in found])
@@ -197,7 +197,7 @@ def test_half_of_the_pairs_are_random_and_the_other_document_is_any() -> None:
         assert len(a) + len(b) in (60, 61) or (b[-1] - 9) % 200 == 0 or label == 0
 
 
-def test_a_tenth_of_the_documents_is_gathered_into_shorter_rows() -> None:
+def test_one_document_in_ten_has_shorter_rows() -> None:
     documents = counted([[2] * 30 for _ in range(800)])
     for short, least, most in ((0.0, 0.0, 0.0), (0.1, 0.06, 0.14)):
         first: dict[int, int] = {}  # the size of each document's first pair, where the two belong together
@@ -208,7 +208,7 @@ def test_a_tenth_of_the_documents_is_gathered_into_shorter_rows() -> None:
         assert least <= np.mean([size < 60 for size in first.values()]) <= most
 
 
-def test_what_is_too_long_loses_from_the_longer_at_either_end() -> None:
+def test_too_long_pair_loses_tokens_of_the_longer_segment_at_either_end() -> None:
     documents = counted([[100, 3], [100, 3]])
     fronts = []
     for seed in range(60):
@@ -225,14 +225,14 @@ def test_what_is_too_long_loses_from_the_longer_at_either_end() -> None:
     assert min(fronts) < 0.45 < 0.55 < max(fronts)
 
 
-def test_a_document_of_one_sentence_gets_a_random_one() -> None:
+def test_document_of_one_sentence_gets_a_random_second_segment() -> None:
     found = pairs(counted([[4], [4], [4]]), length=32)
     assert [label for label, _ in found] == [1, 1, 1]
     assert [a for _, (a, _) in found] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 20, 21]]
     assert all(a != b for _, (a, b) in found)
 
 
-def test_one_document_is_two_halves() -> None:
+def test_single_document_counts_as_two_halves() -> None:
     documents = counted([[4] * 20])
     found = pairs(documents, length=32, short=0.0)
     assert {label for label, _ in found} == {0, 1}
@@ -243,7 +243,7 @@ def test_one_document_is_two_halves() -> None:
 # ------------------------------------------------------------------------------------------------ order
 
 
-def test_order_is_swapped_or_not() -> None:
+def test_half_of_the_ordered_pairs_are_swapped() -> None:
     a, b = [10, 11], [12, 13, 14]
     found = [pairs([[a, b]], seed, length=32, pair="order") for seed in range(100)]
     assert all(one in ([(0, (a, b))], [(1, (b, a))]) for one in found)
@@ -256,10 +256,10 @@ def test_order_is_swapped_or_not() -> None:
     room=st.integers(10, 60),
     seed=st.integers(0, 1000),
 )
-def test_two_segments_of_one_document_one_after_the_other(shape: list[list[int]], room: int, seed: int) -> None:
+def test_ordered_pairs_are_consecutive_segments_of_one_document(shape: list[list[int]], room: int, seed: int) -> None:
     documents = counted(shape)
     if all(len(document) == 1 for document in documents):
-        with pytest.raises(NextwordError, match=r"documents of one sentence alone.*pair=none"):
+        with pytest.raises(DataError, match="pair=none"):
             pairs(documents, seed, length=room + 3, pair="order")
         return
     home = {id: d for d, document in enumerate(documents) for id in chain(*document)}
@@ -272,7 +272,7 @@ def test_two_segments_of_one_document_one_after_the_other(shape: list[list[int]]
     assert {home[a[0]] for _, (a, _) in found} == several  # no other document is lost
 
 
-def test_a_last_sentence_alone_is_read_with_the_one_before() -> None:
+def test_last_sentence_alone_is_paired_with_the_one_before() -> None:
     s = counted([[10, 10, 10]])[0]
     found = pairs([s], length=20 + 3, pair="order", short=0.0)
     assert [sorted((tuple(a), tuple(b))) for _, (a, b) in found] == [
@@ -281,7 +281,7 @@ def test_a_last_sentence_alone_is_read_with_the_one_before() -> None:
     ]
 
 
-def test_a_sentence_that_fills_the_row_is_gathered_with_the_next() -> None:
+def test_sentence_that_fills_the_row_is_paired_with_the_next() -> None:
     s = counted([[50, 4, 4]])[0]
     found = pairs([s], length=20 + 3, pair="none", short=0.0)
     (_, (a, b)), (_, (c, d)) = found
@@ -290,7 +290,7 @@ def test_a_sentence_that_fills_the_row_is_gathered_with_the_next() -> None:
     assert (b, c, d) == (s[1], s[1], s[2])
 
 
-def test_without_a_label_every_pair_is_in_order_and_one_sentence_stands_alone() -> None:
+def test_unlabeled_pairs_are_in_order_and_a_single_sentence_stands_alone() -> None:
     documents = counted([[3, 3], [5]])
     found = pairs(documents, length=32, pair="none")
     assert found == [(-1, (documents[0][0], documents[0][1])), (-1, (documents[1][0],))]
@@ -299,22 +299,16 @@ def test_without_a_label_every_pair_is_in_order_and_one_sentence_stands_alone() 
 # ------------------------------------------------------------------------------------------------ settings
 
 
-def test_no_pair_at_all() -> None:
-    with pytest.raises(NextwordError, match="one sentence in all"):
+def test_text_of_one_sentence_has_no_pairs() -> None:
+    with pytest.raises(DataError, match="next"):
         pairs(counted([[9]]), length=32)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"rows": 0}, "rows = 0 must be a whole number of at least 1"),
-        ({"length": 4}, "length = 4 must be a whole number of at least 5"),
-        ({"length": 12.5}, "length = 12.5"),
-        ({"pair": "nsp"}, "pair = 'nsp'; expected one of next, order, none"),
-        ({"short": 2}, "short = 2 must be a share"),
-        ({"short": "often"}, "short = 'often'"),
-    ],
+    ("key", "value"),
+    [("rows", 0), ("length", 4), ("length", 12.5), ("pair", "nsp"), ("short", 2), ("short", "often")],
 )
-def test_bad_settings(options: dict[str, object], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        SentencePairs(**options)  # type: ignore[arg-type]
+def test_invalid_settings_are_rejected(key: str, value: object) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        SentencePairs(**{key: value})  # type: ignore[arg-type]
+    assert (error.value.key, error.value.value) == (f"batches.{key}", value)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.seq2seq import Pairs, Sequences, boxes, packed
+from nextword.batching.seq2seq import Pairs, Sequences, build_packed_batch, pack_pairs
 from nextword.batching.token_stream import ROW, Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE
 from nextword.objectives.seq2seq import Seq2SeqObjective
 
@@ -20,9 +20,9 @@ sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, ma
 
 @settings(deadline=None)  # the first call compiles
 @given(sizes, st.integers(9, 30))
-def test_every_pair_is_in_one_row_that_has_room(lengths: list[tuple[int, int]], room: int) -> None:
+def test_every_pair_is_in_one_row_with_room_for_it(lengths: list[tuple[int, int]], room: int) -> None:
     source, target = (np.array(side) for side in zip(*lengths, strict=True))
-    order, cuts = boxes(source, target, room)
+    order, cuts = pack_pairs(source, target, room)
     assert sorted(order.tolist()) == list(range(len(lengths)))
     assert (cuts[0], cuts[-1]) == (0, len(lengths))
     assert (np.diff(cuts) > 0).all()
@@ -34,9 +34,11 @@ def test_every_pair_is_in_one_row_that_has_room(lengths: list[tuple[int, int]], 
         assert max(source[before].sum() + source[late], target[before].sum() + target[late]) > room or len(rows) > 16
 
 
-def test_a_row_by_hand() -> None:
+def test_packed_row_by_hand() -> None:
     pair = lambda *ids: np.array(ids)  # noqa: E731
-    batch = packed([[(pair(5, 6, 1), pair(7, 1)), (pair(8, 1), pair(9, 10, 1))], [(pair(3, 1), pair(4, 1))]], begin=0)
+    batch = build_packed_batch(
+        [[(pair(5, 6, 1), pair(7, 1)), (pair(8, 1), pair(9, 10, 1))], [(pair(3, 1), pair(4, 1))]], begin=0
+    )
     inputs = batch.inputs
     assert inputs.source is not None
     assert inputs.source.ids.tolist() == [[5, 6, 1, 8, 1], [3, 1, 0, 0, 0]]
@@ -60,10 +62,10 @@ def pairs_of(lengths: list[tuple[int, int]]) -> Pairs:
     return Pairs(stream(source), stream(target), 0, np.arange(len(lengths)))
 
 
-def test_an_epoch_has_every_pair_once_and_batches_are_made_of_seed_and_number() -> None:
+def test_epoch_has_every_pair_once_and_batch_depends_on_seed_and_step_alone() -> None:
     text = pairs_of([(2 + i % 5, 2 + i % 3) for i in range(60)])
     layout = Sequences(rows=2, length=12, pack=True)
-    count = layout.per_epoch(text)
+    count = layout.batches_per_epoch(text)
     batches = layout.batches(text, 7, 0)
     some = [next(batches) for _ in range(2 * count + 2)]
     first = [b for b in some if b.epoch == 0]
@@ -75,30 +77,33 @@ def test_an_epoch_has_every_pair_once_and_batches_are_made_of_seed_and_number() 
     assert sum(b.num_targets for b in first) == sum(2 + i % 3 for i in range(60))
 
 
-def test_pairs_that_are_too_long() -> None:
+def test_too_long_pairs_are_left_out_cut_or_rejected() -> None:
     mostly = pairs_of([(4, 3)] * 6 + [(30, 3)] * 2)
     assert len(Sequences(length=10).fitting(mostly)) == 6
     assert len(Sequences(length=10, long="leave").fitting(pairs_of([(4, 3)] + [(30, 3)] * 9))) == 1
     for long, text in (("error", mostly), ("", pairs_of([(4, 3)] + [(30, 3)] * 9))):
-        with pytest.raises(NextwordError, match=r"pairs have a side of more than length = 10 .*long=cut"):
+        with pytest.raises(InvalidSetting, match="long=cut"):
             Sequences(length=10, long=long).fitting(text)
-    with pytest.raises(NextwordError, match="the shortest has 30"):
+    with pytest.raises(InvalidSetting, match="30 tokens"):
         Sequences(length=10).fitting(pairs_of([(30, 3)]))
     cut = Sequences(length=10, long="cut").fitting(mostly)
     assert len(cut) == 8
     assert cut.side(0, 7).tolist() == [17] * 9 + [1]  # the end stays
     assert cut.sizes[0].tolist() == [4] * 6 + [10] * 2
     longest = {
-        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, long=long).held_out(mostly))  # type: ignore[union-attr]
+        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, long=long).validation_batches(mostly))  # type: ignore[union-attr]
         for long in ("leave", "cut")
     }
     assert longest == {"leave": 30, "cut": 10}  # validation leaves none out
-    with pytest.raises(NextwordError, match="long = 'snip'"):
+    with pytest.raises(InvalidSetting) as error:
         Sequences(long="snip")
+    assert error.value.key == "batches.long"
 
 
-def test_what_does_not_go_together() -> None:
-    with pytest.raises(NextwordError, match="one by one"):
+def test_invalid_settings_are_rejected() -> None:
+    with pytest.raises(InvalidSetting) as error:
         Seq2SeqObjective({"pack": True}, sampled=0.2)
-    with pytest.raises(NextwordError, match="long and pack"):
+    assert error.value.key == "objective.sampled"
+    with pytest.raises(InvalidSetting) as error:
         Seq2SeqObjective({"packs": True})
+    assert error.value.key == "batches.packs"

@@ -13,7 +13,7 @@ import pytest
 
 from nextword.batching import token_stream as module
 from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, Stream, cache_folder, id_type, open_stream, prepare
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.tokenizers.training import train_tokenizer
@@ -48,7 +48,7 @@ def test_ids_marks_and_documents(tmp_path: Path) -> None:
     assert stream.ids.dtype == np.uint16  # 257 ids: one too many for a byte
 
 
-def test_the_beginning_of_a_text_is_whole_documents_with_their_own_counts(tmp_path: Path) -> None:
+def test_beginning_has_complete_documents_with_their_own_counts(tmp_path: Path) -> None:
     whole = prepare(corpus(tmp_path / "text", "a bc\nd", "ef gh", "ijk"), "train", BYTES)
     starts = whole.documents["start"].tolist()
     two = whole.beginning(starts[1] + 1)  # a token of the second, so all of it
@@ -59,7 +59,7 @@ def test_the_beginning_of_a_text_is_whole_documents_with_their_own_counts(tmp_pa
         assert whole.beginning(tokens) is whole
 
 
-def test_a_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -> None:
+def test_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -> None:
     texts = ["In the beginning. The end.\nNow the end. The beginning.\n"] * 50
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, texts)
     stream = prepare(corpus(tmp_path / "c", texts[0]), "train", tokenizer)
@@ -68,7 +68,7 @@ def test_a_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -
     assert ((stream.marks & WORD) > 0).sum() == stream.words == len(texts[0].split())
 
 
-def test_words_have_no_end_of_their_own(tmp_path: Path) -> None:
+def test_word_tokenizer_has_no_end_token(tmp_path: Path) -> None:
     tokenizer = train_tokenizer({"kind": "words", "size": 10}, ["a b\n"])
     stream = prepare(corpus(tmp_path / "c", "a b\n", "b zz\n"), "train", tokenizer)
     assert stream.tokens == 6
@@ -76,7 +76,7 @@ def test_words_have_no_end_of_their_own(tmp_path: Path) -> None:
     assert stream.ids.dtype == np.uint8
 
 
-def test_a_long_document_in_passages_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_document_in_passages_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 3000)
     text = "".join(f"Line {i} of a long text.\n" for i in range(30_000))
     (tmp_path / "c").mkdir()
@@ -88,7 +88,7 @@ def test_a_long_document_in_passages_is_one_document(tmp_path: Path, monkeypatch
     assert ((stream.marks & DOCUMENT) > 0).sum() == 1
 
 
-def test_second_time_comes_from_the_cache(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_preparation_comes_from_the_cache(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus(tmp_path / "c", "some text")
     heard: list[tuple[int, int | None]] = []
     first = prepare(text, "train", BYTES, progress=lambda *heard_: heard.append(heard_))
@@ -102,7 +102,7 @@ def test_second_time_comes_from_the_cache(tmp_path: Path, cache: Path, monkeypat
     assert open_stream(first.folder).tokenizer_hash == first.tokenizer_hash
 
 
-def test_text_split_and_tokenizer_are_all_part_of_the_key(tmp_path: Path, cache: Path) -> None:
+def test_key_depends_on_text_split_and_tokenizer(tmp_path: Path, cache: Path) -> None:
     text = corpus(tmp_path / "c", "some text")
     prepare(text, "train", BYTES)
     prepare(text, "valid", BYTES)
@@ -111,37 +111,39 @@ def test_text_split_and_tokenizer_are_all_part_of_the_key(tmp_path: Path, cache:
     assert len(os.listdir(cache)) == 4
 
 
-def test_a_damaged_cache_is_made_again_and_a_damaged_folder_refused(tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt_and_damaged_folder_rejected(tmp_path: Path) -> None:
     text = corpus(tmp_path / "c", "some text")
     stream = prepare(text, "train", BYTES)
     assert stream.folder is not None
     with open(stream.folder / "ids.bin", "r+b") as file:
         file.truncate(3)
-    with pytest.raises(NextwordError, match=r"ids.bin is damaged: expected 20 bytes"):
+    with pytest.raises(DataError) as error:
         open_stream(stream.folder)
+    assert error.value.path == str(stream.folder / "ids.bin")
     assert prepare(text, "train", BYTES).tokens == 10
-    with pytest.raises(NextwordError, match="not a prepared text"):
+    with pytest.raises(DataError) as error:
         open_stream(tmp_path)
+    assert error.value.path == str(tmp_path)
 
 
-def test_full_disk_is_said_and_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module._Writer, "add", full)
-    with pytest.raises(NextwordError, match=r"disk is full.*NEXTWORD_CACHE"):
+    with pytest.raises(DataError, match="NEXTWORD_CACHE"):
         prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
     assert os.listdir(cache) == []
 
 
-def test_a_tokenizer_that_fails_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_preparation_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module._Writer, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
     assert os.listdir(cache) == []
 
 
-def test_leavings_of_a_killed_process_are_swept_up(tmp_path: Path, cache: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path, cache: Path) -> None:
     for name in ("old.part", "new.part"):
         (cache / name).mkdir(parents=True)
     os.utime(cache / "old.part", (0, 0))
@@ -150,7 +152,7 @@ def test_leavings_of_a_killed_process_are_swept_up(tmp_path: Path, cache: Path) 
     assert (cache / "new.part").exists()
 
 
-def test_two_at_once_agree(tmp_path: Path, cache: Path) -> None:
+def test_concurrent_preparations_agree(tmp_path: Path, cache: Path) -> None:
     text = corpus(tmp_path / "c", *(f"text number {i}" for i in range(200)))
     found: list[Stream] = []
     threads = [threading.Thread(target=lambda: found.append(prepare(text, "train", BYTES))) for _ in range(4)]
@@ -163,14 +165,14 @@ def test_two_at_once_agree(tmp_path: Path, cache: Path) -> None:
     assert len(os.listdir(cache)) == 1
 
 
-def test_a_split_without_text_is_an_error(tmp_path: Path, cache: Path) -> None:
+def test_split_without_text_is_rejected(tmp_path: Path, cache: Path) -> None:
     words = train_tokenizer({"kind": "wordpiece", "size": 60}, ["abc " * 50])
-    with pytest.raises(NextwordError, match="has no text that the tokenizer keeps"):
+    with pytest.raises(DataError, match="train"):
         prepare(corpus(tmp_path / "c", "\u200b\u200b"), "train", words)
     assert os.listdir(cache) == []
 
 
-def test_in_memory() -> None:
+def test_stream_from_ids_in_memory() -> None:
     stream = Stream.from_ids([3, 1, 300], bytes=9, words=2)
     assert stream.ids.dtype == np.uint16
     assert (stream.tokens, stream.bytes, stream.words, stream.lines) == (3, 9, 2, 0)
@@ -178,5 +180,5 @@ def test_in_memory() -> None:
 
 
 @pytest.mark.parametrize(("size", "kind"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (70_000, np.uint32)])
-def test_smallest_type(size: int, kind: type) -> None:
+def test_id_type_is_the_smallest_that_fits(size: int, kind: type) -> None:
     assert id_type(size) is kind

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nextword.batching.token_stream import Stream
-from nextword.batching.word_vectors import Contexts, cooccurrences, count_cells, draws_of
-from nextword.core.errors import NextwordError
+from nextword.batching.word_vectors import Contexts, build_word_sampler, count_cells, count_cooccurrences
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import IGNORE, Vocabulary
 
 WORDS = Vocabulary(50, 1, {"<unk>": 0, "<eos>": 1}, 1)
@@ -23,10 +23,10 @@ def text(size: int = 3000) -> np.ndarray:
     return ids.astype(np.uint16)
 
 
-def test_windows_reach_as_far_as_they_say_and_not_over_a_line() -> None:
+def test_windows_have_their_reach_and_do_not_cross_lines() -> None:
     ids = np.array([2, 3, 1, 4, 0, 5, 6, 7, 1, 8])
     layout = Contexts(words=100, window=2, subsample=0, negatives=3)
-    draws = draws_of(ids, WORDS, 0, 0.75)
+    draws = build_word_sampler(ids, WORDS, 0, 0.75)
     seen: dict[int, set[tuple[int, ...]]] = {}
     for seed in range(60):
         one = layout.batch(ids, draws, seed, 0)
@@ -39,9 +39,9 @@ def test_windows_reach_as_far_as_they_say_and_not_over_a_line() -> None:
     assert seen[7] == {(6,), (5, 6)}
 
 
-def test_a_batch_is_made_of_seed_and_number_alone() -> None:
+def test_batch_depends_on_seed_and_step_alone() -> None:
     ids = text()
-    layout, draws = Contexts(words=512), draws_of(ids, WORDS, 1e-2, 0.75)
+    layout, draws = Contexts(words=512), build_word_sampler(ids, WORDS, 1e-2, 0.75)
     onward = layout.batches(ids, draws, 3, 4)
     for k in (4, 5, 6, 7):  # over the end of an epoch
         one, again = next(onward), layout.batch(ids, draws, 3, k)
@@ -51,9 +51,9 @@ def test_a_batch_is_made_of_seed_and_number_alone() -> None:
     assert not layout.batch(ids, draws, 3, 0).targets.equal(layout.batch(ids, draws, 3, 6).targets)
 
 
-def test_common_words_are_left_out_as_often_as_said() -> None:
+def test_frequent_words_are_dropped_with_their_probability() -> None:
     ids = text(60_000)
-    draws, counts = draws_of(ids, WORDS, 1e-2, 0.75), np.bincount(ids, minlength=50)
+    draws, counts = build_word_sampler(ids, WORDS, 1e-2, 0.75), np.bincount(ids, minlength=50)
     share = counts / counts[2:].sum()
     layout = Contexts(words=len(ids), subsample=1e-2)
     centres = np.bincount(layout.batch(ids, draws, 0, 0).targets[:, 0], minlength=50)
@@ -62,15 +62,15 @@ def test_common_words_are_left_out_as_often_as_said() -> None:
     assert centres[common] / counts[common] == pytest.approx(expected, rel=0.08)
     assert not centres[:2].any()
     without = layout.__class__(words=len(ids), subsample=0)
-    whole = np.bincount(without.batch(ids, draws_of(ids, WORDS, 0, 0.75), 0, 0).targets[:, 0], minlength=50)
+    whole = np.bincount(without.batch(ids, build_word_sampler(ids, WORDS, 0, 0.75), 0, 0).targets[:, 0], minlength=50)
     assert whole[common] > 0.9 * counts[common]
 
 
-def test_noise_is_counts_to_the_three_quarters_and_never_the_word_itself() -> None:
+def test_noise_follows_counts_to_the_power_and_never_is_the_word_itself() -> None:
     ids = text(40_000)
     counts = np.bincount(ids, minlength=50).astype(float)
     counts[:2] = 0
-    draws = draws_of(ids, WORDS, 0, 0.75)
+    draws = build_word_sampler(ids, WORDS, 0, 0.75)
     targets = Contexts(words=len(ids), subsample=0, negatives=20).batch(ids, draws, 1, 0).targets.numpy()
     assert not (targets[:, 1:] == targets[:, :1]).any()
     rare = targets[targets[:, 0] == int(np.argsort(counts)[-20])][:, 1:]
@@ -81,17 +81,18 @@ def test_noise_is_counts_to_the_three_quarters_and_never_the_word_itself() -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [({"window": 0}, "window = 0"), ({"negatives": 0}, "negatives = 0"), ({"subsample": -1.0}, "subsample = -1")],
+    ("key", "value"),
+    [("window", 0), ("negatives", 0), ("subsample", -1.0)],
 )
-def test_settings_that_make_no_sense(change: dict[str, float], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Contexts(**change)  # type: ignore[arg-type]
+def test_invalid_settings_are_rejected(key: str, value: float) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Contexts(**{key: value})  # type: ignore[arg-type]
+    assert (error.value.key, error.value.value) == (f"batches.{key}", value)
 
 
-def test_a_text_of_one_word_has_no_company() -> None:
-    with pytest.raises(NextwordError, match="fewer than two words"):
-        draws_of(np.array([2, 2, 0, 1, 2]), WORDS, 1e-3, 0.75)
+def test_text_of_one_word_is_rejected() -> None:
+    with pytest.raises(DataError):
+        build_word_sampler(np.array([2, 2, 0, 1, 2]), WORDS, 1e-3, 0.75)
 
 
 # ------------------------------------------------------------------------------------------------ co-occurrences
@@ -114,7 +115,7 @@ def slowly(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.parametrize("window", [1, 4, 15])
-def test_cells_are_what_a_slow_count_finds(window: int) -> None:
+def test_cells_match_a_naive_count(window: int) -> None:
     cells, expected = count_cells(text(), WORDS, window), slowly(text(), window)
     assert {tuple(pair) for pair in cells.pairs.tolist()} == expected.keys()
     assert len(cells) == len(expected)
@@ -122,7 +123,7 @@ def test_cells_are_what_a_slow_count_finds(window: int) -> None:
         assert count == pytest.approx(expected[pair[0], pair[1]], rel=1e-5)
 
 
-def test_the_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """More cells than there are places at first."""
     size = 70_000
     ids = 2 + np.random.default_rng(0).permutation(size)
@@ -131,17 +132,17 @@ def test_the_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (cells.counts == 1).all()
 
 
-def test_cells_are_kept_beside_the_text_and_read_again(tmp_path: Path) -> None:
+def test_cells_are_cached_next_to_the_text(tmp_path: Path) -> None:
     from dataclasses import replace
 
     stream = replace(Stream.from_ids(text()), folder=tmp_path)
-    first, kept = cooccurrences(stream, WORDS, 3), list(tmp_path.iterdir())
+    first, kept = count_cooccurrences(stream, WORDS, 3), list(tmp_path.iterdir())
     assert len(kept) == 1
     empty = replace(stream, ids=stream.ids[:0])  # nothing is counted again
-    again = cooccurrences(empty, WORDS, 3)
+    again = count_cooccurrences(empty, WORDS, 3)
     np.testing.assert_array_equal(first.pairs, again.pairs)
     np.testing.assert_array_equal(first.counts, again.counts)
-    with pytest.raises(NextwordError, match="nothing to count"):
-        cooccurrences(empty, WORDS, 4)
-    with pytest.raises(NextwordError, match="window = 0"):
-        cooccurrences(stream, WORDS, 0)
+    with pytest.raises(DataError):
+        count_cooccurrences(empty, WORDS, 4)
+    with pytest.raises(InvalidSetting):
+        count_cooccurrences(stream, WORDS, 0)

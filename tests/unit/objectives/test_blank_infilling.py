@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.span_corruption import DOCUMENT, SENTENCES, TOKENS, PieceRows, apart, few_tokens, sentences
+from nextword.batching.blank_infilling import (
+    DOCUMENT,
+    SENTENCES,
+    TOKENS,
+    Blanks,
+    arrange_pieces,
+    choose_sentences,
+    choose_short_pieces,
+)
 from nextword.batching.token_stream import DOCUMENT as OPENS
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
 from nextword.core.errors import DataError, InvalidSetting
@@ -74,7 +82,7 @@ def test_every_token_occurs_exactly_once(
     size: int, share: float, mean: float, least: float, short: float, way: int, seed: int
 ) -> None:
     mix = tuple(float(i == way) for i in range(3))
-    rows = PieceRows(rows=3, length=size + 1, share=share, mean=mean, least=least, short=short, mix=mix)
+    rows = Blanks(rows=3, length=size + 1, share=share, mean=mean, least=least, short=short, mix=mix)
     text = stream(3 * size + 1, seed % 1000)
     places = np.arange(3 * size).reshape(3, size)
     batch = rows.batch(text, places, np.random.default_rng(seed), MARKS, 0)
@@ -106,7 +114,7 @@ def test_every_token_occurs_exactly_once(
 
 
 def test_short_piece_lengths_follow_a_poisson_distribution() -> None:
-    gone = few_tokens(np.full((4000, 1), 511), 511, np.full((4000, 1), 76), 3.0, np.random.default_rng(0))
+    gone = choose_short_pieces(np.full((4000, 1), 511), 511, np.full((4000, 1), 76), 3.0, np.random.default_rng(0))
     begins = gone & ~np.concatenate([np.zeros((4000, 1), bool), gone[:, :-1]], 1)
     assert (gone.sum(1) >= 76).all()
     assert gone.mean() == pytest.approx(0.152, abs=0.003)
@@ -125,17 +133,17 @@ def test_sentences_are_removed_whole() -> None:
     inner = np.array([[1, 1, 1, 1, 1, 0, 1, 1, 1, 1]], bool)  # the sixth ends a document
     seen = set()
     for seed in range(40):
-        gone, begins = sentences(starts, inner, 3, np.random.default_rng(seed))
+        gone, begins = choose_sentences(starts, inner, 3, np.random.default_rng(seed))
         seen.add("".join("B" if b else "#" if g else "." for b, g in zip(begins[0], gone[0], strict=True)))
     assert seen == {"B##.......", "......B###", "B##B#.....", "...B#.B###"}
 
 
 def test_document_ends_stay_and_separate_pieces() -> None:
     text = np.array([[5, 6, END, 7, 8, 9]])
-    rows = PieceRows(rows=1, length=7, share=0.5, mean=20.0, mix=(1, 0, 0))
+    rows = Blanks(rows=1, length=7, share=0.5, mean=20.0, mix=(1, 0, 0))
     for seed in range(20):
         none, way, draw = np.zeros((1, 6), bool), np.array([TOKENS]), np.random.default_rng(seed)
-        gone, begins = rows.taken(text, none, np.array([6]), way, draw, MARKS)
+        gone, begins = rows.choose_pieces(text, none, np.array([6]), way, draw, MARKS)
         assert not gone[0, 2]
         assert not gone[0, 3] or begins[0, 3]
 
@@ -144,7 +152,7 @@ def test_pieces_occur_in_every_order() -> None:
     text, gone = np.arange(10, 16)[None], np.array([[0, 1, 0, 1, 0, 1]], bool)
     found = {
         tuple(
-            apart(text, gone, gone, np.array([6]), np.array([TOKENS]), np.random.default_rng(seed), MARKS)[2][
+            arrange_pieces(text, gone, gone, np.array([6]), np.array([TOKENS]), np.random.default_rng(seed), MARKS)[2][
                 0
             ].tolist()
         )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextword.batching.span_corruption import Spans, taken_out
+from nextword.batching.span_corruption import Spans, remove_spans
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Vocabulary
@@ -22,7 +22,7 @@ def test_source_and_target_match_the_figure_of_the_paper() -> None:
     """Thank you [for inviting] me to your party [last] week."""
     ids = np.arange(10, 20)
     gone = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 0], bool)
-    source, target = taken_out(ids, gone, END, SENTINELS)
+    source, target = remove_spans(ids, gone, END, SENTINELS)
     assert source.tolist() == [10, 11, 299, 14, 15, 16, 17, 298, 19, END]
     assert target.tolist() == [299, 12, 13, 298, 18, END]
 
@@ -60,7 +60,7 @@ def test_every_token_occurs_exactly_once(length: int, share: float, mean: float,
     assert (len(mask), int(mask.sum())) == (text, gone)
     assert int((mask & ~np.concatenate(([False], mask[:-1]))).sum()) == count
     ids = draw.integers(2, 150, text)
-    source, target = taken_out(ids, mask, END, SENTINELS)
+    source, target = remove_spans(ids, mask, END, SENTINELS)
     assert len(source) <= length
     assert together(source.tolist(), target.tolist()) == ids.tolist()
 
