@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
+from sklearn.metrics import precision_recall_fscore_support
 from sklearn.utils.class_weight import compute_class_weight
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, Inputs
 from nextword.data.tables import Rows
-from nextword.metrics.classification import calibration, confusion_matrix, score_classes, most_confused
-from nextword.tasks.data import DataSet
-from nextword.tasks.task_objective import Task
-from nextword.tasks.weighting import class_weights
+from nextword.metrics.classification import calibration, confusion_matrix, most_confused, score_classes
+from nextword.tasks.classification import Task, class_weights
+from nextword.tasks.text_data import DataSet
 
 LABELS = ("a", "b", "c", "d", "e")
 
@@ -24,7 +24,7 @@ def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
     draw = np.random.default_rng(seed)
     gold, said = draw.integers(0, 4, 200), draw.integers(0, 5, 200)  # e is said and never right
     counts = confusion_matrix(gold, said, 5)
-    np.testing.assert_array_equal(counts, confusion_matrix(gold, said, labels=range(5)))
+    np.testing.assert_array_equal(counts, sklearn_confusion_matrix(gold, said, labels=range(5)))
     found = score_classes(counts, LABELS)
     theirs = precision_recall_fscore_support(gold, said, labels=range(5), zero_division=0)
     for name, values in zip(("precision", "recall", "f1", "examples"), theirs, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nextword.evaluation.translation import compared
+from nextword.metrics.bleu import bleu_and_chrf
 from nextword.metrics.rouge import rouge_scores
 
 pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU and chrF are not tested")
@@ -75,7 +75,7 @@ def common(a: Sequence[str], b: Sequence[str]) -> int:
 @pytest.mark.parametrize("seed", range(8))
 def test_bleu_and_chrf(seed: int) -> None:
     written, targets = drawn(seed)
-    found = compared(written, targets)
+    found = bleu_and_chrf(written, targets)
     assert found["bleu"]["score"] == pytest.approx(bleu(written, targets), rel=1e-9)
     assert found["bleu_lowercase"]["score"] == pytest.approx(found["bleu"]["score"])
     assert found["chrf"]["score"] == pytest.approx(chrf(written, targets), rel=1e-9)
@@ -99,5 +99,5 @@ def test_rouge(seed: int) -> None:
 
 def test_nothing_written_is_worth_nothing() -> None:
     targets = ["cat dog red sun sea", "run sky ice cat dog"]
-    for name, one in {**compared(["", ""], targets), **rouge_scores(["", ""], targets)}.items():
+    for name, one in {**bleu_and_chrf(["", ""], targets), **rouge_scores(["", ""], targets)}.items():
         assert one["score"] == 0, name

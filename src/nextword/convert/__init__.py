@@ -1,5 +1,5 @@
-"""Models in the formats of other programs. A run folder stands in the middle: each format reads into one and writes
-from one, so a new format is one module and one line of the table.
+"""Convert models between formats. A run folder is in the middle: each format reads into one and writes from one, so a
+new format is one module and one entry of FORMATS.
 
     SOURCE ── read ──→ run folder ── write ──→ TARGET
 
@@ -12,7 +12,7 @@ from one, so a new format is one module and one line of the table.
     convert("downloads/elmo", "runs/elmo")
     convert("runs/word2vec", "mine.vec.gz")
 
-Nothing is overwritten, and what is written appears under its name when it is whole.
+Nothing is overwritten, and a target appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nextword.convert import arpa, elmo, huggingface
-from nextword.convert import base as run
-from nextword.convert import word_vectors as vectors
-from nextword.convert.base import Made, Progress, is_run
-from nextword.core.errors import NextwordError
+from nextword.convert import arpa, elmo, huggingface, word_vectors
+from nextword.convert.base import RUN_FORMAT, Conversion, Progress, convert_run, is_run
+from nextword.core.errors import DataError, MissingFile, RunError, UnknownName, Unsupported
 from nextword.ngrams.layouts import MAGIC
 
 
 @dataclass(frozen=True)
 class Format:
-    key: str  # what `to` calls it
+    key: str  # the value of `to`
     name: str
-    known_by: str  # its endings, for people
+    known_by: str  # endings or files, for people
     is_source: Callable[[Path], bool]
-    is_target: Callable[[Path], bool]  # by its name alone: it is not there yet
-    read: Callable[[Path, Path, Sequence[str], Progress], Made]  # a file or folder → a run folder, with changes
-    write: Callable[[Path, Path, Sequence[str], Progress], Made]  # a run folder → a file or folder
-    folder: bool = False
+    is_target: Callable[[Path], bool]  # by its name alone: it does not exist yet
+    read: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # file or folder → run folder, with changes
+    write: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # run folder → file or folder
+    is_folder: bool = False
 
 
 FORMATS = (
-    Format("arpa", arpa.NAME, arpa.ENDINGS, arpa.is_source, arpa.is_target, arpa.read, arpa.write),
-    Format(
-        "huggingface",
-        huggingface.NAME,
-        huggingface.KNOWN_BY,
-        huggingface.is_source,
-        lambda path: False,  # a folder has no ending: it is asked for
-        huggingface.read,
-        huggingface.write,
-        folder=True,
-    ),
-    Format("elmo", elmo.NAME, elmo.KNOWN_BY, elmo.is_source, lambda path: False, elmo.read, elmo.write, folder=True),
+    Format("arpa", arpa.NAME, arpa.KNOWN_BY, arpa.is_source, arpa.is_target, arpa.read, arpa.write),
     *(
         Format(
-            vectors.SLUGS[header],
-            vectors.NAMES[header],
-            vectors.ENDINGS[header],
-            partial(vectors.is_source, header=header),
-            partial(vectors.is_target, header=header),
-            partial(vectors.read, header=header),
-            partial(vectors.write, header=header),
+            key,
+            module.NAME,
+            module.KNOWN_BY,
+            module.is_source,
+            lambda path: False,  # a folder has no ending: it must be requested with `to`
+            module.read,
+            module.write,
+            is_folder=True,
         )
-        for header in (True, False)
+        for key, module in (("huggingface", huggingface), ("elmo", elmo))
+    ),
+    *(
+        Format(
+            word_vectors.SLUGS[has_header],
+            word_vectors.NAMES[has_header],
+            word_vectors.SUFFIXES[has_header],
+            partial(word_vectors.is_source, has_header=has_header),
+            partial(word_vectors.is_target, has_header=has_header),
+            partial(word_vectors.read, has_header=has_header),
+            partial(word_vectors.write, has_header=has_header),
+        )
+        for has_header in (True, False)
     ),
 )
-# Names that are no folder's: whoever writes one means a file
-OTHERS = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".json", ".toml", ".safetensors", ".pt")
-PACKED = (".gz", ".bz2", ".xz", ".zst")
-KENLM = b"mmap lm http://kheafield.com/code"
+# Endings that are never those of a folder
+OTHER_FILES = (".bin", ".binary", ".klm", ".mmap", ".ngram", ".fst", ".json", ".toml", ".safetensors", ".pt")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 
 def convert(
@@ -81,83 +81,89 @@ def convert(
     changes: Sequence[str] = (),
     progress: Progress | None = None,
     to: str = "",
-) -> Made:
-    """Make TARGET of SOURCE. What they are is seen from what SOURCE holds and from how TARGET is called, or from `to`.
+) -> Conversion:
+    """Convert SOURCE to TARGET. The formats follow from the content of SOURCE and the name of TARGET, or from `to`.
 
-    `to` is the key of one of the FORMATS.
+    `to` is the key of one of the FORMATS. `changes` are settings such as "model.bits=8".
     """
     source, target = Path(source), Path(target)
     progress = progress or (lambda label, done, total: None)
-    before, after = _source(source), _asked(target, to) if to else _target(target)
-    file = after is not None and not after.folder
-    if target.exists() and (not target.is_dir() or file or any(target.iterdir())):
-        raise NextwordError(
-            f"{target} is there already, and nothing is overwritten. Choose another name, or remove it."
-        )
-    above = next((path for path in target.parents if path.exists()), target)
-    if not above.is_dir():
-        raise NextwordError(f"{target} cannot be made: {above} is a file, not a folder. Choose another name.")
-    if before is None and after is None:
-        return run.relaid(source, target, changes, progress)
-    if before is None:
-        assert after is not None
-        return after.write(source, target, changes, progress)
-    if after is None:
-        return before.read(source, target, changes, progress)
+    source_format = _detect_source(source)
+    target_format = _requested_target(target, to) if to else _detect_target(target)
+    _check_target(target, is_file=target_format is not None and not target_format.is_folder)
+    if source_format is None and target_format is None:
+        return convert_run(source, target, changes, progress)
+    if source_format is None:
+        assert target_format is not None
+        return target_format.write(source, target, changes, progress)
+    if target_format is None:
+        return source_format.read(source, target, changes, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as place:
-        between = before.read(source, Path(place) / "run", (), progress)
-        made = after.write(between.target, target, changes, progress)
-    return replace(made, notes=between.notes + made.notes)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as folder:
+        between = source_format.read(source, Path(folder) / "run", (), progress)
+        result = target_format.write(between.target, target, changes, progress)
+    return replace(result, notes=between.notes + result.notes)
 
 
-def _source(path: Path) -> Format | None:
-    """The format of what is there; None for a run folder."""
+def _check_target(target: Path, is_file: bool) -> None:
+    """Refuse to overwrite; an empty folder may be filled."""
+    if target.exists() and (not target.is_dir() or is_file or any(target.iterdir())):
+        raise RunError(f"{target} exists already, and convert overwrites nothing. Choose another name.", path=target)
+    parent = next((path for path in target.parents if path.exists()), target)
+    if not parent.is_dir():
+        raise RunError(f"Cannot create {target}: {parent} is a file, not a folder.", path=target)
+
+
+def _detect_source(path: Path) -> Format | None:
+    """The format of a file or folder; None for a run folder."""
     if not path.exists():
-        raise NextwordError(
-            f"There is no {path} to convert. Give {_all()}; `nextword runs` lists the runs that are here."
-        )
+        raise MissingFile(f"There is no {path}. Give {_all_formats()}; `nextword runs` lists your runs.", path=path)
     if is_run(path):
         return None
     for format in FORMATS:
         if format.is_source(path):
             return format
     if path.is_dir():
-        raise NextwordError(f"{path} is a folder without manifest.json, so it is no run. Give {_all()}.")
+        raise DataError(f"{path} is not a run folder: it has no manifest.json. Give {_all_formats()}.", path=path)
     if path.suffix in (".safetensors", ".bin", ".json") and any(format.is_source(path.parent) for format in FORMATS):
-        raise NextwordError(f"{path} is one file of a model. Give the folder that it lies in, {path.parent}.")
+        raise DataError(f"{path} is one file of a model. Give its folder: {path.parent}.", path=path)
     with path.open("rb") as file:
-        begins = file.read(64)
-    if begins.startswith(KENLM):
-        raise NextwordError(
-            f"{path} is a binary of KenLM, which only KenLM reads. Give the ARPA file it was built from."
+        start = file.read(64)
+    if start.startswith(KENLM_MAGIC):
+        raise Unsupported(
+            f"{path} is a KenLM binary, which only KenLM can read. Give the ARPA file it was built from.",
+            ability="kenlm",
         )
-    if begins.startswith(MAGIC):
-        raise NextwordError(f"{path} is the model alone, without its tokenizer. Give the run folder that it lies in.")
-    raise NextwordError(f"{path} is of no format that is known here. Give {_all()}.")
+    if start.startswith(MAGIC):
+        raise DataError(f"{path} is a model without its tokenizer. Give its run folder.", path=path)
+    raise DataError(f"{path} has an unknown format. Give {_all_formats()}.", path=path)
 
 
-def _asked(path: Path, to: str) -> Format:
-    """The format of this key, which the name must not gainsay."""
-    format = next((format for format in FORMATS if format.key == to), None)
-    if format is None:
-        raise NextwordError(f"--to {to}: expected one of {', '.join(format.key for format in FORMATS)}.")
-    if format.folder and (path.name.lower().endswith(OTHERS + PACKED) or any(f.is_target(path) for f in FORMATS)):
-        raise NextwordError(f"{path}: {format.name} is written, and this is the name of a file. Leave its ending away.")
-    return format
-
-
-def _target(path: Path) -> Format | None:
-    """The format that the name asks for; None for a run folder."""
+def _detect_target(path: Path) -> Format | None:
+    """The format that belongs to the ending of the name; None for a run folder."""
     for format in FORMATS:
         if format.is_target(path):
             return format
-    if path.name.lower().endswith(OTHERS + PACKED):
-        raise NextwordError(
-            f"{path}: no format that is written here has this ending. Give {_all()}; other names are new run folders."
+    if path.name.lower().endswith(OTHER_FILES + COMPRESSED):
+        raise DataError(
+            f"{path}: no format with this ending can be written. Use {_all_formats()}; any other name is a new run "
+            "folder.",
+            path=path,
         )
     return None
 
 
-def _all() -> str:
-    return " or ".join([run.NAME, *(f"{format.name} ({format.known_by})" for format in FORMATS)])
+def _requested_target(path: Path, to: str) -> Format:
+    """The format with this key, if the name of the target allows it."""
+    format = next((format for format in FORMATS if format.key == to), None)
+    if format is None:
+        known = [format.key for format in FORMATS]
+        raise UnknownName(f"--to {to}: use one of {', '.join(known)}.", name=to, known=known)
+    is_file_name = path.name.lower().endswith(OTHER_FILES + COMPRESSED) or any(f.is_target(path) for f in FORMATS)
+    if format.is_folder and is_file_name:
+        raise DataError(f"{path}: --to {to} writes a folder, but this name has the ending of a file.", path=path)
+    return format
+
+
+def _all_formats() -> str:
+    return " or ".join([RUN_FORMAT, *(f"{format.name} ({format.known_by})" for format in FORMATS)])

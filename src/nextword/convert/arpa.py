@@ -1,20 +1,17 @@
-"""ARPA files made into runs, and runs of n-grams made into ARPA files.
+"""ARPA files: read them into runs, write n-gram runs as ARPA files.
 
-A run made of a file has the tokenizer `words` with the file's words, so every line of a text is a sentence: <s> before
-it, </s> at its end. What it was estimated on is not known; the manifest has the file's name and checksum.
+A run read from a file has the tokenizer `words` with the file's vocabulary: every line of a text is a sentence, with
+<s> before it and </s> at its end. What the model was estimated on is unknown; the manifest records the file's checksum.
 
-A file is written so that KenLM and SRILM both read it (`--set arpa.convention=kenlm` for one as lmplz writes it). What
-tokens are called in it is said in `spelling`.
+Files are written so that both KenLM and SRILM read them (`--set arpa.convention=kenlm`: exactly as lmplz writes them).
+ARPA files know only words, so every token needs a visible name of its own:
 
-What tokens are called in files that know nothing but words: something visible for each id, all of them different.
+    words         the word itself
+    other kinds   the bytes of the token in GPT-2's letters: " the" is Ġthe, a line end Ċ, "é" Ã©
+    special       its name; but the unknown token is always <unk>, and the boundary </s>
+    taken         a token whose name is empty, reserved or already used gets # and its id: a word <s> with id 7 is <s>#7
 
-    words        the word itself
-    other kinds  the bytes that the token writes, in GPT-2's letters: " the" is Ġthe, a line end Ċ, "é" Ã©
-    special      its name; but the unknown token is <unk> and the boundary </s>, whatever they are called
-    taken        what the text has under a name that is kept (`KEPT`), or that an earlier token has, and what writes
-                 nothing, get # and their id: a word <s> with the id 7 is <s>#7
-
-So a text is spelled for another program: " ".join(names[id] for id in tokenizer.encode(text).ids).
+To spell a text for another program: " ".join(names[id] for id in tokenizer.encode(text).ids).
 """
 
 from __future__ import annotations
@@ -27,64 +24,40 @@ from pathlib import Path
 import numpy as np
 
 from nextword.convert.base import (
-    LAYOUT,
-    Made,
+    LAYOUT_KEYS,
+    Conversion,
     Progress,
-    counted,
-    create_backoff,
-    model_settings,
-    open_backoff,
-    refuse_changes,
+    check_changes,
+    check_model_settings,
+    create_ngram_run,
+    last_value,
+    ngram_facts,
+    open_ngrams,
+    require_bool,
 )
-from nextword.core.errors import NextwordError
-from nextword.core.io import Bytes
-from nextword.core.protocols import Tokenizer
+from nextword.core.errors import InvalidSetting
+from nextword.core.io import DecompressedFile
 from nextword.ngrams.arpa import BOUNDARY, CONVENTIONS, UNKNOWN_MISSING, read_arpa, write_arpa
 from nextword.ngrams.trie import Trie
-from nextword.recipe import Recipe, from_tables
+from nextword.recipe import Recipe, parse_recipe
 from nextword.run_folder import checksum
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.subwords import byte_symbols
 from nextword.tokenizers.words import Words
 
-BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-KEPT = (BEGIN, END, UNKNOWN, "<UNK>", "<eos>")  # KenLM takes <UNK> for <unk>; <eos> is what nextword calls </s>
-
-
-def spellings(tokenizer: Tokenizer, boundary: int) -> tuple[list[str], list[int]]:
-    """The names by id, and the ids of those that had to get # and their id."""
-    letters = {byte: letter for letter, byte in byte_symbols().items()}
-    special = {id: name for name, id in tokenizer.special.items()}
-    unknown = next((id for id, name in special.items() if "unk" in name.lower() and id != boundary), None)
-    taken, names, changed = set(KEPT), [], []
-    for id in range(len(tokenizer)):
-        if id in (boundary, unknown):
-            names.append(END if id == boundary else UNKNOWN)
-            continue
-        written = special[id].encode() if id in special else tokenizer.piece(id)
-        if tokenizer.kind == "words":
-            name = written.decode().strip(" ")
-        else:
-            name = "".join([letters[byte] for byte in written])
-        if not name or name in taken:
-            changed.append(id)
-            while not name or name in taken:
-                name += f"#{id}"
-        taken.add(name)
-        names.append(name)
-    return names, changed
-
-
-NAME, ENDINGS = "an ARPA file", ".arpa or .lm, also with .gz, .bz2, .xz or .zst"
+NAME, KNOWN_BY = "an ARPA file", ".arpa or .lm, also with .gz, .bz2, .xz or .zst"
 SUFFIXES = (".arpa", ".lm")
-PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
-CONVENTION = "srilm"  # <s> has log10 p -99: both know that it is never predicted, and so does a program that does not
-OPENING = 1 << 16  # bytes of a file that may stand before \data\
-KENLM_ORDERS = 6
-SHOWN = 3  # names in a note
+COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
+DEFAULT_CONVENTION = "srilm"  # <s> has log10 p -99, which KenLM, SRILM and simpler programs all accept
+HEADER_BYTES = 1 << 16  # that may precede \data\
+MAX_KENLM_ORDER = 6
+MAX_SHOWN = 3  # names in a note
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+RESERVED = (BEGIN, END, UNKNOWN, "<UNK>", "<eos>")  # KenLM reads <UNK> as <unk>; <eos> is our name for </s>
 
 
 def is_target(path: Path) -> bool:
-    return path.name.lower().endswith(tuple(suffix + packed for suffix in SUFFIXES for packed in PACKED))
+    return path.name.lower().endswith(tuple(suffix + packed for suffix in SUFFIXES for packed in COMPRESSED))
 
 
 def is_source(path: Path) -> bool:
@@ -92,82 +65,115 @@ def is_source(path: Path) -> bool:
         return False
     if is_target(path):
         return True
-    file, room = Bytes(path), memoryview(bytearray(OPENING))
+    file, buffer = DecompressedFile(path), memoryview(bytearray(HEADER_BYTES))
     try:
         size = 0
-        while size < OPENING and (read := file.read_into(room[size:])):
+        while size < HEADER_BYTES and (read := file.read_into(buffer[size:])):
             size += read
     finally:
         file.close()
-    lines = bytes(room[:size]).removeprefix(b"\xef\xbb\xbf").splitlines()
+    lines = bytes(buffer[:size]).removeprefix(b"\xef\xbb\xbf").splitlines()
     return b"\\data\\" in [line.strip() for line in lines]
 
 
-def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    refuse_changes(changes, (*LAYOUT, "tokenizer.lower"))
-    _recipe(source.name, 1, changes)  # what is wrong with the changes shows before a long read
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    check_changes(changes, (*LAYOUT_KEYS, "tokenizer.lower"))
+    _make_recipe(source.name, 1, changes)  # reports wrong changes before a long read
     trie, names = read_arpa(source, partial(progress, f"reading {source.name}"))
-    recipe = _recipe(source.name, trie.order, changes)
+    recipe = _make_recipe(source.name, trie.order, changes)
     progress(f"writing {target.name}", 0, None)
     tokenizer = Words(names[2:], lower=recipe.tokenizer.get("lower", False))
-    data = {phase.name: f"not known; the model was read from {source.name}" for phase in recipe.phases}
+    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
     origin = {"from": source.name, "format": NAME, "checksum": checksum(source)}
-    return create_backoff(target, recipe, tokenizer, trie, _notes(trie, names), data=data, converted=origin)
+    return create_ngram_run(target, recipe, tokenizer, trie, _read_notes(trie, names), data=data, converted=origin)
 
 
-def _recipe(name: str, order: int, changes: Sequence[str]) -> Recipe:
-    """What can be said of a model that others estimated. No data: there is nothing to train again."""
+def _make_recipe(name: str, order: int, changes: Sequence[str]) -> Recipe:
+    """A recipe for a model that was estimated elsewhere. It names no data: there is nothing to train again."""
     tables = {
         "paper": {"slug": "ngram", "title": f"estimated elsewhere and read from {name}"},
         "tokenizer": {"kind": "words"},
         "model": {"order": order},
         "phase": [{"kind": "count"}],
     }
-    recipe = from_tables(tables, name, changes)
-    model_settings(recipe)
-    if not isinstance(recipe.tokenizer.get("lower", False), bool):
-        raise NextwordError(f"--set tokenizer.lower={recipe.tokenizer['lower']}: expected true or false.")
+    recipe = parse_recipe(tables, name, changes)
+    check_model_settings(recipe)
+    require_bool(recipe, "lower")
     return recipe
 
 
-def _notes(trie: Trie, names: Sequence[str]) -> list[str]:
+def _read_notes(trie: Trie, names: Sequence[str]) -> list[str]:
     unigrams, notes = trie.levels[0].log_probs, []
     if np.isclose(unigrams[0], UNKNOWN_MISSING * math.log(10)):
-        notes.append(f"It has no <unk>: an unknown word gets log10 p = {UNKNOWN_MISSING:.0f}, as in KenLM.")
+        notes.append(f"The file has no <unk>: an unknown word gets log10 p = {UNKNOWN_MISSING:.0f}, as in KenLM.")
     if unigrams[BOUNDARY] == -np.inf:
-        notes.append("It has no </s>: the end of a line has probability 0.")
+        notes.append("The file has no </s>: the end of a line has probability 0.")
     if inserted := trie.facts.get("inserted"):
-        notes.append(f"{inserted:,} n-grams that others need were missing and are put in; no probability changes.")
+        notes.append(f"{inserted:,} missing n-grams that others depend on were inserted; no probability changes.")
     if spaced := [name for name in names if name.split() != [name]]:
-        notes.append(f"{_some(spaced)} with a space inside: words of a text have none, so these are never read.")
+        notes.append(f"{_describe_names(spaced)} contain a space, so no text can match them.")
     return notes
 
 
-def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    refuse_changes(changes, ("arpa.convention",))
-    convention = [CONVENTION, *(change.partition("=")[2].strip() for change in changes)][-1]
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    check_changes(changes, ("arpa.convention",))
+    convention = last_value(changes, DEFAULT_CONVENTION)
     if convention not in CONVENTIONS:
-        raise NextwordError(f"--set arpa.convention={convention}: expected one of {', '.join(CONVENTIONS)}.")
-    found = open_backoff(source)
-    names, changed = spellings(found.tokenizer, found.trie.boundary)
-    whole = found.tokenizer.kind == "words"
-    write_arpa(found.trie, names, target, convention, partial(progress, f"writing {target.name}"))
-    notes = []
-    if changed:
-        notes.append(f"{_some([names[id] for id in changed])} with # and the id, for the name itself is taken.")
-    if not whole:
-        notes.append(
-            f"Its words are {found.tokenizer.kind} tokens in GPT-2's letters (' the' is Ġthe): spell a text so before "
-            "another program reads it."
+        raise InvalidSetting(
+            f"--set arpa.convention={convention}: use one of {', '.join(CONVENTIONS)}.",
+            key="arpa.convention",
+            value=convention,
         )
-    if not 2 <= found.trie.order <= KENLM_ORDERS:
-        notes.append(f"KenLM, as it is usually built, reads orders 2 to {KENLM_ORDERS}; this is {found.trie.order}.")
-    use = f"""python -c "import kenlm; print(kenlm.Model('{target}').score('{"the" if whole else "Ġthe"}'))\""""
+    run = open_ngrams(source)
+    names, renamed = spell_tokens(run.tokenizer, run.trie.boundary)
+    has_words = run.tokenizer.kind == "words"
+    write_arpa(run.trie, names, target, convention, partial(progress, f"writing {target.name}"))
+    notes = []
+    if renamed:
+        notes.append(f"{_describe_names([names[id] for id in renamed])} got # and their id: the plain name was taken.")
+    if not has_words:
+        notes.append(
+            f"The file's words are {run.tokenizer.kind} tokens in GPT-2's letters (' the' is Ġthe): spell a text that "
+            "way before another program reads it."
+        )
+    if not 2 <= run.trie.order <= MAX_KENLM_ORDER:
+        notes.append(f"KenLM, as usually built, reads orders 2 to {MAX_KENLM_ORDER}; this file has {run.trie.order}.")
+    use = f"""python -c "import kenlm; print(kenlm.Model('{target}').score('{"the" if has_words else "Ġthe"}'))\""""
     if target.suffix.lower() == ".zst":
-        use = f"zstd -d {target}, for KenLM unpacks all but .zst itself"
-    return Made(target, NAME, target.stat().st_size, counted(found.trie), use, notes)
+        use = f"zstd -d {target}  (KenLM cannot read .zst)"
+    return Conversion(target, NAME, target.stat().st_size, ngram_facts(run.trie), use, notes)
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+def spell_tokens(tokenizer: Tokenizer, boundary: int) -> tuple[list[str], list[int]]:
+    """A visible name for every id, and the ids that had to get # and their id."""
+    letters = {byte: letter for letter, byte in byte_symbols().items()}
+    special = {id: name for name, id in tokenizer.special.items()}
+    unknown = next((id for id, name in special.items() if "unk" in name.lower() and id != boundary), None)
+    taken, names, renamed = set(RESERVED), [], []
+    for id in range(len(tokenizer)):
+        if id in (boundary, unknown):
+            names.append(END if id == boundary else UNKNOWN)
+            continue
+        piece = special[id].encode() if id in special else tokenizer.piece(id)
+        if tokenizer.kind == "words":
+            name = piece.decode().strip(" ")
+        else:
+            name = "".join([letters[byte] for byte in piece])
+        if not name or name in taken:
+            renamed.append(id)
+            while not name or name in taken:
+                name += f"#{id}"
+        taken.add(name)
+        names.append(name)
+    return names, renamed
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
     return f"{len(names):,} word{'s' if len(names) > 1 else ''} ({shown})"

@@ -1,4 +1,6 @@
-"""The run folder as every conversion needs it: opened with its model, made whole or not at all, laid out anew."""
+"""What every conversion needs: run folders that are opened with their model, created completely or not at all, and
+converted to another layout or to int8 weights.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +13,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
-from nextword.models import count_parameters, model_class
+from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported
+from nextword.models import model_class
+from nextword.models.ngram import NGram
 from nextword.ngrams.trie import Trie
-from nextword.recipe import Recipe, check_types, from_tables, to_tables
+from nextword.recipe import Recipe, check_types, parse_recipe, recipe_tables
 from nextword.run_folder import RunFolder
 from nextword.tasks.settings import PROMPT, settings_of
 from nextword.tokenizers import vocabulary
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 
-NAME = "a run folder"
-LAYOUT = ("model.layout", "model.bits")  # what of a back-off model can be changed without estimating it again
-LAST = ("manifest.json", "config.json")  # what makes a folder known for what it is
-Progress = Callable[[str, float, float | None], None]
+RUN_FORMAT = "a run folder"
+LAYOUT_KEYS = ("model.layout", "model.bits")  # what of an n-gram model can change without estimating it again
+COMPLETING_FILES = ("manifest.json", "config.json")  # moved last: they make a folder a run, or a model
+Progress = Callable[[str, float, float | None], None]  # label, done, total
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came of a conversion."""
+class Conversion:
+    """The result of a conversion."""
 
     target: Path
     format: str
     size: int  # bytes
-    facts: dict[str, Any]  # in JSON's terms
-    use: str  # a command to go on with
-    notes: list[str] = field(default_factory=list)  # what the user should know of it
+    facts: dict[str, Any]  # for JSON
+    use: str  # a command to try it with
+    notes: list[str] = field(default_factory=list)  # for the user
 
 
-def is_run(path: Path) -> bool:
-    return (path / "manifest.json").is_file()
+# ------------------------------------------------------------------------------------------------ opening runs
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A run that was read: its model is whole and checked."""
+class OpenedRun:
+    """A run with its verified model."""
 
     run: RunFolder
     recipe: Recipe
@@ -53,67 +55,76 @@ class Opened:
     network: Any
 
 
-def open_run(path: Path, suits: Callable[[RunFolder, Any], None], headed: bool = False) -> Opened:
-    """`suits` is asked first, with the model's class, and raises where the conversion is not for such a model. Of a run
-    of a task it is the network alone or, `headed`, with its head."""
+def is_run(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def open_run(path: Path, check: Callable[[RunFolder, Any], None], with_head: bool = False) -> OpenedRun:
+    """Open a run and load its network; of a task's run the encoder alone, or the whole model (`with_head`).
+
+    `check` gets the run and the model's class first, and raises if the conversion is not for such a model.
+    """
     run = RunFolder.open(path)
     recipe = run.recipe
     cls = model_class(recipe.slug)
-    suits(run, cls)
+    check(run, cls)
     if not model_files(run):
-        raise NextwordError(f"{path} has no model yet. Go on training with `nextword train --resume --out {path}`.")
+        raise RunError(f"{path} has no model yet. Resume it: nextword train --resume --out {path}.", path=path)
     run.verify()
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    known = vocabulary(tokenizer, spellings=True)
-    if headed and recipe.task:
-        network = settings_of(recipe.task, str(path)).load(run.path, cls, recipe.model, known)
+    words = vocabulary(tokenizer, spellings=True)
+    if with_head and recipe.task:
+        network = settings_of(recipe.task, str(path)).load(run.path, cls, recipe.model, words)
     else:
-        network = cls.load(run.path, cls.Config(**recipe.model), known)
-    return Opened(run, recipe, tokenizer, network)
+        network = cls.load(run.path, cls.Config(**recipe.model), words)
+    return OpenedRun(run, recipe, tokenizer, network)
 
 
 def model_files(run: RunFolder) -> list[str]:
     return sorted(run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"})
 
 
-def create_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, network: Callable[[Path], Any], **facts: Any) -> int:
-    """A finished run of a network, which is made when there is a folder for its scratch; its parameters."""
-    with whole(target) as place:
-        model = network(place)
-        run = RunFolder.create(place / "run", recipe, tokenizer, **facts)
-        parameters = count_parameters(model)
-        run.save_model(model.save, finished=True, parameters=parameters)
-        appear(run.path, target)
-    return parameters
+# ------------------------------------------------------------------------------------------------ creating folders
+
+
+def create_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, build: Callable[[Path], Any], **facts: Any) -> int:
+    """Create a finished run and return its number of parameters. `build` gets a scratch folder, returns the network."""
+    with temporary_folder(target) as scratch:
+        network = build(scratch)
+        run = RunFolder.create(scratch / "run", recipe, tokenizer, **facts)
+        num_parameters: int = network.num_parameters()
+        run.save_model(network.save, finished=True, parameters=num_parameters)
+        move_into_place(run.path, target)
+    return num_parameters
 
 
 @contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, or in it where it is there and empty; gone at the end, whatever happens."""
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder next to the target, or inside it if it is an empty folder; removed at the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target if target.is_dir() else target.parent, prefix=".new-") as name:
         yield Path(name)
 
 
-def appear(made: Path, target: Path) -> None:
-    """The folder appears under its name when it is whole; an empty one may be where someone stands, and is filled."""
+def move_into_place(folder: Path, target: Path) -> None:
+    """Give a complete folder its name. An empty target is filled, since it may be somebody's working directory."""
     if not target.is_dir():
-        os.rename(made, target)
+        os.rename(folder, target)
         return
-    for path in sorted(made.iterdir(), key=lambda path: path.name in LAST):
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in COMPLETING_FILES):
         os.rename(path, target / path.name)
 
 
-def size_of(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-# ---------------------------------------------------------------------------------------------- tables of n-grams
+# ------------------------------------------------------------------------------------------------ n-gram models
 
 
 @dataclass(frozen=True)
-class BackOff:
-    """A run of a model that is a table of n-grams, their probabilities and back-offs: it has `trie` and `of_trie`."""
+class OpenedNgrams:
+    """A run whose model is a table of n-grams with their probabilities and back-off weights."""
 
     run: RunFolder
     recipe: Recipe
@@ -121,106 +132,130 @@ class BackOff:
     trie: Trie
 
 
-def open_backoff(path: Path) -> BackOff:
-    found = open_run(path, _is_table)
-    return BackOff(found.run, found.recipe, found.tokenizer, found.network.trie())
+def open_ngrams(path: Path) -> OpenedNgrams:
+    opened = open_run(path, _require_ngrams)
+    return OpenedNgrams(opened.run, opened.recipe, opened.tokenizer, opened.network.trie())
 
 
-def _is_table(run: RunFolder, cls: Any) -> None:
-    if not hasattr(cls, "trie"):
+def _require_ngrams(run: RunFolder, cls: Any) -> None:
+    if not issubclass(cls, NGram):
         raise Unsupported(
-            f"{run.path} is a run of {cls.__name__}, which is no table of n-grams: neither an ARPA file nor another "
-            f"layout holds it. Its weights are in {' and '.join(model_files(run)) or 'no file yet'}; some networks can "
-            "be written for other programs with --to huggingface."
+            f"{run.path} is a run of {cls.__name__}, not a table of n-grams, so it has no ARPA form. Neural networks "
+            "can be written with --to huggingface, where transformers has the same network.",
+            ability="arpa",
         )
 
 
-def create_backoff(
+def create_ngram_run(
     target: Path, recipe: Recipe, tokenizer: Tokenizer, trie: Trie, notes: Sequence[str] = (), **facts: Any
-) -> Made:
-    """The run appears under its name when it is whole; whatever stops it before leaves nothing behind."""
-    settings = model_settings(recipe)
+) -> Conversion:
+    settings = check_model_settings(recipe)
 
-    def network(place: Path) -> Any:
-        return model_class(recipe.slug).of_trie(trie, settings, vocabulary(tokenizer), place)
+    def build(scratch: Path) -> Any:
+        return model_class(recipe.slug).of_trie(trie, settings, vocabulary(tokenizer), scratch)
 
-    create_run(target, recipe, tokenizer, network, **facts)
-    return Made(target, NAME, size_of(target), counted(trie), f'nextword next {target} "the"', list(notes))
+    create_run(target, recipe, tokenizer, build, **facts)
+    use = f'nextword next {target} "the"'
+    return Conversion(target, RUN_FORMAT, folder_size(target), ngram_facts(trie), use, list(notes))
 
 
-def relaid(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    """The same model in another layout. Its evaluations stay behind: with fewer bits it is another model."""
-    refuse_changes(changes, LAYOUT)
-    before = RunFolder.open(source)
-    cls = model_class(before.recipe.slug)
-    narrows = hasattr(cls, "narrowed")
-    if changes and not narrows and not hasattr(cls, "trie"):
+def ngram_facts(trie: Trie) -> dict[str, Any]:
+    return {"order": trie.order, "ngrams": [len(level) for level in trie.levels]}
+
+
+# ------------------------------------------------------------------------------------------------ run → run
+
+
+def convert_run(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    """The same model in another layout or with int8 weights. Its evaluations are not copied: it is another model."""
+    check_changes(changes, LAYOUT_KEYS)
+    run = RunFolder.open(source)
+    cls = model_class(run.recipe.slug)
+    if changes and not cls.can_quantize and not issubclass(cls, NGram):
         raise Unsupported(
-            f"{source} is a run of {cls.__name__}: neither another layout nor fewer bits are there for such a network. "
-            "Tables of n-grams have layouts, and GPTs and AWD-LSTMs are read in eight bits."
+            f"{source} is a run of {cls.__name__}, which has neither other layouts nor int8 weights. N-gram models "
+            "have layouts; GPTs and AWD-LSTMs have int8 weights.",
+            ability="layout",
         )
-    if (before.recipe.task or {}).get("classifier") == PROMPT:
+    if (run.recipe.task or {}).get("classifier") == PROMPT:
         raise Unsupported(
-            f"{source} is a language model with a prompt before it. Convert the model that it was made of, and show "
-            f"that the examples: nextword transfer {before.manifest.get('recipe')} --from CONVERTED --data X"
+            f"{source} is a language model with a prompt. Convert the language model, then repeat: nextword transfer "
+            f"{run.manifest.get('recipe')} --from CONVERTED --data X",
+            ability="prompt",
         )
-    manifest = before.manifest
-    recipe = from_tables(to_tables(before.recipe), str(manifest.get("recipe")), changes)
-    model_settings(recipe)
+    manifest = run.manifest
+    recipe = parse_recipe(recipe_tables(run.recipe), str(manifest.get("recipe")), changes)
+    check_model_settings(recipe)
     facts: dict[str, Any] = {key: manifest[key] for key in ("data", "texts") if key in manifest}
-    facts["converted"] = {"from": source.name, "format": NAME, "files": manifest["files"]}
-    if narrows:
-        return _narrowed(source, target, recipe, progress, facts)
-    found = open_backoff(source)
+    facts["converted"] = {"from": source.name, "format": RUN_FORMAT, "files": manifest["files"]}
+    if cls.can_quantize:
+        return _quantize(source, target, recipe, progress, facts)
+    opened = open_ngrams(source)
     progress(f"writing {target.name}", 0, None)
-    return create_backoff(target, recipe, found.tokenizer, found.trie, **facts)
+    return create_ngram_run(target, recipe, opened.tokenizer, opened.trie, **facts)
 
 
-def _narrowed(source: Path, target: Path, recipe: Recipe, progress: Progress, facts: Mapping[str, Any]) -> Made:
-    """A network with its weights in fewer bits, and with the head over it as it is."""
-    found = open_run(source, lambda run, cls: None, headed=True)
-    before, after = (int(r.model.get("bits", 0)) for r in (found.recipe, recipe))
+def _quantize(source: Path, target: Path, recipe: Recipe, progress: Progress, facts: Mapping[str, Any]) -> Conversion:
+    """The network with int8 weights; a task head stays as it is."""
+    opened = open_run(source, lambda run, cls: None, with_head=True)
+    before, after = (int(r.model.get("bits", 0)) for r in (opened.recipe, recipe))
     if before or not after:
-        raise NextwordError(
-            f"{source} has weights in {before or 32} bits, and --set model.bits=8 makes 8 of 32: there is nothing to "
-            "change. Digits that were rounded away do not come back."
+        raise InvalidSetting(
+            f"{source} has {before or 32}-bit weights; only 32 bits can become 8 (--set model.bits=8).",
+            key="model.bits",
+            value=after,
         )
     progress(f"writing {target.name}", 0, None)
-    found.network.narrowed()
-    parameters = create_run(target, recipe, found.tokenizer, lambda place: found.network, **facts)
+    opened.network.quantize()
+    num_parameters = create_run(target, recipe, opened.tokenizer, lambda scratch: opened.network, **facts)
     use = f"nextword predict {target} FILE" if recipe.task else f'nextword generate {target} "The" --length 60'
-    return Made(target, NAME, size_of(target), shapes(parameters, recipe, found.tokenizer), use)
+    network = network_facts(num_parameters, recipe, opened.tokenizer)
+    return Conversion(target, RUN_FORMAT, folder_size(target), network, use)
 
 
-def shapes(parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What is told of a network."""
-    return {"parameters": parameters, "vocabulary": len(tokenizer), "model": dict(recipe.model)}
+def network_facts(num_parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    return {"parameters": num_parameters, "vocabulary": len(tokenizer), "model": dict(recipe.model)}
 
 
-def model_settings(recipe: Recipe) -> Any:
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def check_model_settings(recipe: Recipe) -> Any:
+    """The model's Config; raises if a setting has the wrong type."""
     cls = model_class(recipe.slug)
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
     return cls.Config(**recipe.model)
 
 
-def refuse_changes(changes: Iterable[str], known: Sequence[str]) -> None:
-    """What the conversion does not know is an error, not a wish that nobody heard."""
+def check_changes(changes: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a --set that this conversion would ignore."""
     for change in changes:
-        if change.partition("=")[0].strip() not in known:
-            raise NextwordError(
-                f"--set {change}: this conversion knows {', '.join(known)}. The rest is what the model was made with."
+        key, _, value = change.partition("=")
+        if key.strip() not in known:
+            raise InvalidSetting(
+                f"--set {change}: this conversion can only change {', '.join(known) or 'nothing'}.",
+                key=key.strip(),
+                value=value,
             )
 
 
-def counted(trie: Trie) -> dict[str, Any]:
-    return {"order": trie.order, "ngrams": [len(level) for level in trie.levels]}
+def last_value(changes: Sequence[str], default: str) -> str:
+    """The value of the last change, where only one key is possible."""
+    return [default, *(change.partition("=")[2].strip() for change in changes)][-1]
+
+
+def require_bool(recipe: Recipe, key: str) -> None:
+    """Check a true-or-false key of [tokenizer]."""
+    value = recipe.tokenizer.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidSetting(f"--set tokenizer.{key}={value}: use true or false.", key=f"tokenizer.{key}", value=value)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise NextwordError(f"{path} is no whole JSON file ({problem}). Copy it again.") from None
-    if not isinstance(found, dict):
-        raise NextwordError(f"{path} holds a JSON {type(found).__name__}, where settings by name were expected.")
-    return found
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON ({error}). Copy it again.", path=path) from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a JSON {type(content).__name__}; expected an object.", path=path)
+    return content

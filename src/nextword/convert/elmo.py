@@ -1,18 +1,18 @@
-"""ELMo as allenai published it: options as JSON, weights as HDF5, and perhaps the words of its vocabulary.
+"""ELMo as allenai published it: options as JSON, weights as HDF5, and optionally a vocabulary.
 
     *options.json       sizes
-    *weights.hdf5       character CNN and LSTMs, as bilm-tf's dump_weights writes them; the softmax is not among them
-    vocab*.txt          a word a line; not needed, for words are read by their letters
+    *weights.hdf5       character CNN and LSTMs, as bilm-tf's dump_weights writes them, without the softmax
+    vocab*.txt          one word per line; optional, since words are read by their characters
 
-bilm-tf and AllenNLP both read these files, and what is written here they read too. A run made of them gives vectors of
-words; it has no output layer, so it predicts nothing. How the tensors lie, theirs and ours:
+bilm-tf and AllenNLP read these files, and also those written here. A run read from them gives word vectors; it has no
+output layer, so it predicts nothing. How the tensors correspond:
 
-    theirs                                                          ours
+    allenai                                                         nextword
     char_embed (261, C)   bytes, <S>, </S>, word begin, end, pad    bytes, word begin, end, pad, <unk>, <eos>, beginning
     CNN/W_cnn_i (1, w, C, n)                                        filters.i.weight (n, C, w)
-    CNN_high_i/W_transform, W_carry (n, n)                          highway.i.weight (2n, n): one beneath the other
+    CNN_high_i/W_transform, W_carry (n, n)                          highway.i.weight (2n, n): stacked
     RNN_s/…/Celli/LSTMCell/W_0 (I + P, 4H)    gates i, g, f, o      weight_ih[s], weight_hh[s]: gates i, f, g, o
-    …/B (4H)    1 is added to the forget gate                       bias[s]: with it
+    …/B (4H)    TensorFlow adds 1 to the forget gate                bias[s]: including that 1
 """
 
 from __future__ import annotations
@@ -26,62 +26,79 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.convert import base as run
-from nextword.convert.base import Made, Progress, model_settings, open_run, read_json, refuse_changes, size_of
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.convert.base import (
+    RUN_FORMAT,
+    Conversion,
+    Progress,
+    check_changes,
+    check_model_settings,
+    create_run,
+    folder_size,
+    move_into_place,
+    network_facts,
+    open_run,
+    read_json,
+    temporary_folder,
+)
+from nextword.core.errors import DataError, MissingDependency, Unsupported
 from nextword.layers.char_cnn import BEGIN, END, OTHERS, PADDING
-from nextword.models import count_parameters, model_class
-from nextword.recipe import Recipe, from_tables, load_recipe
-from nextword.run_folder import RunFolder, checksum, full_disk_is_no_loss
+from nextword.models import model_class
+from nextword.recipe import Recipe, load_recipe, parse_recipe
+from nextword.run_folder import RunFolder, checksum, translate_disk_full
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import EOS, UNKNOWN, Words
 
 NAME, KNOWN_BY = "an ELMo folder of allenai", "with options.json and weights.hdf5; written with --to elmo"
 SLUG = "elmo"
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
-MARKS = ("<S>", "</S>", "<UNK>")  # of their vocabulary
-CHARACTERS = 261  # of theirs: 256 bytes, <S>, </S>, and what begins, ends and fills a word
-START, STOP, FIRST, LAST, FILL = range(256, 261)
-FORGET = 1.0  # TensorFlow's cell adds it to the forget gate
+VOCABULARY_MARKS = ("<S>", "</S>", "<UNK>")  # the first lines of their vocabulary
+NUM_CHARACTERS = 261  # theirs: 256 bytes, <S>, </S>, word begin, word end, padding
+TEXT_BEGIN, TEXT_END, WORD_BEGIN, WORD_END, WORD_PADDING = range(256, 261)  # their ids
+FORGET_BIAS = 1.0  # TensorFlow's LSTM cell adds it to the forget gate
+MAX_SHOWN = 4  # wrong tensors in an error
+
+GetTensor = Callable[..., Tensor]  # (name, *shape) → their tensor
 
 
 def is_source(path: Path) -> bool:
     return path.is_dir() and bool(sorted(path.glob(f"*{WEIGHTS}"))) and bool(sorted(path.glob(f"*{OPTIONS}")))
 
 
-# ---------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------------ reading
 
 
-def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    refuse_changes(changes, ())
-    options, weights = _only(source, OPTIONS), _only(source, WEIGHTS)
-    settings = settings_of(read_json(options), options)
-    words, notes = _words(source)
+def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    check_changes(changes, ())
+    options, weights = _only_file(source, OPTIONS), _only_file(source, WEIGHTS)
+    settings = read_options(read_json(options), options)
+    words, notes = _read_vocabulary(source)
     tokenizer = Words(words, lines=False)
-    recipe = _recipe(settings, tokenizer, source.name)
-    network = model_class(SLUG)(model_settings(recipe), vocabulary(tokenizer, spellings=True)).eval()
+    recipe = _make_recipe(settings, tokenizer, source.name)
+    network = model_class(SLUG)(check_model_settings(recipe), vocabulary(tokenizer, spellings=True)).eval()
     progress(f"reading {source.name}", 0, None)
-    fill(network, weights)
+    load_weights(network, weights)
     progress(f"writing {target.name}", 0, None)
-    data = {phase.name: f"not known; the model was read from {source.name}" for phase in recipe.phases}
-    sums = {path.name: checksum(path) for path in (options, weights)}
-    origin = {"from": source.name, "format": NAME, "files": sums}
-    parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
-    notes.append("It gives vectors of words, and predicts none: these weights come without their softmax.")
-    facts = run.shapes(parameters, recipe, tokenizer)
-    return Made(target, run.NAME, size_of(target), facts, f"nextword embed {target} FILE --words --layer all", notes)
+    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
+    checksums = {path.name: checksum(path) for path in (options, weights)}
+    origin = {"from": source.name, "format": NAME, "files": checksums}
+    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, data=data, converted=origin)
+    notes.append("The run gives word vectors but predicts nothing: these weights come without a softmax.")
+    facts = network_facts(num_parameters, recipe, tokenizer)
+    use = f"nextword embed {target} FILE --words --layer all"
+    return Conversion(target, RUN_FORMAT, folder_size(target), facts, use, notes)
 
 
-def settings_of(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """[model] of our recipe, from their options."""
+def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Our [model] settings from their options."""
     lstm, cnn = options.get("lstm"), options.get("char_cnn")
     if not isinstance(lstm, dict) or not isinstance(cnn, dict):
         raise Unsupported(
-            f"{path} has {' and '.join(sorted(options)) or 'nothing'} in it; expected lstm and char_cnn, which say "
-            "what an ELMo that reads letters is made of. One over a table of words is not read here."
+            f"{path} has the keys {', '.join(sorted(options)) or 'none'}; expected lstm and char_cnn. Only ELMo models "
+            "that read characters can be converted.",
+            ability="char_cnn",
         )
     try:
-        found = {
+        settings = {
             "width": int(lstm["projection_dim"]),
             "cells": int(lstm["dim"]),
             "layers": int(lstm["n_layers"]),
@@ -99,139 +116,143 @@ def settings_of(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
             "readout": {"kind": "none"},
             "begins": True,
         }
-    except (KeyError, TypeError, ValueError) as problem:
-        raise NextwordError(
-            f"{path} lacks something, or has it in another form than bilm-tf writes it ({type(problem).__name__}: "
-            f"{problem}). Copy it again."
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} is not as bilm-tf writes it ({type(error).__name__}: {error}). Copy it again.", path=path
         ) from None
-    if cnn.get("n_characters", CHARACTERS) not in (CHARACTERS, CHARACTERS + 1):
+    if cnn.get("n_characters", NUM_CHARACTERS) not in (NUM_CHARACTERS, NUM_CHARACTERS + 1):
         raise Unsupported(
-            f"{path} says n_characters = {cnn['n_characters']}; expected {CHARACTERS}, or {CHARACTERS + 1} with one "
-            "for padding: the bytes, and five marks."
+            f"{path}: n_characters = {cnn['n_characters']}; expected {NUM_CHARACTERS} or {NUM_CHARACTERS + 1}.",
+            ability="n_characters",
         )
-    return found
+    return settings
 
 
-def fill(network: Any, path: Path) -> None:
-    """Their weights into a network of their sizes. A tensor that is missing or of another shape is named."""
-    with _opened(path) as file:
+def load_weights(network: Any, path: Path) -> None:
+    """Load their weights into a network of the same sizes; the error names missing or misshapen tensors."""
+    with _open_hdf5(path) as file:
         wrong: list[str] = []
 
         def get(name: str, *shape: int) -> Tensor:
-            found = file.get(name)
-            if found is None or not hasattr(found, "shape"):
-                wrong.append(f"{name} is not there, and {shape} was expected")
-            elif tuple(found.shape) != shape:
-                wrong.append(f"{name} is {tuple(found.shape)}, and {shape} was expected")
+            dataset = file.get(name)
+            if not isinstance(dataset, _h5py().Dataset):
+                wrong.append(f"{name} is missing, expected {shape}")
+            elif tuple(dataset.shape) != shape:
+                wrong.append(f"{name} is {tuple(dataset.shape)}, expected {shape}")
             else:
-                return torch.from_numpy(np.asarray(found[...], np.float32))
+                return torch.from_numpy(np.asarray(dataset[...], np.float32))
             return torch.zeros(shape)
 
-        ours = tensors_of(network, get)
+        tensors = read_tensors(network, get)
     if wrong:
-        more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        raise NextwordError(
-            f"{path} does not hold the weights that its options speak of: {'; '.join(wrong[:4])}{more}. Copy both "
-            "files again, and see that they belong together."
+        more = f"; and {len(wrong) - MAX_SHOWN} more" if len(wrong) > MAX_SHOWN else ""
+        raise DataError(
+            f"{path} does not match its options: {'; '.join(wrong[:MAX_SHOWN])}{more}. Copy both files again.",
+            path=path,
         )
-    network.load_state_dict(ours)
+    network.load_state_dict(tensors)
 
 
-def tensors_of(network: Any, get: Callable[..., Tensor]) -> dict[str, Tensor]:
-    """Ours, of theirs, which `get(name, *shape)` gives."""
+def read_tensors(network: Any, get: GetTensor) -> dict[str, Tensor]:
+    """Our tensors from theirs."""
     cnn, config = network.embedding.cnn, network.config
     width, cells = config.width, config.cells
-    filters, found = list(cnn.filters), sum(layer.out_channels for layer in cnn.filters)
-    ours: dict[str, Tensor] = {}
-    theirs = get("char_embed", CHARACTERS, filters[0].in_channels)
+    filters, num_filters = list(cnn.filters), sum(layer.out_channels for layer in cnn.filters)
+    tensors: dict[str, Tensor] = {}
+    theirs = get("char_embed", NUM_CHARACTERS, filters[0].in_channels)
     table = torch.zeros_like(cnn.characters.weight)
-    for here, there in _characters(network).items():
-        table[here] = theirs[there]
-    ours["embedding.cnn.characters.weight"] = table
+    for our_id, their_id in _character_ids(network).items():
+        table[our_id] = theirs[their_id]
+    tensors["embedding.cnn.characters.weight"] = table
     for i, layer in enumerate(filters):
         number, characters, size = layer.weight.shape
         kernel = get(f"CNN/W_cnn_{i}", 1, size, characters, number)
-        ours[f"embedding.cnn.filters.{i}.weight"] = kernel[0].permute(2, 1, 0)
-        ours[f"embedding.cnn.filters.{i}.bias"] = get(f"CNN/b_cnn_{i}", number)
+        tensors[f"embedding.cnn.filters.{i}.weight"] = kernel[0].permute(2, 1, 0)
+        tensors[f"embedding.cnn.filters.{i}.bias"] = get(f"CNN/b_cnn_{i}", number)
     for i in range(len(cnn.highway)):
-        matrices = [get(f"CNN_high_{i}/W_{kind}", found, found).t() for kind in ("transform", "carry")]
-        biases = [get(f"CNN_high_{i}/b_{kind}", found) for kind in ("transform", "carry")]
-        ours[f"embedding.cnn.highway.{i}.weight"] = torch.cat(matrices)
-        ours[f"embedding.cnn.highway.{i}.bias"] = torch.cat(biases)
-    ours["embedding.cnn.projection.weight"] = get("CNN_proj/W_proj", found, width).t()
-    ours["embedding.cnn.projection.bias"] = get("CNN_proj/b_proj", width)
+        weights = [get(f"CNN_high_{i}/W_{part}", num_filters, num_filters).t() for part in ("transform", "carry")]
+        biases = [get(f"CNN_high_{i}/b_{part}", num_filters) for part in ("transform", "carry")]
+        tensors[f"embedding.cnn.highway.{i}.weight"] = torch.cat(weights)
+        tensors[f"embedding.cnn.highway.{i}.bias"] = torch.cat(biases)
+    tensors["embedding.cnn.projection.weight"] = get("CNN_proj/W_proj", num_filters, width).t()
+    tensors["embedding.cnn.projection.bias"] = get("CNN_proj/b_proj", width)
     for i in range(config.layers):
-        sides = [_lstm(get, _cell(side, i), width, cells) for side in (0, 1)]
-        for name in sides[0]:
-            ours[f"layers.{i}.{name}"] = torch.stack([side[name] for side in sides])
-    return ours
+        directions = [_read_lstm(get, _cell_name(direction, i), width, cells) for direction in (0, 1)]
+        for name in directions[0]:
+            tensors[f"layers.{i}.{name}"] = torch.stack([direction[name] for direction in directions])
+    return tensors
 
 
-def _characters(network: Any) -> dict[int, int]:
-    """Our characters, and which of theirs each one is. Our unknown word has none there: its vector is 0."""
+def _character_ids(network: Any) -> dict[int, int]:
+    """Our character id → theirs. Our unknown word has no counterpart; its vector is 0."""
     special = sorted([*network.vocabulary.special.values(), *([network.begin] if network.config.begins else [])])
     end = network.vocabulary.end if network.vocabulary.end is not None else network.vocabulary.begin
-    marks = {OTHERS + special.index(end): STOP, OTHERS + special.index(network.begin): START}
-    if not network.config.begins:
-        marks = {OTHERS + special.index(end): STOP}
-    return {**{byte: byte for byte in range(256)}, BEGIN: FIRST, END: LAST, PADDING: FILL, **marks}
+    marks = {OTHERS + special.index(end): TEXT_END}
+    if network.config.begins:
+        marks[OTHERS + special.index(network.begin)] = TEXT_BEGIN
+    return {**{byte: byte for byte in range(256)}, BEGIN: WORD_BEGIN, END: WORD_END, PADDING: WORD_PADDING, **marks}
 
 
-def _cell(side: int, layer: int) -> str:
-    return f"RNN_{side}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+def _cell_name(direction: int, layer: int) -> str:
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
 
 
-def _lstm(get: Callable[..., Tensor], name: str, width: int, cells: int) -> dict[str, Tensor]:
-    matrix = _gates(get(f"{name}/W_0", 2 * width, 4 * cells).t())
-    bias = _gates(get(f"{name}/B", 4 * cells))
-    bias[cells : 2 * cells] += FORGET
+def _read_lstm(get: GetTensor, name: str, width: int, cells: int) -> dict[str, Tensor]:
+    weight = _swap_gates(get(f"{name}/W_0", 2 * width, 4 * cells).t())
+    bias = _swap_gates(get(f"{name}/B", 4 * cells))
+    bias[cells : 2 * cells] += FORGET_BIAS
     return {
-        "weight_ih": matrix[:, :width],
-        "weight_hh": matrix[:, width:],
+        "weight_ih": weight[:, :width],
+        "weight_hh": weight[:, width:],
         "bias": bias,
         "weight_hr": get(f"{name}/W_P_0", cells, width).t(),
     }
 
 
-def _gates(x: Tensor) -> Tensor:
-    """From one order of the gates to the other, of rows: i, g, f, o and i, f, g, o. The way back is the same."""
+def _swap_gates(x: Tensor) -> Tensor:
+    """Reorder the rows of the gates from i, g, f, o to i, f, g, o, or back."""
     i, second, third, o = x.chunk(4)
     return torch.cat([i, third, second, o])
 
 
-# ---------------------------------------------------------------------------------------------- writing
+# ------------------------------------------------------------------------------------------------ writing
 
 
-def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    """A run as these two files, and its words. Its output layer stays behind, as theirs did."""
-    refuse_changes(changes, ())
+def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    """Write a run as options, weights and vocabulary, without its output layer."""
+    check_changes(changes, ())
     progress(f"reading {source.name}", 0, None)
-    found = open_run(source, _is_elmo)
-    tokenizer: Any = found.tokenizer
-    if not hasattr(tokenizer, "words"):
-        raise Unsupported(f"{source} reads pieces of words ({tokenizer.kind}), and these files are for whole words.")
+    run = open_run(source, _require_elmo)
+    tokenizer = run.tokenizer
+    if tokenizer.words is None:
+        raise Unsupported(
+            f"{source} has {tokenizer.kind} tokens; ELMo files are for models of whole words.", ability="words"
+        )
     progress(f"writing {target.name}", 0, None)
-    with full_disk_is_no_loss(target), run.whole(target) as place:
-        made = place / "made"
-        made.mkdir()
-        with _hdf5().File(made / WEIGHTS, "w") as file:
-            for name, tensor in tensors_for(found.network).items():
+    with translate_disk_full(target), temporary_folder(target) as scratch:
+        folder = scratch / "folder"
+        folder.mkdir()
+        with _h5py().File(folder / WEIGHTS, "w") as file:
+            for name, tensor in write_tensors(run.network).items():
                 file.create_dataset(name, data=tensor.numpy())
-        text = "".join(f"{word}\n" for word in (*MARKS, *tokenizer.words))
-        (made / VOCABULARY).write_text(text, encoding="utf-8")
-        (made / OPTIONS).write_text(json.dumps(options_of(found.network), indent=2) + "\n", encoding="utf-8")
-        run.appear(made, target)
-    facts = run.shapes(count_parameters(found.network), found.recipe, tokenizer)
-    notes = ["The output layer is not written: these files hold none, so bilm-tf and AllenNLP make vectors of it."]
-    return Made(target, NAME, size_of(target), facts, f"nextword convert {target} RUN", notes)
+        words = "".join(f"{word}\n" for word in (*VOCABULARY_MARKS, *tokenizer.words))
+        (folder / VOCABULARY).write_text(words, encoding="utf-8")
+        (folder / OPTIONS).write_text(json.dumps(write_options(run.network), indent=2) + "\n", encoding="utf-8")
+        move_into_place(folder, target)
+    facts = network_facts(run.network.num_parameters(), run.recipe, tokenizer)
+    notes = [
+        "The output layer is not written: these files have no place for it, so other programs get word vectors only."
+    ]
+    return Conversion(target, NAME, folder_size(target), facts, f"nextword convert {target} RUN", notes)
 
 
-def _is_elmo(found: RunFolder, cls: Any) -> None:
+def _require_elmo(run: RunFolder, cls: Any) -> None:
     if cls is not model_class(SLUG):
-        raise Unsupported(f"{found.path} is a run of {cls.__name__}, and these files are ELMo's alone.")
+        raise Unsupported(f"{run.path} is a run of {cls.__name__}; --to elmo is for ELMo only.", ability="elmo")
 
 
-def options_of(network: Any) -> dict[str, Any]:
+def write_options(network: Any) -> dict[str, Any]:
+    """Their options from our network."""
     config, cnn = network.config, network.embedding.cnn
     return {
         "lstm": {
@@ -246,95 +267,97 @@ def options_of(network: Any) -> dict[str, Any]:
             "embedding": {"dim": cnn.characters.embedding_dim},
             "filters": [[layer.kernel_size[0], layer.out_channels] for layer in cnn.filters],
             "n_highway": len(cnn.highway),
-            "n_characters": CHARACTERS + 1,
+            "n_characters": NUM_CHARACTERS + 1,
             "max_characters_per_token": cnn.longest,
             "activation": config.characters.get("activation", "relu"),
         },
     }
 
 
-def tensors_for(network: Any) -> dict[str, Tensor]:
-    """Theirs, of ours. One mark of ours that both begins and ends a text becomes two alike."""
+def write_tensors(network: Any) -> dict[str, Tensor]:
+    """Their tensors from ours. A mark of ours that both begins and ends a text is written twice."""
     ours = {name: tensor.detach().float().cpu() for name, tensor in network.state_dict().items()}
     cnn, cells = network.embedding.cnn, network.config.cells
     table = ours["embedding.cnn.characters.weight"]
-    theirs: dict[str, Tensor] = {"char_embed": torch.zeros(CHARACTERS, table.shape[1])}
-    marks = _characters(network)
+    tensors: dict[str, Tensor] = {"char_embed": torch.zeros(NUM_CHARACTERS, table.shape[1])}
+    character_ids = _character_ids(network)
     if not network.config.begins:
-        theirs["char_embed"][START] = table[next(here for here, there in marks.items() if there == STOP)]
-    for here, there in marks.items():
-        theirs["char_embed"][there] = table[here]
+        text_end = next(our_id for our_id, their_id in character_ids.items() if their_id == TEXT_END)
+        tensors["char_embed"][TEXT_BEGIN] = table[text_end]
+    for our_id, their_id in character_ids.items():
+        tensors["char_embed"][their_id] = table[our_id]
     for i in range(len(cnn.filters)):
         kernel = ours[f"embedding.cnn.filters.{i}.weight"]
-        theirs[f"CNN/W_cnn_{i}"] = kernel.permute(2, 1, 0).unsqueeze(0)
-        theirs[f"CNN/b_cnn_{i}"] = ours[f"embedding.cnn.filters.{i}.bias"]
+        tensors[f"CNN/W_cnn_{i}"] = kernel.permute(2, 1, 0).unsqueeze(0)
+        tensors[f"CNN/b_cnn_{i}"] = ours[f"embedding.cnn.filters.{i}.bias"]
     for i in range(len(cnn.highway)):
-        matrices = ours[f"embedding.cnn.highway.{i}.weight"].chunk(2)
+        weights = ours[f"embedding.cnn.highway.{i}.weight"].chunk(2)
         biases = ours[f"embedding.cnn.highway.{i}.bias"].chunk(2)
-        for kind, matrix, bias in zip(("transform", "carry"), matrices, biases, strict=True):
-            theirs[f"CNN_high_{i}/W_{kind}"], theirs[f"CNN_high_{i}/b_{kind}"] = matrix.t(), bias
-    theirs["CNN_proj/W_proj"] = ours["embedding.cnn.projection.weight"].t()
-    theirs["CNN_proj/b_proj"] = ours["embedding.cnn.projection.bias"]
+        for part, weight, bias in zip(("transform", "carry"), weights, biases, strict=True):
+            tensors[f"CNN_high_{i}/W_{part}"], tensors[f"CNN_high_{i}/b_{part}"] = weight.t(), bias
+    tensors["CNN_proj/W_proj"] = ours["embedding.cnn.projection.weight"].t()
+    tensors["CNN_proj/b_proj"] = ours["embedding.cnn.projection.bias"]
     for i in range(network.config.layers):
-        for side in (0, 1):
-            part = {name: ours[f"layers.{i}.{name}"][side] for name in ("weight_ih", "weight_hh", "bias", "weight_hr")}
-            bias = part["bias"].clone()
-            bias[cells : 2 * cells] -= FORGET
-            matrix = torch.cat([part["weight_ih"], part["weight_hh"]], 1)
-            theirs[f"{_cell(side, i)}/W_0"] = _gates(matrix).t()
-            theirs[f"{_cell(side, i)}/B"] = _gates(bias)
-            theirs[f"{_cell(side, i)}/W_P_0"] = part["weight_hr"].t()
-    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+        for direction in (0, 1):
+            names = ("weight_ih", "weight_hh", "bias", "weight_hr")
+            lstm = {name: ours[f"layers.{i}.{name}"][direction] for name in names}
+            bias = lstm["bias"].clone()
+            bias[cells : 2 * cells] -= FORGET_BIAS
+            weight = torch.cat([lstm["weight_ih"], lstm["weight_hh"]], 1)
+            cell = _cell_name(direction, i)
+            tensors[f"{cell}/W_0"] = _swap_gates(weight).t()
+            tensors[f"{cell}/B"] = _swap_gates(bias)
+            tensors[f"{cell}/W_P_0"] = lstm["weight_hr"].t()
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
-# ---------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------------ files
 
 
-def _only(folder: Path, ending: str) -> Path:
-    found = [path for path in sorted(folder.glob(f"*{ending}")) if "softmax" not in path.name]
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise NextwordError(f"{folder} should hold one file whose name ends in {ending}; it has {names}.")
-    return found[0]
+def _only_file(folder: Path, ending: str) -> Path:
+    matches = [path for path in sorted(folder.glob(f"*{ending}")) if "softmax" not in path.name]
+    if len(matches) != 1:
+        names = ", ".join(path.name for path in matches) or "none"
+        raise DataError(f"{folder} must have exactly one file ending in {ending}; it has {names}.", path=folder)
+    return matches[0]
 
 
-def _words(folder: Path) -> tuple[list[str], list[str]]:
-    """The words of its vocabulary, but for its marks; and what is to be said of them."""
-    found = sorted(folder.glob("vocab*.txt"))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise NextwordError(f"{folder} holds several vocabularies: {names}. Leave one, or none: it is not needed.")
-    if not found:
-        return [], ["There is no vocabulary among the files: every word is read by its letters, and has no id."]
-    lines = found[0].read_text(encoding="utf-8").split("\n")
-    words = dict.fromkeys(word for word in lines if word and word not in (*MARKS, UNKNOWN, EOS))
+def _read_vocabulary(folder: Path) -> tuple[list[str], list[str]]:
+    """The words of its vocabulary without marks, and notes for the user."""
+    files = sorted(folder.glob("vocab*.txt"))
+    if len(files) > 1:
+        names = ", ".join(path.name for path in files)
+        raise DataError(f"{folder} has several vocabularies: {names}. Keep one, or none.", path=folder)
+    if not files:
+        return [], ["The folder has no vocabulary: every word is read by its characters, and none has an id."]
+    lines = files[0].read_text(encoding="utf-8").split("\n")
+    words = dict.fromkeys(word for word in lines if word and word not in (*VOCABULARY_MARKS, UNKNOWN, EOS))
     return list(words), []
 
 
-def _recipe(settings: Mapping[str, Any], tokenizer: Words, name: str) -> Recipe:
+def _make_recipe(settings: Mapping[str, Any], tokenizer: Words, name: str) -> Recipe:
     paper = {**load_recipe(f"{SLUG}/tiny").paper, "sources": {"model": f"trained elsewhere and read from {name}"}}
-    phase = {"objective": {"kind": "bidirectional"}, "steps": 1}
     tables = {
         "paper": paper,
         "tokenizer": {"kind": tokenizer.kind, "size": len(tokenizer), "lines": False},
         "model": dict(settings),
-        "phase": [phase],
+        "phase": [{"objective": {"kind": "bidirectional"}, "steps": 1}],
     }
-    return from_tables(tables, name)
+    return parse_recipe(tables, name)
 
 
-def _opened(path: Path) -> Any:
+def _open_hdf5(path: Path) -> Any:
     try:
-        return _hdf5().File(path, "r")
-    except OSError as problem:  # no such file, or one that was cut
-        raise NextwordError(f"{path} is no HDF5 file, or not all of one ({problem}). Copy it again, whole.") from None
+        return _h5py().File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} is not a complete HDF5 file ({error}). Copy it again.", path=path) from None
 
 
-def _hdf5() -> Any:
+def _h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise NextwordError(
-            "Weights in HDF5 are read and written with h5py, which is not installed: pip install 'nextword[hub]'."
+        raise MissingDependency(
+            "HDF5 weights need h5py, which is not installed: pip install 'nextword[hub]'.", package="h5py"
         ) from None
     return h5py

@@ -1,26 +1,25 @@
-"""BERT, RoBERTa and ALBERT as transformers has them: names of settings and tensors, theirs beside ours.
+"""BERT, RoBERTa and ALBERT in transformers: their names for our settings and tensors.
 
-Theirs has three matrices where ours has one for queries, keys and values. The output matrix of all three is the
-embedding's. What else differs:
+transformers has three matrices for queries, keys and values where we have one. All three architectures tie the output
+matrix to the embedding. What else differs:
 
-    BERT     folders of BertForMaskedLM have no pooler and no head for pairs, those of BertModel no head for hidden
-             tokens. What is missing is drawn anew, and told
-    RoBERTa  positions are counted from the padding's id + 1, so the rows up to there serve no token. A pooler, which
-             RobertaModel has, is left behind
-    ALBERT   layers lie in groups: one that all layers are, or one for each layer. Ours that share one half of a layer
-             alone are written as one for each, the shared half as often as there are layers
+    BERT     folders of BertForMaskedLM lack the pooler and the next-sentence head, those of BertModel the masked-LM
+             head; a missing head is initialized anew, with a note
+    RoBERTa  positions start at pad_token_id + 1, so the rows before are unused. RobertaModel's pooler is dropped
+    ALBERT   layers are in groups: one group for all layers, or one per layer. A network of ours that shares only half
+             of a layer is written with one group per layer, with the shared half repeated
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nextword.convert.name_map import JOINED, Family, Said, before, behind
-from nextword.core.errors import NextwordError
+from nextword.convert.name_map import SPLIT_QKV, HFConfig, NameMap, Settings, with_leading_rows, with_trailing_rows
+from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
-from nextword.tokenizers.base import Marks
 from nextword.tokenizers.hf_export import Frame
+from nextword.tokenizers.special_tokens import Marks
 
 SETTINGS = {
     "width": ("hidden_size",),
@@ -41,14 +40,14 @@ DEFAULTS = {
     "layer_norm_eps": 1e-12,
     "type_vocab_size": 2,
 }
-FORMS = {"attending.{}.attention.join": JOINED}
-ENTRANCE = {
+FORMS = {"attending.{}.attention.join": SPLIT_QKV}
+EMBEDDING_NAMES = {
     "embedding": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
     "segments": "embeddings.token_type_embeddings",
     "norm": "embeddings.LayerNorm",
 }
-BLOCK: dict[str, str | tuple[str, ...]] = {
+LAYER_NAMES: dict[str, str | tuple[str, ...]] = {
     "attending.{}.attention.join": tuple(f"encoder.layer.{{}}.attention.self.{n}" for n in ("query", "key", "value")),
     "attending.{}.attention.out": "encoder.layer.{}.attention.output.dense",
     "attending.{}.norm": "encoder.layer.{}.attention.output.LayerNorm",
@@ -56,25 +55,25 @@ BLOCK: dict[str, str | tuple[str, ...]] = {
     "feeding.{}.narrow": "encoder.layer.{}.output.dense",
     "feeding.{}.norm": "encoder.layer.{}.output.LayerNorm",
 }
-LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
-LIKE_ALBERT: dict[str, str | tuple[str, ...]] = {
-    "attending.{}.attention.join": tuple(f"{LAYER}attention.{n}" for n in ("query", "key", "value")),
-    "attending.{}.attention.out": f"{LAYER}attention.dense",
-    "attending.{}.norm": f"{LAYER}attention.LayerNorm",
-    "feeding.{}.wide": f"{LAYER}ffn",
-    "feeding.{}.narrow": f"{LAYER}ffn_output",
-    "feeding.{}.norm": f"{LAYER}full_layer_layer_norm",
+ALBERT_LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
+ALBERT_LAYER_NAMES: dict[str, str | tuple[str, ...]] = {
+    "attending.{}.attention.join": tuple(f"{ALBERT_LAYER}attention.{n}" for n in ("query", "key", "value")),
+    "attending.{}.attention.out": f"{ALBERT_LAYER}attention.dense",
+    "attending.{}.norm": f"{ALBERT_LAYER}attention.LayerNorm",
+    "feeding.{}.wide": f"{ALBERT_LAYER}ffn",
+    "feeding.{}.narrow": f"{ALBERT_LAYER}ffn_output",
+    "feeding.{}.norm": f"{ALBERT_LAYER}full_layer_layer_norm",
 }
-HIDDEN, POOLER = "head for hidden tokens (masked LM)", "pooler"
-OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # as in folders made of TensorFlow's
+MASKED_LM_HEAD, POOLER = "masked-LM head", "pooler"
+LEGACY_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
-USE = "nextword embed {} lines.txt --out vectors.npy"
+EXAMPLE_COMMAND = "nextword embed {} lines.txt --out vectors.npy"
 
 
-# ---------------------------------------------------------------------------------------------- what they may say
+# ------------------------------------------------------------------------------------------------ settings
 
 
-def _bert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+def _bert_values(settings: Settings) -> dict[str, Sequence[Any]]:
     return {
         "hidden_act": ("gelu",),
         "position_embedding_type": ("absolute",),
@@ -83,7 +82,7 @@ def _bert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     }
 
 
-def _albert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+def _albert_values(settings: Settings) -> dict[str, Sequence[Any]]:
     return {
         "hidden_act": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
         "position_embedding_type": ("absolute",),
@@ -92,83 +91,82 @@ def _albert(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     }
 
 
-def _four_times(settings: dict[str, Any], said: Said, where: str) -> list[str]:
+def _read_bert(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
     if settings["inner"] == 4 * settings["width"]:
-        settings["inner"] = 0  # which says the same, and is what recipes say
+        settings["inner"] = 0  # the same, as recipes write it
     return []
 
 
-def _from_padding(settings: dict[str, Any], said: Said, where: str) -> list[str]:
-    settings["window"] -= _unused(said, where)
+def _read_roberta(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
+    settings["window"] -= _unused_positions(config, where)
     if settings["window"] < 1:
-        raise NextwordError(
-            f"{where} says max_position_embeddings = {said['max_position_embeddings']} and pad_token_id = "
-            f"{said['pad_token_id']}: positions are counted from behind the latter, so none is left."
+        raise DataError(
+            f"{where}: max_position_embeddings = {config['max_position_embeddings']} leaves no position after "
+            f"pad_token_id = {config['pad_token_id']}, where RoBERTa starts.",
+            path=where,
         )
-    kinds, notes = said["type_vocab_size"], _four_times(settings, said, where)
-    if type(kinds) is not int or kinds < 1:
-        raise NextwordError(f"{where} says type_vocab_size = {kinds!r}, where a whole number from 1 was expected.")
-    if kinds > 1:
-        notes.append(
-            f"type_vocab_size is {kinds}: the run has the first segment's vector, for roberta knows no others."
-        )
+    num_segments, notes = config["type_vocab_size"], _read_bert(settings, config, where)
+    if type(num_segments) is not int or num_segments < 1:
+        raise DataError(f"{where}: type_vocab_size = {num_segments!r}; expected a whole number from 1.", path=where)
+    if num_segments > 1:
+        notes.append(f"type_vocab_size is {num_segments}: the run keeps only the first, as RoBERTa uses no segments.")
     return notes
 
 
-def _unused(said: Said, where: str = "config.json") -> int:
-    """Rows of positions that no token has."""
-    pad = said.get("pad_token_id")
+def _unused_positions(config: HFConfig, where: str = "config.json") -> int:
+    """Position embeddings that no token uses."""
+    pad = config.get("pad_token_id")
     if type(pad) is not int or pad < 0:
-        raise NextwordError(f"{where} says pad_token_id = {pad!r}, from which positions are counted. Add its id.")
+        raise DataError(f"{where}: pad_token_id = {pad!r}; RoBERTa needs its id to count positions.", path=where)
     return pad + 1
 
 
-def _in_groups(settings: dict[str, Any], said: Said, where: str) -> list[str]:
+def _read_albert(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
     settings["share"] = "all" if settings["share"] == 1 else "none"
-    settings["exact"] = said["hidden_act"] == "gelu"
-    return _four_times(settings, said, where)
+    settings["exact"] = config["hidden_act"] == "gelu"
+    return _read_bert(settings, config, where)
 
 
-def _padded(said: dict[str, Any], settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    said["intermediate_size"] = settings["inner"] or 4 * settings["width"]
-    said["pad_token_id"] = Marks.of(vocabulary).pad
+def _write_bert(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
+    config["intermediate_size"] = settings["inner"] or 4 * settings["width"]
+    config["pad_token_id"] = Marks.of(vocabulary).pad
 
 
-def _roberta_said(said: dict[str, Any], settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    _padded(said, settings, vocabulary)
-    said["max_position_embeddings"] = settings["window"] + _unused(said)
-    said["type_vocab_size"] = 1
+def _write_roberta(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
+    _write_bert(config, settings, vocabulary)
+    config["max_position_embeddings"] = settings["window"] + _unused_positions(config)
+    config["type_vocab_size"] = 1
 
 
-def _albert_said(said: dict[str, Any], settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    _padded(said, settings, vocabulary)
-    said["num_hidden_groups"] = 1 if settings["share"] == "all" else settings["layers"]
-    said["hidden_act"] = "gelu" if settings["exact"] else "gelu_new"
+def _write_albert(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
+    _write_bert(config, settings, vocabulary)
+    config["num_hidden_groups"] = 1 if settings["share"] == "all" else settings["layers"]
+    config["hidden_act"] = "gelu" if settings["exact"] else "gelu_new"
 
 
-def _masked(batches: str) -> Any:
-    """The phase of a run that was trained elsewhere: what it would be trained on here."""
+def _masked_phase(batches: str) -> Callable[[Settings], Mapping[str, Any]]:
+    """The training phase in the run's recipe: how it would be trained here."""
     return lambda settings: {
         "objective": {"kind": "masked"},
         "batches": {"kind": batches, "rows": 1, "length": settings["window"]},
     }
 
 
-# ---------------------------------------------------------------------------------------------- the tables
+# ------------------------------------------------------------------------------------------------ the tables
 
 
-BERT = Family(
+BERT = NameMap(
     slugs=("bert",),
     model_type="bert",
     architecture="BertForPreTraining",
     settings={**SETTINGS, "segments": ("type_vocab_size",)},
     defaults=DEFAULTS,
-    fixed=_bert,
-    understood=_four_times,
-    spoken=_padded,
+    allowed_values=_bert_values,
+    adjust_settings=_read_bert,
+    adjust_config=_write_bert,
     names={
-        **ENTRANCE,
-        **BLOCK,
+        **EMBEDDING_NAMES,
+        **LAYER_NAMES,
         "pooler": "pooler.dense",
         "readout.dense": "cls.predictions.transform.dense",
         "readout.norm": "cls.predictions.transform.LayerNorm",
@@ -177,46 +175,50 @@ BERT = Family(
     },
     forms=FORMS,
     prefix="bert.",
-    outside=("cls.",),
-    endings=OLD,
-    tied={"cls.predictions.decoder.weight": "embedding.weight", "cls.predictions.decoder.bias": "readout.bias"},
+    unprefixed=("cls.",),
+    legacy_suffixes=LEGACY_SUFFIXES,
+    tied_weights={"cls.predictions.decoder.weight": "embedding.weight", "cls.predictions.decoder.bias": "readout.bias"},
     ignored=BUFFERS,
-    heads={"readout": HIDDEN, "pooler": POOLER, "next_sentence": "head for the next sentence"},
-    phase=_masked("pairs"),
+    optional_heads={"readout": MASKED_LM_HEAD, "pooler": POOLER, "next_sentence": "next-sentence head"},
+    phase=_masked_phase("pairs"),
     frame=Frame("cls A sep", "cls A sep B:1 sep:1"),
-    use=USE,
+    example_command=EXAMPLE_COMMAND,
     pipeline="fill-mask",
 )
-ROBERTA = Family(
+ROBERTA = NameMap(
     slugs=("roberta",),
     model_type="roberta",
     architecture="RobertaForMaskedLM",
     settings=SETTINGS,
     defaults={**DEFAULTS, "pad_token_id": 1},
-    fixed=_bert,
-    understood=_from_padding,
-    spoken=_roberta_said,
+    allowed_values=_bert_values,
+    adjust_settings=_read_roberta,
+    adjust_config=_write_roberta,
     names={
-        **ENTRANCE,
-        **BLOCK,
+        **EMBEDDING_NAMES,
+        **LAYER_NAMES,
         "readout.dense": "lm_head.dense",
         "readout.norm": "lm_head.layer_norm",
         "readout.bias": "lm_head.bias",
     },
-    forms={**FORMS, "positions": behind(_unused), "segments": before(lambda said: int(said["type_vocab_size"]))},
+    forms={
+        **FORMS,
+        "positions": with_leading_rows(_unused_positions),
+        "segments": with_trailing_rows(lambda config: int(config["type_vocab_size"])),
+    },
     prefix="roberta.",
-    outside=("lm_head.",),
-    endings=OLD,
-    tied={"lm_head.decoder.weight": "embedding.weight", "lm_head.decoder.bias": "readout.bias"},
+    unprefixed=("lm_head.",),
+    legacy_suffixes=LEGACY_SUFFIXES,
+    tied_weights={"lm_head.decoder.weight": "embedding.weight", "lm_head.decoder.bias": "readout.bias"},
     ignored=BUFFERS,
-    left={r"pooler\.dense\.(weight|bias)": "a pooler"},
-    heads={"readout": HIDDEN},
-    phase=_masked("sentences"),
+    dropped={r"pooler\.dense\.(weight|bias)": "a pooler"},
+    optional_heads={"readout": MASKED_LM_HEAD},
+    phase=_masked_phase("sentences"),
     frame=Frame("cls A sep", "cls A sep sep B sep", segments=False),
-    use=USE,
+    example_command=EXAMPLE_COMMAND,
     pipeline="fill-mask",
 )
-ALBERT = Family(
+ALBERT = NameMap(
     slugs=("albert",),
     model_type="albert",
     architecture="AlbertForPreTraining",
@@ -236,13 +238,13 @@ ALBERT = Family(
         "num_hidden_groups": 1,
         "hidden_act": "gelu_new",
     },
-    fixed=_albert,
-    free={"exact": lambda config: True},  # hidden_act says it
-    understood=_in_groups,
-    spoken=_albert_said,
+    allowed_values=_albert_values,
+    expressible={"exact": lambda config: True},  # expressed by hidden_act
+    adjust_settings=_read_albert,
+    adjust_config=_write_albert,
     names={
-        **ENTRANCE,
-        **LIKE_ALBERT,
+        **EMBEDDING_NAMES,
+        **ALBERT_LAYER_NAMES,
         "lift": "encoder.embedding_hidden_mapping_in",
         "pooler": "pooler",
         "readout.dense": "predictions.dense",
@@ -252,15 +254,15 @@ ALBERT = Family(
     },
     forms=FORMS,
     prefix="albert.",
-    outside=("predictions.", "sop_classifier."),
-    endings=OLD,
-    tied={"predictions.decoder.weight": "embedding.weight", "predictions.decoder.bias": "readout.bias"},
+    unprefixed=("predictions.", "sop_classifier."),
+    legacy_suffixes=LEGACY_SUFFIXES,
+    tied_weights={"predictions.decoder.weight": "embedding.weight", "predictions.decoder.bias": "readout.bias"},
     ignored=BUFFERS,
-    heads={"readout": HIDDEN, "pooler": POOLER, "next_sentence": "head for the order of sentences"},
-    shared=True,
-    phase=_masked("pairs"),
+    optional_heads={"readout": MASKED_LM_HEAD, "pooler": POOLER, "next_sentence": "sentence-order head"},
+    shares_layers=True,
+    phase=_masked_phase("pairs"),
     frame=Frame("cls A sep", "cls A sep B:1 sep:1"),
-    use=USE,
+    example_command=EXAMPLE_COMMAND,
     pipeline="fill-mask",
 )
-FAMILIES = (BERT, ROBERTA, ALBERT)
+NAME_MAPS = (BERT, ROBERTA, ALBERT)

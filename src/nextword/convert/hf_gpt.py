@@ -1,34 +1,34 @@
-"""OpenAI GPT and GPT-2 as transformers has them: names of settings and tensors, theirs beside ours.
+"""OpenAI GPT and GPT-2 in transformers: their names for our settings and tensors.
 
-Both keep the weights of a layer as (inputs, outputs), where torch has (outputs, inputs): all but the embeddings are
-turned. Both have a matrix `lm_head` that is the embedding's. What transformers calls gelu is two things: in OpenAI GPT
-the approximation by tanh, which is what the papers and the networks here compute; in GPT-2 that is called gelu_new, and
-gelu is another function.
+Both store linear layers as (inputs, outputs) (Conv1D) where torch has (outputs, inputs), so all weights but the
+embeddings are transposed. Both tie `lm_head` to the embedding. "gelu" means two things in transformers: in OpenAI GPT
+the tanh approximation, which is what the papers and our networks compute; in GPT-2 that is "gelu_new", and "gelu" is
+the exact function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from nextword.convert.name_map import TURNED, Family
+from nextword.convert.name_map import TRANSPOSED, NameMap, Settings
 
 SETTINGS = {
     "width": ("n_embd",),
     "layers": ("n_layer",),
     "heads": ("n_head",),
-    "window": ("n_positions", "n_ctx"),  # transformers goes by the first
+    "window": ("n_positions", "n_ctx"),  # transformers uses the first
     "dropout": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     "epsilon": ("layer_norm_epsilon",),
 }
-SYNONYMS = {
+KEY_ALIASES = {
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",
     "max_position_embeddings": "n_positions",
 }
 DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
-BLOCK = {
+BLOCK_NAMES = {
     "blocks.{}.norm1": "h.{}.ln_1",
     "blocks.{}.attention.join": "h.{}.attn.c_attn",
     "blocks.{}.attention.out": "h.{}.attn.c_proj",
@@ -37,16 +37,16 @@ BLOCK = {
     "blocks.{}.narrow": "h.{}.mlp.c_proj",
 }
 FORMS = dict.fromkeys(
-    ("blocks.{}.attention.join", "blocks.{}.attention.out", "blocks.{}.wide", "blocks.{}.narrow"), TURNED
+    ("blocks.{}.attention.join", "blocks.{}.attention.out", "blocks.{}.wide", "blocks.{}.narrow"), TRANSPOSED
 )
 MASKS = (r"h\.\d+\.attn\.(bias|masked_bias)", "position_ids")
 
 
-def _gpt1(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+def _gpt1_values(settings: Settings) -> dict[str, Sequence[Any]]:
     return {"afn": ("gelu",)}
 
 
-def _gpt2(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+def _gpt2_values(settings: Settings) -> dict[str, Sequence[Any]]:
     return {
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "n_inner": (None, 4 * settings["width"]),
@@ -56,38 +56,38 @@ def _gpt2(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     }
 
 
-def _dense(config: Any) -> bool:
-    """Whether every layer sees all of the window, however its band is set."""
+def _is_dense(config: Any) -> bool:
+    """Whether every layer of a GPT-3 sees the whole window, so that it computes what GPT-2 does."""
     return config.layers == 1 or config.band >= config.window
 
 
-GPT1 = Family(
+GPT1 = NameMap(
     slugs=("gpt1",),
     model_type="openai-gpt",
     architecture="OpenAIGPTLMHeadModel",
     settings=SETTINGS,
     defaults={**DEFAULTS, "n_positions": 512},
-    fixed=_gpt1,
-    names={"embedding": "tokens_embed", "positions": "positions_embed", **BLOCK},
+    allowed_values=_gpt1_values,
+    names={"embedding": "tokens_embed", "positions": "positions_embed", **BLOCK_NAMES},
     forms=FORMS,
     prefix="transformer.",
-    tied={"lm_head.weight": "embedding.weight"},
+    tied_weights={"lm_head.weight": "embedding.weight"},
     ignored=MASKS,
-    synonyms=SYNONYMS,
+    key_aliases=KEY_ALIASES,
 )
-GPT2 = Family(
+GPT2 = NameMap(
     slugs=("gpt2", "gpt3"),
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
     settings=SETTINGS,
     defaults={**DEFAULTS, "n_positions": 1024},
-    fixed=_gpt2,
-    names={"embedding": "wte", "positions": "wpe", **BLOCK, "norm": "ln_f"},
+    allowed_values=_gpt2_values,
+    names={"embedding": "wte", "positions": "wpe", **BLOCK_NAMES, "norm": "ln_f"},
     forms=FORMS,
     prefix="transformer.",
-    tied={"lm_head.weight": "embedding.weight"},
+    tied_weights={"lm_head.weight": "embedding.weight"},
     ignored=MASKS,
-    synonyms=SYNONYMS,
-    free={"bias": lambda config: True, "band": _dense},
+    key_aliases=KEY_ALIASES,
+    expressible={"bias": lambda config: True, "band": _is_dense},
 )
-FAMILIES = (GPT1, GPT2)
+NAME_MAPS = (GPT1, GPT2)

@@ -1,38 +1,40 @@
-"""XLNet as transformers has it: names of settings and tensors, theirs beside ours.
+"""XLNet in transformers: their names for our settings and tensors.
 
-Theirs keeps the heads of a projection apart, (width, heads, each), where ours has a matrix of (outputs, inputs), and
-no bias has an axis for the places it is added to. The output matrix is the embedding's. Memory is a matter of use:
-a folder that says none (mem_len null) is read with ours, and gives the same numbers for a text without anything before.
+transformers keeps the heads of a projection apart, (width, heads, head size), where we have a matrix (outputs, inputs).
+The output matrix is the embedding. Memory is an option of use, not a weight: a folder without memory (mem_len null) is
+read with our default and gives the same numbers for a text without a past.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from nextword.convert.name_map import Family, Said, one
+from nextword.convert.name_map import HFConfig, NameMap, Settings, one_to_one
 from nextword.core.types import Vocabulary
-from nextword.tokenizers.base import MARKS
 from nextword.tokenizers.hf_export import Frame
+from nextword.tokenizers.special_tokens import MARKS
 
 ATTENTION = "blocks.{}.attention."
-THEIRS = "layer.{}.rel_attn."
-# (heads · each, width) ↔ (width, heads, each)
-APART = one(
-    lambda ours, said: ours.t().unflatten(1, (said["n_head"], -1)),
-    lambda theirs, said: theirs.flatten(1).t(),
+HF_ATTENTION = "layer.{}.rel_attn."
+# (heads · size, width) ↔ (width, heads, size)
+HEADS_LAST_TRANSPOSED = one_to_one(
+    lambda ours, config: ours.t().unflatten(1, (config["n_head"], -1)),
+    lambda theirs, config: theirs.flatten(1).t(),
 )
-# (width, heads · each) ↔ (width, heads, each)
-TOGETHER = one(lambda ours, said: ours.unflatten(1, (said["n_head"], -1)), lambda theirs, said: theirs.flatten(1))
-# (heads, 1, each) ↔ (heads, each)
-FLAT = one(lambda ours, said: ours.squeeze(1), lambda theirs, said: theirs.unsqueeze(1))
-# (heads, 2, each) ↔ (2, heads, each)
-SWAPPED = one(lambda ours, said: ours.transpose(0, 1), lambda theirs, said: theirs.transpose(0, 1))
+# (width, heads · size) ↔ (width, heads, size)
+HEADS_LAST = one_to_one(
+    lambda ours, config: ours.unflatten(1, (config["n_head"], -1)), lambda theirs, config: theirs.flatten(1)
+)
+# (heads, 1, size) ↔ (heads, size)
+WITHOUT_MIDDLE_AXIS = one_to_one(lambda ours, config: ours.squeeze(1), lambda theirs, config: theirs.unsqueeze(1))
+# (heads, 2, size) ↔ (2, heads, size)
+AXES_SWAPPED = one_to_one(lambda ours, config: ours.transpose(0, 1), lambda theirs, config: theirs.transpose(0, 1))
 # (width,) ↔ (1, 1, width)
-DEEP = one(lambda ours, said: ours[None, None], lambda theirs, said: theirs[0, 0])
+WITH_TWO_AXES = one_to_one(lambda ours, config: ours[None, None], lambda theirs, config: theirs[0, 0])
 
 
-def _fixed(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+def _values(settings: Settings) -> dict[str, Sequence[Any]]:
     return {
         "ff_activation": ("gelu",),
         "attn_type": ("bi",),
@@ -42,17 +44,17 @@ def _fixed(settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     }
 
 
-def _understood(settings: dict[str, Any], said: Said, where: str) -> list[str]:
-    settings["clamp"] = max(settings["clamp"], 0)  # theirs says −1 for none
+def _read_settings(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
+    settings["clamp"] = max(settings["clamp"], 0)  # transformers writes −1 for none
     return []
 
 
-def _spoken(said: dict[str, Any], settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    said["clamp_len"] = settings["clamp"] or -1
-    said["pad_token_id"] = next((vocabulary.special[n] for n in MARKS["pad"] if n in vocabulary.special), None)
+def _write_config(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
+    config["clamp_len"] = settings["clamp"] or -1
+    config["pad_token_id"] = next((vocabulary.special[n] for n in MARKS["pad"] if n in vocabulary.special), None)
 
 
-XLNET = Family(
+XLNET = NameMap(
     slugs=("xlnet",),
     model_type="xlnet",
     architecture="XLNetLMHeadModel",
@@ -78,44 +80,46 @@ XLNET = Family(
         "layer_norm_eps": 1e-12,
         "initializer_range": 0.02,
     },
-    fixed=_fixed,
-    synonyms={"hidden_size": "d_model", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
-    unsaid={"memory": 384},
-    understood=_understood,
-    spoken=_spoken,
+    allowed_values=_values,
+    key_aliases={"hidden_size": "d_model", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
+    null_defaults={"memory": 384},
+    adjust_settings=_read_settings,
+    adjust_config=_write_config,
     names={
         "embedding": "word_embedding",
         "blank": "mask_emb",
-        ATTENTION + "query.weight": THEIRS + "q",
-        ATTENTION + "key.weight": THEIRS + "k",
-        ATTENTION + "value.weight": THEIRS + "v",
-        ATTENTION + "distance.weight": THEIRS + "r",
-        ATTENTION + "out.weight": THEIRS + "o",
-        ATTENTION + "content_bias": THEIRS + "r_w_bias",
-        ATTENTION + "distance_bias": THEIRS + "r_r_bias",
-        ATTENTION + "segment_bias": THEIRS + "r_s_bias",
-        ATTENTION + "segments": THEIRS + "seg_embed",
-        "blocks.{}.norm1": THEIRS + "layer_norm",
+        ATTENTION + "query.weight": HF_ATTENTION + "q",
+        ATTENTION + "key.weight": HF_ATTENTION + "k",
+        ATTENTION + "value.weight": HF_ATTENTION + "v",
+        ATTENTION + "distance.weight": HF_ATTENTION + "r",
+        ATTENTION + "out.weight": HF_ATTENTION + "o",
+        ATTENTION + "content_bias": HF_ATTENTION + "r_w_bias",
+        ATTENTION + "distance_bias": HF_ATTENTION + "r_r_bias",
+        ATTENTION + "segment_bias": HF_ATTENTION + "r_s_bias",
+        ATTENTION + "segments": HF_ATTENTION + "seg_embed",
+        "blocks.{}.norm1": HF_ATTENTION + "layer_norm",
         "blocks.{}.wide": "layer.{}.ff.layer_1",
         "blocks.{}.narrow": "layer.{}.ff.layer_2",
         "blocks.{}.norm2": "layer.{}.ff.layer_norm",
         "readout.bias": "lm_loss.bias",
     },
     forms={
-        **dict.fromkeys((ATTENTION + part for part in ("query", "key", "value", "distance")), APART),
-        ATTENTION + "out": TOGETHER,
-        **dict.fromkeys((ATTENTION + part + "_bias" for part in ("content", "distance", "segment")), FLAT),
-        ATTENTION + "segments": SWAPPED,
-        "blank": DEEP,
+        **dict.fromkeys((ATTENTION + part for part in ("query", "key", "value", "distance")), HEADS_LAST_TRANSPOSED),
+        ATTENTION + "out": HEADS_LAST,
+        **dict.fromkeys(
+            (f"{ATTENTION}{part}_bias" for part in ("content", "distance", "segment")), WITHOUT_MIDDLE_AXIS
+        ),
+        ATTENTION + "segments": AXES_SWAPPED,
+        "blank": WITH_TWO_AXES,
     },
     prefix="transformer.",
-    outside=("lm_loss.",),
-    tied={"lm_loss.weight": "embedding.weight"},
-    heads={"readout": "bias of the output (lm_loss)"},
+    unprefixed=("lm_loss.",),
+    tied_weights={"lm_loss.weight": "embedding.weight"},
+    optional_heads={"readout": "output bias (lm_loss)"},
     phase=lambda settings: {
-        "objective": {"kind": "permuted"},
+        "objective": {"kind": "permutation"},
         "batches": {"kind": "rows", "rows": 1, "length": settings["memory"]},
     },
     frame=Frame("A sep cls:2", "A sep B:1 sep:1 cls:2"),
 )
-FAMILIES = (XLNET,)
+NAME_MAPS = (XLNET,)

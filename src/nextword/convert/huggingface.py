@@ -1,25 +1,25 @@
-"""Folders of Hugging Face's transformers made into runs, and runs made into such folders.
+"""Folders of Hugging Face's transformers: read them into runs, write runs as such folders.
 
-    config.json                     what the network is: `family` and its tables say it in our terms
-    model.safetensors, …            its weights: `tensors`
-    tokenizer.json, vocab.json, …   its tokenizer: `tokens.export` writes these
-    generation_config.json          what begins and ends a text, and what is never written
+    config.json                     the network's settings: see name_map.py and the tables hf_*.py
+    model.safetensors, …            its weights (`CheckpointFiles`)
+    tokenizer.json, vocab.json, …   its tokenizer: see tokenizers/hf_export.py
+    generation_config.json          special tokens for `generate`, and tokens that are never generated
 
-A run made of a folder has the folder's tokenizer and, as `begin` and `end`, the tokens that it names. What the network
-was trained on is not known; the manifest has the checksums of the files. A network with more rows than its tokenizer
-has tokens keeps them, under names that no text has, so that every probability stays what it was.
+A run read from a folder has the folder's tokenizer, with `begin` and `end` as the folder names them. What the network
+was trained on is unknown; the manifest records the checksums of the files. A network with more embedding rows than its
+tokenizer has tokens keeps them, under names that no text contains, so that every probability stays the same.
 
-A tokenizer for which transformers has nothing alike does not hinder the weights: they are written, ours beside them.
+If transformers has no tokenizer like ours, the weights are written all the same, next to our own tokenizer file.
 
-Files of tensors as transformers lays them into a folder, in the order in which they are looked for.
+Weights are looked for in this order:
 
-    model.safetensors                   one file
-    model.safetensors.index.json        several, and which tensor is in which
-    pytorch_model.bin                   the same two as torch pickles
+    model.safetensors               one file
+    model.safetensors.index.json    several files, and which tensor is in which
+    pytorch_model.bin               the same two as torch pickles
     pytorch_model.bin.index.json
 
-A pickle can hold a program that runs when it is opened. These are opened so that nothing but tensors can come of them
-(torch's weights_only); one that needs more is refused, and nothing of it has run.
+A pickle can contain a program that runs when it is opened. These are opened with torch's weights_only, which accepts
+only tensors; a pickle that needs more is refused, and nothing of it has run.
 """
 
 from __future__ import annotations
@@ -36,45 +36,242 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nextword.convert import base as run
-from nextword.convert.base import Made, Opened, Progress, model_settings, open_run, read_json, refuse_changes, size_of
-from nextword.convert.hf_bert import FAMILIES as BERT
-from nextword.convert.hf_gpt import FAMILIES as GPT
-from nextword.convert.hf_t5 import FAMILIES as T5
-from nextword.convert.hf_xlnet import FAMILIES as XLNET
-from nextword.convert.name_map import Family
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
+from nextword.convert.base import (
+    RUN_FORMAT,
+    Conversion,
+    OpenedRun,
+    Progress,
+    check_changes,
+    check_model_settings,
+    create_run,
+    folder_size,
+    last_value,
+    move_into_place,
+    network_facts,
+    open_run,
+    read_json,
+    temporary_folder,
+)
+from nextword.convert.hf_bert import NAME_MAPS as BERT
+from nextword.convert.hf_gpt import NAME_MAPS as GPT
+from nextword.convert.hf_t5 import NAME_MAPS as T5
+from nextword.convert.hf_xlnet import NAME_MAPS as XLNET
+from nextword.convert.name_map import NameMap
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, Unsupported
+from nextword.core.protocols import Autoregressive
 from nextword.data.text_to_text import is_tasks, prefixes
-from nextword.models import count_parameters, model_class
-from nextword.objectives import mends
-from nextword.recipe import Recipe, from_tables, load_recipe
-from nextword.run_folder import RunFolder, checksum, full_disk_is_no_loss
-from nextword.tokenizers import base as storage
+from nextword.models import model_class
+from nextword.objectives import trains_blank_filling
+from nextword.recipe import Recipe, load_recipe, parse_recipe
+from nextword.run_folder import RunFolder, checksum, translate_disk_full
+from nextword.tokenizers import base as tokenizer_files
 from nextword.tokenizers import vocabulary
-from nextword.tokenizers.base import MARKS, sentinels
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.characters import Bytes
-from nextword.tokenizers.hf_export import NORMAL, export, restored, widened
+from nextword.tokenizers.hf_export import NORMALIZER_SETTINGS, export_tokenizer, pad_vocabulary, restore
 from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.special_tokens import MARKS, sentinels
 from nextword.tokenizers.subwords import Subwords, names_of
 
-SAFE, PICKLE, INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
-FOREIGN = ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "adapter_model.safetensors")
+NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
+NAME_MAPS: tuple[NameMap, ...] = (*GPT, *BERT, *XLNET, *T5)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+SAFETENSORS, PICKLE, INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
+OTHER_WEIGHTS = ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "adapter_model.safetensors")
+OWN_TOKENIZER = "nextword-tokenizer.json"  # written if transformers has no tokenizer like ours
+GPT1_BOUNDARY = "\n</w>"  # GPT-1 names no special token between texts
 
 
-class Tensors:
-    """Tensors by name, over one file or several; those in safetensors are read when they are asked for."""
+def is_source(path: Path) -> bool:
+    return path.is_dir() and (path / "config.json").is_file()
+
+
+# ------------------------------------------------------------------------------------------------ reading a folder
+
+
+def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    check_changes(changes, ("tokenizer.load",))
+    config = read_json(source / "config.json")
+    name_map = _find_name_map(config, source)
+    settings, notes = name_map.read_settings(config, str(source / "config.json"))
+    tokenizer_path = last_value(changes, "")
+    tokenizer = load_tokenizer(tokenizer_path) if changes else _read_tokenizer(source, config, name_map)
+    tokenizer = _fit_vocabulary(tokenizer, config, source, notes)
+    tokenizer = _with_decoder_start(tokenizer, config, source)
+    recipe = _make_recipe(name_map, settings, tokenizer, source.name)
+    network = _network_without_data(name_map.slugs[0], check_model_settings(recipe), tokenizer)
+    progress(f"reading {source.name}", 0, None)
+    files = CheckpointFiles(source)
+    loaded = name_map.read_tensors(network.state_dict(), files, config, str(source))
+    network.load_state_dict(loaded.tensors, assign=True)
+    progress(f"writing {target.name}", 0, None)
+    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
+    checksums = {path.name: checksum(path) for path in (source / "config.json", *files.files)}
+    origin: dict[str, Any] = {"from": source.name, "format": NAME, "files": checksums}
+    if loaded.initialized:
+        origin["drawn"] = loaded.initialized
+    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, data=data, converted=origin)
+    facts = network_facts(num_parameters, recipe, tokenizer)
+    use = name_map.example_command.format(target)
+    return Conversion(target, RUN_FORMAT, folder_size(target), facts, use, notes + loaded.notes)
+
+
+def _find_name_map(config: Mapping[str, Any], source: Path) -> NameMap:
+    model_type, classes = config.get("model_type"), config.get("architectures") or []
+    for name_map in NAME_MAPS:
+        is_type = model_type == name_map.model_type or (model_type is None and name_map.architecture in classes)
+        if is_type and name_map.matches_config(config):
+            return name_map
+    known = ", ".join(dict.fromkeys(f"{m.model_type} ({m.slugs[0]} here)" for m in NAME_MAPS))
+    found = f"model_type {model_type!r}" if model_type is not None else f"no model_type, and architectures {classes!r}"
+    raise Unsupported(
+        f"{source / 'config.json'} has {found}, which is not supported. Supported: {known}.", ability=str(model_type)
+    )
+
+
+def _make_recipe(name_map: NameMap, settings: Mapping[str, Any], tokenizer: Tokenizer, name: str) -> Recipe:
+    """A recipe for a network that was trained elsewhere. Its phase names no data: there is nothing to train again."""
+    slug = name_map.slugs[0]
+    paper = {**load_recipe(f"{slug}/tiny").paper, "sources": {"model": f"trained elsewhere and read from {name}"}}
+    size = {} if isinstance(tokenizer, Bytes) else {"size": len(tokenizer)}
+    tables = {
+        "paper": paper,
+        "tokenizer": {"kind": tokenizer.kind, **size},
+        "model": dict(settings),
+        "phase": [{**name_map.phase(settings), "steps": 1}],
+    }
+    return parse_recipe(tables, name)
+
+
+def _network_without_data(slug: str, config: Any, tokenizer: Tokenizer) -> Any:
+    with torch.device("meta"):
+        return model_class(slug)(config, vocabulary(tokenizer)).eval()
+
+
+# ------------------------------------------------------------------------------------------------ reading its tokenizer
+
+
+def _read_tokenizer(source: Path, config: Mapping[str, Any], name_map: NameMap) -> Tokenizer:
+    """The folder's own tokenizer. If its files do not say which tokens begin and end a text, config.json may."""
+    file = source / "tokenizer.json"
+    if not file.is_file():
+        return _read_tokenizer_parts(source, name_map)
+    content = tokenizer_files.read_json(file)
+    if (own := restore(content)) is not None:
+        return own
+    try:
+        return _apply_tokenizer_config(load_tokenizer(file), source)
+    except NextwordError:
+        tokenizer = _with_ends_from_config(content, config)
+        if tokenizer is None:
+            raise
+        return _apply_tokenizer_config(tokenizer, source)
+
+
+def _read_tokenizer_parts(source: Path, name_map: NameMap) -> Tokenizer:
+    """The tokenizer of a folder without tokenizer.json: vocab.json and the like, or our own file."""
+    if (source / OWN_TOKENIZER).is_file():
+        return load_tokenizer(source / OWN_TOKENIZER)
+    if name_map.frame is not None and (pieces := sorted(source.glob("*.model"))):
+        raise Unsupported(
+            f"{source} has its tokenizer only as {pieces[0].name}, which does not say how case and accents are "
+            "treated. Let transformers create a tokenizer.json: "
+            f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}'). Or give another tokenizer: --set "
+            "tokenizer.load=PATH.",
+            ability="sentencepiece",
+        )
+    try:
+        return _apply_tokenizer_config(load_tokenizer(source), source)
+    except NextwordError as error:
+        raise DataError(f"{error} Or give another tokenizer: --set tokenizer.load=PATH.", path=source) from None
+
+
+def _apply_tokenizer_config(tokenizer: Tokenizer, source: Path) -> Tokenizer:
+    """Settings for spaces, case and accents in tokenizer_config.json override tokenizer.json, as in transformers."""
+    path = source / "tokenizer_config.json"
+    config = read_json(path) if path.is_file() else {}
+    if not isinstance(tokenizer, Subwords):
+        return tokenizer
+    content = dict(tokenizer.library)
+    pre_tokenizer, normalizer = content["pre_tokenizer"] or {}, content["normalizer"] or {}
+    space = config.get("add_prefix_space")
+    if pre_tokenizer.get("type") == "ByteLevel" and isinstance(space, bool):
+        content["pre_tokenizer"] = {**pre_tokenizer, "add_prefix_space": space}
+    if normalizer.get("type") == "BertNormalizer":
+        changes = {key: config[theirs] for key, theirs in NORMALIZER_SETTINGS.items() if theirs in config}
+        content["normalizer"] = {**normalizer, **changes}
+    if content == tokenizer.library:
+        return tokenizer
+    return Subwords(content, tokenizer.special, tokenizer.begin, tokenizer.end)
+
+
+def _with_ends_from_config(content: Mapping[str, Any], config: Mapping[str, Any]) -> Tokenizer | None:
+    """A tokenizer whose begin and end are the ids in config.json, or GPT-1's boundary; None if neither is a token."""
+    if not isinstance(content.get("model"), dict):
+        return None
+    names = names_of(content)
+    begin_id, end_id = (_single_id(config.get(key)) for key in ("bos_token_id", "eos_token_id"))
+    boundary = names.get(GPT1_BOUNDARY)
+    begin = next((id for id in (begin_id, end_id) if id is not None), boundary)
+    end = next((id for id in (end_id, begin_id) if id is not None), boundary)
+    if begin is None or end is None or not {begin, end} <= set(names.values()):
+        return None
+    special = {token["content"]: token["id"] for token in content.get("added_tokens") or [] if token["special"]}
+    return Subwords({**content, "truncation": None, "padding": None}, special, begin, end)
+
+
+def _fit_vocabulary(tokenizer: Tokenizer, config: Mapping[str, Any], source: Path, notes: list[str]) -> Tokenizer:
+    """The tokenizer with as many ids as the network has embedding rows."""
+    rows = config.get("vocab_size")
+    rows = len(tokenizer) if rows is None else rows
+    if not isinstance(rows, int) or rows < len(tokenizer):
+        raise DataError(
+            f"{source}: the tokenizer has {len(tokenizer):,} tokens, but config.json has vocab_size = {rows!r}. Give "
+            "the network's own tokenizer: --set tokenizer.load=PATH.",
+            path=source,
+        )
+    if rows > len(tokenizer):
+        notes.append(f"{rows - len(tokenizer):,} of {rows:,} embedding rows belong to no token; they are kept unused.")
+        return pad_vocabulary(tokenizer, rows)
+    return tokenizer
+
+
+def _with_decoder_start(tokenizer: Tokenizer, config: Mapping[str, Any], source: Path) -> Tokenizer:
+    """The tokenizer with decoder_start_token_id as `begin`: T5 starts targets with the padding token."""
+    start = _single_id(config.get("decoder_start_token_id"))
+    if start is None or start == tokenizer.begin or not isinstance(tokenizer, Subwords):
+        return tokenizer
+    if not 0 <= start < len(tokenizer):
+        raise DataError(
+            f"{source / 'config.json'}: decoder_start_token_id = {start}, but there are {len(tokenizer):,} tokens. "
+            "Correct it, or give the network's own tokenizer: --set tokenizer.load=PATH.",
+            path=source / "config.json",
+        )
+    return Subwords(tokenizer.library, tokenizer.special, start, tokenizer.end)
+
+
+def _single_id(value: Any) -> int | None:
+    value = value[0] if isinstance(value, list) and value else value
+    return value if type(value) is int else None
+
+
+# ------------------------------------------------------------------------------------------------ reading its weights
+
+
+class CheckpointFiles:
+    """Tensors by name, over one file or several; those in safetensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
-        self.files, where = _files(folder)
+        self.files, index = _find_weights(folder)
         self._read: dict[str, Callable[[str], Tensor]] = {}
         for file in self.files:
-            names, read = _safetensors(file) if file.name.endswith(".safetensors") else _pickle(file)
+            names, read = _open_safetensors(file) if file.name.endswith(".safetensors") else _open_pickle(file)
             self._read |= dict.fromkeys(names, read)
-        if absent := [name for name in where if name not in self._read]:
-            raise NextwordError(
-                f"{folder}: the index names {len(absent):,} tensors that its files do not hold, the first of them "
-                f"{absent[0]} in {where[absent[0]]}. Copy the folder again."
+        if missing := [name for name in index if name not in self._read]:
+            raise DataError(
+                f"{folder}: the index names {len(missing):,} tensors that its files lack, first {missing[0]} in "
+                f"{index[missing[0]]}. Copy the folder again.",
+                path=folder,
             )
 
     def names(self) -> Sequence[str]:
@@ -84,338 +281,199 @@ class Tensors:
         return self._read[name](name)
 
 
-def _files(folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """The files, and which of them an index promises each tensor in."""
-    for whole in (SAFE, PICKLE):
-        if (folder / whole).is_file():
-            return [folder / whole], {}
-        if (folder / (whole + INDEX)).is_file():
-            where = _index(folder / (whole + INDEX))
-            return [folder / name for name in dict.fromkeys(where.values())], where
-    found = [name for name in FOREIGN if (folder / name).is_file()]
-    raise NextwordError(
-        f"{folder} has no weights: looked for {SAFE} and {PICKLE}, in one file or with an index of several. "
-        + (f"It has {', '.join(found)}, which is not read here: save it as safetensors." if found else "Copy it again.")
+def _find_weights(folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """The files with weights, and the index (tensor → file name), if there are several."""
+    for single in (SAFETENSORS, PICKLE):
+        if (folder / single).is_file():
+            return [folder / single], {}
+        if (folder / (single + INDEX)).is_file():
+            index = _read_index(folder / (single + INDEX))
+            return [folder / name for name in dict.fromkeys(index.values())], index
+    others = [name for name in OTHER_WEIGHTS if (folder / name).is_file()]
+    hint = f"{', '.join(others)} cannot be read: save it as safetensors." if others else "Copy it again."
+    raise MissingFile(
+        f"{folder} has no weights: expected {SAFETENSORS} or {PICKLE}, or an index of several files. {hint}",
+        path=folder,
     )
 
 
-def _index(path: Path) -> dict[str, str]:
+def _read_index(path: Path) -> dict[str, str]:
     try:
-        where = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        whole = bool(where) and all(isinstance(name, str) for pair in where.items() for name in pair)
+        index = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        is_valid = bool(index) and all(isinstance(name, str) for pair in index.items() for name in pair)
     except (ValueError, TypeError, KeyError, AttributeError):
-        whole = False
-    if not whole:
-        raise NextwordError(f"{path} is no index of tensors: expected JSON with a weight_map. Copy it again.")
-    for name in dict.fromkeys(where.values()):
+        is_valid = False
+    if not is_valid:
+        raise DataError(
+            f"{path} is not an index of tensors: expected JSON with a weight_map. Copy it again.", path=path
+        )
+    for name in dict.fromkeys(index.values()):
         if Path(name).name != name:
-            raise NextwordError(f"{path} names the file {name!r}, which is not in its folder. It is not opened.")
+            raise DataError(f"{path} refers to {name!r} outside its folder, which is not opened.", path=path)
         if not (path.parent / name).is_file():
-            raise NextwordError(f"{path.parent} lacks {name}, which {path.name} names. Copy it again.")
-    return dict(where)
+            raise MissingFile(
+                f"{path.parent} lacks {name}, which {path.name} names. Copy it again.", path=path.parent / name
+            )
+    return dict(index)
 
 
-def _safetensors(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
+def _open_safetensors(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
     try:
         file = safe_open(str(path), framework="pt", device="cpu")
         return list(file.keys()), file.get_tensor
-    except (SafetensorError, OSError) as problem:
-        raise NextwordError(f"{path} is no whole safetensors file ({problem}). Copy it again.") from None
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path} is not a complete safetensors file ({error}). Copy it again.", path=path) from None
 
 
-def _pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
-    found: Any
+def _open_pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
+    content: Any
     try:
-        with warnings.catch_warnings():  # about pickles of unusual sorts, which are refused below
+        with warnings.catch_warnings():  # about unusual pickles, which are refused below
             warnings.simplefilter("ignore")
-            # files of before 2020 are no archives, and cannot be mapped
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as problem:  # whatever a broken or forbidden pickle raises
-        raise NextwordError(
-            f"{path} cannot be read as weights alone: it is damaged, or holds something that is no tensor and might "
-            f"run a program, which it did not ({_first_line(problem)}). Get the model as model.safetensors instead."
+            # files from before 2020 are not zip archives and cannot be memory-mapped
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # whatever a broken or forbidden pickle raises
+        first_line = (str(error).splitlines() or [""])[0][:100]
+        raise DataError(
+            f"{path} is damaged or contains more than tensors, so it was not opened ({type(error).__name__}: "
+            f"{first_line}). Get the model as model.safetensors.",
+            path=path,
         ) from None
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) and isinstance(n, str) for n, t in found.items()):
-        raise NextwordError(f"{path} holds no table of tensors by name, which is what transformers saves.")
-    return list(found), found.__getitem__
+    if not isinstance(content, dict) or not all(
+        isinstance(tensor, Tensor) and isinstance(name, str) for name, tensor in content.items()
+    ):
+        raise DataError(f"{path} is not a table of tensors by name, as transformers saves it.", path=path)
+    return list(content), content.__getitem__
 
 
-def _first_line(problem: Exception) -> str:
-    line = (str(problem).splitlines() or [""])[0]
-    return f"{type(problem).__name__}: {line[:100]}"
+# ------------------------------------------------------------------------------------------------ writing a folder
 
 
-FAMILIES: tuple[Family, ...] = (*GPT, *BERT, *XLNET, *T5)
-NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-OURS = "nextword-tokenizer.json"  # where transformers has none
-BETWEEN = "\n</w>"  # what stands between texts of GPT-1, which names no token for it
-
-
-def is_source(path: Path) -> bool:
-    return path.is_dir() and (path / "config.json").is_file()
-
-
-# ---------------------------------------------------------------------------------------------- reading
-
-
-def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    refuse_changes(changes, ("tokenizer.load",))
-    config = read_json(source / "config.json")
-    family = _family(config, source)
-    settings, notes = family.settings_of(config, str(source / "config.json"))
-    given = [change.partition("=")[2].strip() for change in changes]
-    tokenizer = load_tokenizer(given[-1]) if given else _tokenizer(source, config, family)
-    rows = config.get("vocab_size")
-    rows = len(tokenizer) if rows is None else rows
-    if not isinstance(rows, int) or rows < len(tokenizer):
-        raise NextwordError(
-            f"{source}: its tokenizer has {len(tokenizer):,} tokens, but config.json says vocab_size = {rows!r}: some "
-            "would have no vector. Give the tokenizer that the network was made with, as --set tokenizer.load=PATH."
+def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
+    check_changes(changes, ("huggingface.dtype",))
+    dtype = last_value(changes, "float32")
+    if dtype not in DTYPES:
+        raise InvalidSetting(
+            f"--set huggingface.dtype={dtype}: use one of {', '.join(DTYPES)}.", key="huggingface.dtype", value=dtype
         )
-    if rows > len(tokenizer):
-        unused = rows - len(tokenizer)
-        notes.append(f"{unused:,} of {rows:,} rows belong to no token. They are kept, and text never has their ids.")
-        tokenizer = widened(tokenizer, rows)
-    tokenizer = _started(tokenizer, config, source)
-    recipe = _recipe(family, settings, tokenizer, source.name)
-    network = _shapes(family.slugs[0], model_settings(recipe), tokenizer)
     progress(f"reading {source.name}", 0, None)
-    found = Tensors(source)
-    taken = family.tensors_of(network.state_dict(), found, config, str(source))
-    network.load_state_dict(taken.tensors, assign=True)
-    progress(f"writing {target.name}", 0, None)
-    data = {phase.name: f"not known; the model was read from {source.name}" for phase in recipe.phases}
-    sums = {path.name: checksum(path) for path in (source / "config.json", *found.files)}
-    origin = {"from": source.name, "format": NAME, "files": sums, **({"drawn": taken.drawn} if taken.drawn else {})}
-    parameters = run.create_run(target, recipe, tokenizer, lambda place: network, data=data, converted=origin)
-    facts = run.shapes(parameters, recipe, tokenizer)
-    return Made(target, run.NAME, size_of(target), facts, family.use.format(target), notes + taken.notes)
-
-
-def _family(config: Mapping[str, Any], source: Path) -> Family:
-    kind, classes = config.get("model_type"), config.get("architectures") or []
-    for family in FAMILIES:
-        known_by = kind == family.model_type or (kind is None and family.architecture in classes)
-        if known_by and family.reads(config):
-            return family
-    known = ", ".join(dict.fromkeys(f"{family.model_type} ({family.slugs[0]} here)" for family in FAMILIES))
-    said = f"model_type = {kind!r}" if kind is not None else f"no model_type, and architectures = {classes!r}"
-    raise Unsupported(f"{source / 'config.json'} says {said}, a network that is not known here. Known are: {known}.")
-
-
-def _tokenizer(source: Path, config: Mapping[str, Any], family: Family) -> Tokenizer:
-    """The folder's own. What its files leave open, which tokens begin and end a text, config.json may say."""
-    file = source / "tokenizer.json"
-    if not file.is_file():
-        if (source / OURS).is_file():
-            return load_tokenizer(source / OURS)
-        if family.frame is not None and (pieces := sorted(source.glob("*.model"))):
-            raise Unsupported(
-                f"{source} has its tokenizer as {pieces[0].name} alone, which does not say whether capitals and "
-                "accents are kept, so ids might be others. Have transformers make a tokenizer.json of it: "
-                f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}'). Or name another tokenizer: "
-                "--set tokenizer.load=PATH."
-            )
-        try:
-            return _as_told(load_tokenizer(source), source)
-        except NextwordError as problem:
-            raise NextwordError(f"{problem} Or name one that lies elsewhere: --set tokenizer.load=PATH.") from None
-    content = storage.read(file)
-    if (ours := restored(content)) is not None:
-        return ours
-    try:
-        return _as_told(load_tokenizer(file), source)
-    except NextwordError:
-        named = _named(content, config)
-        if named is None:
-            raise
-        return _as_told(named, source)
-
-
-def _as_told(tokenizer: Tokenizer, source: Path) -> Tokenizer:
-    """What tokenizer_config.json says of spaces, capitals and accents counts, if it does: so it is in transformers."""
-    path = source / "tokenizer_config.json"
-    told = read_json(path) if path.is_file() else {}
-    if not isinstance(tokenizer, Subwords):
-        return tokenizer
-    content = dict(tokenizer.library)
-    stage, normal = content["pre_tokenizer"] or {}, content["normalizer"] or {}
-    space = told.get("add_prefix_space")
-    if stage.get("type") == "ByteLevel" and isinstance(space, bool):
-        content["pre_tokenizer"] = {**stage, "add_prefix_space": space}
-    if normal.get("type") == "BertNormalizer":
-        content["normalizer"] = {**normal, **{ours: told[key] for ours, key in NORMAL.items() if key in told}}
-    if content == tokenizer.library:
-        return tokenizer
-    return Subwords(content, tokenizer.special, tokenizer.begin, tokenizer.end)
-
-
-def _named(content: Mapping[str, Any], config: Mapping[str, Any]) -> Tokenizer | None:
-    """By the ids of config.json, or as GPT-1 does without any; None where neither is a token's."""
-    if not isinstance(content.get("model"), dict):
-        return None
-    names = names_of(content)
-    told = [_id(config.get(key)) for key in ("bos_token_id", "eos_token_id")]
-    begin, end = (next((id for id in ids if id is not None), names.get(BETWEEN)) for ids in (told, told[::-1]))
-    if begin is None or end is None or not {begin, end} <= set(names.values()):
-        return None
-    special = {token["content"]: token["id"] for token in content.get("added_tokens") or [] if token["special"]}
-    return Subwords({**content, "truncation": None, "padding": None}, special, begin, end)
-
-
-def _id(value: Any) -> int | None:
-    value = value[0] if isinstance(value, list) and value else value
-    return value if type(value) is int else None
-
-
-def _started(tokenizer: Tokenizer, config: Mapping[str, Any], source: Path) -> Tokenizer:
-    """A network that makes texts from sources may begin them with a token of its own: T5 with that for padding."""
-    start = _id(config.get("decoder_start_token_id"))
-    if start is None or start == tokenizer.begin or not isinstance(tokenizer, Subwords):
-        return tokenizer
-    if not 0 <= start < len(tokenizer):
-        raise NextwordError(
-            f"{source / 'config.json'} says decoder_start_token_id = {start}, and there are {len(tokenizer):,} tokens. "
-            "Mend it, or give the tokenizer that the network was made with, as --set tokenizer.load=PATH."
-        )
-    return Subwords(tokenizer.library, tokenizer.special, start, tokenizer.end)
-
-
-def _recipe(family: Family, settings: Mapping[str, Any], tokenizer: Tokenizer, name: str) -> Recipe:
-    """What can be said of a network that others trained. The phase names no data: there is nothing to train again."""
-    slug = family.slugs[0]
-    paper = {**load_recipe(f"{slug}/tiny").paper, "sources": {"model": f"trained elsewhere and read from {name}"}}
-    tables = {
-        "paper": paper,
-        "tokenizer": {"kind": tokenizer.kind} | ({} if isinstance(tokenizer, Bytes) else {"size": len(tokenizer)}),
-        "model": dict(settings),
-        "phase": [{**family.phase(settings), "steps": 1}],
-    }
-    return from_tables(tables, name)
-
-
-def _shapes(slug: str, config: Any, tokenizer: Tokenizer) -> Any:
-    """A network without numbers in it."""
-    with torch.device("meta"):
-        return model_class(slug)(config, vocabulary(tokenizer)).eval()
-
-
-# ---------------------------------------------------------------------------------------------- writing
-
-
-def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Made:
-    refuse_changes(changes, ("huggingface.dtype",))
-    kind = ["float32", *(change.partition("=")[2].strip() for change in changes)][-1]
-    if kind not in DTYPES:
-        raise NextwordError(f"--set huggingface.dtype={kind}: expected one of {', '.join(DTYPES)}.")
-    progress(f"reading {source.name}", 0, None)
-    found = open_run(source, _is_known)
-    recipe, tokenizer, network = found.recipe, found.tokenizer, found.network
-    family = _written_as(recipe.slug, network.config)
-    known = vocabulary(tokenizer)
-    config = {**family.config_of(network.config, known), "vocab_size": len(tokenizer), "torch_dtype": kind}
+    run = open_run(source, _require_name_map)
+    recipe, tokenizer, network = run.recipe, run.tokenizer, run.network
+    name_map = _choose_name_map(recipe.slug, network.config)
+    config = name_map.write_config(network.config, vocabulary(tokenizer))
+    config |= {"vocab_size": len(tokenizer), "torch_dtype": dtype}
     ends = {"bos_token_id": tokenizer.begin, "eos_token_id": tokenizer.end}
-    # what the folder would be read as says which tensors it must have
-    again, _ = family.settings_of(config, str(target))
-    like = _shapes(family.slugs[0], model_class(family.slugs[0]).Config(**again), tokenizer)
-    tensors, zeros = family.tensors_for(like.state_dict(), network.state_dict(), config)
-    tensors = {name: _narrowed(tensor, name, kind) for name, tensor in tensors.items()}
+    # The network that the folder would be read as says which tensors it must have.
+    settings, _ = name_map.read_settings(config, str(target))
+    like_slug = name_map.slugs[0]
+    like = _network_without_data(like_slug, model_class(like_slug).Config(**settings), tokenizer)
+    tensors, num_zeros = name_map.write_tensors(like.state_dict(), network.state_dict(), config)
+    tensors = {name: _to_dtype(tensor, name, dtype) for name, tensor in tensors.items()}
     progress(f"writing {target.name}", 0, None)
-    with full_disk_is_no_loss(target), run.whole(target) as place:
-        made = place / "made"
-        made.mkdir()
-        save_file(tensors, str(made / SAFE), metadata={"format": "pt"})
-        (made / SAFE).chmod(0o644)
-        told = export(tokenizer, made, getattr(network.config, "window", None), family.frame)
-        if not told:
-            tokenizer.save(made / OURS)
-        if hasattr(network, "step"):
-            silent = _unwritten(tokenizer, sentinels(tokenizer.special) if _fills(found) else ())
-            _dump(made / "generation_config.json", {**ends, "pad_token_id": tokenizer.end, **silent})
-        _dump(made / "config.json", {**config, **ends})
-        run.appear(made, target)
-    facts = run.shapes(count_parameters(network), recipe, tokenizer)
-    use = _use(family, str(target), tokenizer, _begun(found))
-    notes = _notes(found, family, like, zeros, bool(told))
-    return Made(target, NAME, size_of(target), facts, use, notes)
+    with translate_disk_full(target), temporary_folder(target) as scratch:
+        folder = scratch / "folder"
+        folder.mkdir()
+        save_file(tensors, str(folder / SAFETENSORS), metadata={"format": "pt"})
+        (folder / SAFETENSORS).chmod(0o644)
+        has_tokenizer = bool(export_tokenizer(tokenizer, folder, network.max_positions, name_map.frame))
+        if not has_tokenizer:
+            tokenizer.save(folder / OWN_TOKENIZER)
+        if isinstance(network, Autoregressive):
+            generation = {**ends, "pad_token_id": tokenizer.end, **_suppressed_tokens(run)}
+            _write_json(folder / "generation_config.json", generation)
+        _write_json(folder / "config.json", {**config, **ends})
+        move_into_place(folder, target)
+    facts = network_facts(network.num_parameters(), recipe, tokenizer)
+    use = _example_command(name_map, str(target), tokenizer, _example_source(run))
+    notes = _write_notes(run, name_map, like, num_zeros, has_tokenizer)
+    return Conversion(target, NAME, folder_size(target), facts, use, notes)
 
 
-def _fills(found: Opened) -> bool:
-    """Whether the run is to write sentinels: it has learnt what was taken out of texts."""
-    return mends(found.recipe.phases[-1].objective)
+def _require_name_map(run: RunFolder, cls: Any) -> None:
+    known = dict.fromkeys(slug for name_map in NAME_MAPS for slug in name_map.slugs)
+    if run.recipe.slug not in known:
+        raise Unsupported(
+            f"{run.path} is a run of {cls.__name__}, and transformers has no such network. Supported: "
+            f"{', '.join(known)}.",
+            ability="huggingface",
+        )
 
 
-def _begun(found: Opened) -> str:
-    """A source that the run may have learnt from."""
-    data = found.recipe.phases[-1].data
-    if _fills(found) and sentinels(found.tokenizer.special):
+def _choose_name_map(slug: str, config: Any) -> NameMap:
+    """The table whose networks compute the same; if none does, the first, which says why not."""
+    candidates = [name_map for name_map in NAME_MAPS if slug in name_map.slugs]
+    return next((name_map for name_map in candidates if name_map.matches_model(config)), candidates[0])
+
+
+def _to_dtype(tensor: Tensor, name: str, dtype: str) -> Tensor:
+    converted = tensor.to(DTYPES[dtype])
+    if not torch.equal(converted.isfinite(), tensor.isfinite()):
+        raise InvalidSetting(
+            f"{name} has values that {dtype} cannot represent. Use float32 or bfloat16.",
+            key="huggingface.dtype",
+            value=dtype,
+        )
+    return converted
+
+
+def _suppressed_tokens(run: OpenedRun) -> dict[str, list[int]]:
+    """Special tokens that our `generate` never produces, so that transformers does not either."""
+    tokenizer = run.tokenizer
+    generated = sentinels(tokenizer.special) if _fills_spans(run) else ()
+    banned = sorted(id for id in tokenizer.special.values() if id != tokenizer.end and id not in generated)
+    return {"suppress_tokens": banned} if banned else {}
+
+
+def _fills_spans(run: OpenedRun) -> bool:
+    """Whether the run was trained to write sentinels and the spans behind them."""
+    return trains_blank_filling(run.recipe.phases[-1].objective)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    content = {key: value for key, value in value.items() if value is not None or key == "n_inner"}
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _example_source(run: OpenedRun) -> str:
+    """A source such as the run was trained on."""
+    data = run.recipe.phases[-1].data
+    if _fills_spans(run) and sentinels(run.tokenizer.special):
         return "The <extra_id_0> is"
     return f"{prefixes(data)[0]}The" if is_tasks(data) and prefixes(data) else "The"
 
 
-def _use(family: Family, target: str, tokenizer: Tokenizer, text: str) -> str:
-    """A command to try the folder with in transformers; of what reads a source, on this text."""
+def _example_command(name_map: NameMap, target: str, tokenizer: Tokenizer, source: str) -> str:
+    """A command that tries the folder in transformers."""
     special = tokenizer.special
-    if not family.pipeline:  # transformers 5 has none for what reads a source: its begin is the decoder's affair
-        given = f"t('{text}', return_tensors='pt').input_ids"
-        made = f"t = T.from_pretrained('{target}'); print(t.decode(M.from_pretrained('{target}').generate({given})[0]))"
-        return f'python -c "from transformers import AutoModelForSeq2SeqLM as M, AutoTokenizer as T; {made}"'
+    if not name_map.pipeline:  # transformers 5 has no pipeline for sequence-to-sequence models
+        ids = f"t('{source}', return_tensors='pt').input_ids"
+        code = f"t = T.from_pretrained('{target}'); print(t.decode(M.from_pretrained('{target}').generate({ids})[0]))"
+        return f'python -c "from transformers import AutoModelForSeq2SeqLM as M, AutoTokenizer as T; {code}"'
     names = {id: name for name, id in special.items()}
-    blank = next((name for name in MARKS["mask"] if name in special), "")
-    text = f"The {blank} is" if family.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
-    opened = f"pipeline('{family.pipeline}', '{target}')('{text}')"
-    return f'python -c "from transformers import pipeline; print({opened})"'
+    mask = next((name for name in MARKS["mask"] if name in special), "")
+    text = f"The {mask} is" if name_map.pipeline == "fill-mask" else f"{names.get(tokenizer.begin, '')}The"
+    call = f"pipeline('{name_map.pipeline}', '{target}')('{text}')"
+    return f'python -c "from transformers import pipeline; print({call})"'
 
 
-def _written_as(slug: str, config: Any) -> Family:
-    """The table whose networks compute this; if none does, the first, which says why not."""
-    own = [family for family in FAMILIES if slug in family.slugs]
-    return next((family for family in own if family.writes(config)), own[0])
-
-
-def _is_known(found: RunFolder, cls: Any) -> None:
-    known = dict.fromkeys(slug for family in FAMILIES for slug in family.slugs)
-    if found.recipe.slug not in known:
-        raise Unsupported(
-            f"{found.path} is a run of {cls.__name__}, for which transformers has no network that computes the same. "
-            f"Folders are written of {', '.join(known)}."
-        )
-
-
-def _narrowed(tensor: torch.Tensor, name: str, kind: str) -> torch.Tensor:
-    narrow = tensor.to(DTYPES[kind])
-    if not torch.equal(narrow.isfinite(), tensor.isfinite()):
-        raise NextwordError(f"{name} has numbers that {kind} cannot hold. Write float32 or bfloat16 instead.")
-    return narrow
-
-
-def _unwritten(tokenizer: Tokenizer, written: Sequence[int]) -> dict[str, list[int]]:
-    """What `generate` never writes here, so that transformers does not either; special ids that it writes apart."""
-    banned = sorted(id for id in tokenizer.special.values() if id != tokenizer.end and id not in written)
-    return {"suppress_tokens": banned} if banned else {}
-
-
-def _dump(path: Path, value: Mapping[str, Any]) -> None:
-    said = {key: value for key, value in value.items() if value is not None or key == "n_inner"}
-    path.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-
-
-def _notes(found: Opened, family: Family, like: Any, zeros: int, told: bool) -> list[str]:
-    recipe, tokenizer, notes = found.recipe, found.tokenizer, []
-    if recipe.slug != family.slugs[0]:
-        notes.append(f"Every layer of this {recipe.slug} is dense, so it is written as {family.model_type}.")
-    if zeros:
-        notes.append(f"The network has no biases: {zeros:,} of {family.architecture} are zero.")
-    if family.shared and (more := count_parameters(like) - count_parameters(found.network)):
-        notes.append(f"{family.architecture} shares whole layers or none: {more:,} numbers stand there again.")
-    for head in (found.run.manifest.get("converted") or {}).get("drawn", ()):
-        notes.append(f"The {family.heads[head]} was drawn anew when this run was made, and never trained.")
-    if not told:
+def _write_notes(run: OpenedRun, name_map: NameMap, like: Any, num_zeros: int, has_tokenizer: bool) -> list[str]:
+    recipe, tokenizer, notes = run.recipe, run.tokenizer, []
+    if recipe.slug != name_map.slugs[0]:
+        notes.append(f"Every layer of this {recipe.slug} is dense, so it is written as {name_map.model_type}.")
+    if num_zeros:
+        notes.append(f"The network has no biases: {num_zeros:,} biases of {name_map.architecture} are zero.")
+    extra = like.num_parameters() - run.network.num_parameters()
+    if name_map.shares_layers and extra:
+        notes.append(f"{name_map.architecture} shares whole layers or none: {extra:,} weights are written repeatedly.")
+    for head in (run.run.manifest.get("converted") or {}).get("drawn", ()):
         notes.append(
-            f"transformers has no tokenizer that does what {tokenizer.kind} do, so the folder has the weights and, for "
-            f"nextword alone, {OURS}."
+            f"The {name_map.optional_heads[head]} was initialized randomly when this run was read, and not trained."
         )
-    elif family.frame is None and tokenizer.begin in tokenizer.special.values():
+    if not has_tokenizer:
+        notes.append(
+            f"transformers has no tokenizer like {tokenizer.kind}: the folder has the weights, and {OWN_TOKENIZER} for "
+            "nextword."
+        )
+    elif name_map.frame is None and tokenizer.begin in tokenizer.special.values():
         notes.append("nextword begins every text with a token; in transformers put tokenizer.bos_token before it.")
     return notes

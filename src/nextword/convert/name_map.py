@@ -1,22 +1,18 @@
-"""What a family of networks is called elsewhere: its settings and its tensors under other names, as one table.
+"""How transformers names the settings and tensors of one architecture, as a table that is read in both directions.
 
-    ours     blocks.3.attention.join.weight       (3 · width, width)
-    theirs   transformer.h.3.attn.c_attn.weight   (width, 3 · width), so it is turned (forms.py)
+    nextword       blocks.3.attention.join.weight       (3 · width, width)
+    transformers   transformer.h.3.attn.c_attn.weight   (width, 3 · width)
 
-A table is a `Family`; whatever reads and writes one is here, and knows no family by name. Whether a network of ours
-computes what theirs does is settled before any weight is read: a setting of theirs that it knows no way to follow is
-refused by its name, and so is one of ours that theirs cannot say.
+A `NameMap` is such a table (hf_gpt.py, hf_bert.py, … have one per architecture); the code that reads and writes with it
+is here and knows no architecture by name. A `TensorForm` says how the numbers of one tensor are arranged there:
+unchanged, transposed, split into several tensors, or with extra rows.
 
-A folder may lack a whole head, for people save networks without what they do not use. Then the head is drawn anew, the
-same one each time, and that is told; a head of which some tensors are there is damaged.
+Before any weight is read, the settings are compared: a setting of transformers that our network cannot compute is
+refused by its name, and so is a setting of ours that transformers cannot express. A folder may lack a whole head, since
+people save networks without the heads they do not use; the head is then initialized anew, the same each time, and a
+note says so. A head of which only some tensors are missing is damaged.
 
-How a tensor of ours lies in a folder of theirs: as it is, turned, cut into several, or with rows around it.
-
-    ours     attending.3.attention.join.weight        (3 · width, width)
-    theirs   encoder.layer.3.attention.self.query.weight, … key.weight, … value.weight      (width, width) each
-
-A form knows both ways. What shapes theirs must have is what comes of writing a tensor without numbers, so it is said
-only once.
+In this package `hf` stands for the side of Hugging Face's transformers.
 """
 
 from __future__ import annotations
@@ -29,292 +25,344 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, Unsupported
 from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame
 
-Said = Mapping[str, Any]  # their config.json
+INITIAL_STD = 0.02  # missing heads are drawn from N(0, 0.02²)
+MAX_SHOWN = 10  # names in an error
+READABLE_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+HFConfig = Mapping[str, Any]  # the content of config.json
+Settings = Mapping[str, Any]  # our [model] settings
+
+
+# ------------------------------------------------------------------------------------------------ tensor forms
 
 
 @dataclass(frozen=True)
-class Form:
-    write: Callable[[Tensor, Said], Sequence[Tensor]]  # one of ours → theirs, one for each of their names
-    read: Callable[[Sequence[Tensor], Said], Tensor]  # theirs → ours
+class TensorForm:
+    write: Callable[[Tensor, HFConfig], Sequence[Tensor]]  # ours → theirs, one for each of their names
+    read: Callable[[Sequence[Tensor], HFConfig], Tensor]  # theirs → ours
 
 
-def one(write: Callable[[Tensor, Said], Tensor], read: Callable[[Tensor, Said], Tensor]) -> Form:
-    """Where theirs is one tensor too."""
-    return Form(lambda ours, said: [write(ours, said)], lambda theirs, said: read(theirs[0], said))
+def one_to_one(write: Callable[[Tensor, HFConfig], Tensor], read: Callable[[Tensor, HFConfig], Tensor]) -> TensorForm:
+    """A form in which transformers has one tensor for one of ours."""
+    return TensorForm(lambda ours, config: [write(ours, config)], lambda theirs, config: read(theirs[0], config))
 
 
-def behind(rows: Callable[[Said], int]) -> Form:
-    """Theirs has rows before ours that nothing reads: they are left away, and written as zeros."""
-    return one(
-        lambda ours, said: torch.cat([ours.new_zeros(rows(said), *ours.shape[1:]), ours]),
-        lambda theirs, said: theirs[rows(said) :],
+def with_leading_rows(rows: Callable[[HFConfig], int]) -> TensorForm:
+    """Theirs has unused rows before ours: dropped when reading, zeros when writing."""
+    return one_to_one(
+        lambda ours, config: torch.cat([ours.new_zeros(rows(config), *ours.shape[1:]), ours]),
+        lambda theirs, config: theirs[rows(config) :],
     )
 
 
-def before(rows: Callable[[Said], int]) -> Form:
-    """Theirs has so many rows, and ours the first of them alone."""
-    return one(
-        lambda ours, said: torch.cat([ours, ours.new_zeros(rows(said) - len(ours), *ours.shape[1:])]),
-        lambda theirs, said: theirs[:1],
+def with_trailing_rows(rows: Callable[[HFConfig], int]) -> TensorForm:
+    """Theirs has this many rows, ours only the first of them."""
+    return one_to_one(
+        lambda ours, config: torch.cat([ours, ours.new_zeros(rows(config) - len(ours), *ours.shape[1:])]),
+        lambda theirs, config: theirs[:1],
     )
 
 
-SAME = one(lambda ours, said: ours, lambda theirs, said: theirs)
-TURNED = one(lambda ours, said: ours.t(), lambda theirs, said: theirs.t())  # of a bias: the same
-JOINED = Form(lambda ours, said: ours.chunk(3), lambda theirs, said: torch.cat(list(theirs)))
+UNCHANGED = one_to_one(lambda ours, config: ours, lambda theirs, config: theirs)
+TRANSPOSED = one_to_one(lambda ours, config: ours.t(), lambda theirs, config: theirs.t())  # leaves a bias unchanged
+SPLIT_QKV = TensorForm(lambda ours, config: ours.chunk(3), lambda theirs, config: torch.cat(list(theirs)))
 
 
-SPREAD = 0.02  # heads that are missing are drawn from N(0, 0.02²)
-SHOWN = 10  # names in an error
-READ = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+# ------------------------------------------------------------------------------------------------ the table
 
 
-class Found(Protocol):
-    """Tensors by name, each read when it is asked for."""
+class TensorSource(Protocol):
+    """Tensors by name, read on demand."""
 
     def names(self) -> Sequence[str]: ...
     def get(self, name: str) -> Tensor: ...
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What was read: tensors under our names, those of our modules that were drawn anew, and what should be known."""
-
-    tensors: dict[str, Tensor]
-    drawn: list[str]
+class LoadedTensors:
+    tensors: dict[str, Tensor]  # under our names
+    initialized: list[str]  # our heads that the folder lacks
     notes: list[str]
 
 
+def _no_notes(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
+    return []
+
+
+def _no_change(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
+    pass
+
+
 @dataclass(frozen=True)
-class Family:
-    slugs: tuple[str, ...]  # ours: a folder is read as the first; all of them can be written
-    model_type: str  # theirs, in config.json
-    architecture: str  # the class of theirs that has all these tensors
+class NameMap:
+    """One architecture of transformers and the networks of ours that compute the same."""
 
-    settings: Mapping[str, tuple[str, ...]]  # ours → theirs: the first of them is read, all of them are written
-    defaults: Mapping[str, Any]  # of theirs, where config.json does not say
-    fixed: Callable[[Mapping[str, Any]], Mapping[str, Sequence[Any]]]
-    # of our settings: the values that keys of theirs may have, for ours computes no others; the first one is written
-    reads: Callable[[Said], bool] = lambda said: True  # of their config.json: is it this table's, among several?
-    writes: Callable[[Any], bool] = lambda config: True  # the same of a Config of ours
-    synonyms: Mapping[str, str] = field(default_factory=dict)  # other keys of theirs → the key
-    free: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
-    # settings of ours that theirs has not, and whether a config with them can be written all the same
-    unsaid: Mapping[str, Any] = field(default_factory=dict)  # ours, where theirs says null or 0: what holds then
-    understood: Callable[[dict[str, Any], Said, str], list[str]] = lambda settings, said, where: []
-    # our settings, as they were read, are put right in place; what should be known of it
-    spoken: Callable[[dict[str, Any], Mapping[str, Any], Vocabulary], None] = lambda said, settings, vocabulary: None
-    # the other way: their config.json is put right in place
+    slugs: tuple[str, ...]  # our models: a folder is read as the first; all of them can be written
+    model_type: str  # in config.json
+    architecture: str  # the class in transformers that has all these tensors
 
+    # Settings
+    settings: Mapping[str, tuple[str, ...]]  # our name → their keys: the first is read, all are written
+    defaults: Mapping[str, Any]  # of their keys, where config.json lacks them
+    allowed_values: Callable[[Settings], Mapping[str, Sequence[Any]]]
+    # their keys → the values that our network can compute; the first one is written
+    matches_config: Callable[[HFConfig], bool] = lambda config: True  # whether this table is for this config.json
+    matches_model: Callable[[Any], bool] = lambda config: True  # the same for a Config of ours
+    key_aliases: Mapping[str, str] = field(default_factory=dict)  # other keys in config.json → the key
+    expressible: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
+    # settings of ours without a key there → whether a Config of ours can be written all the same
+    null_defaults: Mapping[str, Any] = field(default_factory=dict)  # our values where config.json has null or 0
+    adjust_settings: Callable[[dict[str, Any], HFConfig, str], list[str]] = _no_notes
+    # correct our settings in place after reading; returns notes for the user
+    adjust_config: Callable[[dict[str, Any], Settings, Vocabulary], None] = _no_change
+    # correct their config.json in place before writing
+
+    # Tensors
     names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    # modules or parameters, ours → theirs, {} for the number of a layer; several, where theirs has several for one
-    forms: Mapping[str, Form] = field(default_factory=dict)  # of modules or parameters of ours: how they lie there
-    prefix: str = ""  # before all names of theirs; folders without it are read too
-    outside: tuple[str, ...] = ()  # beginnings of names of theirs that have no prefix: heads
-    endings: Mapping[str, str] = field(default_factory=dict)  # of old names of theirs → as they are today
-    tied: Mapping[str, str] = field(default_factory=dict)  # theirs that may be absent → ours that they are equal to
-    ignored: tuple[str, ...] = ()  # patterns of names of theirs that say nothing: masks, positions
-    left: Mapping[str, str] = field(default_factory=dict)  # patterns of theirs that ours has no place for → in words
-    heads: Mapping[str, str] = field(default_factory=dict)  # modules of ours that a folder may lack → in words
-    shared: bool = False  # a layer that ours has not is its first one, which all layers share
+    # our module or parameter → theirs, {} for the layer number; a tuple where they have several tensors for one
+    forms: Mapping[str, TensorForm] = field(default_factory=dict)  # our module or parameter → arrangement there
+    prefix: str = ""  # of all their names; folders without it are read too
+    unprefixed: tuple[str, ...] = ()  # beginnings of their names that have no prefix: heads
+    legacy_suffixes: Mapping[str, str] = field(default_factory=dict)  # old ends of their names → today's
+    tied_weights: Mapping[str, str] = field(default_factory=dict)  # their tensors that equal one of ours; may be absent
+    ignored: tuple[str, ...] = ()  # patterns of their tensors that hold no weights: masks, positions
+    dropped: Mapping[str, str] = field(default_factory=dict)  # patterns of weights that we have no place for → in words
+    optional_heads: Mapping[str, str] = field(default_factory=dict)  # our heads that a folder may lack → in words
+    shares_layers: bool = False  # our first layer stands for all layers that we do not have
 
-    phase: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda settings: {
+    # What else a converted run or folder needs
+    phase: Callable[[Settings], Mapping[str, Any]] = lambda settings: {
         "batches": {"kind": "blocks", "rows": 1, "length": settings["window"]}
     }
-    frame: Frame | None = None  # what stands around texts
-    use: str = 'nextword generate {} "The" --length 60'  # a command for the run
-    pipeline: str = "text-generation"  # what transformers does with the folder; "": it has none, but `generate`
+    frame: Frame | None = None  # special tokens around texts
+    example_command: str = 'nextword generate {} "The" --length 60'
+    pipeline: str = "text-generation"  # in transformers; "": none, call `generate`
 
     # -------------------------------------------------------------------------------------------- settings
 
-    def settings_of(self, config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-        """Ours from their config.json, and what should be known of it."""
-        config = self.full(config)
+    def read_settings(self, config: HFConfig, where: str) -> tuple[dict[str, Any], list[str]]:
+        """Our settings from config.json, and notes for the user."""
+        config = self.complete_config(config)
         settings, notes = {}, []
-        for ours, keys in self.settings.items():
+        for name, keys in self.settings.items():
             values = {key: config[key] for key in keys if config.get(key) is not None}
-            if ours in self.unsaid and not any(values.values()):
-                values = {keys[0]: self.unsaid[ours]}
-                notes.append(f"{keys[0]} is {config.get(keys[0])!r} there: the run has {ours} = {self.unsaid[ours]}.")
+            if name in self.null_defaults and not any(values.values()):
+                default = self.null_defaults[name]
+                notes.append(f"{keys[0]} is {config.get(keys[0])!r}; the run has {name} = {default}.")
+                values = {keys[0]: default}
             if not values:
-                raise NextwordError(f"{where} does not say {keys[0]}, which has no usual value. Add it.")
-            settings[ours] = next(iter(values.values()))
+                raise DataError(f"{where} lacks {keys[0]}, which has no default. Add it.", path=where)
+            settings[name] = next(iter(values.values()))
             for key, value in values.items():
-                if value != settings[ours]:
+                if value != settings[name]:
                     first = next(iter(values))
-                    notes.append(f"{key} is {value} where {first} is {settings[ours]}: the run has {settings[ours]}.")
-            _check_number(settings[ours], ours, keys[0], where)
-        for key, allowed in self.fixed(settings).items():
+                    notes.append(f"{key} is {value}, but {first} is {settings[name]}; the run has {settings[name]}.")
+            _require_number(settings[name], keys[0], where)
+        for key, allowed in self.allowed_values(settings).items():
             if key in config and config[key] not in allowed:
                 raise Unsupported(
-                    f"{where} says {key} = {config[key]!r}, and {self.slugs[0]} here computes only "
-                    f"{' or '.join(map(repr, allowed))}: its numbers would be others. This folder cannot be read."
+                    f"{where}: {key} = {config[key]!r}, but {self.slugs[0]} can only compute "
+                    f"{' or '.join(map(repr, allowed))}. This folder cannot be converted.",
+                    ability=key,
                 )
-        return settings, notes + self.understood(settings, config, where)
+        return settings, notes + self.adjust_settings(settings, config, where)
 
-    def full(self, config: Said) -> dict[str, Any]:
-        """Their config.json with what it leaves unsaid, under the keys of the table."""
-        return {**self.defaults, **{self.synonyms.get(key, key): value for key, value in config.items()}}
+    def complete_config(self, config: HFConfig) -> dict[str, Any]:
+        """config.json with defaults, under the keys of this table."""
+        return {**self.defaults, **{self.key_aliases.get(key, key): value for key, value in config.items()}}
 
-    def config_of(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
-        """Their config.json from a Config of ours, or why it cannot say what ours computes."""
-        for ours in fields(config):
-            if ours.name in self.settings:
-                continue
-            value = getattr(config, ours.name)
-            usual = ours.default if ours.default is not MISSING else object()
-            if value != usual and not self.free.get(ours.name, _never)(config):
+    def write_config(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+        """config.json from a Config of ours; raises where transformers cannot express it."""
+        settings = {f.name: getattr(config, f.name) for f in fields(config)}
+        for f in fields(config):
+            default = f.default if f.default is not MISSING else object()
+            is_expressible = self.expressible.get(f.name, lambda config: False)
+            if f.name not in self.settings and settings[f.name] != default and not is_expressible(config):
                 raise Unsupported(
-                    f"[model] {ours.name} = {value!r}: {self.architecture} knows no such thing and computes as with "
-                    f"{ours.name} = {usual!r}, so the weights would give other numbers there. Nothing was written."
+                    f"[model] {f.name} = {settings[f.name]!r} has no counterpart in {self.architecture}, which "
+                    f"computes {f.name} = {default!r}. The model cannot be written for transformers.",
+                    ability=f.name,
                 )
-        settings = {ours.name: getattr(config, ours.name) for ours in fields(config)}
-        said: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
-        said |= {key: settings[ours] for ours, keys in self.settings.items() for key in keys}
-        said |= {key: allowed[0] for key, allowed in self.fixed(settings).items()}
-        said |= {"tie_word_embeddings": True} if self.tied else {}
-        self.spoken(said, settings, vocabulary)
-        return said
+        result: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
+        result |= {key: settings[name] for name, keys in self.settings.items() for key in keys}
+        result |= {key: allowed[0] for key, allowed in self.allowed_values(settings).items()}
+        result |= {"tie_word_embeddings": True} if self.tied_weights else {}
+        self.adjust_config(result, settings, vocabulary)
+        return result
 
     # -------------------------------------------------------------------------------------------- tensors
 
-    def theirs(self, name: str) -> tuple[list[str], Form]:
-        """Their names for a tensor of ours, without the prefix, and how it lies in them."""
-        numbers = re.findall(r"(?<=\.)\d+(?=\.)", name)
-        plain = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name)
-        module, _, end = plain.rpartition(".")
-        whole = plain in self.names
-        found = self.names[plain if whole else module]
-        patterns = [found] if isinstance(found, str) else found
-        names = [pattern.format(*numbers) + ("" if whole else f".{end}") for pattern in patterns]
-        return names, self.forms.get(plain, self.forms.get(module, SAME))
+    def hf_names(self, name: str) -> tuple[list[str], TensorForm]:
+        """The names of one of our tensors in transformers, without the prefix, and its arrangement there."""
+        numbers = _LAYER_NUMBER.findall(name)
+        pattern = _LAYER_NUMBER.sub("{}", name)
+        module, _, parameter = pattern.rpartition(".")
+        is_parameter = pattern in self.names  # the table names the parameter itself, not its module
+        theirs = self.names[pattern if is_parameter else module]
+        patterns = [theirs] if isinstance(theirs, str) else theirs
+        names = [pattern.format(*numbers) + ("" if is_parameter else f".{parameter}") for pattern in patterns]
+        return names, self.forms.get(pattern, self.forms.get(module, UNCHANGED))
 
-    def tensors_of(self, wanted: Mapping[str, Tensor], found: Found, config: Said, where: str) -> Taken:
-        """Ours from theirs, in float32; `wanted` are the tensors of a network of ours, of which only shapes matter."""
-        said = self.full(config)
-        there = {self._today(name): name for name in found.names()}
-        names = {ours: self.theirs(ours) for ours in wanted}
-        known = {name for several, _ in names.values() for name in several} | self.tied.keys()
-        drawn = [head for head in self.heads if not any(n in there for n in _of_head(head, names))]
-        taken = {ours: named for ours, named in names.items() if not _within(ours, drawn)}
-        needed = [name for several, _ in taken.values() for name in several]
-        if said.get("tie_word_embeddings") is False and "readout" not in drawn:  # then both must be there, and equal
-            needed += [name for name in self.tied if name.endswith(".weight")]
-        missing = [name for name in needed if name not in there]
+    def read_tensors(
+        self, wanted: Mapping[str, Tensor], source: TensorSource, config: HFConfig, where: str
+    ) -> LoadedTensors:
+        """Our tensors in float32. `wanted` are the tensors of our network, of which only the shapes matter."""
+        config = self.complete_config(config)
+        available = {self._current_name(name): name for name in source.names()}
+        mapped = {ours: self.hf_names(ours) for ours in wanted}
+        missing_heads = [
+            head for head in self.optional_heads if not any(name in available for name in _names_in(head, mapped))
+        ]
+        loaded = {ours: mapping for ours, mapping in mapped.items() if not _is_inside(ours, missing_heads)}
+        self._check_missing(loaded, available, config, missing_heads, where)
+        self._check_unexpected(mapped, available, where)
+        tensors, wrong_shapes = {}, []
+        for ours, (names, form) in loaded.items():
+            # Writing a tensor without data ("meta") gives the shapes that theirs must have.
+            shapes = [tuple(part.shape) for part in form.write(wanted[ours].to("meta"), config)]
+            parts = [source.get(available[name]) for name in names]
+            wrong = [i for i, part in enumerate(parts) if tuple(part.shape) != shapes[i]]
+            wrong_shapes += [f"{names[i]} is {_size(parts[i].shape)}, not {_size(shapes[i])}" for i in wrong]
+            if not wrong:
+                parts = [_to_float32(part, name, where) for part, name in zip(parts, names, strict=True)]
+                tensors[ours] = form.read(parts, config).contiguous()
+        if wrong_shapes:
+            raise DataError(
+                f"{where} has {_count(wrong_shapes, 'tensor')} whose shape does not match config.json: "
+                f"{_list(wrong_shapes)}. Config and weights belong to different networks.",
+                path=where,
+            )
+        for name, ours in self.tied_weights.items():
+            if name in available:
+                theirs = _to_float32(source.get(available[name]), name, where)
+                if not torch.equal(theirs, tensors[ours]):
+                    raise Unsupported(
+                        f"{where}: {name} differs from {self.hf_names(ours)[0][0]}, but {self.slugs[0]} ties the two. "
+                        "This folder cannot be converted.",
+                        ability="untied",
+                    )
+        tensors |= _initialize({ours: wanted[ours] for ours in wanted if _is_inside(ours, missing_heads)})
+        notes = [
+            f"The folder has no {self.optional_heads[head]}: it is initialized randomly and needs training."
+            for head in missing_heads
+        ]
+        for pattern, description in self.dropped.items():
+            if count := sum(bool(re.fullmatch(pattern, name)) for name in available):
+                notes.append(f"{self.slugs[0]} has no place for {description} ({count} tensors): left out.")
+        return LoadedTensors({ours: tensors[ours] for ours in wanted}, missing_heads, notes)
+
+    def _check_missing(
+        self,
+        loaded: Mapping[str, tuple[list[str], TensorForm]],
+        available: Mapping[str, str],
+        config: HFConfig,
+        missing_heads: Sequence[str],
+        where: str,
+    ) -> None:
+        needed = [name for names, _ in loaded.values() for name in names]
+        if config.get("tie_word_embeddings") is False and "readout" not in missing_heads:
+            needed += [name for name in self.tied_weights if name.endswith(".weight")]  # both must exist, and be equal
+        missing = [name for name in needed if name not in available]
         if missing:
-            raise NextwordError(
-                f"{where} lacks {_some(missing, 'tensor')} that its config.json asks for: {_list(missing)}. It was cut "
-                "short, or is of another network: copy it again."
+            raise DataError(
+                f"{where} lacks {_count(missing, 'tensor')} that config.json requires: {_list(missing)}. Copy the "
+                "folder again, unless it is another kind of network.",
+                path=where,
             )
-        patterns = (*self.ignored, *self.left)
-        odd = [name for name in there if name not in known and not any(re.fullmatch(p, name) for p in patterns)]
-        if odd:
-            raise NextwordError(
-                f"{where} has {_some(odd, 'tensor')} that {self.slugs[0]} has no place for: {_list(odd)}. It is of "
-                f"another network, or has a head for a task; save it as {self.architecture} to read it here."
-            )
-        tensors, wrong = {}, []
-        for ours, (several, form) in taken.items():
-            shapes = [tuple(part.shape) for part in form.write(wanted[ours].to("meta"), said)]
-            parts = [found.get(there[name]) for name in several]
-            bad = [i for i, part in enumerate(parts) if tuple(part.shape) != shapes[i]]
-            wrong += [f"{several[i]} is {_size(parts[i].shape)}, not {_size(shapes[i])}" for i in bad]
-            if not bad:
-                parts = [_float(part, name, where) for part, name in zip(parts, several, strict=True)]
-                tensors[ours] = form.read(parts, said).contiguous()
-        if wrong:
-            raise NextwordError(
-                f"{where} has {_some(wrong, 'tensor')} of another shape than its config.json says: {_list(wrong)}. The "
-                "two are not of the same network."
-            )
-        for name, ours in self.tied.items():
-            if name in there and not torch.equal(_float(found.get(there[name]), name, where), tensors[ours]):
-                raise Unsupported(
-                    f"{where}: {name} is not {self.theirs(ours)[0][0]}, and {self.slugs[0]} here has one matrix for "
-                    "both. This folder cannot be read."
-                )
-        tensors |= _drawn({ours: wanted[ours] for ours in wanted if _within(ours, drawn)})
-        notes = [f"It has no {self.heads[head]}: one is drawn, and knows nothing until trained." for head in drawn]
-        for pattern, what in self.left.items():
-            if count := sum(bool(re.fullmatch(pattern, name)) for name in there):
-                notes.append(f"It has {what} ({count} tensors), for which {self.slugs[0]} has no place: left behind.")
-        return Taken({ours: tensors[ours] for ours in wanted}, drawn, notes)
 
-    def tensors_for(
-        self, wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor], config: Said
+    def _check_unexpected(
+        self, mapped: Mapping[str, tuple[list[str], TensorForm]], available: Iterable[str], where: str
+    ) -> None:
+        known = {name for names, _ in mapped.values() for name in names} | self.tied_weights.keys()
+        patterns = (*self.ignored, *self.dropped)
+        unexpected = [
+            name for name in available if name not in known and not any(re.fullmatch(p, name) for p in patterns)
+        ]
+        if unexpected:
+            raise DataError(
+                f"{where} has {_count(unexpected, 'tensor')} that {self.slugs[0]} has no place for: "
+                f"{_list(unexpected)}. If they belong to a task head, save the model as {self.architecture}.",
+                path=where,
+            )
+
+    def write_tensors(
+        self, wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor], config: HFConfig
     ) -> tuple[dict[str, Tensor], int]:
-        """Theirs from ours, and how many biases ours has not, which are zero there.
+        """Their tensors from ours, and how many of their biases we lack, which are written as zeros.
 
-        `wanted` are the tensors of the network that the folder would be read as, `config` its config.json.
+        `wanted` are the tensors of the network that the folder would be read as; `config` is its config.json.
         """
-        said, tensors, zeros = self.full(config), {}, 0
+        config, tensors, num_zeros = self.complete_config(config), {}, 0
         for name, like in wanted.items():
-            source = re.sub(r"(?<=\.)\d+(?=\.)", "0", name) if self.shared and name not in ours else name
+            source = _LAYER_NUMBER.sub("0", name) if self.shares_layers and name not in ours else name
             if source not in ours and not name.endswith(".bias"):
-                raise NextwordError(f"The run has no {name}, which {self.architecture} cannot do without.")
-            zeros += source not in ours
+                raise DataError(f"The run has no {name}, which {self.architecture} requires.", path=name)
+            num_zeros += source not in ours
             tensor = ours.get(source, torch.zeros(like.shape))
-            names, form = self.theirs(name)
-            for theirs, part in zip(names, form.write(tensor, said), strict=True):
-                full = theirs if theirs.startswith(self.outside) else self.prefix + theirs
-                tensors[full] = part.contiguous().clone()  # no two may lie in the same memory
-        return tensors, zeros
+            names, form = self.hf_names(name)
+            for theirs, part in zip(names, form.write(tensor, config), strict=True):
+                full_name = theirs if theirs.startswith(self.unprefixed) else self.prefix + theirs
+                tensors[full_name] = part.contiguous().clone()  # safetensors refuses shared memory
+        return tensors, num_zeros
 
-    def _today(self, name: str) -> str:
+    def _current_name(self, name: str) -> str:
+        """Their name without the prefix, as transformers spells it today."""
         name = name.removeprefix(self.prefix)
-        for old, new in self.endings.items():
+        for old, new in self.legacy_suffixes.items():
             name = name.removesuffix(old) + new if name.endswith(old) else name
         return name
 
 
-def _within(name: str, modules: Iterable[str]) -> bool:
+# ------------------------------------------------------------------------------------------------ helpers
+
+
+def _is_inside(name: str, modules: Iterable[str]) -> bool:
     return any(name.startswith(f"{module}.") for module in modules)
 
 
-def _of_head(head: str, names: Mapping[str, tuple[list[str], Form]]) -> list[str]:
-    return [name for ours, (several, _) in names.items() if _within(ours, [head]) for name in several]
+def _names_in(head: str, mapped: Mapping[str, tuple[list[str], TensorForm]]) -> list[str]:
+    """Their names of the tensors of one of our heads."""
+    return [name for ours, (names, _) in mapped.items() if _is_inside(ours, [head]) for name in names]
 
 
-def _drawn(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices from N(0, 0.02²), norms of one, biases of zero; the same ones each time."""
+def _initialize(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices from N(0, 0.02²), norm weights one, biases zero; the same each time."""
     generator, tensors = torch.Generator().manual_seed(1), {}
     for name, tensor in like.items():
         if tensor.dim() > 1:
-            tensors[name] = torch.empty(tensor.shape).normal_(0, SPREAD, generator=generator)
+            tensors[name] = torch.empty(tensor.shape).normal_(0, INITIAL_STD, generator=generator)
         else:
             tensors[name] = torch.full(tensor.shape, float(name.endswith("norm.weight")))
     return tensors
 
 
-def _never(config: Any) -> bool:
-    return False
-
-
-def _check_number(value: Any, ours: str, key: str, where: str) -> None:
+def _require_number(value: Any, key: str, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NextwordError(f"{where} says {key} = {value!r} ({ours} here), where a number was expected.")
+        raise DataError(f"{where}: {key} = {value!r}; expected a number.", path=where)
 
 
-def _float(tensor: Tensor, name: str, where: str) -> Tensor:
-    if tensor.dtype not in READ:
+def _to_float32(tensor: Tensor, name: str, where: str) -> Tensor:
+    if tensor.dtype not in READABLE_DTYPES:
         raise Unsupported(
-            f"{where}: {name} is of type {str(tensor.dtype).removeprefix('torch.')}, so its weights were made smaller "
-            "in a way of their own. Save the model in float32, float16 or bfloat16."
+            f"{where}: {name} has the type {str(tensor.dtype).removeprefix('torch.')}, so the model is quantized. Save "
+            "it in float32, float16 or bfloat16.",
+            ability="dtype",
         )
     return tensor.to(torch.float32).contiguous()
 
 
-def _some(names: Sequence[str], what: str) -> str:
-    return f"{len(names):,} {what}{'s' if len(names) > 1 else ''}"
+def _count(names: Sequence[str], noun: str) -> str:
+    return f"{len(names):,} {noun}{'s' if len(names) > 1 else ''}"
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f", … ({len(names) - SHOWN:,} more)" if len(names) > SHOWN else "")
+    return ", ".join(names[:MAX_SHOWN]) + (f", … ({len(names) - MAX_SHOWN:,} more)" if len(names) > MAX_SHOWN else "")
 
 
 def _size(shape: Iterable[int]) -> str:
-    return " × ".join(map(str, shape)) or "one number"
+    return " × ".join(map(str, shape)) or "a scalar"

@@ -1,9 +1,9 @@
-"""What a model scores on evaluation documents that its training text holds in part (dirty), and on the others (clean).
+"""Score evaluation documents that overlap with the training text (dirty) and the others (clean) separately.
 
-GPT-3 reports its benchmarks so (Brown et al., 2020, section 4): if the clean documents are scored worse than all of
-them, the number over all is flattered by what was seen. Each document is scored from a fresh start, through
-`score_many`, so every model that can score takes part; a number over the joined stream, where context runs on, differs
-a little.
+GPT-3 reports its benchmarks this way (Brown et al. 2020, section 4): if the clean documents score worse than all of
+them, the overall number profits from what the model saw in training. Each document is scored from a fresh start with
+`score_many`, so every model that can score takes part; a number over the concatenated stream, where context carries
+over from document to document, differs a little.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import LanguageModel
+from nextword.core.errors import Unsupported
 from nextword.core.types import Document, Score
 from nextword.data.filters.decontaminate import Contamination
 
-TOGETHER = 1 << 20  # characters scored at a time
-EXAMPLES = 10
-DRAWS = 1000
-FEWEST = 5  # documents that an interval is worth giving from
+BATCH_CHARACTERS = 1 << 20  # characters scored at a time
+MAX_EXAMPLES = 10
+NUM_RESAMPLES = 1000
+MIN_DOCUMENTS = 5  # for an interval
 
 
 @dataclass(frozen=True)
 class Subset:
-    """Sums over some documents; the interval of bits per byte comes from drawing whole documents again."""
+    """Sums over some documents, with a bootstrap interval of bits per byte over documents."""
 
     documents: int
-    score: Score | None  # None: there is no document
+    score: Score | None  # None: no documents
     low: float | None = None
     high: float | None = None
 
@@ -52,9 +51,7 @@ class Subset:
 
 
 @dataclass(frozen=True)
-class Apart:
-    """All documents, the clean and the dirty ones."""
-
+class ContaminationScores:
     all: Subset
     clean: Subset
     dirty: Subset
@@ -75,45 +72,49 @@ class Apart:
                     "seen": verdict.seen,
                     "grams": verdict.grams,
                 }
-                for verdict in sorted(dirty, key=lambda verdict: -verdict.seen)[:EXAMPLES]
+                for verdict in sorted(dirty, key=lambda verdict: -verdict.seen)[:MAX_EXAMPLES]
             ],
         }
 
 
-def score_apart(lm: LanguageModel, found: Contamination, progress: Callable[[int, int], None] | None = None) -> Apart:
-    """Score the documents of a split that `split_by_contamination` has looked at."""
+def score_by_contamination(
+    lm: Any, contamination: Contamination, progress: Callable[[int, int], None] | None = None
+) -> ContaminationScores:
+    """Score the documents that `split_by_contamination` has classified as clean or dirty."""
     if "score" not in lm.can:
-        raise NextwordError("This model cannot score a text, so clean and dirty documents cannot be compared with it.")
-    verdicts = found.verdicts
-    scores = _scores(lm, [verdict.document for verdict in verdicts], progress)
+        raise Unsupported("This model cannot score a text, so --against has no numbers to compare.", ability="score")
+    verdicts = contamination.verdicts
+    scores = _score_documents(lm, [verdict.document for verdict in verdicts], progress)
     clean = [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.dirty]
     dirty = [score for score, verdict in zip(scores, verdicts, strict=True) if verdict.dirty]
-    return Apart(subset(scores), subset(clean), subset(dirty), found)
+    return ContaminationScores(
+        summarize_scores(scores), summarize_scores(clean), summarize_scores(dirty), contamination
+    )
 
 
-def _scores(
-    lm: LanguageModel, documents: Sequence[Document], progress: Callable[[int, int], None] | None
+def _score_documents(
+    lm: Any, documents: Sequence[Document], progress: Callable[[int, int], None] | None
 ) -> list[Score]:
-    out: list[Score] = []
-    while len(out) < len(documents):
-        texts: list[str] = []
-        while len(out) + len(texts) < len(documents) and sum(map(len, texts)) < TOGETHER:
-            texts.append(documents[len(out) + len(texts)].text)
-        out += lm.score_many(texts)
+    scores: list[Score] = []
+    while len(scores) < len(documents):
+        batch: list[str] = []
+        while len(scores) + len(batch) < len(documents) and sum(map(len, batch)) < BATCH_CHARACTERS:
+            batch.append(documents[len(scores) + len(batch)].text)
+        scores += lm.score_many(batch)
         if progress:
-            progress(len(out), len(documents))
-    return out
+            progress(len(scores), len(documents))
+    return scores
 
 
-def subset(scores: Sequence[Score], seed: int = 0) -> Subset:
-    """The sum of scores, with a 95 % interval over documents."""
+def summarize_scores(scores: Sequence[Score], seed: int = 0) -> Subset:
+    """The sum of the scores, with a 95 % interval from resampling documents."""
     if not scores:
         return Subset(0, None)
     total = reduce(add, scores)
-    if total.bits_per_byte() is None or len(scores) < FEWEST or not np.isfinite(total.nats):
+    if total.bits_per_byte() is None or len(scores) < MIN_DOCUMENTS or not np.isfinite(total.nats):
         return Subset(len(scores), total)
     nats, sizes = np.array([score.nats for score in scores]), np.array([score.bytes for score in scores])
-    drawn = np.random.default_rng(seed).integers(0, len(scores), (DRAWS, len(scores)))
-    bits = nats[drawn].sum(1) / np.maximum(sizes[drawn].sum(1), 1) / np.log(2)
+    rows = np.random.default_rng(seed).integers(0, len(scores), (NUM_RESAMPLES, len(scores)))
+    bits = nats[rows].sum(1) / np.maximum(sizes[rows].sum(1), 1) / np.log(2)
     low, high = np.quantile(bits, [0.025, 0.975])
     return Subset(len(scores), total, float(low), float(high))

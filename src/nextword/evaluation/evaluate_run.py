@@ -1,6 +1,7 @@
 """Evaluate a run: measure it on a split, append the result to the run's log, and write its model card.
 
     evaluate_finished_run     what `nextword.train` does last: the held-out split of the run's own data, then card.md
+    evaluate_run              what `nextword.evaluate` does: any data, any split
     measure_likelihood        a language model: bits per byte and perplexities
     measure_translations      a sequence-to-sequence model: BLEU, ROUGE, or one metric per task
 
@@ -11,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any
 
 from nextword.batching.token_stream import prepare
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.types import Beam, Decoding, Greedy
 from nextword.data.corpus import Corpus
-from nextword.data.opening import open_corpus
-from nextword.data.pairs import Parallel
+from nextword.data.opening import open_corpus, open_whole
+from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.parallel import open_parallel
 from nextword.data.text_to_text import Tasks
 from nextword.evaluation.likelihood import evaluate_stream
-from nextword.evaluation.text_to_text import choose_split, evaluate_text_task
+from nextword.evaluation.text_to_text import choose_split as choose_task_split
+from nextword.evaluation.text_to_text import evaluate_text_task
 from nextword.evaluation.translation import evaluate_translations, sample_evenly, spread_indices
 from nextword.lm.loading import load
 from nextword.model_card import write_card
@@ -53,7 +57,7 @@ def evaluate_finished_run(
         "parameters": run.manifest.get("parameters"),
     }
     is_parallel = trains_on_pairs(phase.objective)
-    if "score" in lm.can and (is_parallel or lm.goes_on):
+    if "score" in lm.can and (is_parallel or not lm.is_seq2seq):
         corpus = (open_parallel if is_parallel else open_corpus)(phase.data)
         split = "test" if "test" in corpus.splits else "valid"
         if split not in corpus.splits:
@@ -64,6 +68,51 @@ def evaluate_finished_run(
             result = measure_likelihood(lm, run, corpus, split, max_tokens=phase.scored, on_progress=on_progress)
     write_card(run)
     return {**result, "can": sorted(lm.can)}
+
+
+def evaluate_run(
+    path: str | Path,
+    data: str = "",
+    *,
+    split: str = "",
+    context: int | None = None,
+    stride: int | None = None,
+    limit: int | None = None,
+    decoding: Decoding | None = None,
+    device: str = "auto",
+    on_progress: OnProgress = ignore_progress,
+) -> dict[str, Any]:
+    """Measure a run on any data; see `nextword.evaluate`."""
+    run = RunFolder.open(path)
+    lm = load(path, device)
+    own = run.recipe.phases[-1]
+    if not data and not own.data:
+        raise InvalidSetting(f"{path} has no data of its own. Name some with --data.", key="data")
+    if not lm.is_seq2seq:
+        corpus = open_corpus(own.data) if not data or data == own.data else open_whole(data)
+        return measure_likelihood(
+            lm, run, corpus, choose_split(corpus, split), context, stride, limit=limit, on_progress=on_progress
+        )
+    if not data and not trains_on_pairs(own.objective):
+        raise InvalidSetting(
+            f"{path} was trained to fill blanks in plain text, which has no likelihood. Name pairs or tasks with "
+            "--data.",
+            key="data",
+        )
+    corpus = open_parallel(data or own.data, unsplit=bool(data and data != own.data))
+    chosen = choose_split(corpus, split)
+    return measure_translations(lm, run, corpus, chosen, decoding or Greedy(), limit or 0, on_progress)
+
+
+def choose_split(corpus: Corpus, split: str = "") -> str:
+    """This split, or the first of test, valid and train that the corpus has."""
+    if not split:
+        return next(name for name in ("test", "valid", "train") if name in corpus.splits)
+    if split not in corpus.splits:
+        raise UnknownName(
+            f"{corpus.name} has no split '{split}'. It has {', '.join(corpus.splits)}.", name=split, known=corpus.splits
+        )
+    return split
 
 
 def describe_source(lm: Any, run: RunFolder, corpus: Corpus, split: str) -> dict[str, Any]:
@@ -126,7 +175,7 @@ def measure_translations(
     if isinstance(corpus, Tasks):
         return _measure_tasks(lm, run, corpus, split, decoding, limit, on_progress, result)
     pairs = sample_evenly(list(corpus.documents(split)), limit)
-    has_summaries = isinstance(corpus, Parallel) and corpus.is_summarization
+    has_summaries = isinstance(corpus, ParallelCorpus) and corpus.is_summarization
     label = f"translating {corpus.name} {split}"
     translations = evaluate_translations(
         lm, pairs, decoding, lambda done, total: on_progress(label, done, total), has_summaries
@@ -153,7 +202,7 @@ def _measure_tasks(
     results = []
     members = [member for member in corpus.members if not member.plain]  # denoising has no metric
     for member in members:
-        chosen = choose_split(member, split if split in member.corpus.splits else "")
+        chosen = choose_task_split(member, split if split in member.corpus.splits else "")
         label = f"{member.task.name} {chosen}"
         samples = SAMPLES if len(members) == 1 else 1
         results.append(

@@ -1,20 +1,20 @@
-"""What a model can do that was told a task in words alone, with k solved examples before the question, or none.
+"""Few-shot and zero-shot evaluation: pose a task as text, with k solved examples before the question, without training.
 
-Brown et al., "Language Models are Few-Shot Learners" (2020), §2.4; without shots, Radford et al. (2019). Nothing is
-learnt: every answer is read off likelihoods, or off what the model writes.
+Brown et al., "Language Models are Few-Shot Learners" (2020), §2.4; without shots, Radford et al. (2019). Answers are
+read off likelihoods, or off what the model generates:
 
-    sum             the likeliest completion                             P(c | context)
-    token, byte     the same per token or byte, so that length is free   P(c | context)^(1/length)
-    unconditional   how much the context speaks for it                   P(c | context) / P(c | answer_context)
-    word            whether each token of the answer is the likeliest at its place; and the answer's perplexity
-    generate        what is written greedily up to a stop string, compared with the answer
+    sum             the likeliest choice                                  P(c | context)
+    token, byte     the same per token or byte, to cancel the length      P(c | context)^(1/length)
+    unconditional   relative to a neutral context                         P(c | context) / P(c | answer_context)
+    word            whether greedy decoding would produce the answer; and the answer's perplexity
+    generate        the greedy continuation up to a stop string, compared with the answer
 
-From a task and an example to a prompt: templates filled in, shots drawn and put before, and made to fit a window.
+A prompt is
 
     {instruction}{shot 1}{answer 1}{separator}{shot 2}{answer 2}{separator}{question}   …{completion}
 
-Shots are drawn by (seed, number of the example) alone, so that a sample of the examples sees the same ones. Where a
-prompt is longer than the window, shots fall away from the front.
+Shots depend only on the seed and the number of the example, so that a sample of the examples sees the same shots. If a
+prompt is longer than the model's window, shots are dropped from the front.
 """
 
 from __future__ import annotations
@@ -25,34 +25,29 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from re import Match
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.types import Greedy, Stop
-from nextword.evaluation.prompt_tasks import (
-    PLACE,
-    Example,
-    Measured,
-    Task,
-    accuracy,
-    bleu,
-    commonest,
-    examples,
-    resampled,
-)
-from nextword.lm.completion import Likelihood, Progress, likelihoods, window_of, written
+from nextword.evaluation.prompt_tasks import PLACEHOLDER, Example, PromptTask, majority_share, read_examples
+from nextword.lm.completion import CompletionScore, Progress, score_completions, context_window, generate_texts
+from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
+from nextword.metrics.intervals import Estimate, accuracy_with_interval, bootstrap_metric
 
-DRAWN = ("item", "once")
-LONG = ("slide", "error")
+DRAWN = ("item", "once")  # shots drawn for each question, or the same for all
+OVERFLOW = ("slide", "error")
+PROMPTS_IN_MEMORY = 2048
+GENERATION_BATCH = 64
 
 
 @dataclass(frozen=True)
 class Question:
     context: str
-    choices: tuple[str, ...]  # the completions to choose from; the right one alone, where it is to be written
+    choices: tuple[str, ...]  # possible completions; the answer alone where it is to be generated
     gold: int = 0
 
     @property
@@ -67,97 +62,8 @@ class Question:
 @dataclass(frozen=True)
 class Prompt:
     text: str
-    shots: int  # that are in it
+    shots: int  # that it contains
     slides: bool = False  # longer than the window even without shots
-
-
-def question(task: Task, example: Example) -> Question:
-    context = fill(task.context, example, task.name)
-    if task.answer:
-        return Question(context, (fill(task.answer, example, task.name),))
-    label = example.get(task.gold, "").strip()
-    gold = task.labels.get(label)
-    if gold is None or not 0 <= gold < len(task.choices):
-        known = ", ".join(task.labels)
-        raise NextwordError(f"{task.name}: the label {label!r} is not among those the task knows: {known}.")
-    return Question(context, tuple(fill(choice, example, task.name) for choice in task.choices), gold)
-
-
-def fill(template: str, example: Mapping[str, str], name: str) -> str:
-    """`{field}` becomes that field's text, in which braces mean nothing."""
-
-    def value(found: Any) -> str:
-        if found[1] not in example:
-            raise NextwordError(f"{name}: a template names {{{found[1]}}}; the fields are {', '.join(example)}.")
-        return example[found[1]]
-
-    return PLACE.sub(value, template)
-
-
-def draw(pool: Sequence[Question], count: int, seed: int, index: int) -> list[Question]:
-    """`count` of the pool, none twice, for the example of this number."""
-    return random.Random(f"{seed} {index}").sample(pool, count) if count else []
-
-
-def pool_for(task: Task, candidates: Sequence[Question], asked: Sequence[Question], shots: int) -> list[Question]:
-    """What shots may be drawn from: none of the questions that are asked, wherever it was found."""
-    contexts = {one.context for one in asked}
-    pool = [one for one in candidates if one.context not in contexts]
-    if shots > len(pool):
-        raise NextwordError(
-            f"{shots} shots were asked for, but {task.name} has {len(pool):,} examples to draw them from (split "
-            f"'{task.shots_from}', without those that are asked). Ask for at most so many."
-        )
-    return pool
-
-
-def write(task: Task, shots: Sequence[Question], asked: Question) -> str:
-    return task.instruction + task.separator.join([*(shot.solved for shot in shots), asked.context])
-
-
-def fitted(
-    lm: Any, task: Task, shots: Sequence[Sequence[Question]], asked: Sequence[Question], long: str = "slide"
-) -> list[Prompt]:
-    """One prompt a question, with as many of its shots, the last ones, as leave room for the longest completion.
-
-    Where not even the bare question fits: with "slide" the window moves on over it, with "error" it is refused.
-    """
-    kept = [list(some) for some in shots]
-    window = window_of(lm)
-    texts = [write(task, some, one) for some, one in zip(kept, asked, strict=True)]
-    slides = [False] * len(texts)
-    open_ = list(range(len(texts))) if window else []
-    while open_:
-        sizes = _sizes(lm, task, [texts[i] for i in open_], [asked[i] for i in open_])
-        over = [(i, size) for i, size in zip(open_, sizes, strict=True) if size > (window or size)]
-        open_ = []
-        for i, size in over:
-            if kept[i]:
-                kept[i] = kept[i][1:]
-                texts[i] = write(task, kept[i], asked[i])
-                open_.append(i)
-            elif long == "error":
-                raise NextwordError(
-                    f"{task.name}: a question has {size:,} tokens with its answer, even without shots, and the model's "
-                    f"window is {window:,}. Take a model with a longer one, or let the window move on: "
-                    "--set task.long=slide."
-                )
-            else:
-                slides[i] = True
-    return [Prompt(t, len(k), s) for t, k, s in zip(texts, kept, slides, strict=True)]
-
-
-def _sizes(lm: Any, task: Task, texts: Sequence[str], asked: Sequence[Question]) -> list[int]:
-    """Tokens of each prompt with the longest of its completions, or with room to write one."""
-    if task.by_generation:
-        return [len(encoding) + task.length for encoding in lm.tokenizer.encode_batch(list(texts))]
-    whole = [text + choice for text, one in zip(texts, asked, strict=True) for choice in one.choices]
-    sizes = iter([len(encoding) for encoding in lm.tokenizer.encode_batch(whole)])
-    return [max(next(sizes) for _ in one.choices) for one in asked]
-
-
-TOGETHER = 2048  # prompts in memory at once
-WRITTEN = 64  # that are continued side by side
 
 
 @dataclass(frozen=True)
@@ -173,33 +79,33 @@ class TaskResult:
     high: float
     count: int  # questions asked, of `of` in the split
     of: int
-    baselines: dict[str, float]  # what one gets without reading the questions
+    baselines: dict[str, float]  # scores without reading the questions
     shots: int
-    drawn: str  # "item": for each question anew; "once": the same for all
+    drawn: str  # "item": for each question; "once": the same for all
     shots_from: str
     seed: int
     dropped: int  # shots that did not fit, and in how many prompts
     shortened: int
-    slid: int  # questions that are longer than the window by themselves
-    unknown: int  # questions with a word outside the vocabulary among the completions
+    slid: int  # questions longer than the window by themselves
+    unknown: int  # questions whose completions contain an out-of-vocabulary word
     ties: int
     seconds: float
     window: int | None = None
-    perplexity: float | None = None  # of the answers, where they are words
+    perplexity: float | None = None  # of the answers, for the rule "word"
     notes: tuple[str, ...] = ()
     published: tuple[Any, ...] = ()
-    first: dict[str, Any] = field(default_factory=dict)  # the first prompt, what was wanted and what was said
+    first: dict[str, Any] = field(default_factory=dict)  # the first prompt, the expected and the predicted answer
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "notes": list(self.notes), "published": [dict(one) for one in self.published]}
+        return {**self.__dict__, "notes": list(self.notes), "published": [dict(row) for row in self.published]}
 
 
 @dataclass
 class _Answers:
-    """What was said to each question: the number of a choice, or a text; and whether it is right."""
+    """The prediction for each question (the index of a choice, or a text), and whether it is right."""
 
-    said: list[Any]
-    right: list[bool]
+    predicted: list[Any] = field(default_factory=list)
+    right: list[bool] = field(default_factory=list)
     nats: float = 0.0
     unknown: int = 0
     ties: int = 0
@@ -207,41 +113,47 @@ class _Answers:
 
 def evaluate_task(
     lm: Any,
-    task: Task,
+    task: PromptTask,
     shots: int = 0,
     *,
     seed: int = 0,
     limit: int | None = None,
     drawn: str = "item",
-    long: str = "slide",
+    overflow: str = "slide",
     folder: str | Path | None = None,
     given: tuple[Sequence[Example], Sequence[Example]] | None = None,
     progress: Progress | None = None,
 ) -> TaskResult:
-    """Ask every example of the task's split, or a sample of `limit`; `given` are (shots to draw from, examples)."""
-    _check(lm, task, shots, limit, drawn, long)
-    began = time.perf_counter()
+    """Ask every example of the task's split, or a sample of `limit`.
+
+    `folder` is where the data is, if not where the catalog finds it; `given` replaces the data: (examples to draw shots
+    from, examples to ask).
+    """
+    _check(lm, task, shots, limit, drawn, overflow)
+    start = time.perf_counter()
     if given is None:
-        scored = examples(task, task.split, folder)
-        source = examples(task, task.shots_from, folder) if shots else []
+        asked_examples = read_examples(task, task.split, folder)
+        shot_examples = read_examples(task, task.shots_from, folder) if shots else []
     else:
-        source, scored = list(given[0]), list(given[1])
-    everything = [question(task, example) for example in scored]
-    pool = pool_for(task, [question(task, one) for one in source], everything, shots)
-    numbers = list(range(len(everything)))
-    if limit is not None and limit < len(numbers):
-        numbers = sorted(random.Random(f"{seed} sample").sample(numbers, limit))
-    asked = [everything[i] for i in numbers]
-    found = _Answers([], [])
+        shot_examples, asked_examples = list(given[0]), list(given[1])
+    all_questions = [make_question(task, example) for example in asked_examples]
+    pool = shot_pool(task, [make_question(task, example) for example in shot_examples], all_questions, shots)
+    indices = list(range(len(all_questions)))
+    if limit is not None and limit < len(indices):
+        indices = sorted(random.Random(f"{seed} sample").sample(indices, limit))
+    questions = [all_questions[i] for i in indices]
+    answers = _Answers()
     prompts: list[Prompt] = []
-    for at in range(0, len(asked), TOGETHER):
-        some = asked[at : at + TOGETHER]
-        chosen = [draw(pool, shots, seed, i if drawn == "item" else -1) for i in numbers[at : at + TOGETHER]]
-        written = fitted(lm, task, chosen, some, long)
-        _answer(lm, task, written, some, found, seed, progress, at, len(asked))
-        prompts += written
-    measured, note = _measure(task, asked, found)
-    cut = [shots - prompt.shots for prompt in prompts]
+    for first in range(0, len(questions), PROMPTS_IN_MEMORY):
+        batch = questions[first : first + PROMPTS_IN_MEMORY]
+        batch_indices = indices[first : first + PROMPTS_IN_MEMORY]
+        batch_shots = [draw_shots(pool, shots, seed, i if drawn == "item" else -1) for i in batch_indices]
+        batch_prompts = fit_prompts(lm, task, batch_shots, batch, overflow)
+        update = _partial_progress(progress, first, len(batch), len(questions))
+        _answer(lm, task, batch_prompts, batch, answers, seed, update)
+        prompts += batch_prompts
+    estimate, note = _measure(task, questions, answers)
+    dropped = [shots - prompt.shots for prompt in prompts]
     return TaskResult(
         task.name,
         task.title,
@@ -249,44 +161,159 @@ def evaluate_task(
         task.split,
         task.metric,
         task.rule,
-        measured.value,
-        measured.low,
-        measured.high,
-        len(asked),
-        len(everything),
-        _baselines(task, asked),
+        estimate.value,
+        estimate.low,
+        estimate.high,
+        len(questions),
+        len(all_questions),
+        _baselines(task, questions),
         shots,
         drawn,
         task.shots_from,
         seed,
-        sum(cut),
-        sum(1 for count in cut if count),
+        sum(dropped),
+        sum(1 for count in dropped if count),
         sum(prompt.slides for prompt in prompts),
-        found.unknown,
-        found.ties,
-        time.perf_counter() - began,
-        window_of(lm),
-        _exp(found.nats / len(asked)) if task.rule == "word" else None,
-        tuple(one for one in (task.note, note) if one),
+        answers.unknown,
+        answers.ties,
+        time.perf_counter() - start,
+        context_window(lm),
+        _exp(answers.nats / len(questions)) if task.rule == "word" else None,
+        tuple(text for text in (task.note, note) if text),
         task.published,
-        {"prompt": prompts[0].text, "wanted": asked[0].answer, "said": _words(asked[0], found.said[0])},
+        {
+            "prompt": prompts[0].text,
+            "expected": questions[0].answer,
+            "predicted": _as_text(questions[0], answers.predicted[0]),
+        },
     )
 
 
-def _check(lm: Any, task: Task, shots: int, limit: int | None, drawn: str, long: str) -> None:
-    needed = "generate" if task.by_generation else "score"
-    if needed not in lm.can or getattr(getattr(lm, "network", None), "is_backward", False):
+def _check(lm: Any, task: PromptTask, shots: int, limit: int | None, drawn: str, overflow: str) -> None:
+    ability = "generate" if task.by_generation else "score"
+    if ability not in lm.can or lm.network.is_backward:
         raise Unsupported(
-            f"The task {task.name} needs a model that can {needed}; this one can "
-            f"{', '.join(sorted(lm.can)) or 'nothing of the kind'}. Use one that reads from left to right."
+            f"Task {task.name} needs a left-to-right model that can {ability}; this one can "
+            f"{', '.join(sorted(lm.can)) or 'do neither'}.",
+            ability=ability,
         )
     if shots < 0:
-        raise NextwordError(f"{shots} shots: give 0 or more.")
+        raise InvalidSetting(f"--shots {shots}: give 0 or more.", key="shots", value=shots)
     if limit is not None and limit < 1:
-        raise NextwordError(f"A sample of {limit} questions: give 1 or more.")
-    for key, value, known in (("drawn", drawn, DRAWN), ("long", long, LONG)):
+        raise InvalidSetting(f"--limit {limit}: give at least 1 question.", key="limit", value=limit)
+    for key, value, known in (("drawn", drawn, DRAWN), ("overflow", overflow, OVERFLOW)):
         if value not in known:
-            raise NextwordError(f"task.{key} = {value!r}; expected {' or '.join(known)}.")
+            raise InvalidSetting(f"task.{key} = {value!r}: use {' or '.join(known)}.", key=f"task.{key}", value=value)
+
+
+def _partial_progress(progress: Progress | None, first: int, count: int, total: int) -> Progress | None:
+    """The progress of one batch as part of the whole."""
+    if progress is None:
+        return None
+    return lambda done, of: progress(first + count * done / max(1, of or 1), total)
+
+
+# ------------------------------------------------------------------------------------------------ prompts
+
+
+def make_question(task: PromptTask, example: Example) -> Question:
+    context = fill_template(task.context, example, task.name)
+    if task.answer:
+        return Question(context, (fill_template(task.answer, example, task.name),))
+    label = example.get(task.gold, "").strip()
+    gold = task.labels.get(label)
+    if gold is None or not 0 <= gold < len(task.choices):
+        raise DataError(
+            f"{task.name}: the label {label!r} is not one of the task's labels: {', '.join(task.labels)}.",
+            path=task.data,
+        )
+    return Question(context, tuple(fill_template(choice, example, task.name) for choice in task.choices), gold)
+
+
+def fill_template(template: str, example: Mapping[str, str], name: str) -> str:
+    """Replace each `{field}` by that field's text; braces inside the text mean nothing."""
+
+    def value(match: Match[str]) -> str:
+        if match[1] not in example:
+            raise InvalidSetting(
+                f"{name}: a template uses {{{match[1]}}}, but the fields are {', '.join(example)}.",
+                key=match[1],
+                value=template,
+            )
+        return example[match[1]]
+
+    return PLACEHOLDER.sub(value, template)
+
+
+def draw_shots(pool: Sequence[Question], count: int, seed: int, index: int) -> list[Question]:
+    """`count` different questions of the pool for the example of this index."""
+    return random.Random(f"{seed} {index}").sample(pool, count) if count else []
+
+
+def shot_pool(
+    task: PromptTask, candidates: Sequence[Question], asked: Sequence[Question], shots: int
+) -> list[Question]:
+    """What shots may be drawn from: none of the questions that are asked."""
+    contexts = {question.context for question in asked}
+    pool = [question for question in candidates if question.context not in contexts]
+    if shots > len(pool):
+        raise InvalidSetting(
+            f"--shots {shots}: {task.name} has only {len(pool):,} examples to draw shots from (split "
+            f"'{task.shots_from}', without the questions asked).",
+            key="shots",
+            value=shots,
+        )
+    return pool
+
+
+def write_prompt(task: PromptTask, shots: Sequence[Question], question: Question) -> str:
+    return task.instruction + task.separator.join([*(shot.solved for shot in shots), question.context])
+
+
+def fit_prompts(
+    lm: Any,
+    task: PromptTask,
+    shots: Sequence[Sequence[Question]],
+    questions: Sequence[Question],
+    overflow: str = "slide",
+) -> list[Prompt]:
+    """One prompt per question, with as many of its last shots as leave room for the longest completion.
+
+    A question that does not fit even without shots: with "slide" the window slides over it, "error" raises.
+    """
+    remaining = [list(prompt_shots) for prompt_shots in shots]
+    window = context_window(lm)
+    texts = [write_prompt(task, some, question) for some, question in zip(remaining, questions, strict=True)]
+    slides = [False] * len(texts)
+    unchecked = list(range(len(texts))) if window else []
+    while unchecked:
+        sizes = _prompt_sizes(lm, task, [texts[i] for i in unchecked], [questions[i] for i in unchecked])
+        too_long = [(i, size) for i, size in zip(unchecked, sizes, strict=True) if size > (window or size)]
+        unchecked = []
+        for i, size in too_long:
+            if remaining[i]:
+                remaining[i] = remaining[i][1:]
+                texts[i] = write_prompt(task, remaining[i], questions[i])
+                unchecked.append(i)
+            elif overflow == "error":
+                raise InvalidSetting(
+                    f"{task.name}: a question has {size:,} tokens with its answer, but the model's window is "
+                    f"{window:,}. Use a model with a longer window, or --set task.overflow=slide.",
+                    key="task.overflow",
+                    value=overflow,
+                )
+            else:
+                slides[i] = True
+    return [Prompt(t, len(r), s) for t, r, s in zip(texts, remaining, slides, strict=True)]
+
+
+def _prompt_sizes(lm: Any, task: PromptTask, texts: Sequence[str], questions: Sequence[Question]) -> list[int]:
+    """Tokens of each prompt with the longest of its completions, or with room to generate one."""
+    if task.by_generation:
+        return [len(encoding) + task.length for encoding in lm.tokenizer.encode_batch(list(texts))]
+    completed = [text + choice for text, question in zip(texts, questions, strict=True) for choice in question.choices]
+    sizes = iter([len(encoding) for encoding in lm.tokenizer.encode_batch(completed)])
+    return [max(next(sizes) for _ in question.choices) for question in questions]
 
 
 # ------------------------------------------------------------------------------------------------ answers
@@ -294,74 +321,79 @@ def _check(lm: Any, task: Task, shots: int, limit: int | None, drawn: str, long:
 
 def _answer(
     lm: Any,
-    task: Task,
+    task: PromptTask,
     prompts: Sequence[Prompt],
-    asked: Sequence[Question],
-    found: _Answers,
+    questions: Sequence[Question],
+    answers: _Answers,
     seed: int,
     progress: Progress | None,
-    at: int,
-    total: int,
 ) -> None:
-    update: Progress | None = None
-    if progress:
-        update = lambda done, of: progress(at + len(asked) * done / max(1, of or 1), total)  # noqa: E731
+    """Append the answers to these questions."""
     if task.by_generation:
-        _write(lm, task, prompts, asked, found, update)
+        _generate_answers(lm, task, prompts, questions, answers, progress)
     elif task.rule == "word":
-        parts = likelihoods(lm, [one.answer for one in asked], [p.text for p in prompts], greedy=True, progress=update)
-        found.said += [one.answer if part.greedy else None for one, part in zip(asked, parts, strict=True)]
-        found.right += [bool(part.greedy) for part in parts]
-        found.nats += sum(part.nats for part in parts)
-        found.unknown += sum(part.unknown for part in parts)
+        contexts = [prompt.text for prompt in prompts]
+        parts = score_completions(lm, [q.answer for q in questions], contexts, greedy=True, progress=progress)
+        answers.predicted += [q.answer if part.greedy else None for q, part in zip(questions, parts, strict=True)]
+        answers.right += [bool(part.greedy) for part in parts]
+        answers.nats += sum(part.nats for part in parts)
+        answers.unknown += sum(part.unknown for part in parts)
     else:
-        _choose(lm, task, prompts, asked, found, seed, update)
+        _choose_answers(lm, task, prompts, questions, answers, seed, progress)
 
 
-def _write(
-    lm: Any, task: Task, prompts: Sequence[Prompt], asked: Sequence[Question], found: _Answers, update: Progress | None
+def _generate_answers(
+    lm: Any,
+    task: PromptTask,
+    prompts: Sequence[Prompt],
+    questions: Sequence[Question],
+    answers: _Answers,
+    progress: Progress | None,
 ) -> None:
     stop = Stop(task.length, task.stop)
-    for at in range(0, len(asked), WRITTEN):
-        texts = written(lm, [prompt.text for prompt in prompts[at : at + WRITTEN]], Greedy(), stop)
-        for text, one in zip(texts, asked[at : at + WRITTEN], strict=True):
-            found.said.append(text.strip())
-            found.right.append(text.strip() == one.answer.strip())
-        if update:
-            update(min(at + WRITTEN, len(asked)), len(asked))
+    for start in range(0, len(questions), GENERATION_BATCH):
+        end = start + GENERATION_BATCH
+        texts = generate_texts(lm, [prompt.text for prompt in prompts[start:end]], Greedy(), stop)
+        for text, question in zip(texts, questions[start:end], strict=True):
+            answers.predicted.append(text.strip())
+            answers.right.append(text.strip() == question.answer.strip())
+        if progress:
+            progress(min(end, len(questions)), len(questions))
 
 
-def _choose(
+def _choose_answers(
     lm: Any,
-    task: Task,
+    task: PromptTask,
     prompts: Sequence[Prompt],
-    asked: Sequence[Question],
-    found: _Answers,
+    questions: Sequence[Question],
+    answers: _Answers,
     seed: int,
-    update: Progress | None,
+    progress: Progress | None,
 ) -> None:
-    texts = [choice for one in asked for choice in one.choices]
-    given = [prompt.text for prompt, one in zip(prompts, asked, strict=True) for _ in one.choices]
-    parts = likelihoods(lm, texts, given, progress=update)
-    prior: dict[str, Likelihood] = {}
+    choices = [choice for question in questions for choice in question.choices]
+    contexts = [prompt.text for prompt, question in zip(prompts, questions, strict=True) for _ in question.choices]
+    parts = score_completions(lm, choices, contexts, progress=progress)
+    prior: dict[str, CompletionScore] = {}
     if task.rule == "unconditional":
-        distinct = list(dict.fromkeys(texts))
-        prior = dict(zip(distinct, likelihoods(lm, distinct, [task.answer_context] * len(distinct)), strict=True))
-    costs = [_cost(task.rule, part, prior.get(text)) for text, part in zip(texts, parts, strict=True)]
-    at = 0
-    for one in asked:
-        mine = costs[at : at + len(one.choices)]
-        found.unknown += any(part.unknown for part in parts[at : at + len(one.choices)])
-        at += len(one.choices)
-        best = [i for i, cost in enumerate(mine) if cost == min(mine)]
-        found.ties += len(best) > 1
-        # what a model finds equal, it does not know: the place of a choice must not decide
-        said = best[0] if len(best) == 1 else random.Random(f"{seed} tie {len(found.said)}").choice(best)
-        found.said.append(said)
-        found.right.append(said == one.gold)
+        distinct = list(dict.fromkeys(choices))
+        prior = dict(zip(distinct, score_completions(lm, distinct, [task.answer_context] * len(distinct)), strict=True))
+    costs = [_cost(task.rule, part, prior.get(choice)) for choice, part in zip(choices, parts, strict=True)]
+    start = 0
+    for question in questions:
+        end = start + len(question.choices)
+        answers.unknown += any(part.unknown for part in parts[start:end])
+        lowest = min(costs[start:end])
+        best = [i for i, cost in enumerate(costs[start:end]) if cost == lowest]
+        start = end
+        answers.ties += len(best) > 1
+        # A tie is broken at random: the order of the choices must not decide.
+        tie_breaker = random.Random(f"{seed} tie {len(answers.predicted)}")
+        choice = best[0] if len(best) == 1 else tie_breaker.choice(best)
+        answers.predicted.append(choice)
+        answers.right.append(choice == question.gold)
 
 
-def _cost(rule: str, part: Likelihood, prior: Likelihood | None) -> float:
+def _cost(rule: str, part: CompletionScore, prior: CompletionScore | None) -> float:
     if rule == "token":
         return part.nats / max(1, part.tokens)
     if rule == "byte":
@@ -371,37 +403,39 @@ def _cost(rule: str, part: Likelihood, prior: Likelihood | None) -> float:
     return part.nats
 
 
-# ------------------------------------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------------------------------------ metrics
 
 
-def _measure(task: Task, asked: Sequence[Question], found: _Answers) -> tuple[Measured, str]:
+def _measure(task: PromptTask, questions: Sequence[Question], answers: _Answers) -> tuple[Estimate, str]:
+    """The metric with its interval, and a note on how it was computed."""
     if task.metric == "bleu":
-        return bleu(found.said, [one.answer.strip() for one in asked])
-    gold = [one.gold for one in asked]
+        return bleu_with_interval(answers.predicted, [question.answer.strip() for question in questions])
+    gold = [question.gold for question in questions]
     if task.metric == "mcc":
-        return resampled(mcc, gold, found.said), ""
+        return bootstrap_metric(mcc, gold, answers.predicted), ""
     if task.metric == "f1":
-        return resampled(lambda g, s: f1(g, s, task.positive), gold, found.said), ""
-    return accuracy(found.right), ""
+        return bootstrap_metric(lambda g, p: f1(g, p, task.positive), gold, answers.predicted), ""
+    return accuracy_with_interval(answers.right), ""
 
 
-def _baselines(task: Task, asked: Sequence[Question]) -> dict[str, float]:
+def _baselines(task: PromptTask, questions: Sequence[Question]) -> dict[str, float]:
     if task.metric == "bleu":
         return {}
     if task.metric == "mcc":
         return {"constant": 0.0}
     if task.metric == "f1":
-        gold = np.array([one.gold for one in asked])
+        gold = np.array([question.gold for question in questions])
         return {"always positive": f1(gold, np.full_like(gold, task.positive), task.positive)}
-    majority = commonest([one.answer for one in asked]) if task.fixed or not task.choices else None
-    found = {} if majority is None else {"majority": majority}
+    baselines = {}
+    if task.has_fixed_choices or not task.choices:
+        baselines["majority"] = majority_share([question.answer for question in questions])
     if task.choices:
-        found["chance"] = float(np.mean([1 / len(one.choices) for one in asked]))
-    return found
+        baselines["chance"] = float(np.mean([1 / len(question.choices) for question in questions]))
+    return baselines
 
 
-def _words(one: Question, said: Any) -> Any:
-    return one.choices[said] if isinstance(said, int) else said
+def _as_text(question: Question, predicted: Any) -> Any:
+    return question.choices[predicted] if isinstance(predicted, int) else predicted
 
 
 def _exp(x: float) -> float:

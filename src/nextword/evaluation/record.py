@@ -1,4 +1,9 @@
-"""What `nextword papers --record` writes into a recipe: a run's result, or those of a folder of transfers."""
+"""`nextword papers --record`: write a run's result into its recipe's [measured] table, and its log next to the recipe.
+
+record_result(run)                      a trained run: its last evaluation, and how it was trained
+record_result(folder)                   a folder of transfers: means over seeds, by task and setting
+record_result(run, run, …)              several transfers to one task: also the score of their averaged predictions
+"""
 
 from __future__ import annotations
 
@@ -12,313 +17,103 @@ from pathlib import Path
 from typing import Any
 
 from nextword import __version__
-from nextword.core.errors import NextwordError
-from nextword.core.io import finite
+from nextword.core.errors import NextwordError, RunError, UnknownName
+from nextword.core.io import replace_nonfinite
 from nextword.core.types import PSEUDO
+from nextword.metrics.intervals import confidence_interval
+from nextword.run_folder import RunFolder
 
-KEPT = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # events that stand in a recipe's log
-FOUND_OUT = (
-    "contextual_layers",
-    "contextual_width",
-    "contextual_of",
-)  # of [model]: the run named there says them
-NOT_CHANGES = (".data", ".init", ".seed", ".keep")  # of a phase: given otherwise, or by --final
-AFTER = ("evaluation", "adapted", "translated")  # whose seconds are not training
+LOGGED_EVENTS = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # copied into the recipe's log
+EVALUATION_EVENTS = ("evaluation", "adapted", "translated")  # their seconds are not training time
+DERIVED_MODEL_KEYS = ("contextual_layers", "contextual_width", "contextual_of")  # read from the run named there
+UNREPORTED_PHASE_KEYS = (".data", ".init", ".seed", ".keep")  # set by other options, or by --merge-dev
+
+Outcome = tuple[Path, dict[str, Any]]  # folder of a transfer, or of one per seed; its results
 
 
-def recorded(*paths: Path) -> tuple[str, dict[str, Any]]:
-    """The recipe's name, and what was written into it. Several are transfers to one task, whose average is told too."""
-    found = [one for path in paths if path.is_dir() for one in _outcomes(path)]
-    if not found and len(paths) == 1:
-        return _run(paths[0])
-    if len(paths) > 1 and {where for where, _ in found} != {*paths}:
-        raise NextwordError(
-            f"Several runs are recorded where all are transfers to one task: {', '.join(map(str, paths))}. Record one "
-            "at a time."
+def record_result(*paths: Path) -> tuple[str, dict[str, Any]]:
+    """Write the result of these runs into their recipe; return the recipe's name and what was written."""
+    outcomes = [outcome for path in paths if path.is_dir() for outcome in _transfer_outcomes(path)]
+    if not outcomes and len(paths) == 1:
+        return _record_run(paths[0])
+    if len(paths) > 1 and {folder for folder, _ in outcomes} != {*paths}:
+        raise RunError(
+            "Several runs can be recorded together only if all are transfers to one task: "
+            f"{', '.join(map(str, paths))}. Record one at a time.",
+            path=paths[0],
         )
-    return _transfers(", ".join(map(str, paths)), found, _averaged(found) if len(paths) > 1 else {})
+    averaged = _score_averaged(outcomes) if len(paths) > 1 else {}
+    return _record_transfers(", ".join(map(str, paths)), outcomes, averaged)
 
 
-def _outcomes(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """What transfers have come to, each with its folder: those over seeds in a folder, or a run that is one."""
-    if not (path / "manifest.json").is_file():
-        every = ((file.parent, json.loads(file.read_text())) for file in sorted(path.rglob("results.json")))
-        return [(folder, one) for folder, one in every if "tasks" not in one]  # what a suite says, its tasks say
-    manifest = json.loads((path / "manifest.json").read_text())
-    result = manifest.get("result")
-    if not result:
-        return []
-    metric, scratch = result["metric"], bool(result["scratch"] and result["source"])  # not one that had no source
-    facts = {"name": result["data"], "metric": metric, "values": [result["dev"][metric]], "results": [result]}
-    return [(path, {"recipe": manifest["recipe"], "scratch": scratch, **facts})]
+# ------------------------------------------------------------------------------------------------ a trained run
 
 
-def _run(run: Path) -> tuple[str, dict[str, Any]]:
-    """What was measured, on what, with which code, and the validations that led there."""
+def _record_run(path: Path) -> tuple[str, dict[str, Any]]:
     from nextword.model_card import last_evaluation, last_translated
-    from nextword.run_folder import RunFolder
 
-    folder = RunFolder.open(run)
-    log = folder.read_log()
-    result = last_evaluation(folder) or last_translated(folder)
-    if result is None and folder.manifest.get("finished"):
-        result = _validated(log, folder)
+    run = RunFolder.open(path)
+    log = run.read_log()
+    result = last_evaluation(run) or last_translated(run)
+    if result is None and run.manifest.get("finished"):
+        result = _last_validation(log, run)
     if result is None:
-        raise NextwordError(f"{run} has not been evaluated: run `nextword evaluate {run}` first.")
-    spent: dict[int, float] = {}  # phase by phase, also of one that was cut short
+        raise RunError(f"{path} has not been evaluated. Run `nextword evaluate {path}` first.", path=path)
+    seconds: dict[int, float] = {}  # by phase, also of one that was cut short
     for line in log:
-        if line.get("event") not in AFTER:
-            spent[line.get("index", 0)] = max(spent.get(line.get("index", 0), 0.0), line.get("seconds", 0.0))
+        if line.get("event") not in EVALUATION_EVENTS:
+            phase = line.get("index", 0)
+            seconds[phase] = max(seconds.get(phase, 0.0), line.get("seconds", 0.0))
     begins = [line for line in log if line.get("event") == "begin"]
-    name = folder.manifest["recipe"]
+    name = run.manifest["recipe"]
     measured = {
         "data": f"{result['data']} {result['split']}",
         "parameters": result["parameters"],
-        **_numbers(result),
-        **_adapted(log, result),
-        **_otherwise(log, result),
-        "scored": result.get("scored"),  # tokens, where not all of the split's
+        **_result_numbers(result),
+        **_adapted_numbers(log, result),
+        **_other_decodings(log, result),
+        "scored": result.get("scored"),  # tokens, if not the whole split
         "impossible": result.get("impossible") or None,  # tokens with probability zero
-        "seconds": round(sum(spent.values()), 1),
-        "stopped": None if folder.manifest.get("finished") else _stopped(log),
+        "seconds": round(sum(seconds.values()), 1),
+        "stopped": None if run.manifest.get("finished") else _describe_stop(log),
         "device": begins[-1].get("device", "cpu") if begins else "cpu",
-        "commit": _commit(folder.manifest),  # of the code that trained it
-        "command": f"nextword train {name}{_changes(name, run, ('tokenizer', 'model', 'phase'))}",
+        "commit": _commit(run.manifest),  # of the code that trained it
+        "command": f"nextword train {name}{_changed_settings(name, path, ('tokenizer', 'model', 'phase'))}",
     }
-    kept = [{k: v for k, v in line.items() if k != "example"} for line in log if line.get("event") in KEPT]
-    return name, _written_down(name, measured, kept)
+    lines = [{k: v for k, v in line.items() if k != "example"} for line in log if line.get("event") in LOGGED_EVENTS]
+    return name, _write_measured(name, measured, lines)
 
 
-def _averaged(found: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, float]:
-    """How good the mean of what all said of test is, by the metric of their task."""
-    from nextword.tasks.submission import averaged
-
-    (task, metric), *others = {(one["name"], one["metric"]) for _, one in found}
-    if others:
-        raise NextwordError("What is averaged are runs of one task and one metric: record others by themselves.")
-    score = averaged([where for where, _ in found], metric)
-    return {f"averaged_test_{_key(task, metric)}": round(100 * score, 2)}
-
-
-def _key(task: str, metric: str) -> str:
-    return f"{task}_{metric}".lower().replace("-", "_")
-
-
-def _transfers(
-    folder: str, found: Sequence[tuple[Path, dict[str, Any]]], averaged: Mapping[str, float]
-) -> tuple[str, dict[str, Any]]:
-    """The means over seeds of all transfers in a folder; those without pretraining apart, and those of other settings.
-
-    SST-2 …                                     sst_2_accuracy, and sst_2_accuracy_interval, the half of 95 %
-    SST-2 … --scratch                           scratch_sst_2_accuracy
-    SST-2 … --set task.features=glove           glove_sst_2_accuracy       where the recipe has other features
-    the same, of the data's own test split      glove_test_sst_2_accuracy
-    conll2003 … --labels 0.1                    share_0_1_conll2003_span_f1
-    conll2003 … --features runs/elmo            elmo_conll2003_span_f1
-    conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
-    IMDb … --from a run that reads backward     backward_test_imdb_accuracy
-
-    A last training, of dev too (--final), has nothing to say of dev.
-    """
-    from nextword.metrics.classification import interval
-
-    names = {one["recipe"] for _, one in found}
-    if len(names) > 1:
-        raise NextwordError(
-            f"{folder} has transfers by {', '.join(sorted(names))}: record those of one recipe at a time."
-        )
-    (name,) = names
-    values: dict[str, dict[str, list[float]]] = {}  # of each kind of transfer, of each task
-    kept, finals = [], set()
-    for where, one in found:
-        task = _key(one["name"], one["metric"])
-        settings = _settings(name, where)
-        final = bool(settings.pop("final", False))
-        finals.add(final)
-        kind = ("scratch_" if one["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
-        if not final:
-            values.setdefault(kind, {}).setdefault(task, []).extend(one["values"])
-        of_test = [result["test"][one["metric"]] for result in one["results"] if "test" in result]
-        if of_test:
-            values.setdefault(f"{kind}test_", {}).setdefault(task, []).extend(of_test)
-        told = {"source", "notes", *(["dev"] if final else [])}  # what is not kept
-        kept += [{**settings, **{k: v for k, v in result.items() if k not in told}} for result in one["results"]]
-    measured: dict[str, Any] = {"data": ", ".join(sorted({one["name"] for _, one in found}))}
-    tested = any("test_" in kind for kind in values)
-    measured["split"] = "test" if finals == {True} else "dev, and test where it says so" if tested else "dev"
-    for kind, tasks in sorted(values.items()):
-        for task, each in tasks.items():
-            mean, spread = interval(each)
-            measured[f"{kind}{task}"] = round(100 * mean, 2)
-            if spread is not None:
-                measured[f"{kind}{task}_interval"] = round(100 * spread, 2)
-        measured[f"{kind}mean"] = round(100 * statistics.mean(map(statistics.mean, tasks.values())), 2)
-    measured |= averaged
-    measured["seeds"] = min(len(each) for tasks in values.values() for each in tasks.values())
-    measured |= _where([where for where, _ in found])
-    what = "" if _recipe(name).get("tokenizer") else " --from RUN --data TASK"  # one with a network of its own has both
-    last = " --final" if finals == {True} else ""
-    every = {_changes(name, run, ("phase",)) for where, _ in found for run in _runs_of(where)}
-    also = every.pop() if len(every) == 1 else ""  # said where all were trained alike
-    measured["command"] = f"nextword transfer {name}{what}{last} --seeds {measured['seeds']}{also}"
-    return name, _written_down(name, measured, kept)
-
-
-def _changes(name: str, run: Path, tables: Sequence[str]) -> str:
-    """What a run has set otherwise than the recipe that it names, as options; texts and runs are the reader's own."""
-    from nextword.recipe import NOTHING, differences, load_recipe
-
-    try:
-        found = differences(load_recipe(name), load_recipe(run / "recipe.toml"))
-    except NextwordError:  # not whole, as of the means of runs that lie elsewhere
-        return ""
-    said = {key: value for key, (_, value) in found.items() if key.partition(".")[0] in tables and value is not NOTHING}
-    shown = {key: Path(value).name if isinstance(value, str) else json.dumps(value) for key, value in said.items()}
-    return "".join(f" --set {key}={value}" for key, value in shown.items() if not key.endswith(NOT_CHANGES))
-
-
-def _settings(name: str, folder: Path) -> dict[str, Any]:
-    """What a transfer, or a folder with one a seed, has set otherwise than the recipe that it names.
-
-    That is [model] where the recipe has a network of its own, with the name of the run whose vectors are read besides
-    instead of its path; and [task], as far as the data does not decide it.
-    """
-    from nextword.tasks.settings import CHOSEN
-
-    usual, runs = _recipe(name), _runs_of(folder)
-    if not usual or not runs:
-        return {}
-    tables = tomllib.loads((runs[0] / "recipe.toml").read_text(encoding="utf-8"))
-    task, found = tables.get("task", {}), {}
-    if usual.get("tokenizer"):
-        own, model = {**_defaults(usual["paper"]["slug"]), **usual.get("model", {})}, tables.get("model", {})
-        found = {key: value for key, value in model.items() if key not in FOUND_OUT and value != own.get(key)}
-        found = dict(sorted(found.items(), key=lambda pair: pair[0] != "contextual"))
-    asked = {**CHOSEN, **usual.get("task", {})}
-    said = {key: task.get(key, "") for key in asked}
-    found |= {key: said[key] for key, value in asked.items() if said[key] not in ("", [], {}, _listed(value))}
-    found |= _beside(usual, tables)
-    found |= {"direction": "backward"} if not usual.get("tokenizer") and tables.get("model", {}).get("backward") else {}
-    return {key: Path(value).name if isinstance(value, str) else value for key, value in found.items()}
-
-
-def _listed(value: Any) -> Any:
-    """As a file has it."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _defaults(slug: str) -> dict[str, Any]:
-    """Of the network's settings, those that are plain values."""
-    from nextword.models import model_class
-
-    return {one.name: one.default for one in fields(model_class(slug).Config)}
-
-
-def _beside(usual: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, str]:
-    """The text without labels that was read, where it is not the recipe's own."""
-    phases: list[Mapping[str, Any]] = [next(iter(table.get("phase", ())), {}) for table in (usual, tables)]
-    own, theirs = (phase.get("objective", {}).get("unlabelled", "") for phase in phases)
-    return {} if own == theirs else {"unlabelled": theirs or "labels alone"}
-
-
-def _recipe(name: str) -> dict[str, Any]:
-    """The tables of a recipe that comes along; of any other, none."""
-    from nextword.recipe import RECIPES
-
-    path = RECIPES / f"{name}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _runs_of(folder: Path) -> list[Path]:
-    """The folders of runs, one a seed; of a single run its own."""
-    return [folder] if (folder / "recipe.toml").is_file() else sorted(p.parent for p in folder.glob("*/recipe.toml"))
-
-
-def _where(folders: Sequence[Path]) -> dict[str, Any]:
-    """On what, and by which code, as far as all runs agree in it."""
-    found: dict[str, set[str]] = {"device": set(), "commit": set()}
-    for run in (run for folder in folders for run in _runs_of(folder)):
-        log, manifest = run / "log.jsonl", run / "manifest.json"
-        lines = map(json.loads, log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
-        found["device"] |= {line["device"] for line in lines if line.get("event") == "begin" and "device" in line}
-        if manifest.is_file():
-            found["commit"] |= {_commit(json.loads(manifest.read_text(encoding="utf-8"))) or ""}
-    return {key: next(iter(some)) for key, some in found.items() if len(some) == 1 and "" not in some}
-
-
-def _short(key: str, value: Any) -> str:
-    """A setting as the beginning of a name: `glove` says enough, a number needs its key."""
-    return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
-
-
-def _written_down(name: str, measured: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from nextword.recipe import RECIPES, record
-
-    path = RECIPES / f"{name}.toml"
-    if not path.is_file():
-        raise NextwordError(f"It was trained from {name}, which is none of the recipes that come along.")
-    given = {key: value for key, value in measured.items() if value is not None}
-    given |= {"nextword": __version__, "log": f"{path.stem}.log.jsonl"}
-    record(path, given)
-    lines = (json.dumps(finite(line), ensure_ascii=False, allow_nan=False) + "\n" for line in log)
-    path.with_name(given["log"]).write_text("".join(lines))
-    return given
-
-
-def _stopped(log: Sequence[Mapping[str, Any]]) -> str | None:
-    """Of a run that was not brought to its end: how far it came, and which weights it left."""
-    steps = [line for line in log if line.get("event") == "step"]
-    best = [line["step"] for line in log if line.get("event") == "valid" and line.get("best")]
-    if not steps or any(line.get("event") == "end" for line in log):
-        return None
-    left = f"; weights of step {best[-1]:,}, the best on validation" if best else ""
-    return f"after {steps[-1]['step']:,} of {steps[-1]['of']:,} steps{left}"
-
-
-def _commit(manifest: Mapping[str, Any]) -> str | None:
-    """Nothing where it is not known: the code was no checkout."""
-    found = manifest.get("commit", "unknown")
-    return None if found == "none" else found
-
-
-def _validated(log: Sequence[Mapping[str, Any]], folder: Any) -> dict[str, Any] | None:
-    """Of a run that is no model of text, such as one that hides words: its last validation."""
-    ends = [line for line in log if line.get("event") == "end" and "valid" in line]
-    if not ends:
-        return None
-    named = folder.recipe.phases[-1].data  # the manifest says where that lay, which is no one else's affair
-    data = named or next(reversed(folder.manifest.get("data", {"": "its text"}).values()))
-    return {"data": data, "split": "valid", "parameters": ends[-1]["parameters"], "valid_nats": ends[-1]["valid"]}
-
-
-def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+def _result_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     if "valid_nats" in result:
         return {"valid_nats": round(result["valid_nats"], 4)}
     if "decoding" in result:
-        return _written(result)
+        return _translation_numbers(result)
     label = "pseudo_" if result.get("kind") == PSEUDO else ""
+    # A perplexity per token is the literature's number only where tokens are the corpus's own words.
+    perplexity = "token_perplexity" if result["bits_per_byte"] is not None else f"{result['split']}_perplexity"
     return {
-        label + _named(result): round(result["token_perplexity"], 3),
+        f"{label}{perplexity}": round(result["token_perplexity"], 3),
         f"{label}word_perplexity": result["word_perplexity"] and round(result["word_perplexity"], 3),
         f"{label}bits_per_byte": result["bits_per_byte"] and round(result["bits_per_byte"], 4),
     }
 
 
-def _written(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run that makes texts from sources: each metric, of tasks under the task's name, and how it was decoded."""
-    found: dict[str, Any] = {}
-    for one in result.get("tasks", [result]):
-        name = f"{one['task']}_" if "task" in one else ""
-        found |= {f"{name}{metric}": round(score["score"], 2) for metric, score in one["scores"].items()}
-        found[f"{name}target_perplexity"] = round(one["token_perplexity"], 3)
-    return {**found, "pairs": result["pairs"], "decoding": result["decoding"]}
+def _translation_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Each metric (prefixed with the task's name if there are several), and the decoding."""
+    numbers: dict[str, Any] = {}
+    for task in result.get("tasks", [result]):
+        prefix = f"{task['task']}_" if "task" in task else ""
+        numbers |= {f"{prefix}{metric}": round(score["score"], 2) for metric, score in task["scores"].items()}
+        numbers[f"{prefix}target_perplexity"] = round(task["token_perplexity"], 3)
+    return {**numbers, "pairs": result["pairs"], "decoding": result["decoding"]}
 
 
-def _otherwise(log: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> dict[str, float]:
+def _other_decodings(log: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> dict[str, float]:
     """The same pairs decoded in other ways, as `beam_1_bleu`: the last result of each way."""
     if "decoding" not in last or "tasks" in last:
         return {}
-    same = [
+    same_pairs = [
         line
         for line in log
         if line.get("event") == "translated"
@@ -327,21 +122,242 @@ def _otherwise(log: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> dic
     ]
     return {
         f"{re.sub(r'[^a-z0-9]+', '_', line['decoding'].lower())}_{metric}": round(score["score"], 2)
-        for line in same
+        for line in same_pairs
         for metric, score in line["scores"].items()
     }
 
 
-def _adapted(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:
-    """The last result of each method that adapts to the text it reads, on the same text as the plain one."""
-    same = [
+def _adapted_numbers(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:
+    """The last result of each adaptive method (cache, dynamic evaluation) on the same text."""
+    same_text = [
         line
         for line in log
         if line.get("event") == "adapted" and all(line[key] == plain[key] for key in ("data", "split"))
     ]
-    return {f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3) for line in same}
+    return {f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3) for line in same_text}
 
 
-def _named(result: Mapping[str, Any]) -> str:
-    """A perplexity per token is the literature's number only where tokens are the corpus's own words."""
-    return "token_perplexity" if result["bits_per_byte"] is not None else f"{result['split']}_perplexity"
+def _last_validation(log: Sequence[Mapping[str, Any]], run: RunFolder) -> dict[str, Any] | None:
+    """The last validation, for a run that models no text (a masked model, for instance)."""
+    ends = [line for line in log if line.get("event") == "end" and "valid" in line]
+    if not ends:
+        return None
+    own_data = run.recipe.phases[-1].data  # the manifest has a local path, which should not be published
+    data = own_data or next(reversed(run.manifest.get("data", {"": "its text"}).values()))
+    return {"data": data, "split": "valid", "parameters": ends[-1]["parameters"], "valid_nats": ends[-1]["valid"]}
+
+
+def _describe_stop(log: Sequence[Mapping[str, Any]]) -> str | None:
+    """How far an unfinished run came, and which weights it left."""
+    steps = [line for line in log if line.get("event") == "step"]
+    best = [line["step"] for line in log if line.get("event") == "valid" and line.get("best")]
+    if not steps or any(line.get("event") == "end" for line in log):
+        return None
+    weights = f"; weights of step {best[-1]:,}, the best on validation" if best else ""
+    return f"after {steps[-1]['step']:,} of {steps[-1]['of']:,} steps{weights}"
+
+
+# ------------------------------------------------------------------------------------------------ transfers
+
+
+def _transfer_outcomes(path: Path) -> list[Outcome]:
+    """The results of transfers: of all folders with one run per seed below this one, or of a single run."""
+    if not (path / "manifest.json").is_file():
+        results = ((file.parent, json.loads(file.read_text())) for file in sorted(path.rglob("results.json")))
+        return [(folder, result) for folder, result in results if "tasks" not in result]  # a suite repeats its tasks
+    manifest = json.loads((path / "manifest.json").read_text())
+    result = manifest.get("result")
+    if not result:
+        return []
+    metric, scratch = result["metric"], bool(result["scratch"] and result["source"])  # not one without any source
+    facts = {"name": result["data"], "metric": metric, "values": [result["dev"][metric]], "results": [result]}
+    return [(path, {"recipe": manifest["recipe"], "scratch": scratch, **facts})]
+
+
+def _score_averaged(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The score of the mean of all runs' test predictions, by the metric of their task."""
+    from nextword.tasks.suite import score_averaged_predictions
+
+    (task, metric), *others = {(outcome["name"], outcome["metric"]) for _, outcome in outcomes}
+    if others:
+        raise RunError("Only runs of one task with one metric can be averaged. Record the others separately.")
+    score = score_averaged_predictions([folder for folder, _ in outcomes], metric)
+    return {f"averaged_test_{_key(task, metric)}": round(100 * score, 2)}
+
+
+def _record_transfers(
+    folder: str, outcomes: Sequence[Outcome], averaged: Mapping[str, float]
+) -> tuple[str, dict[str, Any]]:
+    """Means over seeds of all transfers in a folder; each setting that differs from the recipe has its own prefix:
+
+    SST-2 …                                     sst_2_accuracy, and sst_2_accuracy_interval, half of the 95 % interval
+    SST-2 … --scratch                           scratch_sst_2_accuracy
+    SST-2 … --set task.features=glove           glove_sst_2_accuracy       if the recipe has other features
+    the same, of the data's own test split      glove_test_sst_2_accuracy
+    conll2003 … --train-fraction 0.1                    share_0_1_conll2003_span_f1
+    conll2003 … --features runs/elmo            elmo_conll2003_span_f1
+    conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
+    IMDb … --from a run that reads backward     backward_test_imdb_accuracy
+
+    A final training (--merge-dev), which includes dev, has no dev result.
+    """
+    names = {outcome["recipe"] for _, outcome in outcomes}
+    if len(names) > 1:
+        raise RunError(
+            f"{folder} has transfers of several recipes: {', '.join(sorted(names))}. Record one recipe at a time.",
+            path=folder,
+        )
+    (name,) = names
+    values: dict[str, dict[str, list[float]]] = {}  # prefix → task → one value per seed
+    lines, finals = [], set()
+    for where, outcome in outcomes:
+        task = _key(outcome["name"], outcome["metric"])
+        settings = _transfer_settings(name, where)
+        is_final = bool(settings.pop("final", False))
+        finals.add(is_final)
+        prefix = ("scratch_" if outcome["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
+        if not is_final:
+            values.setdefault(prefix, {}).setdefault(task, []).extend(outcome["values"])
+        test_values = [result["test"][outcome["metric"]] for result in outcome["results"] if "test" in result]
+        if test_values:
+            values.setdefault(f"{prefix}test_", {}).setdefault(task, []).extend(test_values)
+        omitted = {"source", "notes", *(["dev"] if is_final else [])}
+        lines += [
+            {**settings, **{k: v for k, v in result.items() if k not in omitted}} for result in outcome["results"]
+        ]
+    measured: dict[str, Any] = {"data": ", ".join(sorted({outcome["name"] for _, outcome in outcomes}))}
+    has_test = any("test_" in prefix for prefix in values)
+    measured["split"] = "test" if finals == {True} else "dev, and test where it says so" if has_test else "dev"
+    for prefix, tasks in sorted(values.items()):
+        for task, per_seed in tasks.items():
+            mean, half_width = confidence_interval(per_seed)
+            measured[f"{prefix}{task}"] = round(100 * mean, 2)
+            if half_width is not None:
+                measured[f"{prefix}{task}_interval"] = round(100 * half_width, 2)
+        measured[f"{prefix}mean"] = round(100 * statistics.mean(map(statistics.mean, tasks.values())), 2)
+    measured |= averaged
+    measured["seeds"] = min(len(per_seed) for tasks in values.values() for per_seed in tasks.values())
+    measured |= _device_and_commit([where for where, _ in outcomes])
+    # A recipe with a network of its own has both the data and no source run.
+    source = "" if _recipe_tables(name).get("tokenizer") else " --from RUN --data TASK"
+    final = " --merge-dev" if finals == {True} else ""
+    all_changes = {_changed_settings(name, run, ("phase",)) for where, _ in outcomes for run in _runs_in(where)}
+    changes = all_changes.pop() if len(all_changes) == 1 else ""  # only if all were trained alike
+    measured["command"] = f"nextword transfer {name}{source}{final} --seeds {measured['seeds']}{changes}"
+    return name, _write_measured(name, measured, lines)
+
+
+def _key(task: str, metric: str) -> str:
+    return f"{task}_{metric}".lower().replace("-", "_")
+
+
+def _short(key: str, value: Any) -> str:
+    """A setting as a prefix: `glove` is clear by itself, a number needs its key."""
+    return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
+
+
+def _transfer_settings(name: str, folder: Path) -> dict[str, Any]:
+    """The settings in which a transfer, or a folder with one run per seed, differs from its recipe.
+
+    These are the keys of [model] if the recipe has a network of its own (a run is given by its name, not its path), and
+    those of [task] that the data does not decide.
+    """
+    from nextword.tasks.settings import CHOSEN
+
+    recipe, runs = _recipe_tables(name), _runs_in(folder)
+    if not recipe or not runs:
+        return {}
+    tables = tomllib.loads((runs[0] / "recipe.toml").read_text(encoding="utf-8"))
+    task, different = tables.get("task", {}), {}
+    if recipe.get("tokenizer"):
+        usual, model = {**_model_defaults(recipe["paper"]["slug"]), **recipe.get("model", {})}, tables.get("model", {})
+        different = {k: v for k, v in model.items() if k not in DERIVED_MODEL_KEYS and v != usual.get(k)}
+        different = dict(sorted(different.items(), key=lambda pair: pair[0] != "contextual"))
+    usual = {**CHOSEN, **recipe.get("task", {})}
+    actual = {key: task.get(key, "") for key in usual}
+    different |= {
+        key: actual[key]
+        for key, value in usual.items()
+        if actual[key] not in ("", [], {}, list(value) if isinstance(value, tuple) else value)
+    }
+    different |= _unlabeled_text(recipe, tables)
+    if not recipe.get("tokenizer") and tables.get("model", {}).get("backward"):
+        different["direction"] = "backward"
+    return {key: Path(value).name if isinstance(value, str) else value for key, value in different.items()}
+
+
+def _model_defaults(slug: str) -> dict[str, Any]:
+    from nextword.models import model_class
+
+    return {field.name: field.default for field in fields(model_class(slug).Config)}
+
+
+def _unlabeled_text(recipe: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, str]:
+    """The unlabeled text of the first phase, if it is not the recipe's own."""
+    phases: list[Mapping[str, Any]] = [next(iter(table.get("phase", ())), {}) for table in (recipe, tables)]
+    usual, actual = (phase.get("objective", {}).get("unlabelled", "") for phase in phases)
+    return {} if usual == actual else {"unlabelled": actual or "labels alone"}
+
+
+# ------------------------------------------------------------------------------------------------ both
+
+
+def _recipe_tables(name: str) -> dict[str, Any]:
+    """The tables of a recipe that comes with nextword; {} for any other."""
+    from nextword.recipe import RECIPES
+
+    path = RECIPES / f"{name}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The run itself, or the runs in a folder with one per seed."""
+    return [folder] if (folder / "recipe.toml").is_file() else sorted(p.parent for p in folder.glob("*/recipe.toml"))
+
+
+def _changed_settings(name: str, run: Path, tables: Sequence[str]) -> str:
+    """The settings of these tables in which a run differs from its recipe, as options; not data, runs or seeds."""
+    from nextword.recipe import NOT_SET, load_recipe, setting_differences
+
+    try:
+        differences = setting_differences(load_recipe(name), load_recipe(run / "recipe.toml"))
+    except NextwordError:  # incomplete, such as a folder of means of runs that are elsewhere
+        return ""
+    changed = {
+        key: Path(value).name if isinstance(value, str) else json.dumps(value)
+        for key, (_, value) in differences.items()
+        if key.partition(".")[0] in tables and value is not NOT_SET and not key.endswith(UNREPORTED_PHASE_KEYS)
+    }
+    return "".join(f" --set {key}={value}" for key, value in changed.items())
+
+
+def _device_and_commit(folders: Sequence[Path]) -> dict[str, Any]:
+    """Device and commit, where all runs agree."""
+    seen: dict[str, set[str]] = {"device": set(), "commit": set()}
+    for run in (run for folder in folders for run in _runs_in(folder)):
+        log, manifest = run / "log.jsonl", run / "manifest.json"
+        lines = map(json.loads, log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
+        seen["device"] |= {line["device"] for line in lines if line.get("event") == "begin" and "device" in line}
+        if manifest.is_file():
+            seen["commit"] |= {_commit(json.loads(manifest.read_text(encoding="utf-8"))) or ""}
+    return {key: next(iter(values)) for key, values in seen.items() if len(values) == 1 and "" not in values}
+
+
+def _commit(manifest: Mapping[str, Any]) -> str | None:
+    """None if the code was not a git checkout."""
+    commit = manifest.get("commit", "unknown")
+    return None if commit == "none" else commit
+
+
+def _write_measured(name: str, measured: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    from nextword.recipe import RECIPES, record_measured
+
+    path = RECIPES / f"{name}.toml"
+    if not path.is_file():
+        raise UnknownName(f"The run was trained from {name}, which is not a recipe of nextword.", name=name)
+    table = {key: value for key, value in measured.items() if value is not None}
+    table |= {"nextword": __version__, "log": f"{path.stem}.log.jsonl"}
+    record_measured(path, table)
+    lines = (json.dumps(replace_nonfinite(line), ensure_ascii=False, allow_nan=False) + "\n" for line in log)
+    path.with_name(table["log"]).write_text("".join(lines))
+    return table

@@ -1,8 +1,7 @@
-"""How good translations are: BLEU and chrF of what a model writes, and what the true targets cost it.
+"""Evaluate a sequence-to-sequence model: generate from the sources, compare with the targets.
 
-Scores are sacrebleu's, of raw text against raw text, each with the signature that says how it was counted; the interval
-is of a thousand resamplings of the pairs. BLEU is given with capitals and without. Summaries are judged by ROUGE
-instead (rouge.py).
+Translations are scored with BLEU (cased and lower-cased) and chrF, summaries with ROUGE. Beside them stands the
+perplexity of the true targets.
 """
 
 from __future__ import annotations
@@ -12,33 +11,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nextword.core.errors import NextwordError
-from nextword.core.types import Decoding, Document, Stop
-from nextword.metrics.rouge import rouge
+from nextword.core.errors import DataError
+from nextword.core.types import Decoding, Document, Score, Stop
+from nextword.metrics.bleu import bleu_and_chrf
+from nextword.metrics.rouge import rouge_scores
 
-AT_ONCE = 64  # sources that are written side by side
-LONGER, MORE = 2, 10  # a target has at most twice the tokens of its source, and ten
-SHORTER = 0.6  # a summary at most this share of its source, and ten
-RESAMPLED = 1000
-METRICS = {"bleu": ("BLEU", {}), "bleu_lowercase": ("BLEU", {"lowercase": True}), "chrf": ("CHRF", {})}
+BATCH_SIZE = 64  # sources per generation batch
+MAX_LENGTH_RATIO, EXTRA_TOKENS = 2, 10  # a target has at most 2 · source length + 10 tokens,
+SUMMARY_LENGTH_RATIO = 0.6  # a summary at most 0.6 · source length + 10
 
 Progress = Callable[[float, float | None], None]
 T = TypeVar("T")
 
 
+def ignore_progress(done: float, total: float | None) -> None:
+    """The default progress callback."""
+
+
 @dataclass(frozen=True)
-class Translated:
+class TranslationResult:
     written: list[str]
     nats: float  # of the true targets
     tokens: int
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: score, low, high, signature
-    longer: int = 0  # sources that are longer than those it was trained on
+    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → score, low, high, signature
+    longer: int = 0  # sources longer than any in training
 
     def as_dict(self) -> dict[str, Any]:
-        flat = {name: one["score"] for name, one in self.scores.items()}
         return {
             "pairs": len(self.written),
-            **flat,
+            **{name: score["score"] for name, score in self.scores.items()},
             "scores": self.scores,
             "longer": self.longer,
             "nats": self.nats,
@@ -47,84 +48,75 @@ class Translated:
         }
 
 
-def translate(
+def evaluate_translations(
     lm: Any,
     pairs: Sequence[Document],
-    how: Decoding,
-    progress: Progress = lambda done, total: None,
+    decoding: Decoding,
+    progress: Progress = ignore_progress,
     summaries: bool = False,
-) -> Translated:
-    """What the model makes of the sources, scored against the targets."""
+) -> TranslationResult:
+    """Generate a target for every source and score it against the true one."""
     if not pairs:
-        raise NextwordError("There is no pair to translate.")
+        raise DataError("There are no pairs to translate.")
     sources, targets = [pair.source or "" for pair in pairs], [pair.text for pair in pairs]
-    written = written_from(lm, sources, how, progress, longer=SHORTER if summaries else LONGER)
-    scores = [one for at in range(0, len(pairs), AT_ONCE) for one in _scored(lm, sources, targets, at)]
-    found = rouge(written, targets) if summaries else compared(written, targets)
-    nats, tokens = math.fsum(s.nats for s in scores), sum(s.tokens for s in scores)
-    return Translated(written, nats, tokens, found, lm.past_training(sources))
+    ratio = SUMMARY_LENGTH_RATIO if summaries else MAX_LENGTH_RATIO
+    written = generate_targets(lm, sources, decoding, progress, ratio)
+    likelihoods = score_targets(lm, sources, targets)
+    nats, tokens = math.fsum(s.nats for s in likelihoods), sum(s.tokens for s in likelihoods)
+    scores = rouge_scores(written, targets) if summaries else bleu_and_chrf(written, targets)
+    return TranslationResult(written, nats, tokens, scores, lm.past_training(sources))
 
 
-def evenly(items: Sequence[T], most: int) -> Sequence[T]:
-    """At most so many, at equal distances, for files are often sorted; 0: all of them."""
-    if not 0 < most < len(items):
-        return items
-    return [items[i * len(items) // most] for i in range(most)]
-
-
-def written_from(
+def generate_targets(
     lm: Any,
     sources: Sequence[str],
-    how: Decoding,
-    progress: Progress = lambda done, total: None,
-    longer: float = LONGER,
-    most: int | None = None,
+    decoding: Decoding,
+    progress: Progress = ignore_progress,
+    length_ratio: float = MAX_LENGTH_RATIO,
+    max_tokens: int | None = None,
 ) -> list[str]:
-    """What becomes of each source, `longer` times as long and a bit at the most, or `most` tokens.
+    """Generate from every source at most `length_ratio` · its length + EXTRA_TOKENS tokens, or `max_tokens`.
 
-    Those of like length are written side by side.
+    Sources of similar length are batched.
     """
-    lengths = _lengths(lm, sources)
+    lengths = _token_counts(lm, sources)
     order = sorted(range(len(sources)), key=lambda i: -lengths[i])
-    found = [""] * len(sources)
-    for at in range(0, len(order), AT_ONCE):
-        group = order[at : at + AT_ONCE]
-        stop = Stop(int(longer * lengths[group[0]]) + MORE if most is None else most)
-        for i, pieces in zip(group, lm.generate_many([sources[i] for i in group], how, stop), strict=True):
-            found[i] = "".join(piece.text for piece in pieces).strip()
-        progress(at + len(group), len(order))
-    return found
+    written = [""] * len(sources)
+    for start in range(0, len(order), BATCH_SIZE):
+        batch = order[start : start + BATCH_SIZE]
+        stop = Stop(int(length_ratio * lengths[batch[0]]) + EXTRA_TOKENS if max_tokens is None else max_tokens)
+        outputs = lm.generate_many([sources[i] for i in batch], decoding, stop)
+        for i, pieces in zip(batch, outputs, strict=True):
+            written[i] = "".join(piece.text for piece in pieces).strip()
+        progress(start + len(batch), len(order))
+    return written
 
 
-def room_for(lm: Any, sources: Sequence[str]) -> int:
-    """Tokens that what becomes of any of these may have."""
-    return LONGER * max(_lengths(lm, sources), default=0) + MORE
+def score_targets(lm: Any, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+    """The likelihood of each target given its source."""
+    return [
+        score
+        for start in range(0, len(sources), BATCH_SIZE)
+        for score in lm.score_many(targets[start : start + BATCH_SIZE], sources[start : start + BATCH_SIZE])
+    ]
 
 
-def _lengths(lm: Any, sources: Sequence[str]) -> list[int]:
+def max_target_length(lm: Any, sources: Sequence[str]) -> int:
+    """The largest number of tokens that the target of any of these sources may have."""
+    return MAX_LENGTH_RATIO * max(_token_counts(lm, sources), default=0) + EXTRA_TOKENS
+
+
+def sample_evenly(items: Sequence[T], limit: int) -> Sequence[T]:
+    """At most `limit` items at equal distances, since files are often sorted; 0: all of them."""
+    if not 0 < limit < len(items):
+        return items
+    return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def spread_indices(count: int, total: int) -> list[int]:
+    """Up to `count` indices below `total`, from the first to the last at equal distances."""
+    return sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
+
+
+def _token_counts(lm: Any, sources: Sequence[str]) -> list[int]:
     return [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]
-
-
-def _scored(lm: Any, sources: Sequence[str], targets: Sequence[str], at: int) -> Any:
-    return lm.score_many(targets[at : at + AT_ONCE], sources[at : at + AT_ONCE])
-
-
-def compared(written: Sequence[str], targets: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Each metric's score, interval and signature; nothing where sacrebleu is not installed."""
-    try:
-        from sacrebleu import metrics
-    except ImportError:
-        return {}
-    found = {}
-    for name, (kind, options) in METRICS.items():
-        metric = getattr(metrics, kind)(**options)
-        again = {"n_bootstrap": RESAMPLED} if len(written) > 1 else {}
-        given = list(written), [list(targets)]
-        try:
-            score: Any = metric.corpus_score(*given, **again)
-        except TypeError:  # where resamplings score exactly 0, sacrebleu averages two kinds of numbers, and cannot
-            score = metric.corpus_score(*given)
-        ci, middle = float(getattr(score, "_ci", -1.0)), float(getattr(score, "_mean", score.score))
-        bounds = {"low": middle - ci, "high": middle + ci} if ci >= 0 else {"low": None, "high": None}
-        found[name] = {"score": float(score.score), **bounds, "signature": str(metric.get_signature())}
-    return found

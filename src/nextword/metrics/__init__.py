@@ -1,1 +1,1 @@
-"""metrics."""
+"""Metrics: pure functions of gold values and predictions, and confidence intervals for them."""

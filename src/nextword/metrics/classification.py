@@ -1,27 +1,23 @@
-"""How good predictions are: functions of two arrays, what is right and what was said. Thin, and without a library.
+"""Metrics for classification and regression: functions of gold values and predictions.
 
-| metric     | of             | from, to |                                                                          |
-| ---------- | -------------- | -------- | ------------------------------------------------------------------------ |
-| `accuracy` | classes        | 0, 1     | the share that is right                                                  |
-| `f1`       | two classes    | 0, 1     | harmonic mean of precision and recall of class 1                         |
-| `macro_f1` | classes        | 0, 1     | the mean of every class's F1, however rare it is                         |
-| `micro_f1` | classes        | 0, 1     | F1 of all classes together: of one label an example it is the accuracy   |
-| `mcc`      | classes        | −1, 1    | Matthews' correlation: 0 for a guess that does not look                  |
-| `pearson`  | numbers        | −1, 1    | how straight a line the pairs lie on                                     |
-| `spearman` | numbers        | −1, 1    | the same of their ranks: only the order counts                           |
+| metric     | predictions | range  |                                                                     |
+| ---------- | ----------- | ------ | ------------------------------------------------------------------- |
+| `accuracy` | classes     | 0, 1   | the share of right predictions                                      |
+| `f1`       | two classes | 0, 1   | harmonic mean of precision and recall of class 1                    |
+| `macro_f1` | classes     | 0, 1   | the mean of every class's F1, however rare the class                |
+| `micro_f1` | classes     | 0, 1   | F1 over all classes; with one label per example, the accuracy       |
+| `mcc`      | classes     | −1, 1  | Matthews correlation coefficient: 0 for a constant prediction       |
+| `pearson`  | numbers     | −1, 1  | linear correlation                                                  |
+| `spearman` | numbers     | −1, 1  | correlation of the ranks                                            |
 
-Where a formula divides by zero (nothing was said to be of the class; all numbers are equal) the result is 0, as with
-scikit-learn; scipy says nan of equal numbers, and here a guess that does not look is worth nothing. A correlation with
-numbers that are not finite is nan. There has to be one example at least.
+A division by zero (no example was predicted to be of the class; all numbers are equal) gives 0, as in scikit-learn;
+scipy would give nan for a constant. A correlation with non-finite numbers is nan. At least one example is required.
 
-Which classes are taken for which, how good each is, and whether probabilities mean what they say.
+Below them: the confusion matrix, precision and recall of every class, and the expected calibration error,
 
-    counts      rows: the right class, columns: what was said                (N, N)
-    each class  precision, recall and F1, with how often it is right and how often it was said
-    ECE         Σ_bins n_b / n · |share right in b − mean probability in b|
+    ECE = Σ_bins n_b / n · |accuracy in bin b − mean probability in bin b|       (Naeini et al. 2015; Guo et al. 2017)
 
-The expected calibration error (Naeini et al. 2015; Guo et al. 2017) puts examples into bins of equal width by the
-probability of the class that was said, the highest of all.
+over bins of equal width of the predicted class's probability.
 """
 
 from __future__ import annotations
@@ -34,47 +30,74 @@ from typing import Any
 import numpy as np
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
+MEAN = "mean"  # of the main metrics of several tasks
+NUM_BINS = 10
 
 
-def accuracy(gold: np.ndarray, said: np.ndarray) -> float:
-    return float(np.mean(gold == said))
+# ------------------------------------------------------------------------------------------------ classes
 
 
-def f1(gold: np.ndarray, said: np.ndarray, positive: int = 1) -> float:
-    """2 · both / (right ones + said ones)."""
-    both = float(np.sum((gold == positive) & (said == positive)))
-    return _ratio(2.0 * both, float(np.sum(gold == positive) + np.sum(said == positive)))
+def accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return float(np.mean(gold == predicted))
 
 
-def macro_f1(gold: np.ndarray, said: np.ndarray) -> float:
-    """Over the classes that occur, among what is right or among what was said."""
-    return float(np.mean([f1(gold, said, one) for one in np.union1d(gold, said).tolist()]))
+def f1(gold: np.ndarray, predicted: np.ndarray, positive: int = 1) -> float:
+    """2 · true positives / (gold positives + predicted positives)."""
+    true_positives = float(np.sum((gold == positive) & (predicted == positive)))
+    return _ratio(2.0 * true_positives, float(np.sum(gold == positive) + np.sum(predicted == positive)))
 
 
-def micro_f1(gold: np.ndarray, said: np.ndarray) -> float:
-    """2 · Σ both / Σ (right ones + said ones), over all classes."""
-    classes = np.union1d(gold, said)
-    a, b = gold[:, None] == classes, said[:, None] == classes  # (N, K)
+def macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Over the classes that occur in either array."""
+    return float(np.mean([f1(gold, predicted, label) for label in np.union1d(gold, predicted).tolist()]))
+
+
+def micro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """2 · Σ true positives / Σ (gold positives + predicted positives), summed over all classes."""
+    a, b = _one_hot(gold, predicted)
     return _ratio(2.0 * float((a & b).sum()), float(a.sum() + b.sum()))
 
 
-def mcc(gold: np.ndarray, said: np.ndarray) -> float:
-    """Gorodkin's form for any number of classes: the correlation of two tables of zeros and ones."""
-    classes = np.union1d(gold, said)
-    a, b = gold[:, None] == classes, said[:, None] == classes  # (N, K)
+def mcc(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Gorodkin's generalization to any number of classes: the correlation of the two one-hot matrices."""
+    a, b = _one_hot(gold, predicted)
     a, b = a - a.mean(0), b - b.mean(0)
     return _ratio(float((a * b).sum()), math.sqrt(float((a * a).sum()) * float((b * b).sum())))
 
 
-def pearson(gold: np.ndarray, said: np.ndarray) -> float:
-    if not (np.isfinite(gold).all() and np.isfinite(said).all()):
+def _one_hot(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    classes = np.union1d(gold, predicted)
+    return gold[:, None] == classes, predicted[:, None] == classes  # (N, K) each
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def pearson(gold: np.ndarray, predicted: np.ndarray) -> float:
+    if not (np.isfinite(gold).all() and np.isfinite(predicted).all()):
         return math.nan
-    a, b = _centered(gold), _centered(said)
-    return float(np.clip(a @ b, -1.0, 1.0))
+    return float(np.clip(_standardize(gold) @ _standardize(predicted), -1.0, 1.0))
 
 
-def _centered(values: np.ndarray) -> np.ndarray:
-    """Less their mean, and of length 1; all 0 where they are equal. Scaled first, so that squares fit."""
+def spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
+    if not (np.isfinite(gold).all() and np.isfinite(predicted).all()):
+        return math.nan
+    return pearson(ranks(gold), ranks(predicted))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1; equal values share the mean of their ranks: 3 1 3 → 2.5 1 2.5."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return (last - (count - 1) / 2)[place.reshape(-1)]
+
+
+def _standardize(values: np.ndarray) -> np.ndarray:
+    """Subtract the mean and scale to length 1; all 0 for a constant. Scales first, so that squares do not overflow."""
     x = values.astype(np.float64)
     if (x == x[0]).all():
         return np.zeros(len(x))
@@ -84,118 +107,86 @@ def _centered(values: np.ndarray) -> np.ndarray:
     return x / math.sqrt(float(x @ x))
 
 
-def spearman(gold: np.ndarray, said: np.ndarray) -> float:
-    if not (np.isfinite(gold).all() and np.isfinite(said).all()):
-        return math.nan
-    return pearson(ranks(gold), ranks(said))
+CLASSIFICATION_METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
+    "mcc": mcc,
+}
+REGRESSION_METRICS: dict[str, Metric] = {"pearson": pearson, "spearman": spearman}
+METRICS = CLASSIFICATION_METRICS | REGRESSION_METRICS
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """Places from the least on; equal values share the mean of theirs: 3 1 3 → 2.5 1 2.5."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[place.reshape(-1)]
+def combine_tasks(names: Sequence[str], metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of several tasks: the mean of their main (first) metrics, then the main metric of each task by name."""
+    main = [next(iter(task.values())) for task in metrics]
+    return {MEAN: float(np.mean(main)), **dict(zip(names, main, strict=True))}
 
 
-def _ratio(above: float, below: float) -> float:
-    return above / below if below > 0 else 0.0
+# ------------------------------------------------------------------------------------------------ error analysis
 
 
-MEAN = "mean"  # of what decides in each of several tasks
+def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
+    """(gold class, predicted class) → count."""
+    return np.bincount(gold * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def together(names: Sequence[str], each: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Task → what decides in it, after the mean of them."""
-    first = [next(iter(one.values())) for one in each]
-    return {MEAN: float(np.mean(first)), **dict(zip(names, first, strict=True))}
-
-
-OF_CLASSES: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "micro_f1": micro_f1, "mcc": mcc}
-OF_NUMBERS: dict[str, Metric] = {"pearson": pearson, "spearman": spearman}
-METRICS = OF_CLASSES | OF_NUMBERS
-
-
-# ------------------------------------------------------------------------------------------------ over several runs
-
-# Student's t, two-sided 95 %, for 1, 2, … degrees of freedom; beyond them the normal distribution's is near enough
-STUDENT: tuple[float, ...] = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean of a few runs, and how far the 95 % interval goes to either side; None for a single run."""
-    mean, n = math.fsum(values) / len(values), len(values)
-    if n < 2:
-        return mean, None
-    spread = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
-    return mean, (STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96) * spread / math.sqrt(n)
-
-
-BINS = 10
-
-
-def confusion(gold: np.ndarray, said: np.ndarray, classes: int) -> np.ndarray:
-    """(classes, classes): how often the class of the row was taken for that of the column."""
-    return np.bincount(gold * classes + said, minlength=classes * classes).reshape(classes, classes)
-
-
-def of_each(counts: np.ndarray, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Precision, recall and F1 of every class; 0 where there is nothing to divide by."""
-    right, there, found = np.diag(counts), counts.sum(1), counts.sum(0)
+def score_classes(counts: np.ndarray, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Precision, recall and F1 of every class of a confusion matrix."""
+    right, gold, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
     return [
         {
             "label": label,
-            "precision": _share(right[i], found[i]),
-            "recall": _share(right[i], there[i]),
-            "f1": _share(2 * right[i], there[i] + found[i]),
-            "examples": int(there[i]),
-            "said": int(found[i]),
+            "precision": float(_ratio(right[i], predicted[i])),
+            "recall": float(_ratio(right[i], gold[i])),
+            "f1": float(_ratio(2 * right[i], gold[i] + predicted[i])),
+            "examples": int(gold[i]),
+            "predicted": int(predicted[i]),
         }
         for i, label in enumerate(labels)
     ]
 
 
-def worst(counts: np.ndarray, labels: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """The commonest mistakes, with the share of the right class's examples that they are."""
+def most_confused(counts: np.ndarray, labels: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    """The most frequent confusions, each with its share of the gold class's examples."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
-    there = counts.sum(1)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
-    pairs = [divmod(int(place), len(labels)) for place in order]
+    gold = counts.sum(1)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:limit]
+    cells = [divmod(int(cell), len(labels)) for cell in order]
     return [
-        {"label": labels[i], "said": labels[j], "count": int(wrong[i, j]), "share": _share(wrong[i, j], there[i])}
-        for i, j in pairs
+        {
+            "label": labels[i],
+            "predicted": labels[j],
+            "count": int(wrong[i, j]),
+            "share": float(_ratio(wrong[i, j], gold[i])),
+        }
+        for i, j in cells
         if wrong[i, j]
     ]
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Examples whose class was said with a probability above `low` and up to `high` (the first from 0 on)."""
+    """Examples whose predicted class has a probability in (low, high]; the first bin includes 0."""
 
     low: float
     high: float
     examples: int
-    confidence: float  # the mean of those probabilities
-    accuracy: float  # the share that is right
+    confidence: float  # mean probability
+    accuracy: float
 
 
-def calibration(probability: np.ndarray, right: np.ndarray, bins: int = BINS) -> tuple[float, list[Bin]]:
-    """ECE and the bins, empty ones included, of the probabilities of what was said and whether that was right."""
-    edges = np.linspace(0, 1, bins + 1)
-    place = np.clip(np.ceil(probability * bins).astype(np.int64) - 1, 0, bins - 1)
-    found, error = [], 0.0
-    for b in range(bins):
-        here = place == b
-        n = int(here.sum())
-        sure, share = (float(probability[here].mean()), float(right[here].mean())) if n else (0.0, 0.0)
-        found.append(Bin(float(edges[b]), float(edges[b + 1]), n, sure, share))
-        error += n / max(len(probability), 1) * abs(share - sure)
-    return error, found
-
-
-def _share(above: float, below: float) -> float:
-    return float(above / below) if below else 0.0
+def calibration(probability: np.ndarray, is_right: np.ndarray, num_bins: int = NUM_BINS) -> tuple[float, list[Bin]]:
+    """Expected calibration error and its bins (also the empty ones), from each prediction's probability."""
+    edges = np.linspace(0, 1, num_bins + 1)
+    bin_of = np.clip(np.ceil(probability * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    bins, error = [], 0.0
+    for b in range(num_bins):
+        inside = bin_of == b
+        n = int(inside.sum())
+        confidence, right = (float(probability[inside].mean()), float(is_right[inside].mean())) if n else (0.0, 0.0)
+        bins.append(Bin(float(edges[b]), float(edges[b + 1]), n, confidence, right))
+        error += n / max(len(probability), 1) * abs(right - confidence)
+    return error, bins

@@ -1,10 +1,10 @@
-"""Vectors that point the same way, in groups: k-means on the sphere (Dhillon & Modha 2001).
+"""Spherical k-means (Dhillon & Modha 2001): cluster vectors by cosine similarity.
 
-    centre of a group   the mean of its unit vectors, of length one
-    a vector belongs    to the centre that it has the largest cosine with
+    centroid of a cluster    the mean of its unit vectors, normalized
+    assignment               each vector joins the centroid with which it has the largest cosine
 
-Both in turn until nothing moves. It begins with vectors drawn far from each other (k-means++, Arthur & Vassilvitskii
-2007), several times, and the tightest grouping counts: the one with the largest sum of cosines.
+The two steps alternate until no assignment changes. Initial centroids are k-means++ (Arthur & Vassilvitskii 2007); of
+several restarts, the one with the largest sum of cosines wins.
 """
 
 from __future__ import annotations
@@ -13,42 +13,53 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 
-TIMES, MOST = 10, 100  # beginnings, and rounds of each
+NUM_RESTARTS = 10
+MAX_ITERATIONS = 100
 
 
-def grouped(vectors: Tensor, k: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """(N, D) → the group of each (N,), the largest group being 0, and its cosine with the centre (N,)."""
+def cluster(vectors: Tensor, k: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """(N, D) → the cluster of each vector (N,), largest cluster first, and its cosine with the centroid (N,)."""
     if not 1 <= k <= len(vectors):
-        raise NextwordError(f"{len(vectors):,} texts cannot be put into {k:,} groups: expected 1 to {len(vectors):,}.")
+        raise InvalidSetting(
+            f"Cannot put {len(vectors):,} texts into {k:,} groups. Ask for 1 to {len(vectors):,}.",
+            key="groups",
+            value=k,
+        )
     unit = F.normalize(vectors.float(), dim=1)
-    draw = torch.Generator().manual_seed(seed)
-    found = max((_settled(unit, _far_apart(unit, k, draw)) for _ in range(TIMES)), key=lambda one: one[1].sum().item())
-    order = torch.bincount(found[0], minlength=k).argsort(descending=True, stable=True)
-    return order.argsort()[found[0]], found[1]
+    generator = torch.Generator().manual_seed(seed)
+    restarts = (_iterate(unit, _initial_centroids(unit, k, generator)) for _ in range(NUM_RESTARTS))
+    assignment, cosines = max(restarts, key=lambda restart: restart[1].sum().item())
+    by_size = torch.bincount(assignment, minlength=k).argsort(descending=True, stable=True)
+    return by_size.argsort()[assignment], cosines
 
 
-def _far_apart(unit: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """(k, D): one vector at random, then each with a chance as large as its distance to those that were chosen."""
-    chosen = [int(torch.randint(len(unit), (1,), generator=draw))]
+def _initial_centroids(unit: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """k-means++: one random vector, then each with probability proportional to its distance from those chosen."""
+    chosen = [int(torch.randint(len(unit), (1,), generator=generator))]
     for _ in range(k - 1):
-        away = (1 - (unit @ unit[chosen].T).amax(1)).clamp(min=0)
-        away[chosen] = 0
-        odds = away if away.sum() > 0 else torch.ones(len(unit)).index_fill(0, torch.tensor(chosen), 0.0)
-        chosen.append(int(torch.multinomial(odds, 1, generator=draw)))
-    return unit[chosen]
+        distance = (1 - (unit @ unit[chosen].T).amax(1)).clamp(min=0)
+        distance[chosen] = 0
+        if distance.sum() > 0:
+            odds = distance
+        else:  # only duplicates are left: any of the others
+            odds = torch.ones(len(unit)).index_fill(0, torch.tensor(chosen), 0.0)
+        chosen.append(int(torch.multinomial(odds, 1, generator=generator)))
+    return unit[chosen]  # (k, D)
 
 
-def _settled(unit: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    k, belongs = len(centres), torch.full((len(unit),), -1)
-    for _ in range(MOST):
-        cosines, now = (unit @ centres.T).max(1)
-        for empty in (torch.bincount(now, minlength=k) == 0).nonzero().flatten().tolist():
-            alone = int(torch.where(torch.bincount(now, minlength=k)[now] > 1, cosines, torch.inf).argmin())
-            now[alone], cosines[alone] = empty, 1.0  # the vector that fits worst begins a group anew
-        if torch.equal(now, belongs):
+def _iterate(unit: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    k, assignment = len(centroids), torch.full((len(unit),), -1)
+    for _ in range(MAX_ITERATIONS):
+        cosines, new = (unit @ centroids.T).max(1)
+        for empty in (torch.bincount(new, minlength=k) == 0).nonzero().flatten().tolist():
+            # restart an empty cluster with the vector that fits its own cluster worst
+            is_alone = torch.bincount(new, minlength=k)[new] <= 1
+            worst = int(torch.where(is_alone, torch.inf, cosines).argmin())
+            new[worst], cosines[worst] = empty, 1.0
+        if torch.equal(new, assignment):
             break
-        belongs = now
-        centres = F.normalize(torch.zeros_like(centres).index_add(0, belongs, unit), dim=1)
-    return belongs, (unit * centres[belongs]).sum(1)
+        assignment = new
+        centroids = F.normalize(torch.zeros_like(centroids).index_add(0, assignment, unit), dim=1)
+    return assignment, (unit * centroids[assignment]).sum(1)

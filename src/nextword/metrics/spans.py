@@ -1,13 +1,13 @@
-"""How good spans are: those that are right in both ends and in their type count, and nothing counts half.
+"""Metrics for tagged spans: a span counts as right if its start, its end and its type are right.
 
-| metric           |                                                        |
-| ---------------- | ------------------------------------------------------ |
-| `span_f1`        | harmonic mean of the two below, over all types together |
-| `span_precision` | the share of what was said that is right               |
-| `span_recall`    | the share of what is right that was said               |
-| `token_accuracy` | the share of words whose tag is right                  |
+| metric           |                                                          |
+| ---------------- | -------------------------------------------------------- |
+| `span_f1`        | harmonic mean of precision and recall, over all types     |
+| `span_precision` | the share of predicted spans that are right               |
+| `span_recall`    | the share of gold spans that were predicted               |
+| `token_accuracy` | the share of words with the right tag                     |
 
-As CoNLL's script and seqeval (its default) count: micro-averaged. Where nothing is to be divided by, the result is 0.
+Micro-averaged, as in CoNLL's evaluation script and seqeval's default mode. A division by zero gives 0.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from typing import Any
 Spans = Collection[Hashable]
 
 
-def span_precision(gold: Spans, said: Spans) -> float:
-    return _ratio(len(set(gold) & set(said)), len(set(said)))
+def span_precision(gold: Spans, predicted: Spans) -> float:
+    return _ratio(len(set(gold) & set(predicted)), len(set(predicted)))
 
 
-def span_recall(gold: Spans, said: Spans) -> float:
-    return _ratio(len(set(gold) & set(said)), len(set(gold)))
+def span_recall(gold: Spans, predicted: Spans) -> float:
+    return _ratio(len(set(gold) & set(predicted)), len(set(gold)))
 
 
-def span_f1(gold: Spans, said: Spans) -> float:
-    gold, said = set(gold), set(said)
-    return _ratio(2 * len(gold & said), len(gold) + len(said))
+def span_f1(gold: Spans, predicted: Spans) -> float:
+    gold, predicted = set(gold), set(predicted)
+    return _ratio(2 * len(gold & predicted), len(gold) + len(predicted))
 
 
-def by_type(gold: Sequence[tuple[Any, ...]], said: Sequence[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
-    """The same for each type, which is the last of a span's parts, with how many are right to be found."""
-    right, found, there = (Counter(one[-1] for one in some) for some in (set(gold) & set(said), set(said), set(gold)))
+def score_types(gold: Sequence[tuple[Any, ...]], predicted: Sequence[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
+    """The same metrics for each type (the last element of a span), with the number of gold spans."""
+    num_right = Counter(span[-1] for span in set(gold) & set(predicted))
+    num_predicted = Counter(span[-1] for span in set(predicted))
+    num_gold = Counter(span[-1] for span in set(gold))
     return {
         str(type): {
-            "span_f1": _ratio(2 * right[type], there[type] + found[type]),
-            "span_precision": _ratio(right[type], found[type]),
-            "span_recall": _ratio(right[type], there[type]),
-            "spans": there[type],
+            "span_f1": _ratio(2 * num_right[type], num_gold[type] + num_predicted[type]),
+            "span_precision": _ratio(num_right[type], num_predicted[type]),
+            "span_recall": _ratio(num_right[type], num_gold[type]),
+            "spans": num_gold[type],
         }
-        for type in sorted(there | found, key=str)
+        for type in sorted(num_gold | num_predicted, key=str)
     }
 
 
@@ -50,10 +52,10 @@ def _ratio(above: float, below: float) -> float:
     return above / below if below else 0.0
 
 
-OF_SPANS: dict[str, Callable[[Spans, Spans], float]] = {
+SPAN_METRICS: dict[str, Callable[[Spans, Spans], float]] = {
     "span_f1": span_f1,
     "span_precision": span_precision,
     "span_recall": span_recall,
 }
-ACCURACY = "token_accuracy"
-OF_TAGS = (*OF_SPANS, ACCURACY)
+TOKEN_ACCURACY = "token_accuracy"
+TAGGING_METRICS = (*SPAN_METRICS, TOKEN_ACCURACY)

@@ -1,15 +1,15 @@
-"""How good answers are that were taken out of a passage, as the scripts of SQuAD 1.1 and 2.0 judge them.
+"""Metrics for extractive question answering, as the official scripts of SQuAD 1.1 and 2.0 compute them.
 
-| metric          |                                                                                       |
-| --------------- | ------------------------------------------------------------------------------------- |
-| `answer_f1`     | F1 of the words that answer and gold share, with the gold that it is most like         |
-| `exact`         | 1 where the words are a gold's, all and in order                                       |
-| `has_answer_f1` | the same F1, of the questions that have an answer                                      |
-| `no_answer_f1`  | of those that have none: 1 where nothing was said                                      |
+| metric          |                                                                                |
+| --------------- | ------------------------------------------------------------------------------ |
+| `answer_f1`     | F1 of the words shared with a gold answer; the best gold answer counts          |
+| `exact`         | 1 if the words equal those of a gold answer                                     |
+| `has_answer_f1` | `answer_f1` over the questions that have an answer                              |
+| `no_answer_f1`  | over the questions that have none: 1 if nothing was predicted                   |
 
-Words count without case, punctuation and articles: "The Broncos!" is "broncos". A question without an answer has one
-gold, "", and so has one whose golds have no words that count (2.0). In 1.1 every question has an answer, and one
-without words shares none with anything.
+Case, punctuation and articles do not count: "The Broncos!" equals "broncos". In SQuAD 2.0 a question without an answer
+has the single gold answer "", and so has a question whose gold answers contain no counted words. In 1.1 every question
+has an answer, and an answer without counted words shares nothing with any other.
 """
 
 from __future__ import annotations
@@ -22,86 +22,102 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 F1, EXACT = "answer_f1", "exact"
-OF_ANSWERS = (F1, EXACT)
-OF_BOTH = (*OF_ANSWERS, "has_answer_f1", "no_answer_f1")  # where some questions have no answer
+ANSWER_METRICS = (F1, EXACT)
+ANSWER_METRICS_2_0 = (*ANSWER_METRICS, "has_answer_f1", "no_answer_f1")  # for data with unanswerable questions
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def plain(answer: str) -> list[str]:
+# ------------------------------------------------------------------------------------------------ one answer
+
+
+def normalize_words(answer: str) -> list[str]:
     """The words that count."""
     return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
 
 
-def same(written: str, answer: str) -> float:
-    return float(plain(written) == plain(answer))
+def exact_match(predicted: str, gold: str) -> float:
+    return float(normalize_words(predicted) == normalize_words(gold))
 
 
-def overlap(written: str, answer: str) -> float:
-    """F1 of the words that both have; of two without words it is 1."""
-    a, b = plain(written), plain(answer)
+def word_f1(predicted: str, gold: str) -> float:
+    """F1 of the shared words; 1 if neither answer has words."""
+    a, b = normalize_words(predicted), normalize_words(gold)
     if not a or not b:
         return float(a == b)
     return 2 * sum((Counter(a) & Counter(b)).values()) / (len(a) + len(b))
 
 
-def golds_of(answers: Sequence[str]) -> list[str]:
-    """The answers to be compared with in 2.0: those that have words, or "" alone."""
-    return [one for one in answers if plain(one)] or [""]
+def gold_answers(answers: Sequence[str]) -> list[str]:
+    """The gold answers that SQuAD 2.0 compares with: those that have words, or "" alone."""
+    return [answer for answer in answers if normalize_words(answer)] or [""]
 
 
-def judged(said: Sequence[str], golds: Sequence[Sequence[str]], some_without: bool) -> dict[str, np.ndarray]:
-    """Of every question its `answer_f1` and `exact`. `some_without`: by the rules of 2.0."""
-    return {F1: _each(overlap, said, golds, some_without), EXACT: _each(same, said, golds, some_without)}
+# ------------------------------------------------------------------------------------------------ a data set
 
 
-def measured(
-    names: Sequence[str], said: Sequence[str], golds: Sequence[Sequence[str]], some_without: bool
+def score_questions(
+    predicted: Sequence[str], golds: Sequence[Sequence[str]], has_unanswerable: bool
+) -> dict[str, np.ndarray]:
+    """`answer_f1` and `exact` of every question; by the rules of SQuAD 2.0 if some questions have no answer."""
+    return {
+        F1: _best_scores(word_f1, predicted, golds, has_unanswerable),
+        EXACT: _best_scores(exact_match, predicted, golds, has_unanswerable),
+    }
+
+
+def score_answers(
+    names: Sequence[str], predicted: Sequence[str], golds: Sequence[Sequence[str]], has_unanswerable: bool
 ) -> dict[str, float]:
-    """Metrics by name; where there is no question of the sort, 0."""
-    each = judged(said, golds, some_without)
-    answered = np.array([bool(one) for one in golds], bool)
-    whose = {"has_answer_f1": answered, "no_answer_f1": ~answered}
-    found = {}
+    """Metrics by name; 0 where no question is of that kind."""
+    scores = score_questions(predicted, golds, has_unanswerable)
+    is_answerable = np.array([bool(answers) for answers in golds], bool)
+    subsets = {"has_answer_f1": is_answerable, "no_answer_f1": ~is_answerable}
+    results = {}
     for name in names:
-        values = each[EXACT] if name == EXACT else each[F1][whose.get(name, slice(None))]
-        found[name] = float(values.mean()) if len(values) else 0.0
-    return found
+        values = scores[EXACT] if name == EXACT else scores[F1][subsets.get(name, slice(None))]
+        results[name] = float(values.mean()) if len(values) else 0.0
+    return results
 
 
-def _each(
-    like: Callable[[str, str], float], said: Sequence[str], golds: Sequence[Sequence[str]], some_without: bool
+def _best_scores(
+    score: Callable[[str, str], float],
+    predicted: Sequence[str],
+    golds: Sequence[Sequence[str]],
+    has_unanswerable: bool,
 ) -> np.ndarray:
-    found = np.zeros(len(said))
-    for i, (text, answers) in enumerate(zip(said, golds, strict=True)):
-        if some_without:
-            found[i] = max(like(text, gold) for gold in golds_of(answers))
-        elif like is overlap and not plain(text):
-            found[i] = 0.0
+    """The score of each prediction with its most similar gold answer."""
+    scores = np.zeros(len(predicted))
+    for i, (text, answers) in enumerate(zip(predicted, golds, strict=True)):
+        if has_unanswerable:
+            scores[i] = max(score(text, gold) for gold in gold_answers(answers))
+        elif score is word_f1 and not normalize_words(text):
+            scores[i] = 0.0
         else:
-            found[i] = max((like(text, gold) for gold in answers), default=0.0)
-    return found
+            scores[i] = max((score(text, gold) for gold in answers), default=0.0)
+    return scores
 
 
-def best_threshold(
-    margins: Sequence[float], said: Sequence[str], golds: Sequence[Sequence[str]]
+def find_best_threshold(
+    margins: Sequence[float], predicted: Sequence[str], golds: Sequence[Sequence[str]]
 ) -> tuple[float, dict[str, float]]:
-    """How much better than an answer "none" has to be, for the greatest F1; and what it is then.
+    """The no-answer threshold with the greatest F1, and all metrics at that threshold.
 
-    `margins` are score of none − score of the answer; `said` the answers, if one has to be given. Above the threshold
-    none is said: questions are taken in the order of their margins, and each moves to its answer as it is passed.
+    `margins` are score("no answer") − score(best span), `predicted` the best spans. A question with a margin above the
+    threshold is left unanswered. The search sorts the questions by margin and raises the threshold past one question
+    after the other, so that each switches from "no answer" to its span exactly once.
     """
     if not len(margins):
         return 0.0, {}
     order = np.argsort(np.asarray(margins), kind="stable")
-    with_answer = judged(said, golds, True)
-    without = judged([""] * len(said), golds, True)
-    gain = (with_answer[F1] - without[F1])[order]
+    with_answer = score_questions(predicted, golds, True)
+    without_answer = score_questions([""] * len(predicted), golds, True)
+    gain = (with_answer[F1] - without_answer[F1])[order]
     totals = np.concatenate(([0.0], np.cumsum(gain)))
     sorted_margins = np.asarray(margins, np.float64)[order]
-    ends = np.flatnonzero(np.append(np.diff(sorted_margins) > 0, True)) + 1  # equal margins pass together
-    places = np.concatenate(([0], ends))
-    best = int(places[np.argmax(totals[places])])
-    chosen = sorted_margins[best - 1] if best else sorted_margins[0] - 1.0
-    texts = [text if margin <= chosen else "" for text, margin in zip(said, margins, strict=True)]
-    return float(chosen), measured(OF_BOTH, texts, golds, True)
+    ends = np.flatnonzero(np.append(np.diff(sorted_margins) > 0, True)) + 1  # equal margins switch together
+    candidates = np.concatenate(([0], ends))
+    best = int(candidates[np.argmax(totals[candidates])])
+    threshold = sorted_margins[best - 1] if best else sorted_margins[0] - 1.0
+    texts = [text if margin <= threshold else "" for text, margin in zip(predicted, margins, strict=True)]
+    return float(threshold), score_answers(ANSWER_METRICS_2_0, texts, golds, True)

@@ -10,27 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import small_job, trained, walk
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import (
-    FILE,
     OLD,
-    Adapting,
-    Dynamic,
-    collect,
+    STATISTICS_FILE,
+    DynamicEvaluator,
+    DynamicSettings,
+    collect_statistics,
     dynamic_nats,
-    in_units,
+    load_or_collect_statistics,
     search_settings,
-    statistics,
+    to_equation_units,
 )
-from nextword.evaluation.neural_cache import Cache, cache_nats
-from nextword.lm.causal import Causal
+from nextword.evaluation.neural_cache import CacheSettings, cache_nats
+from nextword.lm.causal import CausalLM
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.run_folder import RunFolder
+from tests.support.small_job import small_job, trained, walk
 
 SIZE = 9
 TRAIN = walk(SIZE - 1, 2650, seed=1)
@@ -96,7 +96,7 @@ def plainly(
 
 def test_the_statistics_are_mean_squared_gradients() -> None:
     model = network()
-    gathered = collect(model, TRAIN)
+    gathered = collect_statistics(model, TRAIN)
     assert (gathered.rows, gathered.length) == (100, 5)
     squares, count = mean_squares(model, TRAIN, 100, 5)
     assert gathered.segments == count == 5
@@ -107,11 +107,11 @@ def test_the_statistics_are_mean_squared_gradients() -> None:
 
 def test_few_segments_or_a_short_text_do() -> None:
     model = network()
-    assert collect(model, TRAIN, segments=2).segments == 2
-    few = collect(model, TRAIN[:4])
+    assert collect_statistics(model, TRAIN, segments=2).segments == 2
+    few = collect_statistics(model, TRAIN[:4])
     assert (few.rows, few.length, few.segments) == (1, 3, 1)
     with pytest.raises(NextwordError, match="no two tokens"):
-        collect(model, TRAIN[:1])
+        collect_statistics(model, TRAIN[:1])
 
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
@@ -119,54 +119,54 @@ def test_few_segments_or_a_short_text_do() -> None:
 def test_adaptation_is_the_update_by_hand(cls: Any, pull: float) -> None:
     model = network(cls, embedding=6)
     rate, epsilon = 0.01, 0.003
-    gathered = collect(model, TRAIN)
+    gathered = collect_statistics(model, TRAIN)
     squares = dict(gathered.squares)
     mean = sum(float(s.sqrt().mean()) for s in squares.values()) / len(squares)
     assert pull < 0.5 or any((pull * s.sqrt() / mean > 1).any() for s in squares.values())
-    nats = dynamic_nats(Adapting(model, Dynamic(rate, pull, epsilon), gathered), IDS)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(rate, pull, epsilon), gathered), IDS)
     assert nats == pytest.approx(plainly(model, IDS, squares, rate, pull, epsilon), abs=1e-5)
-    assert nats[:5] == pytest.approx(Causal(model, None).stream_nats(IDS)[:5], abs=1e-5)  # type: ignore[arg-type]
-    assert nats[5:] != pytest.approx(Causal(model, None).stream_nats(IDS)[5:], abs=1e-3)  # type: ignore[arg-type]
+    assert nats[:5] == pytest.approx(CausalLM(model, None).stream_nats(IDS)[:5], abs=1e-5)  # type: ignore[arg-type]
+    assert nats[5:] != pytest.approx(CausalLM(model, None).stream_nats(IDS)[5:], abs=1e-3)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
 def test_on_a_gpu_where_steps_are_recorded_it_is_the_same(cls: Any) -> None:
     model, ids = network(cls, embedding=6), walk(SIZE - 1, 203, seed=2)
-    gathered = collect(model, TRAIN)
-    expected = dynamic_nats(Adapting(model, Dynamic(0.01, 0.1, 0.003), gathered), ids)
-    there = collect(model.cuda(), TRAIN)
+    gathered = collect_statistics(model, TRAIN)
+    expected = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), gathered), ids)
+    there = collect_statistics(model.cuda(), TRAIN)
     for name, square in gathered.squares.items():
         torch.testing.assert_close(there.squares[name].cpu(), square, rtol=1e-3, atol=1e-9)
-    adapting = Adapting(model, Dynamic(0.01, 0.1, 0.003), there)
+    adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), there)
     assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)
     assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)  # and once more, recorded anew
 
 
 def test_plain_sgd_is_the_update_by_hand() -> None:
     model = network()
-    nats = dynamic_nats(Adapting(model, Dynamic(0.5, 0.05, kind="sgd")), IDS)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.5, 0.05, kind="sgd")), IDS)
     assert nats == pytest.approx(plainly(model, IDS, None, 0.5, 0.05, 0.0), abs=1e-5)
 
 
 def test_another_readout_adapts_too() -> None:
     """Class by class instead of all words at once: whatever is exact and has a gradient will do."""
     model = network(readout={"kind": "classes", "classes": 3})
-    gathered = collect(model, TRAIN)
-    nats = dynamic_nats(Adapting(model, Dynamic(0.01, 0.1, 0.003), gathered), IDS)
+    gathered = collect_statistics(model, TRAIN)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), gathered), IDS)
     assert nats == pytest.approx(plainly(model, IDS, dict(gathered.squares), 0.01, 0.1, 0.003), abs=1e-5)
 
 
 def test_without_a_rate_it_is_the_plain_model() -> None:
     model = network()
-    nats = dynamic_nats(Adapting(model, Dynamic(0.0, 0.1), collect(model, TRAIN)), IDS)
-    assert nats == pytest.approx(Causal(model, None).stream_nats(IDS), abs=1e-5)  # type: ignore[arg-type]
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.0, 0.1), collect_statistics(model, TRAIN)), IDS)
+    assert nats == pytest.approx(CausalLM(model, None).stream_nats(IDS), abs=1e-5)  # type: ignore[arg-type]
 
 
 def test_the_network_is_untouched_and_each_reading_begins_anew() -> None:
     model = network()
     before = copy.deepcopy(model.state_dict())
-    adapting = Adapting(model, Dynamic(0.05, 0.01), collect(model, TRAIN))
+    adapting = DynamicEvaluator(model, DynamicSettings(0.05, 0.01), collect_statistics(model, TRAIN))
     first, second = dynamic_nats(adapting, IDS), dynamic_nats(adapting, IDS)
     assert (first == second).all()
     assert not model.training
@@ -177,26 +177,26 @@ def test_the_network_is_untouched_and_each_reading_begins_anew() -> None:
 
 def test_dropout_has_no_part_in_it() -> None:
     model = network(AWDLSTM, embedding=6).train()  # as it is in the midst of training
-    adapting = Adapting(model, Dynamic(0.01, 0.01), collect(model, TRAIN))
+    adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.01), collect_statistics(model, TRAIN))
     assert (dynamic_nats(adapting, IDS) == dynamic_nats(adapting, IDS)).all()
     assert model.training
 
 
 def test_units_of_the_first_code() -> None:
     model = network()
-    gathered = collect(model, TRAIN)
-    old = in_units(Dynamic(old=True), gathered)
+    gathered = collect_statistics(model, TRAIN)
+    old = to_equation_units(DynamicSettings(old=True), gathered)
     root, tensors = math.sqrt(gathered.segments), len(list(model.parameters()))
     assert (old.rate, old.lambda_, old.epsilon) == pytest.approx((OLD[0] / root, OLD[1] / tensors, OLD[2] / root))
-    nats = dynamic_nats(Adapting(model, Dynamic(0.4, 1.4, 0.01, old=True), gathered), IDS)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.4, 1.4, 0.01, old=True), gathered), IDS)
     squares = dict(gathered.squares)
     assert nats == pytest.approx(plainly(model, IDS, squares, 0.4 / root, 1.4 / tensors, 0.01 / root), abs=1e-5)
 
 
 def test_the_cache_works_on_what_adapts() -> None:
     model = network()
-    adapting = Adapting(model, Dynamic(0.01, 0.01), collect(model, TRAIN))
-    nats, without = cache_nats(adapting.read(IDS), Cache(0.2, 1.0, 10))
+    adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.01), collect_statistics(model, TRAIN))
+    nats, without = cache_nats(adapting.read(IDS), CacheSettings(0.2, 1.0, 10))
     assert without == pytest.approx(dynamic_nats(adapting, IDS))
     assert nats != pytest.approx(without, abs=1e-3)
 
@@ -217,22 +217,22 @@ def test_statistics_stay_in_the_folder_until_something_differs(tmp_path: Path) -
         asked.append(True)
         return TRAIN
 
-    first = statistics(run, model, train, Dynamic())
-    again = statistics(run, model, train, Dynamic())
+    first = load_or_collect_statistics(run, model, train, DynamicSettings())
+    again = load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(asked) == 1
     assert (again.segments, again.rows, again.length) == (first.segments, first.rows, first.length)
     assert all((again.squares[name] == square).all() for name, square in first.squares.items())
-    statistics(run, model, train, Dynamic(fresh=True))
-    statistics(run, model, train, Dynamic(length=3))
+    load_or_collect_statistics(run, model, train, DynamicSettings(fresh=True))
+    load_or_collect_statistics(run, model, train, DynamicSettings(length=3))
     assert len(asked) == 3
-    statistics(run, model, train, Dynamic())  # of another length
-    (run.path / FILE).write_bytes((run.path / FILE).read_bytes()[:100])  # cut short
-    statistics(run, model, train, Dynamic())
+    load_or_collect_statistics(run, model, train, DynamicSettings())  # of another length
+    (run.path / STATISTICS_FILE).write_bytes((run.path / STATISTICS_FILE).read_bytes()[:100])  # cut short
+    load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(asked) == 5
     with torch.no_grad():
         model.embedding.weight.add_(1)
     run.save_model(model.save)  # trained on: other weights
-    statistics(run, model, train, Dynamic())
+    load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(asked) == 6
     assert not list(run.path.glob(".new-*"))
     run.verify()
@@ -240,14 +240,14 @@ def test_statistics_stay_in_the_folder_until_something_differs(tmp_path: Path) -
 
 def test_what_is_given_stays_and_the_rest_is_found() -> None:
     model = network()
-    gathered = collect(model, TRAIN)
-    given = search_settings(model, IDS, Dynamic(rate=0.01), gathered)
+    gathered = collect_statistics(model, TRAIN)
+    given = search_settings(model, IDS, DynamicSettings(rate=0.01), gathered)
     assert given.rate == 0.01
     assert given.lambda_ is not None
-    unsearched = search_settings(model, IDS, Dynamic(search=0), gathered)
+    unsearched = search_settings(model, IDS, DynamicSettings(search=0), gathered)
     assert (unsearched.rate, unsearched.lambda_, unsearched.epsilon) == (5e-5, 0.002, 2e-5)
-    searched = search_settings(model, IDS, Dynamic(), gathered)
-    costs = [dynamic_nats(Adapting(model, d, gathered), IDS).sum() for d in (unsearched, searched)]
+    searched = search_settings(model, IDS, DynamicSettings(), gathered)
+    costs = [dynamic_nats(DynamicEvaluator(model, d, gathered), IDS).sum() for d in (unsearched, searched)]
     assert costs[1] <= costs[0]
 
 
@@ -264,7 +264,7 @@ def test_what_is_given_stays_and_the_rest_is_found() -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(NextwordError, match=says):
-        Dynamic(**settings)
+        DynamicSettings(**settings)
 
 
 @pytest.mark.parametrize("kind", ["rms", "sgd"])
@@ -276,7 +276,7 @@ def test_a_text_with_habits_of_its_own_is_learnt_while_it_is_read(tmp_path: Path
         optimizer={"kind": "adam", "rate": 0.01}, steps=60, log=60, save=1e9,
     )  # fmt: skip
     figure = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
-    gathered = collect(model, train) if kind == "rms" else None
-    settings = search_settings(model, figure[:300], Dynamic(kind=kind), gathered)
-    plain = Causal(model, None).stream_nats(figure).mean()  # type: ignore[arg-type]
-    assert dynamic_nats(Adapting(model, settings, gathered), figure).mean() < 0.6 * plain, (plain, settings)
+    gathered = collect_statistics(model, train) if kind == "rms" else None
+    settings = search_settings(model, figure[:300], DynamicSettings(kind=kind), gathered)
+    plain = CausalLM(model, None).stream_nats(figure).mean()  # type: ignore[arg-type]
+    assert dynamic_nats(DynamicEvaluator(model, settings, gathered), figure).mean() < 0.6 * plain, (plain, settings)

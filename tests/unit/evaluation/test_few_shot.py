@@ -12,10 +12,26 @@ import torch
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Piece, Score, Vocabulary
-from nextword.evaluation.few_shot import draw, evaluate_task, fill, fitted, pool_for, question, write
-from nextword.evaluation.prompt_tasks import accuracy, bleu, examples, load_task, resampled, task_names, wilson
-from nextword.lm.completion import _steps, likelihoods, window_of
-from nextword.lm.loading import of_network
+from nextword.evaluation.few_shot import (
+    draw_shots,
+    evaluate_task,
+    fill_template,
+    fit_prompts,
+    make_question,
+    shot_pool,
+    write_prompt,
+)
+from nextword.evaluation.prompt_tasks import (
+    accuracy_with_interval,
+    bleu_with_interval,
+    bootstrap_metric,
+    load_task,
+    read_examples,
+    task_names,
+    wilson,
+)
+from nextword.lm.completion import _steps, score_completions, context_window
+from nextword.lm.loading import wrap_network
 from nextword.metrics.classification import f1, mcc
 from nextword.models import model_class
 from nextword.tokenizers.training import train_tokenizer
@@ -74,7 +90,7 @@ def network(slug: str = "gpt2", tokenizer: Any = BYTES, seed: int = 0, **config:
     with torch.no_grad():
         for weight in made.parameters():
             weight.mul_(5)  # distributions far from uniform
-    return of_network(made.eval(), tokenizer)
+    return wrap_network(made.eval(), tokenizer)
 
 
 # ------------------------------------------------------------------------------------------------ tasks
@@ -124,9 +140,9 @@ def test_an_unknown_task_is_told_with_the_nearest() -> None:
 
 
 def test_braces_in_the_data_are_text() -> None:
-    assert fill("{a}: {b}", {"a": "{b}", "b": "x.y[0]"}, "t") == "{b}: x.y[0]"
+    assert fill_template("{a}: {b}", {"a": "{b}", "b": "x.y[0]"}, "t") == "{b}: x.y[0]"
     with pytest.raises(NextwordError, match=r"names \{c\}; the fields are a"):
-        fill("{c}", {"a": "1"}, "t")
+        fill_template("{c}", {"a": "1"}, "t")
 
 
 # ------------------------------------------------------------------------------------------------ prompts
@@ -134,40 +150,40 @@ def test_braces_in_the_data_are_text() -> None:
 
 def test_a_prompt_is_shots_then_the_question(cats: Path) -> None:
     task = load_task(str(cats))
-    pool = [question(task, one) for one in examples(task, "train")]
-    asked = question(task, examples(task, "test")[1])
-    assert write(task, pool[:2], asked) == ("The tib is a cat: yes\nThe fox is a cat: no\nThe rex is a cat:")
+    pool = [make_question(task, one) for one in read_examples(task, "train")]
+    asked = make_question(task, read_examples(task, "test")[1])
+    assert write_prompt(task, pool[:2], asked) == ("The tib is a cat: yes\nThe fox is a cat: no\nThe rex is a cat:")
 
 
 def test_shots_depend_on_seed_and_number_alone_and_never_are_what_is_asked(cats: Path) -> None:
     task = load_task(str(cats))
-    asked = [question(task, one) for one in examples(task, "test")]
-    pool = pool_for(task, [question(task, one) for one in examples(task, "train")], asked, 4)
+    asked = [make_question(task, one) for one in read_examples(task, "test")]
+    pool = shot_pool(task, [make_question(task, one) for one in read_examples(task, "train")], asked, 4)
     assert all("tom" not in one.context for one in pool)  # it stands in both splits
-    assert draw(pool, 3, 0, 1) == draw(pool, 3, 0, 1)
-    assert len({tuple(draw(pool, 3, 0, i)) for i in range(20)}) > 5
-    assert len(set(draw(pool, 4, 0, 0))) == 4
+    assert draw_shots(pool, 3, 0, 1) == draw_shots(pool, 3, 0, 1)
+    assert len({tuple(draw_shots(pool, 3, 0, i)) for i in range(20)}) > 5
+    assert len(set(draw_shots(pool, 4, 0, 0))) == 4
     with pytest.raises(NextwordError, match="5 shots were asked for, but cats has 4 examples"):
-        pool_for(task, pool, asked, 5)
+        shot_pool(task, pool, asked, 5)
 
 
 def test_shots_fall_away_from_the_front_until_the_rest_fits(cats: Path) -> None:
     task = load_task(str(cats))
     lm = network(window=64)
-    assert window_of(lm) == 64
-    one = question(task, {"animal": "rex", "label": "0"})  # 17 bytes, 4 more for the longest choice, 22 a shot
-    shots = [question(task, {"animal": f"a{i}", "label": "1"}) for i in range(4)]
-    (prompt,) = fitted(lm, task, [shots], [one])
-    assert prompt.text == write(task, shots[2:], one)
+    assert context_window(lm) == 64
+    one = make_question(task, {"animal": "rex", "label": "0"})  # 17 bytes, 4 more for the longest choice, 22 a shot
+    shots = [make_question(task, {"animal": f"a{i}", "label": "1"}) for i in range(4)]
+    (prompt,) = fit_prompts(lm, task, [shots], [one])
+    assert prompt.text == write_prompt(task, shots[2:], one)
     assert (prompt.shots, prompt.slides) == (2, False)
-    assert len(BYTES.encode(prompt.text + " yes")) <= 64 < len(BYTES.encode(write(task, shots[1:], one) + " yes"))
-    long = question(task, {"animal": "x" * 70, "label": "0"})
-    assert fitted(lm, task, [shots], [long])[0].slides
+    assert len(BYTES.encode(prompt.text + " yes")) <= 64 < len(BYTES.encode(write_prompt(task, shots[1:], one) + " yes"))
+    long = make_question(task, {"animal": "x" * 70, "label": "0"})
+    assert fit_prompts(lm, task, [shots], [long])[0].slides
     with pytest.raises(NextwordError, match=r"88 tokens with its answer.*window is 64"):
-        fitted(lm, task, [shots], [long], "error")
+        fit_prompts(lm, task, [shots], [long], "error")
     unbounded = network("lstm")
-    assert window_of(unbounded) is None
-    assert fitted(unbounded, task, [shots], [long])[0].shots == 4
+    assert context_window(unbounded) is None
+    assert fit_prompts(unbounded, task, [shots], [long])[0].shots == 4
 
 
 # ------------------------------------------------------------------------------------------------ likelihood
@@ -178,12 +194,12 @@ def test_completions_cost_what_score_says_whatever_stands_beside_them(slug: str)
     lm = network(slug)
     given = ["", "a b", "a b", "x" * 100, "the cat sat", "é"]
     texts = [" q", " c", " d", " end of a longer one", "", "tude"]
-    found = likelihoods(lm, texts, given, greedy=True)
+    found = score_completions(lm, texts, given, greedy=True)
     for text, before, one in zip(texts, given, found, strict=True):
         alone = lm.score(text, before)
         assert one.nats == pytest.approx(alone.nats, abs=1e-4)
         assert (one.tokens, one.bytes) == (alone.tokens, alone.bytes)
-        assert likelihoods(lm, [text], [before], greedy=True)[0].nats == pytest.approx(one.nats, abs=1e-4)
+        assert score_completions(lm, [text], [before], greedy=True)[0].nats == pytest.approx(one.nats, abs=1e-4)
 
 
 SHAPES = {  # networks that read from left to right, with windows shorter than the texts below where they have any
@@ -211,11 +227,11 @@ def test_what_all_texts_begin_with_is_read_once(slug: str, ahead: int, monkeypat
     monkeypatch.setattr(
         lm.network, "hidden", lambda inputs, state: read.append(inputs.ids.numel()) or inner(inputs, state)
     )
-    found = likelihoods(lm, texts, given, greedy=True)
+    found = score_completions(lm, texts, given, greedy=True)
     together, alone = sum(read), []
     read.clear()
     for text, before in zip(texts, given, strict=True):
-        alone += likelihoods(lm, [text], [before], greedy=True)
+        alone += score_completions(lm, [text], [before], greedy=True)
     assert [one.nats for one in found] == pytest.approx([one.nats for one in alone], rel=1e-4, abs=1e-4)
     assert [one.greedy for one in found] == [one.greedy for one in alone]
     if ahead == 700:
@@ -228,7 +244,7 @@ def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
     words = [f" {word}" for word in WORDS.words]
     told = 0
     for given in ["the", "the cat", "no dog", "mat the cat sat", "yes", "by the door"]:
-        found = likelihoods(lm, words, [given] * len(words), greedy=True)
+        found = score_completions(lm, words, [given] * len(words), greedy=True)
         cheapest = min(range(len(words)), key=lambda i: found[i].nats)
         assert [i for i, one in enumerate(found) if one.greedy] in (
             [cheapest],
@@ -240,7 +256,7 @@ def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
         assert _steps(lm.network, encodings, places) == [one.greedy for one in found]
     assert told
     first = next(iter(lm.generate("the cat")))  # nothing but what may be written is written
-    two = likelihoods(lm, [first.text, " the cat"], ["the cat"] * 2, greedy=True)
+    two = score_completions(lm, [first.text, " the cat"], ["the cat"] * 2, greedy=True)
     assert two[0].nats == pytest.approx(-first.log_prob, abs=1e-4)
 
 
@@ -248,7 +264,7 @@ def test_a_word_outside_the_vocabulary_is_never_right() -> None:
     lm = network("lstm", WORDS)
     with torch.no_grad():
         lm.network.readout.bias[WORDS.special["<unk>"]] = 100.0  # it would always write <unk>
-    known, unknown = likelihoods(lm, [" mat", " zebra"], ["the cat sat on the"] * 2, greedy=True)
+    known, unknown = score_completions(lm, [" mat", " zebra"], ["the cat sat on the"] * 2, greedy=True)
     assert (unknown.unknown, unknown.greedy) == (True, False)
     assert unknown.nats < 1e-3
     assert not known.unknown
@@ -342,7 +358,7 @@ def test_wilson_by_hand() -> None:
     assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
     assert wilson(0, 10)[0] == 0.0
     assert wilson(10, 10)[1] == pytest.approx(1.0)
-    assert accuracy([True, False]).value == 0.5
+    assert accuracy_with_interval([True, False]).value == 0.5
 
 
 def test_matthews_and_f1_agree_with_scikit_learn() -> None:
@@ -354,14 +370,14 @@ def test_matthews_and_f1_agree_with_scikit_learn() -> None:
     gold, said = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
     assert f1(gold, said, 1) == pytest.approx(metrics.f1_score(gold, said))
     assert mcc(np.array([0, 1, 1]), np.array([1, 1, 1])) == 0.0
-    found = resampled(mcc, gold.tolist(), said.tolist())
+    found = bootstrap_metric(mcc, gold.tolist(), said.tolist())
     assert found.low < found.value < found.high
 
 
 def test_bleu_is_sacrebleus() -> None:
     pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU is not tested")
     lines = ["the cat sat on the mat .", "a dog lay by the door ."]
-    found, signature = bleu(lines, lines)
+    found, signature = bleu_with_interval(lines, lines)
     assert found.value == pytest.approx(100.0)
     assert "tok:13a" in signature
-    assert bleu(["no word", "in common"], lines)[0].value < 1.0
+    assert bleu_with_interval(["no word", "in common"], lines)[0].value < 1.0

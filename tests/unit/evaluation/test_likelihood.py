@@ -11,24 +11,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.small_job import BYTES
 
 from nextword.batching.token_stream import Stream, prepare
 from nextword.core.types import Vocabulary
 from nextword.data.opening import open_corpus
 from nextword.evaluation.likelihood import bootstrap, evaluate_stream
-from nextword.lm.causal import Causal
+from nextword.lm.causal import CausalLM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.small_job import BYTES
 
 TEXT = "It was the best of times, it was the worst of times.\n" * 30
 
 
-def model(tokenizer: Any, cls: Any = GRU, **config: Any) -> Causal:
+def model(tokenizer: Any, cls: Any = GRU, **config: Any) -> CausalLM:
     torch.manual_seed(0)
     network = cls(cls.Config(width=8, **config), Vocabulary(len(tokenizer), tokenizer.begin)).eval()
-    return Causal(network, tokenizer)
+    return CausalLM(network, tokenizer)
 
 
 def stream(folder: Path, tokenizer: Any, text: str) -> Stream:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import BYTES
 
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Vocabulary
-from nextword.evaluation.likelihood import bootstrap, conventions, evaluate_stream, notes
-from nextword.lm.causal import Causal
+from nextword.evaluation.likelihood import bootstrap, count_conventions, counting_notes, evaluate_stream
+from nextword.lm.causal import CausalLM
 from nextword.models.rnn import GRU
 from nextword.tokenizers.training import train_tokenizer
 from nextword.tokenizers.words import Words
+from tests.support.small_job import BYTES
 
 WORDS = Words(["the", "cat"])  # <unk> 0, <eos> 1, the 2, cat 3
 BIT = math.log(2)
@@ -28,7 +28,7 @@ def bits(*costs: float) -> np.ndarray:
 
 
 def rows(tokenizer: Any, ids: list[int], nats: np.ndarray) -> list[tuple[str, int, float | None]]:
-    found = conventions(tokenizer, np.array(ids, np.uint8), nats)
+    found = count_conventions(tokenizer, np.array(ids, np.uint8), nats)
     return [(row.name, row.tokens, row.perplexity()) for row in found]
 
 
@@ -41,7 +41,7 @@ def test_four_ways_to_count() -> None:
         ("with <eos>, without <unk>", 5, pytest.approx(2 ** (16 / 5))),
         ("without <eos>, without <unk>", 3, pytest.approx(2 ** (7 / 3))),
     ]
-    found = conventions(WORDS, np.array(ids), nats)
+    found = count_conventions(WORDS, np.array(ids), nats)
     assert [(row.line_ends, row.unknown) for row in found] == [
         (True, True),
         (False, True),
@@ -86,16 +86,16 @@ def test_the_end_of_a_document_is_no_line_end() -> None:
 
 
 def test_a_lossless_tokenizer_has_one_convention() -> None:
-    assert conventions(BYTES, np.array([97, BYTES.begin]), bits(1, 2)) == ()
+    assert count_conventions(BYTES, np.array([97, BYTES.begin]), bits(1, 2)) == ()
 
 
 def test_pieces_of_words_have_an_unknown_too() -> None:
     pieces = train_tokenizer({"kind": "wordpiece", "size": 60}, ["the cat sat on the mat"])
     ids = pieces.encode("the cat 文 sat").ids
-    found = conventions(pieces, ids, np.ones(len(ids)))
+    found = count_conventions(pieces, ids, np.ones(len(ids)))
     assert [row.name for row in found] == ["with [UNK]", "without [UNK]"]
     assert found[1].tokens == len(ids) - 1
-    assert any("scored as [UNK]" in note for note in notes(pieces, ids, np.ones(len(ids))))
+    assert any("scored as [UNK]" in note for note in counting_notes(pieces, ids, np.ones(len(ids))))
 
 
 def test_tokens_of_probability_zero_are_counted_and_named() -> None:
@@ -108,19 +108,19 @@ def test_tokens_of_probability_zero_are_counted_and_named() -> None:
         pytest.approx(2 ** (16 / 5)),
         pytest.approx(2 ** (7 / 3)),
     ]
-    assert [row.impossible for row in conventions(WORDS, np.array(ids), nats)] == [1, 1, 0, 0]
-    *_, one = notes(WORDS, np.array(ids), nats)
+    assert [row.impossible for row in count_conventions(WORDS, np.array(ids), nats)] == [1, 1, 0, 0]
+    *_, one = counting_notes(WORDS, np.array(ids), nats)
     assert one == "1 token has probability 0; without it, token perplexity is 9.19"  # 2 ** (16 / 5)
-    *_, two = notes(WORDS, np.array([2, 3, 2]), np.array([math.inf, BIT, math.inf]))
+    *_, two = counting_notes(WORDS, np.array([2, 3, 2]), np.array([math.inf, BIT, math.inf]))
     assert two == "2 tokens have probability 0; without them, token perplexity is 2.00"
-    *_, all_of_it = notes(WORDS, np.array([2]), np.array([math.inf]))
+    *_, all_of_it = counting_notes(WORDS, np.array([2]), np.array([math.inf]))
     assert all_of_it == "1 token has probability 0"
-    assert not any("probability 0" in note for note in notes(WORDS, np.array(ids), np.ones(6)))
+    assert not any("probability 0" in note for note in counting_notes(WORDS, np.array(ids), np.ones(6)))
 
 
 def test_an_evaluation_tells_them() -> None:
     torch.manual_seed(0)
-    lm = Causal(GRU(GRU.Config(width=4), Vocabulary(len(WORDS), WORDS.begin)).eval(), WORDS)
+    lm = CausalLM(GRU(GRU.Config(width=4), Vocabulary(len(WORDS), WORDS.begin)).eval(), WORDS)
     ids = [2, 3, 1, 2, 0, 1]
     found = evaluate_stream(lm, Stream.from_ids(ids, words=4, lines=2)).as_dict()
     assert [row["tokens"] for row in found["conventions"]] == [6, 4, 5, 3]
@@ -165,5 +165,5 @@ def test_the_tokens_of_penn_treebank(shared: Path) -> None:
     train, test = ((shared / "ptb" / f"ptb.{split}.txt").read_text(encoding="utf-8") for split in ("train", "test"))
     words = train_tokenizer({"kind": "words"}, [train])
     ids = words.encode(test).ids
-    found = conventions(words, ids, np.ones(len(ids)))
+    found = count_conventions(words, ids, np.ones(len(ids)))
     assert [row.tokens for row in found] == [82_430, 82_430 - 3_761, 82_430 - 4_794, 82_430 - 3_761 - 4_794]

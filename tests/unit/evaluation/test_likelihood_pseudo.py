@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.is_bidirectional import PAIRS, TEXTS, alone, model
 
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import PSEUDO
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.generation.infilling import HIDDEN
-from nextword.lm.completion import likelihoods
+from nextword.lm.completion import score_completions
 from nextword.lm.masked import MaskedLM
+from tests.support.masked_models import PAIRS, TEXTS, alone, model
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
@@ -96,4 +96,4 @@ def test_accuracy_counts_what_is_likeliest() -> None:
 
 def test_pseudo_likelihoods_answer_no_questions() -> None:
     with pytest.raises(Unsupported, match="left to right"):
-        likelihoods(model(), [" sat"], ["the cat"])
+        score_completions(model(), [" sat"], ["the cat"])

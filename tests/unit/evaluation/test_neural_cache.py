@@ -8,16 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import BYTES, trained
-from tests.support.toy_bigram import Bigram, Config
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, Vocabulary
-from nextword.evaluation.neural_cache import Cache, best_share, cache_nats, check_network, found, mixed, pointed, read
-from nextword.lm.causal import Causal
+from nextword.evaluation.neural_cache import (
+    CacheSettings,
+    best_lambda,
+    cache_nats,
+    cache_probabilities,
+    check_network,
+    mix_nats,
+    read_blocks,
+    search_cache_settings,
+)
+from nextword.lm.causal import CausalLM
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN
+from tests.support.small_job import BYTES, trained
+from tests.support.toy_bigram import Bigram, Config
 
 SIZE = 12
 IDS = np.random.default_rng(0).integers(0, SIZE - 1, 60).astype(np.uint8)
@@ -32,7 +41,7 @@ def network(cls: Any = LSTM, **config: Any) -> Any:
     return made
 
 
-def plainly(model: Any, ids: np.ndarray, cache: Cache) -> list[float]:
+def plainly(model: Any, ids: np.ndarray, cache: CacheSettings) -> list[float]:
     """The definition: for each position all of the distribution over words, in a loop, in double precision."""
     share, theta, window = cache.lambda_, cache.theta, cache.window
     assert share is not None
@@ -61,32 +70,32 @@ def plainly(model: Any, ids: np.ndarray, cache: Cache) -> list[float]:
 @pytest.mark.parametrize("window", [1, 7, 16, 59, 500])
 @pytest.mark.parametrize("block", [4, 16, 512])
 def test_the_stream_is_the_definition(window: int, block: int) -> None:
-    model, cache = network(), Cache(0.3, 0.7, window)
-    nats, without = cache_nats(read(model, IDS, block=block), cache)
+    model, cache = network(), CacheSettings(0.3, 0.7, window)
+    nats, without = cache_nats(read_blocks(model, IDS, block=block), cache)
     assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
-    assert without == pytest.approx(Causal(model, BYTES).stream_nats(IDS), abs=1e-5)
+    assert without == pytest.approx(CausalLM(model, BYTES).stream_nats(IDS), abs=1e-5)
 
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
 def test_for_every_network_with_states(cls: Any) -> None:
-    model, cache = network(cls, embedding=8), Cache(0.2, 1.5, 9)
-    nats, _ = cache_nats(read(model, IDS, block=10), cache)
+    model, cache = network(cls, embedding=8), CacheSettings(0.2, 1.5, 9)
+    nats, _ = cache_nats(read_blocks(model, IDS, block=10), cache)
     assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_on_a_gpu_it_is_the_same() -> None:
-    cache = Cache(0.3, 0.7, 16)
-    nats, _ = cache_nats(read(network().cuda(), IDS, block=16), cache)
+    cache = CacheSettings(0.3, 0.7, 16)
+    nats, _ = cache_nats(read_blocks(network().cuda(), IDS, block=16), cache)
     assert nats == pytest.approx(plainly(network(), IDS, cache), abs=1e-4)
 
 
 def test_many_settings_at_once_are_each_alone() -> None:
     model = network()
     kinds = [(3, 0.0), (20, 0.5), (100, 2.0)]
-    together = np.concatenate([p for _, p in pointed(read(model, IDS, block=8), kinds)], 1)
+    together = np.concatenate([p for _, p in cache_probabilities(read_blocks(model, IDS, block=8), kinds)], 1)
     for kind, p in zip(kinds, together, strict=True):
-        alone = np.concatenate([p for _, p in pointed(read(model, IDS, block=8), [kind])], 1)
+        alone = np.concatenate([p for _, p in cache_probabilities(read_blocks(model, IDS, block=8), [kind])], 1)
         assert p == pytest.approx(alone[0], abs=1e-6)
 
 
@@ -96,51 +105,51 @@ def test_the_mixture_sums_to_one(length: int) -> None:
     model, total = network(), 0.0
     for word in range(SIZE):
         ids = np.append(IDS[: length - 1], word).astype(np.uint8)
-        total += math.exp(-cache_nats(read(model, ids), Cache(0.6, 0.8, 10))[0][-1])
+        total += math.exp(-cache_nats(read_blocks(model, ids), CacheSettings(0.6, 0.8, 10))[0][-1])
     assert total == pytest.approx(1, abs=1e-6)
 
 
 def test_with_a_uniform_cache_it_counts() -> None:
     """θ = 0: p_cache is how often the word stood in the window. a b a a: 0, then 0, 1/2, 2/3."""
     ids = np.array([0, 1, 0, 0], np.uint8)
-    ((nats, p),) = pointed(read(network(), ids), [(10, 0.0)])
+    ((nats, p),) = cache_probabilities(read_blocks(network(), ids), [(10, 0.0)])
     assert p[0, 1:] == pytest.approx([0, 1 / 2, 2 / 3])
     assert p[0, 0] == pytest.approx(math.exp(-nats[0]))  # nothing to point at
 
 
 def test_no_share_is_the_plain_model_and_nothing_is_an_empty_text() -> None:
     model = network()
-    nats, without = cache_nats(read(model, IDS), Cache(0.0, 1.0, 10))
+    nats, without = cache_nats(read_blocks(model, IDS), CacheSettings(0.0, 1.0, 10))
     assert (nats == without).all()
-    assert [len(x) for x in cache_nats(read(model, IDS[:0]), Cache(0.1, 1.0, 10))] == [0, 0]
+    assert [len(x) for x in cache_nats(read_blocks(model, IDS[:0]), CacheSettings(0.1, 1.0, 10))] == [0, 0]
 
 
 def test_a_word_that_the_vocabulary_all_but_rules_out() -> None:
     """exp(−800) is no float, but its cost is: −log (1 − λ) more."""
-    nats = mixed(np.array([800.0, 800.0]), np.array([0.0, 0.5]), 0.25)
+    nats = mix_nats(np.array([800.0, 800.0]), np.array([0.0, 0.5]), 0.25)
     assert nats == pytest.approx([800 - math.log(0.75), -math.log(0.125)])
 
 
 def test_the_best_share_is_the_least_cost() -> None:
     rng = np.random.default_rng(1)
     nats, cached = rng.gamma(2, 1, 500), rng.random(500) * (rng.random(500) < 0.4)
-    best = best_share(nats, cached)
+    best = best_lambda(nats, cached)
     assert 0 < best < 1
-    costs = [mixed(nats, cached, share).sum() for share in (best - 0.01, best, best + 0.01)]
+    costs = [mix_nats(nats, cached, share).sum() for share in (best - 0.01, best, best + 0.01)]
     assert costs[1] == min(costs)
-    assert best_share(nats, np.zeros(500)) == 0.0
+    assert best_lambda(nats, np.zeros(500)) == 0.0
 
 
 def test_what_is_given_stays_and_the_rest_is_found() -> None:
     model = network()
-    cache = found(read(model, IDS), Cache(window=5, theta=0.7))
+    cache = search_cache_settings(read_blocks(model, IDS), CacheSettings(window=5, theta=0.7))
     assert (cache.window, cache.theta) == (5, 0.7)
     assert cache.complete
-    fixed = found(read(model, IDS), Cache(lambda_=0.2))
+    fixed = search_cache_settings(read_blocks(model, IDS), CacheSettings(lambda_=0.2))
     assert fixed.lambda_ == 0.2
     assert fixed.complete
     with pytest.raises(NextwordError, match="no validation text"):
-        found(read(model, IDS[:0]), Cache())
+        search_cache_settings(read_blocks(model, IDS[:0]), CacheSettings())
 
 
 @pytest.mark.parametrize(
@@ -155,7 +164,7 @@ def test_what_is_given_stays_and_the_rest_is_found() -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(NextwordError, match=says):
-        Cache(**settings)
+        CacheSettings(**settings)
 
 
 def test_a_model_without_states_has_no_cache() -> None:
@@ -179,6 +188,6 @@ def test_names_that_come_again_are_found_in_the_cache(tmp_path: Any) -> None:
         batches={"kind": "rows", "rows": 16, "length": 20}, optimizer={"kind": "adam", "rate": 0.01}, steps=150,
         log=60, save=1e9,
     )  # fmt: skip
-    cache = found(read(model, passages(50, 1)), Cache(window=30))
-    nats, without = cache_nats(read(model, passages(50, 2)), cache)
+    cache = search_cache_settings(read_blocks(model, passages(50, 1)), CacheSettings(window=30))
+    nats, without = cache_nats(read_blocks(model, passages(50, 2)), cache)
     assert nats.mean() < 0.8 * without.mean(), (nats.mean(), without.mean(), cache)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nextword.core.errors import NextwordError
-from nextword.evaluation.few_shot import Question, question
-from nextword.evaluation.prompt_tasks import examples, load_task, sums, task_names
+from nextword.evaluation.few_shot import Question, make_question
+from nextword.evaluation.prompt_tasks import arithmetic_examples, load_task, read_examples, task_names
 
 
 def test_the_official_story_cloze_file(tmp_path: Path) -> None:
@@ -19,63 +19,63 @@ def test_the_official_story_cloze_file(tmp_path: Path) -> None:
         file = tmp_path / f"cloze_test_{split}__spring2016 - cloze_test_ALL_{name}.csv"
         file.write_text(header + row.format(1) + row.format(2))
     task = load_task("story-cloze")
-    first, second = (question(task, one) for one in examples(task, "test", tmp_path))
+    first, second = (make_question(task, one) for one in read_examples(task, "test", tmp_path))
     assert first.context == 'Ann baked. It was late, and dark. She said "go". Bo ate.'
     assert first.choices == (" Bo was full.", " Bo was a car.")
     assert (first.gold, second.gold) == (0, 1)
-    assert len(examples(task, "valid", tmp_path)) == 2
+    assert len(read_examples(task, "valid", tmp_path)) == 2
 
 
 def test_glue_files_are_cut_at_tabs_alone(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text('index\tsentence1\tsentence2\tlabel\n0\tHe said "no.\tHe spoke.\tentailment\n')
     (tmp_path / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     task = load_task("rte")
-    (one,) = examples(task, "valid", tmp_path)
-    asked = question(task, one)
+    (one,) = read_examples(task, "valid", tmp_path)
+    asked = make_question(task, one)
     assert asked.context == 'He said "no.\nquestion: He spoke. True or False?\nanswer:'
     assert asked.answer == " True"
     with pytest.raises(NextwordError, match=r"no column 'label'.*--split valid"):
-        examples(task, "test", tmp_path)
+        read_examples(task, "test", tmp_path)
 
 
 def test_cola_has_no_header_and_sst_two_forms(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("gj04\t0\t*\tHim sleeps.\ngj04\t1\t\tHe sleeps.\n")
-    assert [e["label"] for e in examples(load_task("cola"), "valid", tmp_path)] == ["0", "1"]
+    assert [e["label"] for e in read_examples(load_task("cola"), "valid", tmp_path)] == ["0", "1"]
     (tmp_path / "stsa.binary.dev").write_text("0 dull .\n1 a joy .\n")
     (tmp_path / "train.tsv").write_text("sentence\tlabel\nso so\t1\n")
-    assert examples(load_task("sst-2"), "valid", tmp_path)[1] == {"sentence": "a joy .", "label": "1"}
-    assert examples(load_task("sst-2"), "train", tmp_path) == [{"sentence": "so so", "label": "1"}]
+    assert read_examples(load_task("sst-2"), "valid", tmp_path)[1] == {"sentence": "a joy .", "label": "1"}
+    assert read_examples(load_task("sst-2"), "train", tmp_path) == [{"sentence": "so so", "label": "1"}]
 
 
 def test_lambada_is_cut_before_its_last_word(tmp_path: Path) -> None:
     (tmp_path / "lambada_test_plain_text.txt").write_text("he went to the door\n\nalone\n")
     task = load_task("lambada")
-    (one,) = examples(task, "test", tmp_path)
-    assert question(task, one) == Question("he went to the", (" door",))
+    (one,) = read_examples(task, "test", tmp_path)
+    assert make_question(task, one) == Question("he went to the", (" door",))
 
 
 def test_parallel_files_must_be_of_equal_length(tmp_path: Path) -> None:
     (tmp_path / "test_2016_flickr.en").write_text("A dog.\nA cat.\n")
     (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\nEine Katze.\n")
     task = load_task("multi30k")
-    assert question(task, examples(task, "test", tmp_path)[1]).solved == "A cat. = Eine Katze."
+    assert make_question(task, read_examples(task, "test", tmp_path)[1]).solved == "A cat. = Eine Katze."
     (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\n")
     with pytest.raises(NextwordError, match="ends before line 2"):
-        examples(task, "test", tmp_path)
+        read_examples(task, "test", tmp_path)
 
 
 def test_data_that_are_missing_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="nextword data story-cloze --from PATH"):
-        examples(load_task("story-cloze"), "test")
+        read_examples(load_task("story-cloze"), "test")
     with pytest.raises(NextwordError, match=r"lacks the valid split.*dev\.tsv"):
-        examples(load_task("rte"), "valid", tmp_path)
+        read_examples(load_task("rte"), "valid", tmp_path)
 
 
 @pytest.mark.parametrize("name", [n for n in task_names() if n.startswith("arithmetic")])
 def test_sums_are_right_the_same_every_time_and_never_shown_before(name: str) -> None:
     task = load_task(name)
-    asked, pool = sums("test", task.options), sums("train", task.options)
-    assert asked == sums("test", task.options)
+    asked, pool = arithmetic_examples("test", task.options), arithmetic_examples("train", task.options)
+    assert asked == arithmetic_examples("test", task.options)
     assert len(asked) == 2000
     assert len(pool) > 40
     assert not {one["sum"] for one in asked} & {one["sum"] for one in pool}

@@ -6,7 +6,16 @@ import random
 
 import pytest
 
-from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, find_best_threshold, score_questions, score_answers, word_f1, normalize_words, exact_match
+from nextword.metrics.squad import (
+    ANSWER_METRICS,
+    ANSWER_METRICS_2_0,
+    exact_match,
+    find_best_threshold,
+    normalize_words,
+    score_answers,
+    score_questions,
+    word_f1,
+)
 
 
 @pytest.mark.parametrize(
