@@ -1,4 +1,4 @@
-"""`nextword transfer` and `predict` of questions and candidates, end to end: official files in, official files out."""
+"""`nextword transfer` and `predict` for questions and multiple choice, end to end, in their official formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nextword.core.errors import NextwordError
 from nextword.lm.loading import load
 from nextword.metrics.squad import ANSWER_METRICS_2_0, score_answers
 from nextword.run_folder import RunFolder
-from nextword.tasks.base import FILE
+from nextword.tasks.heads import HEAD_FILE
 from tests.cli.conftest import Cli, sets
 from tests.support.tiny_questions import as_json, as_lines, endings, squad
 from tests.support.tiny_transfer import run_of, written
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spans(cli: Cli, place: Path) -> Any:
-    """A run that answers, and what the command said of it."""
+    """Fine-tune a run on questions; return the output of the command."""
     words = ("transfer", "bert/span", "--from", place / "bert", "--data", place / "two", "--out", place / "spans")
     return cli(*words, *QUICK)
 
@@ -54,7 +54,7 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_what_is_told_of_questions(spans: Any, place: Path) -> None:
+def test_transfer_describes_questions(spans: Any, place: Path) -> None:
     said = " ".join(spans.stderr.split())
     assert "a span of a passage for a question, or none · 119 train · 30 dev · 20 test" in said
     assert "1 of 120 questions of train have an answer that is nowhere in the passage (q0-0)" in said
@@ -68,7 +68,7 @@ def test_what_is_told_of_questions(spans: Any, place: Path) -> None:
     assert "no answer is given where none is better by" in card
 
 
-def test_the_official_file_of_predictions(cli: Cli, js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_writes_squads_file(cli: Cli, js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     dev = place / "two/dev.json"
     said = cli("predict", place / "spans", dev, "--output", tmp_path / "predictions.json")
     assert "30 answers" in said.stdout
@@ -84,17 +84,19 @@ def test_the_official_file_of_predictions(cli: Cli, js: Js, spans: Any, place: P
     assert f"answer_f1 {100 * numbers['answer_f1']:.1f} · exact {100 * numbers['exact']:.1f}" in said.stderr
     kept = transfer.result_of(place / "spans")
     assert kept is not None
-    assert numbers == pytest.approx({name: kept["best"][name] for name in ANSWER_METRICS_2_0})  # with the threshold of dev
+    assert numbers == pytest.approx(
+        {name: kept["best"][name] for name in ANSWER_METRICS_2_0}
+    )  # with the threshold of dev
     whole = js("predict", place / "spans", dev)
     assert [one["predicted"] for one in whole["predictions"]] == list(found.values())
-    assert whole["measured"] == pytest.approx(numbers)
+    assert whole["scores"] == pytest.approx(numbers)
     assert json.loads(cli("predict", place / "spans", dev).stdout) == found  # without a place to write to
     assert js("predict", place / "spans", dev, "-o", tmp_path / "p.json")["file"] == str(tmp_path / "p.json")
     assert json.loads((tmp_path / "p.json").read_text()) == found
     assert json.loads((tmp_path / "p.na_prob.json").read_text()) == chances
 
 
-def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
     given = [("7", "what follows red ?", "the king saw red river"), ("8", "what follows red ?", "old house far")]
     table = written(tmp_path / "q.csv", ["id", "question", "context"], given)
     found = rows(cli("predict", place / "spans", table).stdout)
@@ -114,13 +116,13 @@ def test_questions_of_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path)
     assert [one["predicted"] for one in kept] == [row["predicted"] for row in found]
     assert all(isinstance(one["probability"], float) for one in kept)
     other = written(tmp_path / "o.csv", ["q", "passage"], [row[1:] for row in given])
-    again = rows(cli("predict", place / "spans", other, "--second", "q").stdout)
+    again = rows(cli("predict", place / "spans", other, "--text-pair", "q").stdout)
     assert [row["predicted"] for row in again] == [row["predicted"] for row in found]
     assert "which column is the question" in cli("predict", place / "spans", other, fails=True).stderr
-    assert "written as .json" in cli("predict", place / "spans", table, "-o", tmp_path / "x.conll", fails=True).stderr
+    assert ".json" in cli("predict", place / "spans", table, "-o", tmp_path / "x.conll", fails=True).stderr
 
 
-def test_what_is_told_of_questions_to_be_answered(js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
+def test_problems_of_questions_are_noted(js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     long = " ".join(["what"] * 90)
     given = [("", "the king saw red river"), ("what follows red ?", " "), (long, "saw red river"), ("who ?", "a king")]
     found = js("predict", place / "spans", written(tmp_path / "q.csv", ["question", "context"], given))
@@ -132,7 +134,7 @@ def test_what_is_told_of_questions_to_be_answered(js: Js, spans: Any, place: Pat
     assert len(found["predictions"]) == 4
 
 
-def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_multiple_choice_end_to_end(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/choice", "--from", place / "bert", "--data", place / "ends.jsonl")
     said = cli(*words, "--out", tmp_path / "run", *QUICK)
     assert "one of several candidates for a context · 108 train · 12 dev" in " ".join(said.stderr.split())
@@ -156,20 +158,17 @@ def test_candidates(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     whole = js("predict", tmp_path / "run", table, "-o", tmp_path / "t-out.csv")
     assert rows((tmp_path / "t-out.csv").read_text()) == found
     gaps = [{**one, "context": ""} if i == 1 else {**one, "label": ""} if i == 2 else one for i, one in enumerate(new)]
-    assert js("predict", tmp_path / "run", as_lines(tmp_path / "gaps.jsonl", gaps))["notes"] == [
-        "1 of 9 texts are empty: they are read as such",
-        "1 of 9 rows have no label: nothing is measured",
-    ]
+    empty, unlabeled = js("predict", tmp_path / "run", as_lines(tmp_path / "gaps.jsonl", gaps))["notes"]
+    assert empty.startswith("1 of 9 texts")
+    assert unlabeled.startswith("1 of 9 rows")
     assert [str(one["predicted"]) for one in whole["predictions"]] == [row["predicted"] for row in found]
-    assert whole["measured"] == {}
+    assert whole["scores"] == {}
     assert "a context and candidates: which of them is right" in (tmp_path / "run/card.md").read_text()
     assert "nextword predict" in cli("next", tmp_path / "run", "the", fails=True).stderr
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("bert/choice", "ends.jsonl")])
-def test_a_run_that_is_not_finished_says_so(
-    cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str
-) -> None:
+def test_unfinished_run_is_noted(cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str) -> None:
     out = tmp_path / "x"
     transfer.run(recipe, place / "bert", str(place / data), out, changes=["phase.0.steps=1"])
     words = ("predict", out, place / (data if data != "two" else "two/dev.json"))
@@ -180,11 +179,11 @@ def test_a_run_that_is_not_finished_says_so(
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("bert/choice", "ends.jsonl")])
-def test_seeds_a_share_of_the_labels_and_a_twin_without_weights(
+def test_seeds_with_a_training_fraction_from_scratch(
     cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str
 ) -> None:
     words = ["transfer", recipe, "--from", place / "lstm", "--data", place / data, "--out", tmp_path / "k"]
-    words += ["--seeds", "2", "--labels", "0.1", "--scratch", "--set", "phase.0.steps=2"]
+    words += ["--seeds", "2", "--train-fraction", "0.1", "--scratch", "--set", "phase.0.steps=2"]
     assert "mean, 95 % interval" in cli(*words).stdout
     found = js(*words, "--resume")
     assert [result["examples"]["train"] for result in found["results"]] == [12 if data == "two" else 11] * 2
@@ -194,14 +193,14 @@ def test_seeds_a_share_of_the_labels_and_a_twin_without_weights(
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("gpt1/choice", "ends.jsonl")])
-def test_it_goes_on_to_the_same_bits(place: Path, tmp_path: Path, recipe: str, data: str) -> None:
+def test_resume_is_bit_exact(place: Path, tmp_path: Path, recipe: str, data: str) -> None:
     options: dict[str, Any] = {"changes": [*SET, "task.dropout=0.1"], "device": "cpu", "seed": 3}
     whole = transfer.run(recipe, place / "lstm", str(place / data), tmp_path / "whole", **options)
     asked = iter([False] * 5 + [True])
     cut = transfer.run(recipe, place / "lstm", str(place / data), tmp_path / "cut", stop=lambda: next(asked), **options)
     assert cut.interrupted
     list(transfer.resume(tmp_path / "cut", device="cpu")[1])
-    for name in ("model.safetensors", FILE):
+    for name in ("model.safetensors", HEAD_FILE):
         a, b = (load_file(str(tmp_path / run / name)) for run in ("whole", "cut"))
         assert all(torch.equal(a[key], b[key]) for key in a)
     found = transfer.result_of(tmp_path / "cut")
@@ -209,7 +208,7 @@ def test_it_goes_on_to_the_same_bits(place: Path, tmp_path: Path, recipe: str, d
     assert found["dev"] == whole.results[0]["dev"]
 
 
-def test_what_is_no_example(spans: Any, place: Path, tmp_path: Path) -> None:
+def test_malformed_examples_raise(spans: Any, place: Path, tmp_path: Path) -> None:
     reader: Any = load(place / "spans", device="cpu")
     with pytest.raises(NextwordError, match="Expected a list of examples, and got 'who"):
         reader.predict("who ?")
@@ -228,7 +227,7 @@ def test_what_is_no_example(spans: Any, place: Path, tmp_path: Path) -> None:
     assert sum(more.probabilities.values()) == pytest.approx(1)
 
 
-def test_mistakes(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_fail(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     base = ("transfer", "--from", place / "bert", "--out", tmp_path / "x")
     for recipe, data, said in (
@@ -240,7 +239,7 @@ def test_mistakes(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.Mon
     ):
         assert said in " ".join(cli(*base, recipe, "--data", data, fails=True).stderr.split()), recipe
     assert not (tmp_path / "x").exists()
-    refused = cli(*base, "bert/span", "--data", place / "two", "--kind", "pair", fails=True)
+    refused = cli(*base, "bert/span", "--data", place / "two", "--kind", "pair_classification", fails=True)
     assert "learns answers to questions" in refused.stderr
     refused = cli(*base, "bert/span", "--data", place / "two", "--set", "task.longest=0", fails=True)
     assert "longest = 0 is how many tokens an answer may have" in " ".join(refused.stderr.split())

@@ -1,4 +1,4 @@
-"""GLUE in one command beside its twin from scratch, and the files of predictions that its server takes."""
+"""The GLUE suite with a baseline from scratch, and the submission files for its server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nextword.core.types import Prediction
 from nextword.data.tables import Rows
-from nextword.metrics.classification import confidence_interval
+from nextword.metrics.intervals import confidence_interval
 from tests.cli.conftest import Cli
+from tests.support.glue_samples import SAMPLES
 from tests.support.tiny_transfer import coloured, run_of, written
-from tests.unit.test_transfer_data import SAMPLES
 
 Js = Callable[..., Any]
 FIVE = ("CoLA", "MRPC", "RTE", "SST-2", "STS-B")
@@ -48,18 +48,28 @@ def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def command(place: Path) -> list[Any]:
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "glue", "--seeds", "2", "--twin"]
+    words = [
+        "transfer",
+        "bert/finetune",
+        "--from",
+        place / "bert",
+        "--data",
+        "glue",
+        "--seeds",
+        "2",
+        "--compare-scratch",
+    ]
     return [*words, "--set", "phase.0.steps=1", "--out", place / "glue"]
 
 
 @pytest.fixture
 def found(cli: Cli, place: Path, command: list[Any]) -> tuple[str, dict[str, Any]]:
-    """What the command says, the second time of what it has found the first time; and its results."""
+    """The output of the command when it finds all runs finished, and its results."""
     said = cli(*command, "--resume").stdout
     return said, json.loads((place / "glue/results.json").read_text())
 
 
-def test_both_columns_and_the_difference(found: tuple[str, dict[str, Any]], place: Path) -> None:
+def test_suite_compares_pretrained_and_scratch(found: tuple[str, dict[str, Any]], place: Path) -> None:
     said, results = found
     words = " ".join(said.split())
     assert "pretrained, 2 seeds" in words
@@ -84,7 +94,7 @@ def test_both_columns_and_the_difference(found: tuple[str, dict[str, Any]], plac
     assert (place / "glue-scratch/STS-B/seed-1/manifest.json").is_file()
 
 
-def test_the_table_as_markdown(found: tuple[str, dict[str, Any]], place: Path) -> None:
+def test_results_table_is_written_as_markdown(found: tuple[str, dict[str, Any]], place: Path) -> None:
     lines = (place / "glue/results.md").read_text().splitlines()
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert table[0] == ["task", "metric", "pretrained, 2 seeds", "from scratch", "difference", "examples"]
@@ -94,19 +104,19 @@ def test_the_table_as_markdown(found: tuple[str, dict[str, Any]], place: Path) -
     assert table[-1][4] == f"{100 * mean['mean']:.1f} ± {100 * mean['interval']:.1f}"
 
 
-def test_one_task_beside_its_twin(js: Js, cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--twin"]
+def test_single_task_compares_with_scratch(js: Js, cli: Cli, place: Path, tmp_path: Path) -> None:
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--compare-scratch"]
     words += ["--set", "phase.0.steps=1", "--out", tmp_path / "one"]
     result = js(*words)
     assert result["difference"]["interval"] is None  # of one seed
     assert result["difference"]["mean"] == result["mean"] - result["twin"]["mean"]
-    assert "--twin sets" in cli(*words, "--scratch", fails=True).stderr
+    assert "--compare-scratch" in cli(*words, "--scratch", fails=True).stderr
 
 
-def test_what_the_server_takes(found: tuple[str, dict[str, Any]], cli: Cli, js: Js, place: Path) -> None:
+def test_submission_has_one_file_per_task(found: tuple[str, dict[str, Any]], cli: Cli, js: Js, place: Path) -> None:
     said = cli("predict", place / "glue", "--submission", place / "submission").stdout
     assert "3 predictions" in said
-    assert "wants these besides: QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv, QNLI.tsv, WNLI.tsv" in " ".join(said.split())
+    assert "QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv, QNLI.tsv, WNLI.tsv" in " ".join(said.split())
     files = {path.name: path.read_text() for path in (place / "submission").iterdir()}
     assert set(files) == {f"{task}.tsv" for task in FIVE}
     allowed = {"CoLA": {"0", "1"}, "MRPC": {"0", "1"}, "SST-2": {"0", "1"}, "RTE": {"entailment", "not_entailment"}}
@@ -124,47 +134,49 @@ def test_what_the_server_takes(found: tuple[str, dict[str, Any]], cli: Cli, js: 
         assert {name: archive.read(name).decode() for name in archive.namelist()} == files
 
 
-def test_of_several_seeds_the_best_speaks(found: tuple[str, dict[str, Any]], place: Path) -> None:
+def test_best_seed_predicts_the_submission(found: tuple[str, dict[str, Any]], place: Path) -> None:
     import nextword
-    from nextword.tasks.submission import predictions, speaking
+    from nextword.tasks.submission import best_runs, predict_test_sets
 
     task = next(one for one in found[1]["tasks"] if one["name"] == "STS-B")
     best = max(range(2), key=lambda i: task["values"][i])
-    assert speaking(place / "glue/STS-B") == [place / f"glue/STS-B/seed-{best}"]
-    assert len(speaking(place / "glue")) == 5
+    assert best_runs(place / "glue/STS-B") == [place / f"glue/STS-B/seed-{best}"]
+    assert len(best_runs(place / "glue")) == 5
     model = nextword.load(place / f"glue/STS-B/seed-{best}", device="cpu")
     value = model.predict([("A plane.", "A man.")])[0].value
-    (line,) = predictions(place / "glue/STS-B", "cpu")["STS-B.tsv"].splitlines()[1:]
+    (line,) = predict_test_sets(place / "glue/STS-B", "cpu")["STS-B.tsv"].splitlines()[1:]
     assert line == f"0\t{min(max(value, 0), 5):.3f}"
 
 
-def test_numbers_that_are_handed_in_keep_to_the_scale() -> None:
+def test_submitted_numbers_are_clipped_to_the_scale() -> None:
     from nextword.tasks.datasets.catalog import BENCHMARKS
-    from nextword.tasks.submission import written as handed
+    from nextword.tasks.submission import format_predictions
 
-    said = [SimpleNamespace(value=value) for value in (5.7, -0.2, 3.14159)]
+    predictions = [Prediction("", {}, value) for value in (5.7, -0.2, 3.14159)]
     rows = Rows(["a"] * 3, ["b"] * 3, ids=["7", "8", "9"])
     wanted = "index\tprediction\n7\t5.000\n8\t0.000\n9\t3.142\n"
-    assert handed(BENCHMARKS["STS-B"], rows, said) == wanted
+    assert format_predictions(BENCHMARKS["STS-B"], rows, predictions) == wanted
 
 
-def test_what_cannot_be_handed_in(found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_submission_without_a_benchmark_run_fails(
+    found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
+) -> None:
     said = cli("predict", place / "bert", "--submission", tmp_path / "x", fails=True).stderr
-    assert "not transferred to a task" in said
+    assert str(place / "bert") in "".join(said.split())
     said = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
-    assert "no finished transfer" in said
+    assert str(tmp_path) in "".join(said.split())
     said = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
-    assert "leave FILE and --output out" in said
+    assert "--output" in said
     (place / "data/glue/RTE/test.tsv").rename(tmp_path / "test.tsv")
     try:
         said = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr
     finally:
         (tmp_path / "test.tsv").rename(place / "data/glue/RTE/test.tsv")
-    assert "no test file of RTE" in said
+    assert "no test file for RTE" in " ".join(said.split())
     assert not (tmp_path / "x").exists()
 
 
-def test_a_task_that_is_not_here_is_told_before_any_is_learnt(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_missing_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path: Path) -> None:
     (place / "data/glue/STS-B/train.tsv").rename(tmp_path / "train.tsv")
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "glue", "--out", tmp_path / "out"]
     try:
@@ -175,9 +187,7 @@ def test_a_task_that_is_not_here_is_told_before_any_is_learnt(cli: Cli, place: P
     assert not (tmp_path / "out").exists()
 
 
-def test_a_task_that_the_recipe_cannot_learn_is_told_before_any_is_learnt(
-    cli: Cli, place: Path, tmp_path: Path
-) -> None:
+def test_unlearnable_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path: Path) -> None:
     run_of(tmp_path / "t5", "t5")
     words = ["transfer", "t5/finetune", "--from", tmp_path / "t5", "--data", "glue", "--out", tmp_path / "out"]
     assert "For the numbers of STS-B take a run whose tokenizer knows digits" in " ".join(
@@ -186,7 +196,7 @@ def test_a_task_that_the_recipe_cannot_learn_is_told_before_any_is_learnt(
     assert not (tmp_path / "out").exists()
 
 
-def test_no_file_that_was_to_be_handed_in_is_overwritten(
+def test_submission_never_overwrites_files(
     found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "all.zip").write_text("mine")
@@ -194,8 +204,8 @@ def test_no_file_that_was_to_be_handed_in_is_overwritten(
     (tmp_path / "files/RTE.tsv").write_text("mine")
     for target, name in (("all.zip", "all.zip"), ("files", "files/RTE.tsv")):
         said = " ".join(cli("predict", place / "glue", "--submission", tmp_path / target, fails=True).stderr.split())
-        assert f"{tmp_path / name} is there already, and nothing is overwritten" in said
+        assert f"{tmp_path / name} already exists" in said
         assert (tmp_path / name).read_text() == "mine"
     assert len(list((tmp_path / "files").iterdir())) == 1
-    cli("predict", place / "glue/STS-B", "--submission", tmp_path / "files")  # another file beside it
+    cli("predict", place / "glue/STS-B", "--submission", tmp_path / "files")  # adds another file
     assert (tmp_path / "files/RTE.tsv").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""`nextword transfer` and `nextword predict`, end to end: a run, a csv, labels."""
+"""`nextword transfer` and `nextword predict`, end to end: a pretrained run, a csv, labels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
+from tests.support.glue_samples import SAMPLES
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
 Js = Callable[..., Any]
@@ -33,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(cli: Cli, place: Path) -> Any:
-    """A transfer, and what the command said."""
+    """Fine-tune a run; return the output of the command."""
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
     return cli(*words, "--out", place / "out", *QUICK)
 
@@ -42,17 +43,17 @@ def table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_what_a_newcomer_sees(told: Any, place: Path) -> None:
+def test_transfer_describes_data_progress_and_next_step(told: Any, place: Path) -> None:
     assert "one of 2 classes for a text · 180 train · 20 dev" in told.stderr
-    assert "columns by their names: text 'text', label 'label'" in told.stderr
-    assert "20 rows of 200 are held out, the same ones each time" in told.stderr
+    assert "text 'text', label 'label'" in told.stderr
+    assert "held out" in told.stderr
     assert "blue" in told.stderr
     assert told.stderr.count("dev accuracy") == 4
     assert f"nextword predict {place / 'out'} FILE" in told.stdout
     assert "dev (20 examples): accuracy" in told.stdout
 
 
-def test_labels_for_a_csv(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_adds_columns_to_a_csv(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
     said = cli("predict", place / "out", place / "new.csv")
     rows = table(said.stdout)
     assert list(rows[0]) == ["number", "text", "label", "predicted", "p(blue)", "p(red)"]
@@ -71,22 +72,22 @@ def test_labels_for_a_csv(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Pa
     assert (tmp_path / "more.csv").read_text() == said.stdout
     assert found["file"] == str(tmp_path / "more.csv")
     again = cli("predict", place / "out", place / "new.csv", "-o", tmp_path / "more.csv", "--json", fails=True)
-    assert "is there already, and nothing is overwritten" in " ".join(again.stderr.split())
+    assert str(tmp_path / "more.csv") in "".join(again.stderr.split())
     found = js("predict", place / "out", place / "new.csv")
     assert "file" not in found
     assert [one["predicted"] for one in found["predictions"]] == [row["predicted"] for row in rows]
-    assert found["measured"]["accuracy"] == right / 20
+    assert found["scores"]["accuracy"] == right / 20
 
 
-def test_lines_and_objects_by_standard_input(cli: Cli, told: Any, place: Path) -> None:
+def test_predict_reads_lines_and_json_from_standard_input(cli: Cli, told: Any, place: Path) -> None:
     rows = table(cli("predict", place / "out", stdin="the red house\nan old blue king\n").stdout)
     assert [row["predicted"] for row in rows] == ["red", "blue"]
     rows = table(cli("predict", place / "out", "-", stdin='{"text": "a red river"}\n').stdout)
     assert [row["predicted"] for row in rows] == ["red"]
 
 
-def test_a_table_by_standard_input_is_what_it_is_as_a_file(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
-    """The column that training read makes a header of the first line, whatever divides it."""
+def test_predict_reads_a_piped_table_like_a_file(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+    """The first line is a header if it has the text column of training, whatever the delimiter."""
     named, out = place / "new.csv", place / "out"
     wanted = cli("predict", out, named)
     piped = cli("predict", out, stdin=named.read_bytes())
@@ -121,13 +122,13 @@ def test_a_table_by_standard_input_is_what_it_is_as_a_file(cli: Cli, told: Any, 
         ('[{"text": "the red house"}]', "is one JSON list. .* … | jq -c '.[]' | nextword …"),
     ],
 )
-def test_a_table_by_standard_input_that_is_none(cli: Cli, told: Any, place: Path, given: str, said: str) -> None:
+def test_malformed_piped_table_fails(cli: Cli, told: Any, place: Path, given: str, said: str) -> None:
     found = " ".join(cli("predict", place / "out", fails=True, stdin=given).stderr.split())
     for part in ["standard input", *said.split(" .* ")]:
         assert part in found
 
 
-def test_other_columns(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_reads_the_named_column(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
     other = written(tmp_path / "o.csv", ["a", "b"], [("x", "the red house"), ("a long long long one", "blue")])
     rows = table(cli("predict", place / "out", other, "--text", "b").stdout)
     assert [row["predicted"] for row in rows] == ["red", "blue"]
@@ -135,38 +136,36 @@ def test_other_columns(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None
     assert "has no column 'c'; it has a, b" in said
 
 
-def test_where_texts_are_read_that_nobody_named(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_reports_guessed_columns_and_never_overwrites(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
     out = place / "out"
     other = written(tmp_path / "o.csv", ["n", "body"], [(1, "the red house")])
     said = cli("predict", out, other).stderr
-    assert "there is no column 'text' as in training, and texts are read from 'body'" in said
+    assert "texts are read from 'body'" in said
     assert "are read from" not in cli("predict", out, place / "new.csv").stderr
     assert "are read from" not in cli("predict", out, other, "--text", "body").stderr
     said = cli("predict", out, stdin="number,body\n1,the red house\n\n").stderr
-    assert "the first line, 'number,body', looks like a header, and holds no 'text'" in said
-    assert "1 empty line is left out" in said
-    assert "after a tab, is not read" in cli("predict", out, stdin="the red house\tblue\n").stderr
+    assert "the first line, 'number,body', looks like a header" in said
+    assert "after a tab, is ignored" in cli("predict", out, stdin="the red house\tblue\n").stderr
     cli("predict", out, other, "-o", tmp_path / "p.csv")
     before = (tmp_path / "p.csv").read_text()
     said = " ".join(cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "p.csv", fails=True).stderr.split())
-    assert "p.csv is there already, and nothing is overwritten" in said
+    assert "p.csv already exists" in said
     assert (tmp_path / "p.csv").read_text() == before
     said = cli("predict", out, tmp_path / "p.csv", "-o", tmp_path / "again.csv").stderr  # once more
-    assert "what stood in 'predicted', 'p(blue)', 'p(red)' before is replaced" in said
+    assert "'predicted', 'p(blue)', 'p(red)'" in said
     assert list(table((tmp_path / "again.csv").read_text())[0]) == ["n", "body", "predicted", "p(blue)", "p(red)"]
     (tmp_path / "folder.csv").mkdir()
-    assert "that is a folder" in cli("predict", out, other, "-o", tmp_path / "folder.csv", fails=True).stderr
+    assert "folder.csv" in cli("predict", out, other, "-o", tmp_path / "folder.csv", fails=True).stderr
 
 
-def test_the_last_training_says_so(cli: Cli, place: Path, tmp_path: Path) -> None:
-    own = ("--from", place / "bert", "--data", place / "colour.csv", "--final", "--quiet")
+def test_merging_dev_into_train_is_reported(cli: Cli, place: Path, tmp_path: Path) -> None:
+    own = ("--from", place / "bert", "--data", place / "colour.csv", "--merge-dev", "--quiet")
     said = cli("transfer", "bert/finetune", *own, "--set", "phase.0.steps=2", "--out", tmp_path / "last").stdout
-    assert "dev (20 examples, learnt from too): accuracy" in said
-    assert "(20 examples, learnt from too)" in (tmp_path / "last/report.html").read_text()
-    assert "| dev, learnt from too | 20 |" in (tmp_path / "last/card.md").read_text()
+    assert "dev (20 examples, also trained on): accuracy" in said
+    assert "(20 examples, also trained on)" in (tmp_path / "last/report.html").read_text()
 
 
-def test_what_is_said_of_test_is_kept(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_test_predictions_are_saved(cli: Cli, place: Path, tmp_path: Path) -> None:
     rows = (place / "colour.csv").read_text().splitlines()
     (tmp_path / "set").mkdir()
     for split, some in (("train", rows[1:61]), ("dev", rows[61:81]), ("test", rows[81:101])):
@@ -174,30 +173,30 @@ def test_what_is_said_of_test_is_kept(cli: Cli, place: Path, tmp_path: Path) -> 
     own = ("--from", place / "bert", "--data", tmp_path / "set", "--quiet", "--set", "phase.0.steps=4")
     cli("transfer", "bert/finetune", *own, "--out", tmp_path / "run")
     predicted = table(cli("predict", tmp_path / "run", tmp_path / "set/test.csv").stdout)
-    with np.load(tmp_path / "run" / "said.npz") as found:
+    with np.load(tmp_path / "run" / "predictions.npz") as found:
         assert set(found) == {"test"}
         for row, p in zip(predicted, found["test"], strict=True):
             assert [float(row["p(blue)"]), float(row["p(red)"])] == pytest.approx(p.tolist(), abs=1e-4)
-    assert "said.npz" in json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
+    assert "predictions.npz" in json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
 
 
-def test_pairs_and_numbers(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_pairs_and_regression(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
     found = js(*words, "--data", place / "pair.csv", "--out", tmp_path / "pair")
-    assert found["kind"] == "pair"
+    assert found["kind"] == "pair_classification"
     assert found["run"] == str(tmp_path / "pair")
     assert set(found["dev"]) == {"accuracy", "macro_f1"}
     assert table(cli("predict", tmp_path / "pair", stdin="a red\tthe blue\n").stdout)[0]["predicted"] in ("red", "blue")
     said = cli("predict", tmp_path / "pair", place / "new.csv", fails=True).stderr
-    assert "reads two texts" in said
+    assert "--text-pair" in said
     found = js(*words, "--data", place / "count.csv", "--out", tmp_path / "count")
-    assert found["kind"] == "regress"
+    assert found["kind"] == "regression"
     rows = table(cli("predict", tmp_path / "count", place / "count.csv").stdout)
     assert list(rows[0]) == ["text", "score", "predicted"]
     assert float(rows[0]["predicted"]) == pytest.approx(2, abs=2.5)
 
 
-def test_seeds_scratch_and_what_is_there_already(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_seeds_from_scratch_are_summarized_and_resumed(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
     words += ["--out", tmp_path / "k", "--seeds", "2", "--scratch", "--set", "phase.0.steps=2"]
     said = cli(*words).stdout
@@ -217,9 +216,9 @@ def test_seeds_scratch_and_what_is_there_already(cli: Cli, js: Js, place: Path, 
     assert "made of" in cli("runs", tmp_path / "k/seed-0").stdout
 
 
-def test_glue_is_one_command(cli: Cli, js: Js, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.test_transfer_data import SAMPLES
-
+def test_glue_suite_reuses_finished_tasks(
+    cli: Cli, js: Js, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for task in ("CoLA", "MRPC", "RTE", "SST-2", "STS-B"):
         (tmp_path / "glue" / task).mkdir(parents=True)
         for name, text in SAMPLES[task].items():
@@ -237,7 +236,7 @@ def test_glue_is_one_command(cli: Cli, js: Js, place: Path, tmp_path: Path, monk
     assert found["mean"] == pytest.approx(sum(task["mean"] for task in found["tasks"]) / 5)
 
 
-def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+def test_resume_needs_only_the_run_folder(cli: Cli, js: Js, told: Any, place: Path, tmp_path: Path) -> None:
     from nextword import tasks as transfer
 
     asked = iter([False] * 5 + [True])
@@ -250,12 +249,12 @@ def test_it_goes_on_by_its_folder_alone(cli: Cli, js: Js, told: Any, place: Path
     found = js("transfer", "--resume", "--out", tmp_path / "cut")
     assert found["dev"] == RunFolder(place / "out").manifest["result"]["dev"]
     said = cli("transfer", "--resume", "--out", tmp_path / "cut").stderr
-    assert "is finished" in " ".join(said.split())  # wherever the line is broken
+    assert "finished" in said
     assert "no transfer" in cli("transfer", "--resume", "--out", place / "bert", fails=True).stderr
     assert "--out RUN" in cli("transfer", "--resume", fails=True).stderr
 
 
-def test_an_interrupted_run_says_that_it_is_one(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_predicting_with_an_unfinished_run_is_noted(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     from nextword import tasks as transfer
 
     asked = iter([False] * 15 + [True])  # with keep = "best" there are weights after an epoch, of 12 steps
@@ -263,21 +262,22 @@ def test_an_interrupted_run_says_that_it_is_one(cli: Cli, js: Js, place: Path, t
     data, stop = str(place / "colour.csv"), lambda: next(asked)
     transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
     words = ("predict", tmp_path / "cut", place / "new.csv")
-    said = f"{tmp_path / 'cut'} is not finished: what it has learnt so far speaks. Go on with nextword transfer"
-    assert js(*words)["notes"][0].startswith(said)
+    assert js(*words)["notes"][0].startswith(f"{tmp_path / 'cut'} is not finished")
     assert "is not finished" in cli(*words).stderr
     cli("transfer", "--resume", "--out", tmp_path / "cut")
     assert js(*words)["notes"] == []
 
 
-def test_what_such_a_run_cannot_do_comes_with_advice(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+def test_unsupported_commands_suggest_another(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
     run = place / "out"
     for words in (["next", run, "the"], ["next", run, "the ___"], ["generate", run], ["evaluate", run, "--data", "x"]):
         assert "nextword predict" in cli(*words, fails=True).stderr, words
-    assert "Transfer it first" in cli("predict", place / "bert", place / "new.csv", fails=True).stderr
+    assert "nextword transfer" in cli("predict", place / "bert", place / "new.csv", fails=True).stderr
     assert "nextword transfer bert/finetune" in cli("train", "bert/finetune", fails=True).stderr
-    assert "written as .csv" in cli("predict", run, place / "new.csv", "-o", tmp_path / "x.txt", fails=True).stderr
-    assert "no folder" in cli("predict", run, place / "new.csv", "-o", tmp_path / "no/x.csv", fails=True).stderr
+    assert ".jsonl" in cli("predict", run, place / "new.csv", "-o", tmp_path / "x.txt", fails=True).stderr
+    assert (
+        str(tmp_path / "no") in cli("predict", run, place / "new.csv", "-o", tmp_path / "no/x.csv", fails=True).stderr
+    )
     lines = tmp_path / "lines.txt"
     lines.write_text("the red king\n")
     assert "width 32" in cli("embed", run, lines).stdout
@@ -286,14 +286,14 @@ def test_what_such_a_run_cannot_do_comes_with_advice(cli: Cli, told: Any, place:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Say how to fine-tune"),
+        ([], "bert/finetune"),
         (["bert/finetune"], "--from RUN"),
-        (["bert/finetune", "--from", "BERT"], "with --data"),
+        (["bert/finetune", "--from", "BERT"], "--data"),
         (["bert/finetune", "--from", "BERT", "--data", "CSV", "--label", "stars"], "it has text, label"),
-        (["bert/finetune", "--from", "BERT", "--data", "nothing.csv"], "neither a file or folder nor a task"),
+        (["bert/finetune", "--from", "BERT", "--data", "nothing.csv"], "nothing.csv"),
         (["bert/tiny", "--from", "BERT", "--data", "CSV"], "bert/choice, bert/finetune, bert/span, bert/tag"),
     ],
 )
-def test_mistakes(cli: Cli, place: Path, words: list[str], said: str) -> None:
+def test_invalid_arguments_fail(cli: Cli, place: Path, words: list[str], said: str) -> None:
     named = {"BERT": str(place / "bert"), "CSV": str(place / "colour.csv")}
     assert said in cli("transfer", *(named.get(word, word) for word in words), fails=True).stderr

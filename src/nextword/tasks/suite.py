@@ -12,19 +12,21 @@ example of a forward and a backward language model (Howard & Ruder 2018, section
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, RunError
+from nextword.core.errors import DataError, InvalidSetting, RunError
 from nextword.metrics.intervals import confidence_interval
 from nextword.run_folder import RunFolder
 from nextword.tasks.classification import measured
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark
+from nextword.tasks.datasets.glue import SUITE, SUITE_TASKS
 from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, data_of, replaced, run, write
 from nextword.tasks.in_context import refuse_twin
-from nextword.tasks.plan import fine_tuning, intended
+from nextword.tasks.plan import fine_tuning, intended, open_source
 from nextword.tasks.settings import settings_of
 
 TABLE = "results.md"
@@ -32,6 +34,80 @@ PLAN_OPTIONS = ("columns", "kind", "scratch", "changes", "device")
 Results = dict[str, Any]  # what results.json holds
 
 # ------------------------------------------------------------------------------------------------ running
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """What `fine_tune` did."""
+
+    folder: str
+    outcomes: Sequence[Outcome]  # one per task
+    results: Results  # of a suite or of twins; {}: one task, or interrupted
+    is_single: bool = False  # one run, which `resume` continues without further options
+
+    @property
+    def interrupted(self) -> bool:
+        return any(outcome.interrupted for outcome in self.outcomes)
+
+
+def fine_tune(
+    recipe: str,
+    source: str = "",
+    data: str = "",
+    out: str = "",
+    *,
+    features: str = "",
+    train_fraction: float = 1.0,
+    merge_dev: bool = False,
+    scratch: bool = False,
+    compare_scratch: bool = False,
+    changes: Sequence[str] = (),
+    **options: Any,
+) -> FineTuning:
+    """Fine-tune a run on one task, on several (`data` = "glue"), or next to a twin from scratch (`compare_scratch`).
+
+    `data` and `out` default to those of the recipe. `features`: a run whose contextual embeddings a tagger also reads.
+    The other options are those of `finetune.run`.
+    """
+    own = fine_tuning(recipe)
+    data = data or own.phases[0].data
+    if not source and not own.tokenizer:
+        raise InvalidSetting(f"{recipe} fine-tunes a run: name it with --from RUN (see `nextword runs`).", key="--from")
+    if not data:
+        raise InvalidSetting(
+            "Name the training data with --data: a csv file, or a benchmark such as RTE.", key="--data"
+        )
+    if features and not own.tokenizer:
+        raise InvalidSetting(
+            f"--features {features} needs a recipe with a tagger of its own, and {recipe} fine-tunes a run.",
+            key="--features",
+            value=features,
+        )
+    if compare_scratch and (scratch or not source):
+        raise InvalidSetting(
+            "--compare-scratch compares a pretrained run with its network from scratch. Add --from RUN, and leave "
+            "--scratch out.",
+            key="--compare-scratch",
+        )
+    changes = [*([f"model.contextual={features}"] if features else []), *changes]
+    changes += [f"task.train_fraction={train_fraction}"] if train_fraction != 1 else []
+    changes += ["task.merge_dev_into_train=true"] if merge_dev else []
+    folder = out or default_folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
+    options |= {"changes": changes}
+    names = SUITE_TASKS if data.lower() == SUITE and not Path(data).exists() else ()
+    if compare_scratch:
+        pretrained, twins, results = run_twins(recipe, source, names or (data,), folder, **options)
+        return FineTuning(folder, [*pretrained, *twins], results)
+    options["scratch"] = scratch
+    if names:
+        return FineTuning(folder, *run_suite(recipe, source, names, folder, **options))
+    outcome = run(recipe, source, data, folder, **options)
+    return FineTuning(folder, [outcome], {}, is_single=not options.get("seeds"))
+
+
+def default_folder(slug: str, data: str, scratch: bool) -> str:
+    name = "-".join(Path(part).name.split(".")[0].replace(":", "-").lower() for part in data.split(" + "))
+    return f"runs/{slug}-{name}{'-scratch' if scratch else ''}"
 
 
 def run_suite(

@@ -19,13 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from nextword.data.segmentation import join_words
-from nextword.data.squad import Questions
-from nextword.data.tables import Rows
 from nextword.recipe import Recipe, load_recipe, recipe_names
 from nextword.run_folder import RunFolder
-from nextword.tasks.multitask import Sets
-from nextword.tasks.text_data import DataSet
+from nextword.tasks.base import Dataset
+from nextword.tasks.text_data import TextDataset
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import UNKNOWN
 from nextword.training.warm_start import has_word_rows, is_word_level
@@ -100,9 +97,11 @@ def count_unknown_words(network: Any, tokenizer: Any, texts: Sequence[str]) -> U
 # ------------------------------------------------------------------------------------------------ before fine-tuning
 
 
-def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Any) -> tuple[float | None, list[str]]:
+def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Dataset) -> tuple[float | None, list[str]]:
     """Return the share of training words unknown to the run `source` (None: it knows all), and a note if it is high."""
-    unknown = count_unknown_words(network, tokenizer, _texts(data)) if source and is_word_level(tokenizer) else None
+    unknown = (
+        count_unknown_words(network, tokenizer, data.training_texts()) if source and is_word_level(tokenizer) else None
+    )
     if unknown is None:
         return None, []
     notes = []
@@ -111,18 +110,7 @@ def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Any)
     return round(unknown.share, 4), notes
 
 
-def _texts(data: Any) -> list[str]:
-    if isinstance(data, Sets):
-        return [text for part in data.sets for text in _texts(part)]
-    train = data.splits["train"]
-    if isinstance(train, Rows):
-        return [*train.texts, *(train.seconds or ()), *chain(*(train.choices or ()))]
-    if isinstance(train, Questions):
-        return [*dict.fromkeys(q.context for q in train.all), *(q.question for q in train.all)]
-    return [join_words(sentence.words) for sentence in train.sentences]
-
-
-def _advise(unknown: UnknownWords, source: str, network: Any, data: Any) -> str:
+def _advise(unknown: UnknownWords, source: str, network: Any, data: Dataset) -> str:
     """Suggest a new vocabulary if the network has one embedding per word, otherwise another run."""
     if unknown.unspaced > NOTEWORTHY_IN_PREDICTION:
         return (
@@ -137,9 +125,9 @@ def _advise(unknown: UnknownWords, source: str, network: Any, data: Any) -> str:
     return f"first train the language model on these texts and their words, then fine-tune that: {command}"
 
 
-def _training_text(data: Any) -> str:
+def _training_text(data: Dataset) -> str:
     """Return the texts as an argument of `nextword train --data`."""
-    if not isinstance(data, DataSet) or data.kind == "choice" or not Path(data.name).exists():
+    if not isinstance(data, TextDataset) or data.kind == "multiple_choice" or not Path(data.name).exists():
         return "TEXTS"
     column = data.columns.text
     return data.name if column == "text" else f"{data.name}:{column}"
@@ -180,11 +168,3 @@ def unknown_word_notes(model: Any, texts: Sequence[str], where: str = "") -> lis
     if unknown is None or unknown.share <= NOTEWORTHY_IN_PREDICTION:
         return []
     return [unknown.describe(where, "the run")]
-
-
-def note_unknown_words(model: Any, rows: Rows) -> list[str]:
-    """The same for rows to be labeled, by one run or by the first of an ensemble."""
-    first = getattr(model, "models", (model,))[0]
-    first = getattr(first, "lm", first)
-    texts = [*rows.texts, *(rows.seconds or ())]
-    return [f"{note}: predictions rest on the other words" for note in unknown_word_notes(first, texts)]

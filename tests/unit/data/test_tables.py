@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_transfer import coloured, run_of, written
 
 from nextword import tasks as transfer
-from nextword.cli.predict import beside, refuse_twice
 from nextword.core.errors import NextwordError
-from nextword.data.files import lines
-from nextword.data.tables import Columns, Rows, Table, guess, holding, how_found, read_table
-from nextword.tasks.data import open_data
-from nextword.tasks.data_checks import of_classes
-from nextword.tasks.question_data import open_questions
+from nextword.data.files import read_lines
+from nextword.data.tables import Columns, Table, guess, holding, how_found, read_table
+from nextword.tasks.question_answering import open_questions
+from nextword.tasks.text_data import open_data
+from tests.support.tiny_transfer import coloured, run_of, written
 
 ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]
 
@@ -141,7 +136,7 @@ def test_bytes_of_another_encoding_keep_the_ending_of_the_file(tmp_path: Path) -
     """Readers go by it: a csv that is converted into x.csv.utf8 would be read as plain lines."""
     (tmp_path / "a.csv").write_bytes("text,label\ncafé,1\n".encode("latin-1"))
     with pytest.raises(NextwordError, match=r"line 2\) is bad.* iconv -f windows-1252 -t utf-8 .*a.csv > utf8-a.csv$"):
-        list(lines(tmp_path / "a.csv"))
+        list(read_lines(tmp_path / "a.csv"))
 
 
 def test_what_a_spreadsheet_writes_is_converted_as_such_and_the_spreadsheet_itself_is_called_one(
@@ -206,67 +201,8 @@ def test_one_column_is_one_thing() -> None:
         guess(table, Columns("label", "", "label"))
 
 
-def test_classes_that_dev_lacks_and_labels_written_in_two_ways() -> None:
-    splits = {"train": Rows([""]), "dev": Rows(["x", "y"], None, ["1", "b"])}
-    assert of_classes(["1", "b"], splits) == []
-    assert of_classes(["1", "1.0", "b", "B ", "c"], splits) == [
-        "dev has no row of 3 of 5 classes (1.0, B , c): how well those are found is not measured",
-        "the labels '1' and '1.0' look like one, written in two ways: each is a class",
-        "the labels 'b' and 'B ' look like one, written in two ways: each is a class",
-    ]
-    three = "the labels 'b' and 'B' and 'B ' look like one, written in three ways: each is a class"
-    assert three in of_classes(["1", "b", "B", "B "], splits)
-
-
 def test_a_share_of_one_class_is_refused(tmp_path: Path) -> None:
     run_of(tmp_path / "bert")
     data = str(written(tmp_path / "c.csv", ["text", "label"], coloured(40)))
     with pytest.raises(NextwordError, match=r"--labels 0.01 draws 1 of 36 examples, and every one is '(red|blue)'"):
         transfer.run("bert/finetune", tmp_path / "bert", data, tmp_path / "out", changes=["task.share=0.01"])
-
-
-# ------------------------------------------------------------------------------------------------ what is written
-
-
-CELLS = [{"predicted": "a", "p(a)": "0.9"}]
-
-
-def test_predictions_beside_what_was_there(tmp_path: Path) -> None:
-    text = 'say "hi"\tand\ngo'
-    table = Table("t", ["text", "predicted"], [[text, "old"]])
-    content, notes = beside(table, CELLS, ".csv")
-    assert list(csv.reader(io.StringIO(content))) == [["text", "predicted", "p(a)"], [text, "a", "0.9"]]
-    assert notes == ["what stood in 'predicted' before is replaced"]
-    content, notes = beside(table, CELLS, ".tsv")
-    (tmp_path / "t.tsv").write_text(content)
-    assert read_table(tmp_path / "t.tsv").rows == [['say "hi" and go', "a", "0.9"]]  # as a .tsv is read here
-    assert notes[1] == "1 row has a tab or a line end in it: in a .tsv that is a space"
-
-
-def test_earlier_predictions_are_replaced_from_one_kind_of_file_to_another(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"text": "x", "predicted": "b", "probabilities": {"a": 0.1, "b": 0.9}}\n')
-    content, notes = beside(read_table(tmp_path / "t.jsonl"), CELLS, ".csv")
-    assert list(csv.reader(io.StringIO(content))) == [["text", "predicted", "p(a)"], ["x", "a", "0.9"]]
-    assert notes == ["what stood in 'predicted', 'probabilities' before is replaced"]
-    earlier = Table("t", ["text", "p(b)", "predicted", "price(b)"], [["x", "0.9", "b", "7"]])  # of other labels, too
-    objects = [{"predicted": "a", "probabilities": {"a": 1.0}}]
-    content, notes = beside(earlier, objects, ".jsonl")
-    assert json.loads(content) == {"text": "x", "price(b)": "7", **objects[0]}
-    assert notes == ["what stood in 'p(b)', 'predicted' before is replaced"]
-    own = Table("t", ["text", "p(b)", "probabilities"], [["x", "0.9", "1"]])  # nothing was predicted there
-    content, notes = beside(own, CELLS, ".csv")
-    assert content.splitlines()[0] == "text,p(b),probabilities,predicted,p(a)"
-    assert notes == []
-
-
-def test_json_lines_stay_what_they_were(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"text": "x", "n": 3, "k": {"a": [1, null]}}\n{"text": "y"}\n')
-    content, notes = beside(read_table(tmp_path / "t.jsonl"), CELLS * 2, ".jsonl")
-    first, second = map(json.loads, content.splitlines())
-    assert first == {"text": "x", "n": 3, "k": {"a": [1, None]}, **CELLS[0]}
-    assert second == {"text": "y", **CELLS[0]}
-    assert notes == []
-    twice = Table("t", ["text", "n", "n"], [["x", "1", "2"]])
-    with pytest.raises(NextwordError, match=r"more than one column 'n', .* or write o\.csv"):
-        refuse_twice(twice, Path("o.jsonl"))
-    refuse_twice(twice, Path("o.csv"))

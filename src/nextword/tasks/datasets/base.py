@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nextword.core.errors import DataError
-from nextword.data.catalog import Entry, find
-from nextword.data.files import lines, numbered_objects, plain_name
+from nextword.data.catalog import Entry, find_entry
+from nextword.data.files import read_lines, read_numbered_objects, plain_name
 from nextword.data.tables import Rows, held_out
 
 Splits = dict[str, Rows]
@@ -47,7 +47,7 @@ class Submission:
 class Benchmark:
     name: str
     title: str
-    kind: str  # of task: classify, pair, regress, choice
+    kind: str  # of task: a name in nextword.tasks.TASKS
     frame: str  # how the network reads an example (models/framing.py); "similar" where the order of texts is arbitrary
     metrics: tuple[str, ...]  # the first one is the headline
     files: tuple[str, ...]  # the folder must contain one of these
@@ -65,7 +65,7 @@ class Benchmark:
 
 
 def catalog_entry_named(name: str) -> Entry:
-    entry = find(name)
+    entry = find_entry(name)
     assert entry is not None, name
     return entry
 
@@ -202,7 +202,7 @@ def _is_finite(value: str) -> bool:
 
 def read_tsv(file: Path, spec: ColumnSpec, split: str = "train") -> tuple[Rows, list[str]]:
     """Read a file whose only delimiter is the tab: quotation marks are text. Label and id columns are optional."""
-    source = ((n, line.rstrip("\r\n").split("\t")) for n, line in enumerate(lines(file), 1))
+    source = ((n, line.rstrip("\r\n").split("\t")) for n, line in enumerate(read_lines(file), 1))
     header = [] if isinstance(spec.text, int) else next(source, (1, []))[1]
     index = {role: _index(file, header, column, role in ("label", "id")) for role, column in spec}
     width = 1 + max(i for i in index.values() if i is not None)
@@ -249,7 +249,7 @@ def _index(file: Path, header: Sequence[str], column: Column, optional: bool) ->
 def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
     """Read JSON lines whose keys are the columns."""
     rows = RowCollector(file, spec.labels)
-    for number, item in numbered_objects(file, lines(file)):
+    for number, item in read_numbered_objects(file, read_lines(file)):
         row = {}
         for role, names in spec:
             assert not isinstance(names, int)
@@ -270,7 +270,7 @@ def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
 def read_tsv_or_jsonl(file: Path, spec: ColumnSpec, split: str = "train") -> tuple[Rows, list[str]]:
     """Choose the format by the suffix; for .txt, by the first character."""
     name = plain_name(file)
-    if name.endswith(".jsonl") or (name.endswith(".txt") and next(lines(file), "").startswith("{")):
+    if name.endswith(".jsonl") or (name.endswith(".txt") and next(read_lines(file), "").startswith("{")):
         return read_jsonl(file, spec), []
     return read_tsv(file, spec, split)
 
@@ -279,7 +279,7 @@ def read_quoted_csv(file: Path, width: int, labels: Labels, join: Callable[[Sequ
     """Read a csv file of Zhang et al. (2015): no header, the class first, then texts, all cells quoted."""
     csv.field_size_limit(1 << 30)
     rows = RowCollector(file, labels)
-    reader = csv.reader(lines(file), strict=True)
+    reader = csv.reader(read_lines(file), strict=True)
     try:
         for cells in reader:
             if not cells:

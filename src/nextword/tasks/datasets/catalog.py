@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextword.core.errors import MissingFile, NextwordError, UnknownName, did_you_mean
-from nextword.data.catalog import Entry, absent, data_home, find, shared_folders
+from nextword.data.catalog import Entry, not_installed_error, data_home, find_entry, shared_folders
 from nextword.data.text_to_text import is_tasks
 from nextword.tasks.datasets import glue, multiple_choice, nli, text_classification
 from nextword.tasks.datasets.base import Benchmark, catalog_entry_named
@@ -40,16 +40,16 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 
 def catalog_entry(benchmark: Benchmark) -> Entry | None:
-    return find(benchmark.catalog or f"glue/{benchmark.name}")
+    return find_entry(benchmark.catalog or f"glue/{benchmark.name}")
 
 
 def locate_benchmark(benchmark: Benchmark) -> Path:
     """Find the folder of a benchmark's files: in the data home, then in each folder of $NEXTWORD_DATA."""
     if benchmark.catalog:
         entry = catalog_entry_named(benchmark.catalog)
-        folder = entry.place()
+        folder = entry.find_folder()
         if folder is None:
-            raise absent(entry)
+            raise not_installed_error(entry)
         return folder
     glue_entry = catalog_entry(benchmark)
     aliases = (glue_entry.name, *glue_entry.aliases) if glue_entry else ()
@@ -76,7 +76,7 @@ def is_installed(benchmark: Benchmark) -> bool:
 
 def unknown_data(name: str) -> UnknownName:
     """Explain a --data value that is neither a file nor a benchmark: it may belong to another command or recipe."""
-    entry = find(name)
+    entry = find_entry(name)
     if entry is not None and entry.kind == "tagging":
         advice = (
             f"{entry.name} has tagged words. Use a tagging recipe: nextword transfer bert/tag --from RUN --data "

@@ -1,16 +1,16 @@
 """The tasks of GLUE (Wang et al. 2018), from their official files, which differ in headers, order and quoting.
 
-| task  |                                            | kind     | headline metric, others |
-| ----- | ------------------------------------------ | -------- | ----------------------- |
-| CoLA  | is the sentence acceptable?                | classify | mcc, accuracy           |
-| SST-2 | is the review positive?                    | classify | accuracy                |
-| MRPC  | are two sentences paraphrases?             | pair     | f1, accuracy            |
-| STS-B | how similar are two sentences, 0 to 5?     | regress  | spearman, pearson       |
-| QQP   | do two questions ask the same?             | pair     | f1, accuracy            |
-| MNLI  | entailment, contradiction or neutral?      | pair     | accuracy, on two devs   |
-| QNLI  | does the sentence answer the question?     | pair     | accuracy                |
-| RTE   | does the second follow from the first?     | pair     | accuracy                |
-| WNLI  | the same, about pronouns                   | pair     | accuracy                |
+| task  |                                            | headline metric, others |
+| ----- | ------------------------------------------ | ----------------------- |
+| CoLA  | is the sentence acceptable?                | mcc, accuracy           |
+| SST-2 | is the review positive?                    | accuracy                |
+| MRPC  | are two sentences paraphrases?             | f1, accuracy            |
+| STS-B | how similar are two sentences, 0 to 5?     | spearman, pearson       |
+| QQP   | do two questions ask the same?             | f1, accuracy            |
+| MNLI  | entailment, contradiction or neutral?      | accuracy, on two devs   |
+| QNLI  | does the sentence answer the question?     | accuracy                |
+| RTE   | does the second follow from the first?     | accuracy                |
+| WNLI  | the same, about pronouns                   | accuracy                |
 
 The tab is the only delimiter: quotation marks are text. The benchmark keeps most test labels secret: such a split is
 read without labels, for a file of predictions (submission.py). If a copy has test labels, they are read and scored.
@@ -25,7 +25,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextword.core.errors import DataError
-from nextword.data.files import lines
+from nextword.data.files import read_lines
 from nextword.data.tables import held_out, joined_rows
 from nextword.tasks.datasets.base import (
     NUMBER,
@@ -96,7 +96,7 @@ def _read_mrpc(folder: Path) -> Read:
         raise DataError(f"{folder} has no dev.tsv. Expected the official files.", path=folder)
     rows, notes = read_tsv(original, spec)
     if (folder / "dev_ids.tsv").is_file():
-        dev_pairs = {tuple(line.split()) for line in lines(folder / "dev_ids.tsv")}
+        dev_pairs = {tuple(line.split()) for line in read_lines(folder / "dev_ids.tsv")}
         ids, _ = read_tsv(original, ColumnSpec(("#1 ID",), ("#2 ID",)))
         chosen = [i for i, pair in enumerate(zip(ids.texts, ids.seconds or [], strict=True)) if pair in dev_pairs]
     else:
@@ -146,52 +146,67 @@ def _read_mnli(folder: Path) -> Read:
 
 BENCHMARKS = (
     Benchmark(
-        *("CoLA", "is the sentence acceptable?", "classify", "classify", ("mcc", "accuracy")),
+        *("CoLA", "is the sentence acceptable?", "classification", "classify", ("mcc", "accuracy")),
         files=("train.tsv", "in_domain_train.tsv"),
         reader=_read_cola,
         submission=Submission({"test": "CoLA.tsv"}),
     ),
     Benchmark(
-        *("SST-2", "is the review positive?", "classify", "classify", ("accuracy",), TRAIN_FILES),
+        *("SST-2", "is the review positive?", "classification", "classify", ("accuracy",), TRAIN_FILES),
         reader=splits_reader(ColumnSpec(("sentence", "content"), None, ("label",), ID, BINARY), **FILES),
         submission=Submission({"test": "SST-2.tsv"}),
     ),
     Benchmark(
-        *("MRPC", "are two sentences paraphrases?", "pair", "similar", ("f1", "accuracy")),
+        *("MRPC", "are two sentences paraphrases?", "pair_classification", "similar", ("f1", "accuracy")),
         files=("msr_paraphrase_train.txt", "train.tsv"),
         reader=_read_mrpc,
         dev=f"GLUE's dev_ids, or {TENTH_OF_TRAIN}",
         submission=Submission({"test": "MRPC.tsv"}),
     ),
     Benchmark(
-        *("STS-B", "how similar are two sentences?", "regress", "similar", ("spearman", "pearson")),
+        *("STS-B", "how similar are two sentences?", "regression", "similar", ("spearman", "pearson")),
         files=("train.tsv", "sts-train.csv"),
         reader=_read_stsb,
         submission=Submission({"test": "STS-B.tsv"}, bounds=(0.0, 5.0)),
     ),
     Benchmark(
-        *("QQP", "do two questions ask the same?", "pair", "similar", ("f1", "accuracy"), TRAIN_FILES),
+        *("QQP", "do two questions ask the same?", "pair_classification", "similar", ("f1", "accuracy"), TRAIN_FILES),
         reader=splits_reader(ColumnSpec(("question1",), ("question2",), ("is_duplicate",), ID, BINARY), **FILES),
         submission=Submission({"test": "QQP.tsv"}),
     ),
     Benchmark(
-        *("MNLI", "entailment, contradiction or neutral?", "pair", "entail", ("accuracy",)),
+        *("MNLI", "entailment, contradiction or neutral?", "pair_classification", "entail", ("accuracy",)),
         files=("train.tsv", f"{MULTINLI}.jsonl", f"{MULTINLI}.txt"),
         reader=_read_mnli,
         submission=Submission({"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"}),
     ),
     Benchmark(
-        *("QNLI", "does the sentence answer the question?", "pair", "entail", ("accuracy",), TRAIN_FILES),
+        *(
+            "QNLI",
+            "does the sentence answer the question?",
+            "pair_classification",
+            "entail",
+            ("accuracy",),
+            TRAIN_FILES,
+        ),
         reader=splits_reader(ColumnSpec(("question",), ("sentence",), ("label",), ID, ENTAILMENT), **FILES),
         submission=Submission({"test": "QNLI.tsv"}),
     ),
     Benchmark(
-        *("RTE", "does the second follow from the first?", "pair", "entail", ("accuracy",), TRAIN_FILES),
+        *("RTE", "does the second follow from the first?", "pair_classification", "entail", ("accuracy",), TRAIN_FILES),
         reader=splits_reader(ColumnSpec(("sentence1",), ("sentence2",), ("label",), ID, ENTAILMENT), **FILES),
         submission=Submission({"test": "RTE.tsv"}),
     ),
     Benchmark(
-        *("WNLI", "does the second follow, about pronouns?", "pair", "entail", ("accuracy",), TRAIN_FILES, _read_wnli),
+        *(
+            "WNLI",
+            "does the second follow, about pronouns?",
+            "pair_classification",
+            "entail",
+            ("accuracy",),
+            TRAIN_FILES,
+            _read_wnli,
+        ),
         submission=Submission({"test": "WNLI.tsv"}),
     ),
 )

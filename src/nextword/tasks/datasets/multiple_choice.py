@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import DataError
-from nextword.data.files import STDIN, chunks
+from nextword.data.files import STDIN, read_chunks
 from nextword.data.tables import LABELS, Columns, Rows, Table, found_in, joined_rows, read_table
 from nextword.tasks.datasets.base import (
     Benchmark,
@@ -213,7 +213,7 @@ def read_race(path: Path) -> Rows:
 def _is_race_passage(path: Path) -> bool:
     if path.suffix.lower() not in (".txt", ".json") or not path.is_file():
         return False
-    start = next(chunks(path), "")
+    start = next(read_chunks(path), "")
     return start.lstrip().startswith("{") and '"article"' in start and '"options"' in start
 
 
@@ -223,7 +223,7 @@ def _passage_number(path: Path) -> tuple[str, int, str]:
 
 def _read_passage(path: Path) -> Rows:
     try:
-        passage = json.loads("".join(chunks(path)))
+        passage = json.loads("".join(read_chunks(path)))
     except ValueError as problem:
         raise DataError(f"{path} is not JSON: {problem}. Expected a RACE passage.", path=path) from None
     article: str = _field(path, passage, "article", str)
@@ -317,7 +317,7 @@ SUBMISSIONS = {
 }
 BENCHMARKS = tuple(
     Benchmark(
-        *(name, title, "choice", "choose", ("accuracy",), (), reader, catalog, aliases),
+        *(name, title, "multiple_choice", "choose", ("accuracy",), (), reader, catalog, aliases),
         submission=SUBMISSIONS.get(name, Submission()),
     )
     for name, title, reader, catalog, aliases in (

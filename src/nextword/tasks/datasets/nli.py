@@ -52,12 +52,12 @@ def _scitail_spec(file: Path) -> ColumnSpec:
 
 BENCHMARKS = (
     Benchmark(
-        *("SNLI", "entailment, contradiction or neutral?", "pair", "entail", ("accuracy",), ()),
+        *("SNLI", "entailment, contradiction or neutral?", "pair_classification", "entail", ("accuracy",), ()),
         reader=_reader("snli", lambda file: SNLI),
         catalog="snli",
     ),
     Benchmark(
-        *("SciTail", "does the answer follow from the text?", "pair", "entail", ("accuracy",), ()),
+        *("SciTail", "does the answer follow from the text?", "pair_classification", "entail", ("accuracy",), ()),
         reader=_reader("scitail", _scitail_spec),
         catalog="scitail",
     ),

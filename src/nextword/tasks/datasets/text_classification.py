@@ -30,8 +30,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from nextword.core.errors import DataError
-from nextword.data.files import chunks, lines, open_bytes
-from nextword.data.readers import broken
+from nextword.data.files import read_chunks, read_lines, open_bytes
+from nextword.data.readers import replace_breaks
 from nextword.data.tables import Rows
 from nextword.tasks.datasets.base import (
     PUBLISHED,
@@ -79,7 +79,7 @@ def _read_imdb(folder: Path) -> Read:
             splits[split] = _read_review_folders(files)
         else:
             rows = read_jsonl(files[0], ColumnSpec(("text",), None, ("label",), labels=POLARITIES))
-            splits[split] = replace(rows, texts=[broken(text) for text in rows.texts])
+            splits[split] = replace(rows, texts=[replace_breaks(text) for text in rows.texts])
     return _finish("imdb", folder, splits)
 
 
@@ -95,7 +95,7 @@ def _read_review_folders(folders: Sequence[Path]) -> Rows:
         files = sorted(folder.glob("*.txt"), key=_review_number)
         if not files:
             raise DataError(f"{folder} has no reviews. Expected files such as 0_9.txt.", path=folder)
-        texts += [broken("".join(chunks(file))) for file in files]
+        texts += [replace_breaks("".join(read_chunks(file))) for file in files]
         labels += [folder.name] * len(files)
     return Rows(texts, None, labels)
 
@@ -153,7 +153,7 @@ def _treebank_reader(name: str, binary: bool) -> Reader:
 def read_trees(path: Path) -> Rows:
     """Read the sentence of each tree, labeled with the grade of its root."""
     texts, labels = [], []
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         tree = line.strip()
         if not tree:
             continue
@@ -225,7 +225,7 @@ def _decode(raw: bytes) -> str:
 
 SST_FINE = ("stsa.fine", "sst-5")
 BENCHMARKS = tuple(
-    Benchmark(name, title, "classify", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
+    Benchmark(name, title, "classification", "classify", ("accuracy",), (), reader, catalog, aliases, dev)
     for name, title, catalog, aliases, dev, reader in (
         ("SST-binary", "is it positive?", "sst-2", ("stsa.binary",), PUBLISHED, _treebank_reader("sst-2", True)),
         ("SST-fine", "sentiment, in five grades", "sst-5", SST_FINE, PUBLISHED, _treebank_reader("sst-5", False)),
