@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
 from torch import Tensor
 
 from nextword.core.types import Inputs
 from nextword.layers import attention as full_attention
 from nextword.models import encoder as bidirectional
-from nextword.models.encoder import counted
+from nextword.models.encoder import positions_in_packed
+from tests.support.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
 
 WAYS = {"runs": 0, "groups": 10**12}
 
@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_both_ways_are_taken(way: str) -> None:
     inputs = packed(texts())
-    layout: Any = full_attention.layout_of(inputs, 24, 4, WINDOW)
+    layout: Any = full_attention.choose_layout(inputs, 24, 4, WINDOW)
     assert type(layout).__name__.lower() == way
     if way == "runs":
         assert layout.blocks == ((1, 5), (1, 1), (1, 16), (2, 3), (1, 7), (1, 5), (1, 12))
@@ -70,7 +70,7 @@ def test_packed_is_as_each_text_alone_and_as_padded(slug: str, empty: bool, way:
     rows = torch.full(padding.shape, PAD)
     kinds = torch.zeros_like(rows)
     rows[padding], kinds[padding] = inputs.ids[0], segments[0]
-    padded = network.hidden(Inputs(rows, padding=padding, segments=kinds), None)[0]
+    padded = network.hidden(Inputs(rows, token_mask=padding, segments=kinds), None)[0]
     for packed_layer, layer in zip(whole, padded, strict=True):
         close(packed_layer[0], layer[padding])
 
@@ -104,20 +104,20 @@ def test_every_token_sees_its_whole_text_and_no_padding(slug: str) -> None:
     network = made(slug)
     inputs = batch(slug, "padded")
     before = network.hidden(inputs, None)[0][-1]
-    assert inputs.padding is not None
-    inputs.ids = inputs.ids.masked_fill(~inputs.padding, 50)
-    assert torch.equal(network.hidden(inputs, None)[0][-1][inputs.padding], before[inputs.padding])
+    assert inputs.token_mask is not None
+    inputs.ids = inputs.ids.masked_fill(~inputs.token_mask, 50)
+    assert torch.equal(network.hidden(inputs, None)[0][-1][inputs.token_mask], before[inputs.token_mask])
     for i in (0, 5, 8):  # a token at the end changes the vector at the beginning, and the other way round
         inputs.ids[0, i] += 1
         after = network.hidden(inputs, None)[0][-1]
         assert ((after[0] - before[0]).abs().amax(-1) > 1e-6).all()
-        assert torch.equal(after[2:][inputs.padding[2:]], before[2:][inputs.padding[2:]])
+        assert torch.equal(after[2:][inputs.token_mask[2:]], before[2:][inputs.token_mask[2:]])
         before = after
 
 
 def test_positions_count_from_0_in_each_text() -> None:
     starts = torch.tensor([0, 0, 3, 3, 3, 4, 6, 6], dtype=torch.int32)
-    assert counted(starts, 6).tolist() == [[0, 1, 2, 0, 0, 1]]
+    assert positions_in_packed(starts, 6).tolist() == [[0, 1, 2, 0, 0, 1]]
 
 
 @torch.no_grad()
@@ -137,7 +137,7 @@ def test_a_row_without_a_text() -> None:
     network = made("bert")
     ids = some(2, 4)
     padding = torch.tensor([[True] * 4, [False] * 4])
-    h = network.hidden(Inputs(ids, padding=padding), None)[0][-1]
+    h = network.hidden(Inputs(ids, token_mask=padding), None)[0][-1]
     assert h.isfinite().all()
     close(h[:1], network.hidden(Inputs(ids[:1]), None)[0][-1])
     none = network.hidden(Inputs(ids[:1, :0], starts=torch.zeros(3, dtype=torch.long)), None)[0][-1]
@@ -153,14 +153,14 @@ def test_a_large_batch_is_read_part_by_part(slug: str, room: int, monkeypatch: p
         at = torch.tensor([total - 1, 0, 5, 0])
         want, filled = network.hidden(inputs, None)[0], network.fill(inputs, at)
         with torch.no_grad(), monkeypatch.context() as patched:
-            patched.setattr(bidirectional, "PART", room)
+            patched.setattr(bidirectional, "MAX_TOKENS_CPU", room)
             for a, b in zip(network.hidden(inputs, None)[0], want, strict=True):
                 assert a.shape == b.shape
-                there = slice(None) if inputs.padding is None else inputs.padding
+                there = slice(None) if inputs.token_mask is None else inputs.token_mask
                 close(a[there], b[there])
             close(network.fill(inputs, at), filled)
             assert network.fill(inputs, at[:0]).shape == (0, SIZE)
-            sizes = [of.stop - of.start for of, _ in bidirectional.parted(inputs, room)]
+            sizes = [of.stop - of.start for of, _ in bidirectional.split_batch(inputs, room)]
             assert sum(sizes) == total
             assert max(sizes) <= max(room, WINDOW)
 
@@ -175,7 +175,7 @@ def test_ragged_rows_on_a_gpu_are_as_each_text_alone(dropout: float) -> None:
     assert inputs.segments is not None
     inputs = Inputs(inputs.ids.cuda(), starts=inputs.starts.cuda(), segments=inputs.segments.cuda())
     with torch.autocast("cuda", torch.bfloat16):
-        layout = full_attention.layout_of(inputs, 64, 4, WINDOW)
+        layout = full_attention.choose_layout(inputs, 64, 4, WINDOW)
         assert isinstance(layout, full_attention.Ragged)
         got = network.hidden(inputs, None)[0][-1]
     want = network.hidden(inputs, None)[0][-1]  # in 32 bits, piece by piece

@@ -48,7 +48,7 @@ def batch_of(network: Any, rows: list[list[str]]) -> Inputs:
     for i, row in enumerate(rows):
         framed = [network.begin, *(network.known + table[word] for word in row), network.vocabulary.end]
         ids[i, : len(framed)], padding[i, : len(framed)] = torch.tensor(framed), True
-    return Inputs(ids, padding=padding, characters=network.spelled([word.encode() for word in table]))
+    return Inputs(ids, token_mask=padding, characters=network.spell([word.encode() for word in table]))
 
 
 def test_vectors_equal_the_expected_ones(folder: Path, lm: Any) -> None:
@@ -88,7 +88,7 @@ def test_words_alone(shared: Path, tmp_path: Path) -> None:
     table = [word.encode() for word in words]
     ids = [marks.get(word, network.known + i) for i, word in enumerate(words)]
     with torch.no_grad():
-        found = network.of_words(Inputs(torch.tensor([ids]), characters=network.spelled(table)))[0].numpy()
+        found = network.embed(Inputs(torch.tensor([ids]), characters=network.spell(table)))[0].numpy()
     np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=0)
 
 
@@ -168,8 +168,8 @@ def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tm
 
 def test_only_elmo_is_written_so(tmp_path: Path) -> None:
     from nextword.recipe import load_recipe
-    from nextword.training.train import train
+    from nextword.training.train import train_events
 
-    list(train(load_recipe("lstm/tiny", ["phase.0.steps=1"]), tmp_path / "lstm", device="cpu"))
+    list(train_events(load_recipe("lstm/tiny", ["phase.0.steps=1"]), tmp_path / "lstm", device="cpu"))
     with pytest.raises(Unsupported, match="ELMo's alone"):
         convert(tmp_path / "lstm", tmp_path / "theirs", to="elmo")

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.span_corruption import TOKENS, apart
-from nextword.core import pytree as nest
+from nextword.batching.blank_infilling import TOKENS, arrange_pieces
+from nextword.core import pytree
 from nextword.core.types import IGNORE, Inputs, Vocabulary
-from nextword.models.glm import GLM, GLMConfig, parts_seen
-from nextword.tokenizers.base import PieceMarks
+from nextword.models.glm import GLM, GLMConfig, blank_mask
+from nextword.tokenizers.special_tokens import PieceMarks
 
 SIZE, WIDTH, HEADS, LAYERS, WINDOW = 29, 24, 3, 2, 16
 BEGIN, END = 0, 1
@@ -64,7 +64,7 @@ SEES = """
 def figure() -> tuple[Tensor, Tensor, Tensor]:
     gone = np.array([[0, 0, 1, 0, 1, 1]], bool)
     begins = np.array([[0, 0, 1, 0, 1, 0]], bool)
-    found = apart(np.array([X]), gone, begins, np.array([6]), np.array([TOKENS]), [[1, 0]], PieceMarks.of(VOCABULARY))
+    found = arrange_pieces(np.array([X]), gone, begins, np.array([6]), np.array([TOKENS]), [[1, 0]], PieceMarks.of(VOCABULARY))
     read, positions, targets = (torch.from_numpy(t) for t in found)
     return read, positions, targets
 
@@ -79,7 +79,7 @@ def test_positions_and_targets_are_those_of_the_figure() -> None:
 def test_the_mask_is_that_of_the_figure() -> None:
     lines = [line.split()[:11] for line in SEES.strip().splitlines()]
     wanted = torch.tensor([[mark == "#" for mark in line] for line in lines])
-    assert parts_seen(figure()[1])[0, :11, :11].equal(wanted)
+    assert blank_mask(figure()[1])[0, :11, :11].equal(wanted)
 
 
 # ------------------------------------------------------------------------------------------------ plain formulas
@@ -181,10 +181,10 @@ def test_pieces_step_by_step_are_as_at_once() -> None:
     ours = network()
     read, positions, _ = figure()
     at_once = ours.readout.log_probs(ours.hidden(Inputs(read, positions=positions), None)[0][-1][0])
-    state = ours.opened(read[:, :6], torch.tensor([6]))
+    state = ours.begin_blanks(read[:, :6], torch.tensor([6]))
     for t in range(6, 11):
         first = torch.tensor([FIGURE["position 2"][t] == 1])
-        state = ours.turned(state, first, torch.tensor([FIGURE["position 1"][t]]))
+        state = ours.begin_span(state, first, torch.tensor([FIGURE["position 1"][t]]))
         log_p, state = ours.step(read[:, t], state)
         torch.testing.assert_close(log_p[0], at_once[t])
 
@@ -197,11 +197,11 @@ def test_texts_of_unequal_length_go_on_side_by_side() -> None:
     places = torch.tensor([2, 1, 5])
     written = torch.tensor([[BEGIN, 4, 5, 6], [BEGIN, 6, 7, 8], [BEGIN, 9, 9, 3]])
     ids = torch.tensor([[*text, *[3] * (7 - len(text))] for text in texts])
-    state = ours.turned(ours.opened(ids, torch.tensor([4, 2, 7])), torch.ones(3).bool(), places)
+    state = ours.begin_span(ours.begin_blanks(ids, torch.tensor([4, 2, 7])), torch.ones(3).bool(), places)
     alone = []
     for i, text in enumerate(texts):
-        own = ours.opened(torch.tensor([text]), torch.tensor([len(text)]))
-        own = ours.turned(own, torch.ones(1).bool(), places[i : i + 1])
+        own = ours.begin_blanks(torch.tensor([text]), torch.tensor([len(text)]))
+        own = ours.begin_span(own, torch.ones(1).bool(), places[i : i + 1])
         layers, _ = ours.hidden(Inputs(written[i : i + 1]), own)
         alone.append(ours.readout.log_probs(layers[-1][0]))
     order = torch.arange(3)
@@ -210,7 +210,7 @@ def test_texts_of_unequal_length_go_on_side_by_side() -> None:
         for row, i in enumerate(order.tolist()):
             torch.testing.assert_close(log_p[row], alone[i][t])
         order = order[[2, 0, 1]]
-        state = nest.take(state, torch.tensor([2, 0, 1]))
+        state = pytree.take(state, torch.tensor([2, 0, 1]))
 
 
 @torch.no_grad()
@@ -297,5 +297,5 @@ def test_what_fills_a_place_is_what_a_piece_begins_with() -> None:
     for (row, place, hidden), log_p in zip(((1, 3, [3]), (0, 1, [1, 3]), (0, 3, [1, 3])), found, strict=True):
         text = ids[row : row + 1].clone()
         text[0, hidden] = MASK
-        state = ours.turned(ours.opened(text, torch.tensor([5])), torch.ones(1).bool(), torch.tensor([place]))
+        state = ours.begin_span(ours.begin_blanks(text, torch.tensor([5])), torch.ones(1).bool(), torch.tensor([place]))
         torch.testing.assert_close(ours.step(torch.tensor([BEGIN]), state)[0][0], log_p)

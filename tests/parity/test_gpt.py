@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs, Vocabulary
 from nextword.kernels import cublaslt as lt
 from nextword.kernels import cuda_graphs as recorded
-from nextword.layers.attention import banded
+from nextword.layers.attention import banded_attention
 from nextword.models.base import CausalNetwork
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
@@ -158,7 +158,7 @@ def test_rows_of_a_state_can_be_taken_and_repeated() -> None:
     ids = torch.randint(0, SIZE, (3, 6))
     _, state = network.hidden(Inputs(ids), network.initial(3))
     rows = torch.tensor([2, 0, 0])
-    got, _ = network.step(torch.tensor([5, 6, 7]), nest.take(nest.clone(state), rows))
+    got, _ = network.step(torch.tensor([5, 6, 7]), pytree.take(pytree.clone(state), rows))
     want, _ = network.step(torch.tensor([5, 6, 7]), network.hidden(Inputs(ids[rows]), network.initial(3))[1])
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
@@ -170,7 +170,7 @@ def test_a_band_in_blocks_is_a_masked_square(steps: int, band: int) -> None:
     q, k, v = (torch.randn(2, 3, steps, 5, dtype=torch.float64, requires_grad=True) for _ in range(3))
     at, to = torch.arange(steps).unsqueeze(1), torch.arange(steps)
     mask = (to <= at) & (to > at - band)
-    got, want = banded(q, k, v, band), F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    got, want = banded_attention(q, k, v, band), F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     torch.testing.assert_close(got, want)
     weights = torch.randn_like(want)
     for a, b in zip(
@@ -202,7 +202,7 @@ def test_heads_must_divide_the_width() -> None:
 # ------------------------------------------------------------------------------------------------ feed-forward
 
 
-def plainly_fed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+def plain_feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     return F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2, b2)
 
 
@@ -216,7 +216,7 @@ def both_ways(x: torch.Tensor, weights: list[torch.Tensor]) -> tuple[list[torch.
     return found[0], found[1]
 
 
-WAYS = {4: (lt.Fed.apply, plainly_fed), 2: (lt.Layer.apply, F.linear)}  # by how many weights they have
+WAYS = {4: (lt.FeedForward.apply, plain_feed_forward), 2: (lt.LinearLayer.apply, F.linear)}  # by how many weights they have
 
 
 @pytest.mark.parametrize("parts", WAYS)
@@ -273,23 +273,23 @@ def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkey
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
     monkeypatch.setattr(recorded, "LEAST_RECORDED", 8)
     network = networks()[which].to(device)
-    steps = recorded.Steps(network)
+    steps = recorded.GraphSteps(network)
     ids = torch.randint(0, SIZE, (3, 4), device=device)
     for lengths in ([4, 4, 4], [4, 2, 3]):
         fixed = network.prompt(ids, torch.tensor(lengths, device=device))
-        plain = nest.clone(fixed)
+        plain = pytree.clone(fixed)
         n = 0
-        while steps.suit(fixed):
+        while steps.applies(fixed):
             last = torch.randint(0, SIZE, (3,), device=device)
             got, fixed = steps(last, fixed)
             want, plain = CausalNetwork.step(network, last, plain)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
             if n == 3:  # other rows, as a beam would choose them
                 rows = torch.tensor([2, 0, 0], device=device)
-                fixed, plain = nest.take(fixed, rows), nest.take(plain, rows)
+                fixed, plain = pytree.take(fixed, rows), pytree.take(plain, rows)
             n += 1
         assert n == 12
-        assert len(steps.made) == 2
+        assert len(steps.captured) == 2
         got, _ = network.step(last, fixed)  # the window is full: it moves on from what the slots hold
         want, _ = CausalNetwork.step(network, last, plain)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
@@ -299,10 +299,10 @@ def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkey
 def test_two_texts_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one has read is not written over while it goes on; when it is done with, its place is used again."""
     network = networks()[1]
-    steps = recorded.Steps(network)
+    steps = recorded.GraphSteps(network)
     ids = torch.randint(0, SIZE, (2, 1, 4))
     a, b = (network.prompt(x, torch.tensor([4])) for x in ids)
-    plain = [nest.clone(a), nest.clone(b)]
+    plain = [pytree.clone(a), pytree.clone(b)]
     for _ in range(4):
         last = torch.randint(0, SIZE, (2, 1))
         got_a, a = steps(last[0], a)
@@ -310,8 +310,8 @@ def test_two_texts_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> 
         for i, got in enumerate((got_a, got_b)):
             want, plain[i] = CausalNetwork.step(network, last[i], plain[i])
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-    assert len(steps.made) == 2
+    assert len(steps.captured) == 2
     del a
     steps(last[0], network.prompt(ids[0], torch.tensor([4])))
-    assert len(steps.made) == 2
-    assert copy.deepcopy(network).steps.network is not network
+    assert len(steps.captured) == 2
+    assert copy.deepcopy(network).fast.network is not network

@@ -12,7 +12,7 @@ from nextword.core.protocols import Readout
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output import softmax
-from nextword.layers.output.softmax import Full, Tied, linear_cross_entropy, total_cross_entropy
+from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy, total_cross_entropy
 
 WIDTH, SIZE = 16, 101
 
@@ -239,7 +239,7 @@ def test_threads_do_not_share_the_buffer() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 20, 48, 49])
 def test_full_is_a_readout(rows: int) -> None:
     h, weight, bias, targets = operands(rows)
-    readout = Full(WIDTH, SIZE)
+    readout = FullSoftmax(WIDTH, SIZE)
     assert isinstance(readout, Readout)
     readout.load_state_dict({"weight": weight, "bias": bias})
     expected = torchs(h, weight, bias, targets)
@@ -250,7 +250,7 @@ def test_full_is_a_readout(rows: int) -> None:
             assert readout.logits(h).shape == (rows, SIZE)
             torch.testing.assert_close(readout.logits(h), F.linear(h, weight, bias))
             torch.testing.assert_close(readout.log_probs(h), F.log_softmax(F.linear(h, weight, bias), -1))
-    assert list(Full(WIDTH, SIZE, bias=False).state_dict()) == ["weight"]
+    assert list(FullSoftmax(WIDTH, SIZE, bias=False).state_dict()) == ["weight"]
 
 
 class Network(nn.Module):
@@ -261,7 +261,7 @@ class Network(nn.Module):
         self.embedding = nn.Embedding(SIZE, width, **options)
         self.layer = nn.Linear(width, WIDTH)
         projection = None if width == WIDTH else nn.Linear(WIDTH, width, bias=False)
-        self.readout = Tied(self.embedding, projection=projection)
+        self.readout = TiedSoftmax(self.embedding, projection=projection)
 
     def hidden(self, ids: Tensor) -> Tensor:
         return self.layer(self.embedding(ids)).tanh()
@@ -276,7 +276,7 @@ def test_tied_weights_learn_from_both_sides(width: int, sparse: bool) -> None:
     ids, targets = torch.randint(SIZE, (2, 90))
     loss = network.readout.total(network.hidden(ids), targets)
     loss.backward()
-    expected = torchs(plain.readout.lead(plain.hidden(ids)), plain.embedding.weight, plain.readout.bias, targets).sum()
+    expected = torchs(plain.readout.project(plain.hidden(ids)), plain.embedding.weight, plain.readout.bias, targets).sum()
     expected.backward()
     torch.testing.assert_close(loss, expected)
     for got, want in zip(network.parameters(), plain.parameters(), strict=True):

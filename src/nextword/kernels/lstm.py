@@ -50,11 +50,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nextword.kernels import triton_kernels as kernels
 from nextword.kernels.graph_capture import capture_graph
-from nextword.layers.recurrent import CellState
+from nextword.layers.recurrent import CellState, reverse_padded
 
 aten = torch.ops.aten
 
@@ -69,7 +68,7 @@ def lstm(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState
     return _LSTM.apply(from_input, from_state, memory[1])
 
 
-QUICK = {"gru": gru, "lstm": lstm}
+FUSED_GATES = {"gru": gru, "lstm": lstm}
 
 
 class _GRU(torch.autograd.Function):
@@ -124,42 +123,21 @@ class _LSTM(torch.autograd.Function):
 Steps = tuple[Tensor, ...]  # (T, K, B, D) each: h, and c of an LSTM
 
 
-def each_row(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
-    """By the way that is quick where the rows are; with a projection, by torch's."""
-    return (packed if x.is_cuda or layer.proj_size else both_ways)(layer, x, lengths.cpu())
-
-
-def both_ways(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
+def run_padded_cpu(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
     """(B, S, I), (B,) → (B, S, K·D) with zeros at padding, and each row's memory at its end, (B, K·D) each."""
     ways = 2 if layer.bidirectional else 1
     there = torch.arange(x.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)  # (B, S)
-    fed = [x, backwards(x, lengths)][:ways]
+    fed = [x, reverse_padded(x, lengths)][:ways]
     flat: Any = layer._flat_weights
     weights = [flat[4 * k : 4 * k + 4] for k in range(ways)]  # of each way
     products = [nn.functional.linear(each.transpose(0, 1), w[0], w[2]) for each, w in zip(fed, weights, strict=True)]
     matrix, bias = (torch.stack([w[i] for w in weights]) for i in (1, 3))
     steps: Steps = SCANS[layer.mode].apply(torch.stack(products, 1).to(matrix.dtype), matrix, bias)
     y = list((steps[0] * there.t()[:, None, :, None]).permute(1, 2, 0, 3))  # K times (B, S, D)
-    y[1:] = [backwards(each, lengths) for each in y[1:]]
+    y[1:] = [reverse_padded(each, lengths) for each in y[1:]]
     at = (lengths - 1).view(1, 1, -1, 1).expand(1, *steps[0].shape[1:])
     ends = tuple(each.gather(0, at)[0].transpose(0, 1).flatten(1) for each in steps)
     return torch.cat(y, -1), ends
-
-
-def packed(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
-    """The same by torch's kernel, which is what a GPU is fast with."""
-    y, end = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
-    y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
-    ends = end if isinstance(end, tuple) else (end,)
-    return y, tuple(m.transpose(0, 1).flatten(1) for m in ends)  # both directions side by side
-
-
-def backwards(x: Tensor, lengths: Tensor) -> Tensor:
-    """(B, S, …), each row's first `length` entries the other way round; padding stays where it is."""
-    at = torch.arange(x.shape[1], device=x.device)
-    back = lengths.unsqueeze(1) - 1 - at
-    at = torch.where(back >= 0, back, at)
-    return x.gather(1, at.view(*at.shape, *[1] * (x.dim() - 2)).expand(x.shape))
 
 
 class _BidirectionalGRU(torch.autograd.Function):
@@ -257,7 +235,7 @@ SCANS: dict[str, Any] = {"GRU": _BidirectionalGRU, "LSTM": _BidirectionalLSTM}
 Noted = list[tuple[Tensor, Tensor]]  # what went in at a step, and the gradient of what came out
 
 
-class Deferred:
+class StepwiseLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias
         self.noted: Noted | None = None
@@ -272,7 +250,7 @@ class Deferred:
         return _Multiplied.apply(x, self.weight, self.bias, self.noted)
 
 
-class Mixture:
+class StepwiseWeightedSum:
     def __init__(self, memory: Tensor) -> None:
         self.memory = memory
         self.noted: Noted | None = None
@@ -286,7 +264,7 @@ class Mixture:
         return _Mixed.apply(weights, self.memory, self.noted)
 
 
-class Energies:
+class StepwiseEnergies:
     """Sums take the place of notes here: what would be noted is S times as large as what is asked."""
 
     def __init__(self, keys: Tensor, score: Tensor) -> None:
@@ -418,7 +396,7 @@ Limits = tuple[float, float]  # of cells and of the projection; 0: none
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class Room:
+class Workspace:
     """All that the loops over one sequence read and write. H cells, P the width of h."""
 
     def __init__(self, sides: int, steps: int, rows: int, like: Weights, limits: Limits, learning: bool = True) -> None:
@@ -489,16 +467,16 @@ class Room:
             self.forward()
 
 
-class Quick:
+class ProjectedLoops:
     """The loops of one layer, and the rooms in which it has recorded them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.seen: dict[Any, int] = {}
-        self.rooms: dict[Any, Room] = {}
+        self.rooms: dict[Any, Workspace] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Quick:
-        return Quick(self.limits)  # the copy records its own
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProjectedLoops:
+        return ProjectedLoops(self.limits)  # the copy records its own
 
     def __call__(self, x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
         """(S, T, B, I), (S, B, P), (S, B, H) → (S, T, B, P), and h and c after the last step."""
@@ -516,13 +494,13 @@ class Quick:
                 y, last = room.h[:, 1:].clone(), room.c[:, -1].clone()
         return y, y[:, -1], last
 
-    def room(self, x: Tensor, weights: Weights, learning: bool) -> Room:
+    def room(self, x: Tensor, weights: Weights, learning: bool) -> Workspace:
         """One for this sequence alone, or one that is recorded."""
         sides, steps, rows, _ = x.shape
         key = (sides, steps, rows, x.dtype, learning)
         if key in self.rooms:
             return self.rooms[key]
-        room = Room(sides, steps, rows, weights, self.limits, learning)
+        room = Workspace(sides, steps, rows, weights, self.limits, learning)
         if not x.is_cuda or torch.cuda.is_current_stream_capturing():
             return room
         self.seen[key] = self.seen.get(key, 0) + 1
@@ -545,7 +523,7 @@ class _Sequence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, last: Tensor) -> Any:
         x, h, c, *weights = ctx.saved_tensors
-        room: Room = ctx.room
+        room: Workspace = ctx.room
         if room.serial != ctx.serial:  # another sequence lies there by now, or the gradient of this one: once more
             room = _filled(x, h, c, tuple(weights), ctx.quick, alone=True)
         from_input, from_state, *_ = weights
@@ -568,12 +546,12 @@ class _Sequence(torch.autograd.Function):
 
 
 def _filled(
-    x: Tensor, h: Tensor, c: Tensor, weights: Weights, quick: Quick, alone: bool = False, learning: bool = True
-) -> Room:
+    x: Tensor, h: Tensor, c: Tensor, weights: Weights, quick: ProjectedLoops, alone: bool = False, learning: bool = True
+) -> Workspace:
     """A room in which the loop forward has run."""
     from_input, from_state, bias, project = weights
     sides, steps, rows, _ = x.shape
-    room = Room(sides, steps, rows, weights, quick.limits) if alone else quick.room(x, weights, learning)
+    room = Workspace(sides, steps, rows, weights, quick.limits) if alone else quick.room(x, weights, learning)
     torch.baddbmm(bias.unsqueeze(1), x.flatten(1, 2), from_input.mT, out=room.z.flatten(1, 2))
     room.h[:, 0].copy_(h)
     room.c[:, 0].copy_(c)

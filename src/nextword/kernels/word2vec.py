@@ -25,7 +25,7 @@ summing: Any = numba_jit(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})  # 
 
 
 @summing
-def windows(words, contexts, around, targets, rate, mean, cost):
+def train_windows(words, contexts, around, targets, rate, mean, cost):
     """SGD, a step a window; `cost` gets nats and predictions of every 16th window, and the predictions of all.
 
     words, contexts (V, D): the two tables. around (N, C): ids about each place, then −1. targets (N, 1 + K): its word,
@@ -78,7 +78,7 @@ def windows(words, contexts, around, targets, rate, mean, cost):
 
 
 @summing
-def cells(words, contexts, biases, others, sums, cells, wanted, rate, eps):
+def train_cells(words, contexts, biases, others, sums, cells, wanted, rate, eps):
     """AdaGrad over cells (N, 2) of which `wanted` (N, 2) says log X and f(X); what they cost, summed.
 
     words, contexts (V, D); biases, others (V, 1); sums: of the squares of gradients, a table for each of the four.

@@ -76,7 +76,7 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Inputs
-from nextword.kernels.lstm import Deferred, Energies, Mixture
+from nextword.kernels.lstm import StepwiseEnergies, StepwiseLinear, StepwiseWeightedSum
 from nextword.layers.kv_cache import CacheUpdate, KeyValues
 from nextword.layers.linear import Linear
 
@@ -433,11 +433,11 @@ class SourceAttention(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
         raise NotImplementedError  # each of the two below
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
+    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
         raise NotImplementedError  # each of the two below
 
     def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        return self.looking(keys, memory, there)(query)
+        return self.over(keys, memory, there)(query)
 
 
 class AdditiveAttention(SourceAttention):
@@ -451,9 +451,9 @@ class AdditiveAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
-        asked, energies = Deferred(self.query.weight, self.query.bias), Energies(keys, self.score)
-        mixture = Mixture(memory)
+    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
+        asked, energies = StepwiseLinear(self.query.weight, self.query.bias), StepwiseEnergies(keys, self.score)
+        mixture = StepwiseWeightedSum(memory)
 
         def look(query: Tensor) -> tuple[Tensor, Tensor]:
             return attend_source(energies(asked(query)), mixture, there)
@@ -479,8 +479,8 @@ class MultiplicativeAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return memory if self.key is None else self.key(memory)
 
-    def looking(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
-        mixture, keys = Mixture(memory), keys.transpose(1, 2)
+    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
+        mixture, keys = StepwiseWeightedSum(memory), keys.transpose(1, 2)
 
         def look(query: Tensor) -> tuple[Tensor, Tensor]:
             e = query @ keys  # (B, T, S)
@@ -498,7 +498,7 @@ def luong_attention(query: int, memory: int, score: str, scaled: bool) -> Source
     return AdditiveAttention(query, memory, query)
 
 
-def attend_source(e: Tensor, mixture: Mixture, there: Tensor) -> tuple[Tensor, Tensor]:
+def attend_source(e: Tensor, mixture: StepwiseWeightedSum, there: Tensor) -> tuple[Tensor, Tensor]:
     weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
     return mixture(weights.to(mixture.memory.dtype)), weights
 

@@ -116,7 +116,9 @@ class CharacterCNN(WordVectors):
         if longest < max(widest, 3):
             raise NextwordError(f"longest = {longest} characters of a word: the widest filter reads {widest}.")
         self.longest, self.widest, self.activation = longest, widest, ACTIVATIONS[activation]
-        self.register_buffer("spellings", torch.from_numpy(spell(vocabulary, longest, widest)), persistent=False)
+        self.register_buffer(
+            "spellings", torch.from_numpy(spell_vocabulary(vocabulary, longest, widest)), persistent=False
+        )
         self.characters = nn.Embedding(OTHERS + len(vocabulary.special), characters)
         self.filters = nn.ModuleList(nn.Conv1d(characters, number, size) for size, number in filters)
         self.highway = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(highway))
@@ -127,9 +129,9 @@ class CharacterCNN(WordVectors):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(K,) → (K, width)."""
-        return self.of_letters(self.spellings[ids])
+        return self.from_characters(self.spellings[ids])
 
-    def of_letters(self, letters: Tensor) -> Tensor:
+    def from_characters(self, letters: Tensor) -> Tensor:
         """(K, L) → (K, width): words by their characters, as `spelled` writes them."""
         x = self.activation(self._greatest(letters))
         for layer in self.highway:
@@ -187,13 +189,13 @@ class CharacterEmbedding(nn.Module):
 def make_embedding(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> nn.Embedding | CharacterEmbedding:
     """A table of vectors, or with options (`CharacterCNN`'s) vectors from letters."""
     if options:
-        return from_letters(width, vocabulary, options)
+        return make_character_embedding(width, vocabulary, options)
     table = nn.Embedding(vocabulary.size, width)
     nn.init.uniform_(table.weight, -0.1, 0.1)  # torch's N(0, 1) would make a tied output far too sure
     return table
 
 
-def from_letters(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> CharacterEmbedding:
+def make_character_embedding(width: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> CharacterEmbedding:
     """Vectors from letters, with a recipe's options."""
     keys = list(inspect.signature(CharacterCNN).parameters)[2:]
     unknown = [key for key in options if key not in keys]
@@ -205,23 +207,23 @@ def from_letters(width: int, vocabulary: Vocabulary, options: Mapping[str, Any])
         raise NextwordError(f"characters = {dict(options)} has a value of the wrong type: {problem}.") from None
 
 
-def spell(vocabulary: Vocabulary, longest: int, widest: int) -> np.ndarray:
+def spell_vocabulary(vocabulary: Vocabulary, longest: int, widest: int) -> np.ndarray:
     """(V, L): the characters of each word of a vocabulary."""
     if len(vocabulary.pieces) != vocabulary.size:
         raise NextwordError(
             f"Words are to be read by their letters, but the vocabulary gives spellings for {len(vocabulary.pieces)} "
             f"of its {vocabulary.size}. Give it all of them, as vocabulary(tokenizer, spellings=True) does."
         )
-    marks = mark_characters(vocabulary)
-    return spelled([marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)], longest, widest)
+    marks = special_characters(vocabulary)
+    return spell_words([marks.get(id) or list(piece) for id, piece in enumerate(vocabulary.pieces)], longest, widest)
 
 
-def mark_characters(vocabulary: Vocabulary) -> dict[int, list[int]]:
+def special_characters(vocabulary: Vocabulary) -> dict[int, list[int]]:
     """The one character that stands for each special token."""
     return {id: [OTHERS + i] for i, id in enumerate(sorted(vocabulary.special.values()))}
 
 
-def spelled(words: Sequence[Sequence[int]], longest: int, widest: int) -> np.ndarray:
+def spell_words(words: Sequence[Sequence[int]], longest: int, widest: int) -> np.ndarray:
     """(K, L): each word's characters between marks, and padding. Of words too long the beginning is read.
 
     L is as short as it can be without a difference to `longest`: behind each word stands as much padding as the widest
@@ -239,12 +241,12 @@ KINDS = ("cnn", "lstm")
 LOWER, INITIAL, UPPER, MIXED, NO_LETTERS = range(5)  # how a word is capitalised
 
 
-def letters_of(words: Sequence[str], longest: int) -> np.ndarray:
+def word_characters(words: Sequence[str], longest: int) -> np.ndarray:
     """(words, L) int16: the bytes of each between marks; of a word too long, the beginning."""
-    return spelled([list(word.encode("utf-8", "replace")) for word in words], longest, 3)
+    return spell_words([list(word.encode("utf-8", "replace")) for word in words], longest, 3)
 
 
-class Spelling(nn.Module):
+class CharacterEncoder(nn.Module):
     """(…, L) letters → (…, width). `filters` are pairs of a width and a number; an LSTM has `inner` units a side."""
 
     def __init__(self, kind: str, letters: int, filters: Sequence[Sequence[int]], inner: int, dropout: float) -> None:
@@ -287,7 +289,7 @@ def _lengths(flat: Tensor) -> Tensor:
     return (flat != PADDING).sum(1).clamp(min=1)
 
 
-def capitals(spellings: Tensor) -> Tensor:
+def capitalization(spellings: Tensor) -> Tensor:
     """(…, L) → (…): one of the five above, seen from the letters A to Z."""
     upper, lower = (_between(spellings, *ends) for ends in (("A", "Z"), ("a", "z")))
     first, some, more = upper[..., 1], upper.any(-1), upper.sum(-1) > 1

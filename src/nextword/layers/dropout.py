@@ -1,10 +1,11 @@
-"""Dropout that stays in place over time, as a recurrent network needs it: one mask for a whole sequence.
+"""Dropout whose mask stays the same over time, as recurrent networks need it.
 
-    locked      one mask for all time steps of a row, so that a unit is there or not there (Gal & Ghahramani 2016)
-    words       whole words: every occurrence of a word in the batch loses its vector, or none does
-    connections single weights of a matrix (DropConnect, Wan et al. 2013), one mask for forward and backward together
+    locked_dropout     one mask for all time steps of a row (Gal & Ghahramani 2016)
+    drop_words         whole words: every occurrence of a word in the batch loses its vector, or none does
+    drop_connections   single weights of a matrix (DropConnect, Wan et al. 2013), the same in forward and backward pass
+    dropout            single numbers, as F.dropout, but faster on a CPU
 
-What is kept is scaled up, so that the expectation is what it was. Nothing is dropped in evaluation.
+What remains is scaled up, so that the expectation stays the same. Nothing is dropped in evaluation.
 """
 
 from __future__ import annotations
@@ -15,57 +16,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MANY = 1 << 16  # entries: on the CPU, from here on masks are drawn from bits
+MANY = 1 << 16  # on a CPU, masks with more entries than this are drawn from random bits
 
 
-def locked(x: Tensor, share: float, training: bool) -> Tensor:
-    """(T, B, D): the mask is (1, B, D)."""
-    if not training or not share:
+def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """(T, B, D) with a mask (1, B, D)."""
+    if not training or not p:
         return x
-    kept, scale = _mask(x.new_empty(1, *x.shape[1:]), share), 1 / (1 - share)
-    return x * kept.mul_(scale) if kept.element_size() > 2 else x * kept * scale
+    mask, scale = _bernoulli(x.new_empty(1, *x.shape[1:]), p), 1 / (1 - p)
+    # In 16 bits the scaled mask would be rounded, and the error would add up: scale separately
+    return x * mask.mul_(scale) if mask.element_size() > 2 else x * mask * scale
 
 
-def words(embedding: Any, ids: Tensor, share: float, training: bool) -> Tensor:
-    """Vectors of the ids, from a matrix some of whose rows are zero for this batch; an embedding of any kind."""
+def drop_words(embedding: Any, ids: Tensor, p: float, training: bool) -> Tensor:
+    """Vectors of the ids, some words' vectors being zero in this batch; for any kind of embedding."""
     vectors = embedding(ids)
-    if not training or not share:
+    if not training or not p:
         return vectors
-    kept = _mask(embedding.weight.new_empty(embedding.num_embeddings, 1), share)
-    return vectors * F.embedding(ids, kept) * (1 / (1 - share))
+    mask = _bernoulli(embedding.weight.new_empty(embedding.num_embeddings, 1), p)
+    return vectors * F.embedding(ids, mask) * (1 / (1 - p))
 
 
-def connections(weight: Tensor, share: float, training: bool) -> Tensor:
-    """The weight with some entries zero; its gradient reaches the entries that were there."""
-    if not training or not share:
+def drop_connections(weight: Tensor, p: float, training: bool) -> Tensor:
+    """The weight with some entries zero; gradients reach the others."""
+    if not training or not p:
         return weight
     if weight.device.type != "cpu" or weight.numel() < MANY:
-        return F.dropout(weight, share)
-    return weight * _kept(weight, share)
+        return F.dropout(weight, p)
+    return weight * _scaled_mask(weight, p)
 
 
-def dropped(x: Tensor, share: float, training: bool) -> Tensor:
-    """Single numbers, each by itself: `F.dropout`, and on the CPU faster."""
-    if not training or not share or x.device.type != "cpu" or x.numel() < MANY:
-        return F.dropout(x, share, training)
-    return x * _kept(x, share)
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    if not training or not p or x.device.type != "cpu" or x.numel() < MANY:
+        return F.dropout(x, p, training)
+    return x * _scaled_mask(x, p)
 
 
-def _kept(like: Tensor, share: float) -> Tensor:
-    """From random bits on the CPU: 0, or what keeps the expectation."""
-    return (_bits(like.shape) >= share * 2**16 - 2**15).to(like.dtype).mul_(1 / (1 - share))
+def _bernoulli(like: Tensor, p: float) -> Tensor:
+    """Fill a tensor with zeros (probability p) and ones."""
+    return like.bernoulli_(1 - p)
 
 
-def _mask(like: Tensor, share: float) -> Tensor:
-    """Ones and zeros; the scale comes apart, for in 16 bits it would be rounded, and the rounding would add up."""
-    return like.bernoulli_(1 - share)
+def _scaled_mask(like: Tensor, p: float) -> Tensor:
+    """Zeros (probability p) and 1 / (1 − p), from random bits."""
+    return (_random_int16(like.shape) >= p * 2**16 - 2**15).to(like.dtype).mul_(1 / (1 - p))
 
 
-def _bits(shape: torch.Size) -> Tensor:
-    """Sixteen random bits each, so that a share is true to 1 in 65,536.
+def _random_int16(shape: torch.Size) -> Tensor:
+    """Sixteen random bits per entry, so that a probability is exact to 1 in 65,536.
 
-    On the CPU `bernoulli_` takes a number of its own for each entry: with millions of them, a twentieth of a step.
+    On a CPU `bernoulli_` draws a random number per entry: with millions of entries, 5 % of a training step.
     """
     n = shape.numel()
-    drawn = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
-    return drawn.view(torch.int16)[:n].view(shape)
+    bits = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
+    return bits.view(torch.int16)[:n].view(shape)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nextword.kernels import triton_kernels as kernels
-from nextword.layers.dropout import connections
+from nextword.layers.dropout import drop_connections
 
 Memory = tuple[Tensor, ...]  # (c,), or (c, x) where the window is 2: (B, D) and (B, I)
 
@@ -56,13 +56,13 @@ class QRNN(nn.Module):
         if self.window == 2:
             before = torch.cat([memory[1].to(x.dtype).unsqueeze(0), x[:-1]])
             seen = torch.cat([x, before], -1)
-        gates = F.linear(seen, connections(self.weight, self.drop, self.training), self.bias)  # (T, B, 3D)
+        gates = F.linear(seen, drop_connections(self.weight, self.drop, self.training), self.bias)  # (T, B, 3D)
         h, c = pooled(gates, memory[0])
         return h, (c, x[-1].to(memory[1].dtype)) if self.window == 2 else (c,)
 
     def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """The definition, one step after the other."""
-        weight, outputs = connections(self.weight, self.drop, self.training), []
+        weight, outputs = drop_connections(self.weight, self.drop, self.training), []
         c, *before = memory
         for x_t in x:
             z, f, o = F.linear(torch.cat([x_t, *before], -1), weight, self.bias).chunk(3, -1)

@@ -1,11 +1,10 @@
-"""Matrices in eight bits, for reading: a quarter of the memory, and where memory is what a step waits for, the time.
+"""Int8 weights, for inference: a quarter of the memory, and of the time where memory bandwidth is the bottleneck.
 
-    W[i, j] ≈ scale[i] · Q[i, j]        Q whole numbers from −127 to 127, scale[i] the largest |W[i, ·]| over 127
+    W[i, j] ≈ scale[i] · Q[i, j]        Q integers from −127 to 127, scale[i] = max |W[i, ·]| / 127
 
-Each row has a scale of its own (Dettmers et al. 2022 call it vector-wise). x is as it is, or in sixteen bits, so the
-only error that can be felt is the rounding of W. A few rows at a time go, on a CPU, through a compiled loop that reads
-each byte once (layers/dots.py); otherwise the matrix is widened piece by piece and multiplied as usual. Such a network
-cannot be trained.
+Each row has its own scale (vector-wise quantization, Dettmers et al. 2022). The input stays in float32, or in sixteen
+bits, so the only noticeable error is that of W. For a few rows on a CPU, a compiled loop reads each byte once
+(kernels/cpu_matmul.py); otherwise the matrix is dequantized piece by piece. A quantized network cannot be trained.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE
-from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products
+from nextword.kernels import int8_lstm
+from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products, has_pair_products, limit
 from nextword.kernels.cpu_matmul import multiply, room
 from nextword.layers.output.base import Readout
+from nextword.layers.recurrent import CellState, RecurrentLayer, Weights
 
 FEW = 64 if has_byte_products() else 8  # rows that the compiled loop takes
 PIECE = 1 << 22  # entries widened at once
@@ -143,6 +144,60 @@ class Int8TiedSoftmax(Readout):
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
         return self.nll(h, targets).sum()
+
+
+class Int8LSTM(RecurrentLayer):
+    """An LSTM layer with int8 matrices. It computes with dequantized matrices, or, without gradients on a CPU, with a
+    compiled function (kernels/int8_lstm.py). Gradients reach its input, but never its weights.
+    """
+
+    scale_ih: Tensor
+    scale_hh: Tensor
+
+    def __init__(self, layer: RecurrentLayer) -> None:
+        nn.Module.__init__(self)
+        self.kind, self.width, self.leak, self.drop = layer.kind, layer.width, layer.leak, layer.drop
+        for name, weight, bias in (
+            ("ih", layer.weight_ih, layer.bias_ih),
+            ("hh", layer.weight_hh, layer.bias_hh),
+        ):
+            q, scale = quantize_rows(weight)
+            self.register_buffer(f"weight_{name}", q)
+            self.register_buffer(f"scale_{name}", scale)
+            self.register_parameter(f"bias_{name}", nn.Parameter(bias.detach().clone(), requires_grad=False))
+        self._packed: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def weights(self) -> Weights:
+        return (
+            self.weight_ih * self.scale_ih.unsqueeze(1),
+            self.weight_hh * self.scale_hh.unsqueeze(1),
+            self.bias_ih,
+            self.bias_hh,
+        )
+
+    def start(self, batch: int) -> CellState:
+        return tuple(self.scale_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
+
+    def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *state))
+        if x.device.type == "cpu" and has_pair_products() and x.numel() and not needs_grad:
+            return self.compiled(x, state)
+        return super().forward(x, state)
+
+    def compiled(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        y, c = int8_lstm.run_threads(x, self._pack(), *state, self.width)
+        return y, (y[-1], c)
+
+    def _pack(self) -> tuple[Any, ...]:
+        """The matrices as the kernel reads them, the scales and biases, and the ranges; kept until a matrix changes."""
+        version = [(t.data_ptr(), t._version) for t in self.state_dict().values()]
+        if self._packed[0] != version:
+            ranges = limit(self.weight_ih.shape[1]), limit(self.width)
+            lists = self.scale_ih, self.scale_hh / ranges[1], self.bias_ih + self.bias_hh
+            rows = [int8_lstm.pack_rows(values.detach(), self.width) for values in lists]
+            matrices = (int8_lstm.pack_matrix(q, self.width) for q in (self.weight_ih, self.weight_hh))
+            self._packed = version, (*matrices, torch.stack(rows, 1).contiguous().numpy(), ranges)
+        return self._packed[1]
 
 
 def quantize_network(network: Any) -> None:

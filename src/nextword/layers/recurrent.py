@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.layers.dropout import connections
+from nextword.layers.dropout import drop_connections
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 CellState = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
@@ -114,7 +114,7 @@ class RecurrentLayer(nn.Module):
     def weights(self) -> Weights:
         """As they are for one sequence: asking again draws other connections to cut."""
         matrices = zip((self.weight_ih, self.weight_hh), self.drop, strict=True)
-        from_input, from_state = (connections(weight, share, self.training) for weight, share in matrices)
+        from_input, from_state = (drop_connections(weight, share, self.training) for weight, share in matrices)
         return from_input, from_state, self.bias_ih, self.bias_hh
 
     def start(self, batch: int) -> CellState:
@@ -156,3 +156,11 @@ class RecurrentLayer(nn.Module):
                 x, past if len(past) == 2 else past[0], list(weights), True, 1, 0.0, self.training, False, False
             )
         return y, tuple(m.squeeze(0) for m in after)
+
+
+def reverse_padded(x: Tensor, lengths: Tensor) -> Tensor:
+    """(B, S, …) with the first `length` entries of each row in reverse order; padding stays at the end."""
+    at = torch.arange(x.shape[1], device=x.device)
+    back = lengths.unsqueeze(1) - 1 - at
+    at = torch.where(back >= 0, back, at)
+    return x.gather(1, at.view(*at.shape, *[1] * (x.dim() - 2)).expand(x.shape))

@@ -1,19 +1,20 @@
-"""Networks: one paper, one file. The table is explicit, so a reader finds a paper's code by its slug.
+"""All networks, by slug: one paper, one file. `MODELS` is explicit, so that a reader finds a paper's code.
 
-What a run can be asked for, told from its class and its settings, before any weights are read.
-
-It is what `can` says of a model that is loaded (language_model.py, conditional.py, infilling, vectored.py); a contract
-test holds the two together. Lists of papers and cards of runs are written by it.
+`abilities` tells what a run can do from its class and its settings, before any weights are read. A contract test checks
+that it equals `can` of the loaded model (nextword/lm).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import UnknownName, did_you_mean
 from nextword.core.protocols import Autoregressive, Encoder, Infilling
+
+if TYPE_CHECKING:
+    from nextword.models.base import Network
 
 MODELS = {
     "ngram": "nextword.models.ngram:NGram",
@@ -43,7 +44,7 @@ MODELS = {
 }
 
 
-# As their papers write them, where that is not the slug in capitals
+# Titles that are not the slug in capitals
 TITLES = {
     "ngram": "n-gram",
     "gpt1": "GPT",
@@ -63,41 +64,45 @@ TITLES = {
 
 
 def title(slug: str) -> str:
+    """The name of a model as its paper writes it."""
     return TITLES.get(slug, slug.upper())
 
 
-def model_class(slug: str) -> Any:
-    """The class behind a slug. It has a `Config`, is built as `Class(config, vocabulary)`, saves and loads itself."""
+def model_class(slug: str) -> type[Network]:
+    """The class of a slug. Build it as `Class(Class.Config(…), vocabulary)`."""
     if slug not in MODELS:
-        import difflib
-
-        near = difflib.get_close_matches(slug, MODELS, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise NextwordError(f"No model is called '{slug}'.{hint} There are: {', '.join(MODELS)}.")
+        raise UnknownName(
+            f"There is no model '{slug}'.{did_you_mean(slug, MODELS)} Models: {', '.join(MODELS)}.",
+            name=slug,
+            known=MODELS,
+        )
     module, name = MODELS[slug].split(":")
-    return getattr(importlib.import_module(module), name)
+    cls: type[Network] = vars(importlib.import_module(module))[name]
+    return cls
 
 
-def abilities(cls: Any, settings: Mapping[str, Any]) -> frozenset[str]:
-    """Of "score", "next", "fill", "generate" and "embed"; `settings` are those of [model]."""
-    encodes, is_bidirectional = _has(cls, Encoder), cls.is_bidirectional
+def abilities(cls: type[Network], settings: Mapping[str, Any]) -> frozenset[str]:
+    """Some of "score", "next", "fill", "generate" and "embed"; `settings` are those of [model]."""
+    encodes = _implements(cls, Encoder)
     if cls.is_conditional:
-        return frozenset({"score", "generate", *(["embed"] if is_bidirectional else ())})
-    found = {"embed"} if encodes else set()
-    if encodes and _has(cls, Infilling):
-        found.add("fill")
-    if _has(cls, Autoregressive):
-        found |= set() if silent(settings) else {"score"} if settings.get("backward") else {"score", "next", "generate"}
-    elif "fill" in found:
-        found |= {"score", "next"}
-    return frozenset(found)
+        return frozenset({"score", "generate", *(["embed"] if cls.is_bidirectional else ())})
+    can = {"embed"} if encodes else set()
+    if encodes and _implements(cls, Infilling):
+        can.add("fill")
+    if _implements(cls, Autoregressive):
+        if has_output_layer(settings):
+            can |= {"score"} if settings.get("backward") else {"score", "next", "generate"}
+    elif "fill" in can:
+        can |= {"score", "next"}
+    return frozenset(can)
 
 
-def silent(settings: Mapping[str, Any]) -> bool:
-    """Whether its weights came without an output layer: it gives vectors, and predicts nothing."""
-    return (settings.get("readout") or {}).get("kind") == "none"
+def has_output_layer(settings: Mapping[str, Any]) -> bool:
+    """False for weights that came without an output layer: they encode text, but predict nothing."""
+    return bool((settings.get("readout") or {}).get("kind") != "none")
 
 
-def _has(cls: Any, protocol: Any) -> bool:
-    methods = [name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name, None))]
-    return all(callable(getattr(cls, name, None)) for name in methods)
+def _implements(cls: type, protocol: type) -> bool:
+    """Whether a class has all methods of a protocol; `issubclass` would also ask for its attributes."""
+    methods = [name for name, value in vars(protocol).items() if not name.startswith("_") and callable(value)]
+    return all(any(callable(vars(base).get(name)) for base in cls.__mro__) for name in methods)

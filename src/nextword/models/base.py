@@ -111,6 +111,7 @@ class Network(nn.Module):
     has_attention: bool = False  # over a source: `attention` and `covered` are there
     has_query_stream: bool = False  # `queries` predicts a token from its position alone (XLNet)
     has_two_directions: bool = False  # two language models, one from each end: `both` and `backward_model` (ELMo)
+    has_views: bool = False  # `views` encodes a word from its left side, its right side and both (cross-view training)
     has_auxiliary_decoders: bool = False  # `auxiliary` predicts from restricted views (cross-view training)
     has_flat_scores: bool = False  # `read` scores one array that holds many texts (n-grams)
     has_locked_dropout: bool = False  # dropout masks are kept over a chunk, so it matters where a text is cut

@@ -1,31 +1,27 @@
-"""Cross-view training: an encoder whose halves, each of which sees a part of a sentence, learn from the whole.
+"""Cross-view training: parts of a network that see only part of a sentence learn from the part that sees all of it.
 
-Clark, Luong, Manning & Le, "Semi-Supervised Sequence Modeling with Cross-View Training" (2018). A BiLSTM tagger
-(tagger.py) learns from sentences that somebody has tagged. Here sentences without tags teach it besides: what the head
-that sees everything says of them is learnt by heads that see less (heads/views.py), and to please those, the encoder
-has to put more into what they see.
+Clark, Luong, Manning & Le, "Semi-Supervised Sequence Modeling with Cross-View Training" (2018).
 
-    word     GloVe, times a number that is learnt ─┐
-    letters  filters of widths 2, 3, 4, and of ────┴─▶ LSTM₁ → from the left:  uni_fw ┐           ┌ bi_fw
-             each its greatest value                   LSTM₁ ← from the right: uni_bw ┴─▶ LSTM₂ ─┴ bi_bw
-                                                                                 └── [uni; bi] ──┘
+**Tagging (`CVT`).** A BiLSTM tagger learns from labeled sentences. On unlabeled ones, auxiliary heads that see less
+learn what the full head predicts (tasks/cross_view.py), which makes the encoder put more into what they see.
 
-`forwards` of uni_fw has read the words up to its own, and nothing beyond: LSTM₁ is two networks side by side, and only
-LSTM₂ reads from both. Both have projections (Sak et al. 2014); at the paper's sizes that of LSTM₂ would be from 512 to
-512, and is left out. Dropout is on what each part gives, fresh at every word. How much is an argument: less is dropped
-from sentences without tags, and nothing where a target is made.
+    word         GloVe, times a learned number ─┐
+    characters   CNN of widths 2, 3, 4 ─────────┴─▶ LSTM₁ → from the left:  uni_fw ┐           ┌ bi_fw
+                                                    LSTM₁ ← from the right: uni_bw ┴─▶ LSTM₂ ─┴ bi_bw
+                                                                              └── [uni; bi] ──┘
 
-Cross-view training of a translator: sources that nobody has translated teach it besides.
+uni_fw has read the words up to its own and nothing beyond: LSTM₁ is two networks side by side, and only LSTM₂ reads
+both. Both have projections (Sak et al. 2014); at the paper's sizes that of LSTM₂ would map 512 to 512 and is left out.
+Dropout differs between labeled and unlabeled sentences, so it is an argument.
 
-Clark, Luong, Manning & Le, "Semi-Supervised Sequence Modeling with Cross-View Training" (2018), section 3.4. The
-translator is Luong's (seq2seq.py), without feeding. Beside its decoder, the primary one, stand two that share its words
-and its LSTM, and have attention, output and softmax of their own:
+**Translation (`CVTSeq2Seq`, section 3.4).** The translator is Luong's (seq2seq.py) without input feeding. Two auxiliary
+decoders share its embedding and LSTM, and have their own attention, output layer and softmax:
 
-                            ┌─ look ─ out ─ softmax        the primary: y_t; it is used, and learns from pairs
-    E y_{t−1} ─ LSTM ─ s_t ─┼─ look ─ out ─ softmax        dropped: y_t, with a part of its attention taken away
-                            └─ look ─ out ─ softmax        future: y_{t+1}, of which it has not seen the word before
+                            ┌─ attention ─ out ─ softmax        primary: y_t; it is used, and learns from pairs
+    E y_{t−1} ─ LSTM ─ s_t ─┼─ attention ─ out ─ softmax        dropped: y_t, with part of its attention set to zero
+                            └─ attention ─ out ─ softmax        future: y_{t+1}, without having seen y_t
 
-What the primary writes of a source they learn to say (objectives/cross_view_sequence.py). They are not used otherwise.
+On sources without translations, they learn what the primary decoder generates (objectives/seq2seq.py).
 """
 
 from __future__ import annotations
@@ -38,35 +34,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.attention import luong_attention
 from nextword.layers.bilstm import BiLSTM
-from nextword.layers.char_cnn import Spelling
+from nextword.layers.char_cnn import CharacterEncoder
 from nextword.layers.output.softmax import FullSoftmax
-from nextword.models.base import WordEncoder, check_sizes
+from nextword.models.base import WordEncoder, check_fraction, check_sizes
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 
 @dataclass(frozen=True)
 class CVTConfig:
-    vectors: str = ""  # a file of vectors of words, or a name as glove; "": they are drawn, and learnt
-    words: int = 300  # how wide they are
-    tuned: bool = True  # vectors from a file are trained on
-    letters: int = 50  # width of a letter's vector
+    vectors: str = ""  # a file of word vectors, or a name such as glove; "": random ones, which are trained
+    words: int = 300  # width of the word vectors
+    tuned: bool = True  # fine-tune word vectors from a file
+    letters: int = 50  # width of a character embedding
     filters: Sequence[Sequence[int]] = field(default_factory=lambda: [[2, 100], [3, 100], [4, 100]])  # width, number
-    longest: int = 20  # letters of a word that are read, marks included
-    width: int = 1024  # of the first LSTM, a side
-    inner: int = 512  # of the second
-    projection: int = 512  # what a step of either gives, a side; not below the LSTM's own width: no projection
-    dropout: float = 0.5  # of sentences with tags
+    longest: int = 20  # characters of a word that are read, begin and end marks included
+    width: int = 1024  # of LSTM₁, per direction
+    inner: int = 512  # of LSTM₂, per direction
+    projection: int = 512  # width of a step's output, per direction; none if not below the LSTM's own width
+    dropout: float = 0.5  # on labeled sentences
 
     def __post_init__(self) -> None:
         check_sizes(self)
 
 
-class Seen(NamedTuple):
-    """What there is to see of each word, (B, T, ·) each."""
+class Views(NamedTuple):
+    """What the heads see of each word, (B, T, ·) each."""
 
     words: Tensor
     left: Tensor  # uni_fw: the word and those before it
@@ -76,6 +72,7 @@ class Seen(NamedTuple):
 
 class CVT(WordEncoder):
     Config = CVTConfig
+    has_views = True
 
     def __init__(self, config: CVTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -84,47 +81,46 @@ class CVT(WordEncoder):
         nn.init.uniform_(self.embedding.weight, -reach, reach)
         self.embedding.requires_grad_(config.tuned or not config.vectors)
         self.scale = nn.Parameter(torch.ones(()))
-        self.spelling = Spelling("cnn", config.letters, config.filters, 0, 0.0)
+        self.spelling = CharacterEncoder("cnn", config.letters, config.filters, 0, 0.0)
         inputs = config.words + self.spelling.width
         self.first = BiLSTM(inputs, config.width, config.projection)
         self.second = BiLSTM(self.first.width, config.inner, config.projection)
         for layer in (self.first, self.second):
-            begun(layer.lstm)
+            init_lstm(layer.lstm)
         self.widths = [inputs, self.first.width, self.first.width + self.second.width]
 
     @property
-    def max_characters(self) -> int:
-        """Letters of a word that are to be given."""
+    def max_characters(self) -> int:  # type: ignore[override]
         return self.config.longest
 
-    # -------------------------------------------------------------------------------------------- what it computes
-
-    def views(self, inputs: Inputs, dropout: float = 0.0) -> Seen:
-        there = inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
+    def views(self, inputs: Inputs, dropout: float = 0.0) -> Views:
+        token_mask = (
+            inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
+        )
         assert inputs.characters is not None
-        words = _dropped(self.embedding(inputs.ids), dropout) * self.scale
-        x = torch.cat([words, _dropped(self.spelling(inputs.characters), dropout)], -1)
-        uni = _dropped(self.first(x, there, inputs.sizes), dropout)
-        bi = _dropped(self.second(uni, there, inputs.sizes), dropout)
+        words = _drop(self.embedding(inputs.ids), dropout) * self.scale
+        x = torch.cat([words, _drop(self.spelling(inputs.characters), dropout)], -1)
+        uni = _drop(self.first(x, token_mask, inputs.sizes), dropout)
+        bi = _drop(self.second(uni, token_mask, inputs.sizes), dropout)
         left, right = uni.chunk(2, -1)
-        return Seen(x, left, right, torch.cat([uni, bi], -1))
+        return Views(x, left, right, torch.cat([uni, bi], -1))
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
-        """What is read (B, T, I), the first LSTM, and both LSTMs beside each other."""
-        seen = self.views(inputs, self.config.dropout if self.training else 0.0)
-        return [seen.words, torch.cat([seen.left, seen.right], -1), seen.both], None
+        """The input (B, T, I), LSTM₁, and [LSTM₁; LSTM₂]."""
+        views = self.views(inputs, self.config.dropout if self.training else 0.0)
+        return [views.words, torch.cat([views.left, views.right], -1), views.both], None
 
 
-def _dropped(x: Tensor, share: float) -> Tensor:
-    return F.dropout(x, share) if share else x
+def _drop(x: Tensor, p: float) -> Tensor:
+    return F.dropout(x, p) if p else x
 
 
 @torch.no_grad()
-def begun(lstm: nn.LSTM) -> None:
-    """As the authors' LSTM begins: Glorot's spread over all four gates together, and a forget gate that is open."""
+def init_lstm(lstm: nn.LSTM) -> None:
+    """Initialize as the authors do: Glorot over all four gates together, and an open forget gate."""
     narrow = lstm.proj_size or lstm.hidden_size
     for name, p in lstm.named_parameters():
-        if p.dim() == 1:  # two for every gate, of which one does the work
+        if p.dim() == 1:  # torch has two biases per gate; one is enough
             p.zero_()
             if name.startswith("bias_ih"):
                 p[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
@@ -135,28 +131,29 @@ def begun(lstm: nn.LSTM) -> None:
             p.uniform_(-reach, reach)
 
 
-AHEAD = {"dropped": 0, "future": 1}  # view → how many words beyond the next one it says
+AHEAD = {"dropped": 0, "future": 1}  # view → how many words beyond the next one it predicts
 
 
 @dataclass(frozen=True)
 class CVTSeq2SeqConfig(Seq2SeqConfig):
     attention: str = "luong"
-    feeding: bool = False  # a step that were told what was seen would be another for each decoder
-    zeroed: float = 0.5  # of the attention of the decoder that loses some
+    feeding: bool = False  # with input feeding, each decoder would need an LSTM of its own
+    zeroed: float = 0.5  # share of the attention that the decoder "dropped" loses
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.attention != "luong" or self.feeding:
-            raise NextwordError(
-                "[model] decoders that share their LSTM need attention = 'luong' and feeding = false; given were "
-                f"'{self.attention}' and {str(self.feeding).lower()}."
+            raise InvalidSetting(
+                f"[model] attention = '{self.attention}', feeding = {str(self.feeding).lower()}: decoders that "
+                "share an LSTM need attention = 'luong' and feeding = false.",
+                key="model.feeding" if self.feeding else "model.attention",
+                value=self.feeding or self.attention,
             )
-        if not 0 <= self.zeroed < 1:
-            raise NextwordError(f"[model] zeroed = {self.zeroed} is a share of the attention, from 0 up to below 1.")
+        check_fraction(self, "zeroed")
 
 
-class View(nn.Module):
-    """What a decoder has of its own."""
+class AuxiliaryDecoder(nn.Module):
+    """What an auxiliary decoder has of its own: attention, output layer and softmax."""
 
     def __init__(self, config: CVTSeq2SeqConfig, memory: int, size: int, zeroed: float = 0.0) -> None:
         super().__init__()
@@ -165,9 +162,9 @@ class View(nn.Module):
         self.out = nn.Linear(memory + config.width, config.width, bias=False)
         self.readout = FullSoftmax(config.width, size)
 
-    def forward(self, s: Tensor, memory: Tensor, there: Tensor) -> Tensor:
+    def forward(self, s: Tensor, memory: Tensor, token_mask: Tensor) -> Tensor:
         """(B, T, D), (B, S, M), (B, S) → (B, T, D)."""
-        context, weights = self.look(s, self.look.keys(memory), memory, there)
+        context, weights = self.look(s, self.look.keys(memory), memory, token_mask)
         if self.zeroed and self.training:
             context = F.dropout(weights, self.zeroed).to(memory.dtype) @ memory
         return torch.tanh(self.out(torch.cat([context, s], -1)))
@@ -181,17 +178,19 @@ class CVTSeq2Seq(Seq2Seq):
         super().__init__(config, vocabulary)
         memory, size = self.encoder.width, vocabulary.size
         self.views = nn.ModuleDict(
-            {"dropped": View(config, memory, size, config.zeroed), "future": View(config, memory, size)}
+            {
+                "dropped": AuxiliaryDecoder(config, memory, size, config.zeroed),
+                "future": AuxiliaryDecoder(config, memory, size),
+            }
         )
 
     def auxiliary(self, inputs: Inputs) -> dict[str, tuple[Tensor, int]]:
-        """View → what it says after each token that was read, as log p (B, T, V), and of which word: so many beyond the
-        next."""
+        """View → log p (B, T, V) after each token, and how many words beyond the next one it predicts."""
         state: Any = self.begin(inputs.source)
-        s, _ = self._onward(self._dropped(self.embedding(inputs.ids)), state["cells"])
-        found = {}
+        s, _ = self._run_decoder(self._drop(self.embedding(inputs.ids)), state["cells"])
+        predictions = {}
         for name, view in self.views.items():
-            h = self._dropped(view(s, state["memory"], state["there"]))
+            h = self._drop(view(s, state["memory"], state["there"]))
             log_p = view.readout.log_probs(h.flatten(0, 1))  # type: ignore[operator, union-attr]
-            found[name] = log_p.view(*h.shape[:2], -1), AHEAD[name]
-        return found
+            predictions[name] = log_p.view(*h.shape[:2], -1), AHEAD[name]
+        return predictions

@@ -1,14 +1,16 @@
-"""GloVe: vectors of words whose products are the logarithms of how often the words stand together.
+"""GloVe: word vectors whose products are the logarithms of co-occurrence counts.
 
 Pennington, Socher & Manning, "GloVe: Global Vectors for Word Representation" (2014), section 3, eq. (8):
 
     J = ½ Σ_ij f(X_ij) (w_i · w̃_j + b_i + b̃_j − log X_ij)²          f(x) = min(1, (x / x_max)^¾)
 
-    X is counted once (batching/cooccurrence.py); what follows is the factorisation of its logarithm
+X is counted once (batching/word_vectors.py); training factorizes its logarithm. A word's vector is w + w̃.
 
-Against word2vec: it reads the counts and not the text, so a pair that stands together a thousand times is one cell and
-not a thousand windows; no noise need be drawn, since the cells that are zero are left out (f(0) = 0). A word's vector
-is w + w̃. The ½ is of the authors' program, whose rate (0.05) goes with it; so are AdaGrad and a step for each cell.
+Differences from word2vec (word2vec.py): it reads counts, not text, so a pair that occurs a thousand times is one cell
+and not a thousand windows; no noise is needed, because zero cells are left out (f(0) = 0). The ½, AdaGrad and one step
+per cell are the authors' program's, whose learning rate (0.05) belongs to them.
+
+`scores` is the readable reference; `learn` is compiled (kernels/word2vec.py).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
-from nextword.kernels.word2vec import cells
+from nextword.kernels.word2vec import train_cells
 from nextword.models.base import WordVectorNetwork, check_sizes
 
 
@@ -42,11 +44,11 @@ class GloVe(WordVectorNetwork):
         super().__init__(config, vocabulary)
         reach = 0.5 / config.width
 
-        def drawn(width: int) -> nn.Parameter:
+        def random(width: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(vocabulary.size, width).uniform_(-reach, reach))
 
-        self.words, self.contexts = drawn(config.width), drawn(config.width)  # w, w̃
-        self.biases, self.others = drawn(1), drawn(1)  # b, b̃
+        self.words, self.contexts = random(config.width), random(config.width)  # w, w̃
+        self.biases, self.others = random(1), random(1)  # b, b̃
 
     @property
     def table(self) -> Tensor:
@@ -67,11 +69,11 @@ class GloVe(WordVectorNetwork):
         return product + F.embedding(i, self.biases)[:, 0] + F.embedding(j, self.others)[:, 0]
 
     def learn(self, batch: Batch, optimizer: Any) -> Loss:
-        """A step of AdaGrad a cell, over sums of squares that are the optimizer's."""
+        """One AdaGrad step per cell; the sums of squared gradients are the optimizer's."""
         group = optimizer.param_groups[0]
         tables = (self.words, self.contexts, self.biases, self.others)
         sums = tuple(optimizer.state[table]["sum"].numpy() for table in tables)
         rate, eps = np.float32(group["lr"]), np.float32(group["eps"])
         pairs, wanted = batch.inputs.ids.numpy(), batch.targets.numpy()
-        cost = torch.tensor(cells(*(t.data.numpy() for t in tables), sums, pairs, wanted, rate, eps)).double()
+        cost = torch.tensor(train_cells(*(t.data.numpy() for t in tables), sums, pairs, wanted, rate, eps)).double()
         return Loss(cost, cost, len(pairs))

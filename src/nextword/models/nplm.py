@@ -1,13 +1,13 @@
-"""The neural probabilistic language model: a fixed window of words, one shared embedding, one tanh layer.
+"""NPLM: the neural probabilistic language model, a fixed window of words, one shared embedding, one tanh layer.
 
 Bengio, Ducharme, Vincent & Jauvin, "A Neural Probabilistic Language Model", JMLR 3 (2003), section 2:
 
-    x = (C(w_{t-1}), …, C(w_{t-n+1}))                      the context's embeddings, side by side
-    y = b + W x + U tanh(d + H x)                          eq. (1); W is optional
+    x = (C(w_{t-1}), …, C(w_{t-n+1}))                      the context's embeddings, concatenated
+    y = b + W x + U tanh(d + H x)                          eq. (1); W is optional (`direct`)
     P(w_t | w_{t-1}, …, w_{t-n+1}) = softmax(y)
 
-Against the n-gram: words that behave alike get embeddings that lie alike, so an unseen context is near a seen one;
-and the table grows with |V|·m and not with |V|^n. Here W and U are one matrix over [tanh(d + H x); x], which is the
+Differences from the n-gram (ngram.py): words that behave alike get similar embeddings, so an unseen context is near a
+seen one; the model grows with |V|·m, not with |V|ⁿ. Here U and W are one matrix over [tanh(d + H x); x], which is the
 same sum.
 """
 
@@ -29,8 +29,8 @@ class NPLMConfig:
     context: int = 4  # n − 1
     embedding: int = 64  # m
     width: int = 128  # h
-    direct: bool = False  # W
-    dropout: float = 0.0  # not in the paper, which had early stopping and weight decay
+    direct: bool = False  # connect x to the output: W
+    dropout: float = 0.0  # not in the paper, which used early stopping and weight decay
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -42,24 +42,25 @@ class NPLM(CausalNetwork):
     def __init__(self, config: NPLMConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.window = config.context
-        joined = config.context * config.embedding
+        width = config.context * config.embedding
+        features = config.width + (width if config.direct else 0)
         self.embedding = nn.Embedding(vocabulary.size, config.embedding)  # C
-        self.inner = nn.Linear(joined, config.width)  # H and d
-        features = config.width + (joined if config.direct else 0)
+        self.inner = nn.Linear(width, config.width)  # H and d
         self.readout = FullSoftmax(features, vocabulary.size)  # U, W and b
-        self.widths = [joined, features]
+        self.widths = [width, features]
 
     def initial(self, batch: int) -> State:
-        """The context before the first token: all `begin`."""
-        past = self.config.context - 1  # `step` brings the last one itself
-        return torch.full((batch, past), self.vocabulary.begin, dtype=torch.long, device=self.device)
+        """The context before the first token: all begin tokens. (`step` brings the last one itself.)"""
+        shape = batch, self.config.context - 1
+        return torch.full(shape, self.vocabulary.begin, dtype=torch.long, device=self.device)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        past = self.initial(len(inputs.ids)) if state is None else state
-        ids = torch.cat([past, inputs.ids], 1)  # (B, context − 1 + T)
-        m = self.embedding(ids).unfold(1, self.config.context, 1)  # (B, T, m, context)
-        x = m.transpose(2, 3).flatten(2)  # (B, T, context·m)
-        h = torch.tanh(self.inner(x))  # tanh(d + H x)
+        """x (B, T, context·m), and what the readout reads: [tanh(d + H x); x]."""
+        before = self.initial(len(inputs.ids)) if state is None else state
+        ids = torch.cat([before, inputs.ids], 1)  # (B, context − 1 + T)
+        c = self.embedding(ids).unfold(1, self.config.context, 1)  # (B, T, m, context)
+        x = c.transpose(2, 3).flatten(2)  # (B, T, context·m)
+        h = torch.tanh(self.inner(x))  # (B, T, h)
         features = torch.cat([h, x], -1) if self.config.direct else h
         features = F.dropout(features, self.config.dropout, self.training)
-        return [x, features], ids[:, ids.shape[1] - past.shape[1] :]
+        return [x, features], ids[:, ids.shape[1] - before.shape[1] :]

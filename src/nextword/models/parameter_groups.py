@@ -1,12 +1,12 @@
-"""A network's weights in groups from the input up: the embedding, each layer, and what is made of the last one.
+"""Group a network's parameters from the input to the output: the embedding, each layer, and what follows the last one.
 
-    AWD-LSTM by itself            layer 1 │ layer 2 │ layer 3 │ embedding, which is the readout too
-    AWD-LSTM under a head         embedding │ layer 1 │ layer 2 │ layer 3 │ head
-    BERT under a head             embeddings │ block 1 │ … │ block 12, pooler │ head
+    AWD-LSTM alone                layer 1 │ layer 2 │ layer 3 │ embedding, which is the output matrix too
+    AWD-LSTM with a task head     embedding │ layer 1 │ layer 2 │ layer 3 │ head
+    BERT with a task head         embeddings │ block 1 │ … │ block 12, pooler │ head
 
-What reads words lies lowest, what says something of them highest. So a matrix that the readout shares with the
-embedding is trained with the readout; under a head nothing is read out, and it is an embedding alone. Rates that fall
-from group to group, and layers that learn one after the other, are counted in these (Howard & Ruder 2018).
+A matrix that the readout shares with the embedding is trained with the readout. With a task head there is no readout,
+so it is an embedding only. Discriminative learning rates and gradual unfreezing count in these groups (Howard & Ruder
+2018).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 
 from torch import nn
 
-# Attributes that hold layers, those that lie below first. The i-th members of lists that stand together are one layer,
-# and a module that is no list is a layer by itself
+from nextword.layers.output.base import Readout
+
+# Attributes that hold layers, the lowest first. The i-th members of lists in one tuple form one layer; a module that is
+# not a list is a layer by itself.
 STACKS = (
     ("encoder.layers",),
     ("encoder.blocks",),
@@ -30,45 +32,45 @@ STACKS = (
     ("first",),
     ("second",),
 )
-LOWEST = ("lift",)  # that leads from a narrow embedding to the layers' width
-Named = list[tuple[str, nn.Parameter]]
+LOWEST = ("lift",)  # maps a narrow embedding to the width of the layers
+NamedParameters = list[tuple[str, nn.Parameter]]
 
 
 def groups(network: Any) -> list[list[nn.Parameter]]:
-    """All that is learnt, each weight once, the lowest group first; none is empty."""
-    encoder = network.base
-    if encoder is network:
-        found = layer_groups(network)
-        shared = _shared(network)
-        lowest = [one for one in found[0] if one[1] not in shared]
-        found = [lowest, *found[1:-1], [*(one for one in found[0] if one[1] in shared), *found[-1]]]
+    """All trainable parameters, each once, the lowest group first; no group is empty."""
+    base = network.base
+    if base is network:
+        parts = layer_groups(network)
+        shared = _shared_parameters(network)
+        lowest = [item for item in parts[0] if item[1] not in shared]
+        parts = [lowest, *parts[1:-1], [*(item for item in parts[0] if item[1] in shared), *parts[-1]]]
     else:
-        below = layer_groups(encoder, encodes=True)
-        own = [(name, p) for name, p in network.named_parameters() if not name.startswith("encoder.")]
-        found = [*below[:-2], [*below[-2], *below[-1]], own]
-    return [[p for _, p in group] for group in found if group]
+        below = layer_groups(base, encoder_only=True)
+        head = [(name, p) for name, p in network.named_parameters() if not name.startswith("encoder.")]
+        parts = [*below[:-2], [*below[-2], *below[-1]], head]
+    return [[p for _, p in part] for part in parts if part]
 
 
-def layer_groups(network: nn.Module, encodes: bool = False) -> list[Named]:
-    """The weights below all layers, those of each layer, and those above: with n layers, n + 2 lists.
+def layer_groups(network: nn.Module, encoder_only: bool = False) -> list[NamedParameters]:
+    """The parameters below all layers, those of each layer, and those above: with n layers, n + 2 lists.
 
-    `encodes`: of a network that has an encoder the layers are those of that alone, for nothing else is read.
+    `encoder_only`: of an encoder-decoder, count only the encoder's layers, because a task head reads nothing else.
     """
-    stacks = [stack for stack in STACKS if _at(network, stack[0]) is not None]
-    if encodes:
+    stacks = [stack for stack in STACKS if _submodule(network, stack[0]) is not None]
+    if encoder_only:
         stacks = [stack for stack in stacks if stack[0].startswith("encoder.")] or stacks
-    layers: list[Named] = []
-    place: dict[str, int] = {}  # prefix of a name → its layer
+    layers: list[NamedParameters] = []
+    layer_of: dict[str, int] = {}  # prefix of a parameter's name → its layer
     for stack in stacks:
         first = len(layers)
         for prefix, i in chain.from_iterable(_members(network, name) for name in stack):
-            place[prefix] = first + i
+            layer_of[prefix] = first + i
             layers.extend([] for _ in range(first + i + 1 - len(layers)))
-    below: Named = []
-    above: Named = []
-    last = -1  # the layer that was met last
+    below: NamedParameters = []
+    above: NamedParameters = []
+    last = -1  # the last layer seen so far
     for name, p in network.named_parameters():
-        layer = next((place[prefix] for prefix in _prefixes(name) if prefix in place), None)
+        layer = next((layer_of[prefix] for prefix in _prefixes(name) if prefix in layer_of), None)
         if layer is not None:
             layers[layer].append((name, p))
             last = layer
@@ -81,16 +83,16 @@ def layer_groups(network: nn.Module, encodes: bool = False) -> list[Named]:
     return [below, *layers, above]
 
 
-def _at(network: nn.Module, path: str) -> Any:
-    here: Any = network
+def _submodule(network: nn.Module, path: str) -> nn.Module | None:
+    module: nn.Module | None = network
     for part in path.split("."):
-        here = getattr(here, part, None)
-    return here if isinstance(here, nn.Module) else None
+        module = dict(module.named_children()).get(part) if module is not None else None
+    return module
 
 
 def _members(network: nn.Module, path: str) -> Iterator[tuple[str, int]]:
-    """Prefixes of the names of weights, and which of the stack's layers they are of."""
-    module = _at(network, path)
+    """Prefixes of parameter names, with the index of their layer in the stack."""
+    module = _submodule(network, path)
     if isinstance(module, nn.ModuleList):
         yield from ((f"{path}.{i}", i) for i in range(len(module)))
     elif module is not None:
@@ -102,8 +104,9 @@ def _prefixes(name: str) -> Iterator[str]:
     return (".".join(parts[: i + 1]) for i in range(len(parts)))
 
 
-def _shared(network: Any) -> set[nn.Parameter]:
-    """Weights of embeddings that the readout reads the other way (layers/softmax.py)."""
-    readout = getattr(network, "readout", None)
-    parts = readout.modules() if isinstance(readout, nn.Module) else ()
-    return {p for part in parts for one in getattr(part, "tied", ()) for p in one.parameters()}
+def _shared_parameters(network: Any) -> set[nn.Parameter]:
+    """Parameters of embeddings that the readout uses as its matrix."""
+    if not isinstance(network.readout, nn.Module):
+        return set()
+    tied = [module.tied for module in network.readout.modules() if isinstance(module, Readout)]
+    return {p for embeddings in tied for embedding in embeddings for p in embedding.parameters()}

@@ -1,18 +1,20 @@
-"""word2vec: vectors of words that tell the words around a place from words drawn at random.
+"""word2vec: word vectors that tell the words around a position from random words.
 
 Mikolov, Sutskever, Chen, Corrado & Dean, "Distributed Representations of Words and Phrases and their Compositionality"
 (2013), section 2.2; the two networks are those of Mikolov, Chen, Corrado & Dean, "Efficient Estimation of Word
 Representations in Vector Space" (2013).
 
-    log σ(u_w · v_x) + Σ_k log σ(−u_{n_k} · v_x)        eq. (4): x stands near w, and n_k ~ count^¾ need not
+    log σ(u_w · v_x) + Σ_k log σ(−u_{n_k} · v_x)        eq. (4): x occurs near w; the noise n_k ~ count^¾ need not
 
     skip-gram     for every word x around w, one by one
     cbow          once, v_x being the mean of the words around w
 
-Against the NPLM: no hidden layer, no order, no softmax over all words; and nothing but the vectors v is wanted in the
-end. So it is no language model. As in the authors' program it is the words around that have v and the word between
-them that has u; a window's words share their noise (Ji et al., "Parallelizing Word2Vec in Shared and Distributed
-Memory", 2016). The gradient of the mean is divided among its words, which that program forgets (İrsoy et al. 2021).
+Differences from NPLM (nplm.py): no hidden layer, no word order, no softmax over all words. Only the vectors v are
+wanted, so it is no language model. As in the authors' program, the surrounding words have v and the center word has u;
+the words of a window share their noise (Ji et al., "Parallelizing Word2Vec in Shared and Distributed Memory", 2016).
+The gradient of the mean is divided among its words, which the program forgets (İrsoy et al. 2021).
+
+`scores` is the readable reference; `learn` takes one SGD step per window, compiled (kernels/word2vec.py).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
-from nextword.kernels.word2vec import windows
+from nextword.kernels.word2vec import train_windows
 from nextword.models.base import WordVectorNetwork, check_sizes
 
 
@@ -60,7 +62,7 @@ class Word2Vec(WordVectorNetwork):
         return network
 
     def scores(self, inputs: Inputs, targets: Tensor) -> Tensor:
-        """u · v of the words around each place, or of their mean, and of its targets: (N, C or 1, 1 + K)."""
+        """u · v of the words around each position, or of their mean, with its targets: (N, C or 1, 1 + K)."""
         assert inputs.token_mask is not None
         there = inputs.token_mask.unsqueeze(-1)
         x = F.embedding(inputs.ids.clamp(min=0), self.words) * there  # (N, C, D)
@@ -69,10 +71,10 @@ class Word2Vec(WordVectorNetwork):
         return x @ F.embedding(targets.clamp(min=0), self.contexts).transpose(1, 2)
 
     def learn(self, batch: Batch, optimizer: Any) -> Loss:
-        """A step of SGD a window. What they cost is told by every sixteenth."""
+        """One SGD step per window. The loss is estimated from every 16th window."""
         rate, cost = np.float32(optimizer.param_groups[0]["lr"]), np.zeros(3)
         words, contexts = self.words.data.numpy(), self.contexts.data.numpy()
         around, targets = batch.inputs.ids.numpy(), batch.targets.numpy()
-        windows(words, contexts, around, targets, rate, self.config.cbow, cost)
+        train_windows(words, contexts, around, targets, rate, self.config.cbow, cost)
         nats = torch.tensor(cost[0] / max(cost[1], 1) * cost[2], dtype=torch.float64)
         return Loss(nats, nats, int(cost[2]))

@@ -1,26 +1,29 @@
-"""XLNet: every token predicted from some of the others, in any order of prediction, without a mask token.
+"""XLNet: predict each token from any subset of the others, in any order, without a mask token.
 
 Yang, Dai, Yang, Carbonell, Salakhutdinov & Le, "XLNet: Generalized Autoregressive Pretraining for Language
-Understanding" (2019). Against BERT: no [MASK] in what is read, so that training and use read alike, and the tokens that
-are predicted depend on each other. Against Transformer-XL (Dai et al. 2019), whose relative positions and memory of the
-segment before it keeps: a second stream, of queries, that know where they stand and not what stands there.
+Understanding" (2019).
 
-    h⁰ = E[token]    g⁰ = one learnt vector       then in each block, over both h and g,
-    x = norm(x + attention(x; known = memory, h))    x = norm(x + W₂ gelu(W₁ x))             p = softmax(E · g + b)
+    h⁰ = E[token]    g⁰ = one learned vector       then in each block, over the rows of both h and g,
+    x = norm(x + attention(x; keys from memory and h))    x = norm(x + W₂ gelu(W₁ x))        p = softmax(E · g + b)
 
-Who sees whom is `Inputs.mask` (B, T, T): query i sees the content of j; content i sees itself besides. Without one,
-`hidden` reads from left to right, which is the order 0 1 2 …, and exact:
+The content stream h_i knows its token; the query stream g_i knows its position only, so it can predict the token. Who
+sees whom is `Inputs.mask` (B, T, T): query i sees the content of j; content i also sees itself. Scores depend on
+relative positions (layers/attention.py).
+
+Differences from BERT: no [MASK] in the input, so that training and use read alike; predicted tokens depend on each
+other. From Transformer-XL (Dai et al. 2019), whose relative positions and memory it keeps: the second stream.
+
+Without a mask, `hidden` reads left to right, which is the order 0 1 2 …, and exact:
 
     read         x₀  x₁  x₂                 h_i  sees x₀ … x_i
     queries at       1   2   3              g at i + 1 sees x₀ … x_i as well, and gives p(x_{i+1} | x₀ … x_i)
 
 There every token, in every layer, sees itself and the `memory` tokens before it, whether they were read in the same
-call or came in with the state. So one call over T tokens, T calls over one, and all cuts in between are the same
-numbers, and the log probabilities of `score` are those of `step`. `encode` gives the content stream: of both directions
-at once, or, after a state of left-to-right reading, left to right.
+call or come from the state. So one call over T tokens, T calls over one token, and everything in between give the same
+numbers. `encode` returns the content stream, bidirectional, or left to right after a state of left-to-right reading.
 
-A state holds what went into each block of the last `memory` tokens, without gradients: {"layers": a (B, M, D) each,
-"positions": (B, M) or None, "there": (B, M) or None, "both": whether it was read in both directions}.
+A state holds the inputs of each block for the last `memory` tokens, without gradients: {"layers": (B, M, D) each,
+"positions": (B, M) or None, "there": token mask (B, M) or None, "both": whether it was read bidirectionally}.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.layers.attention import RelativeAttention, RelativeView, distance_encodings
 from nextword.layers.linear import Linear
 from nextword.layers.output.softmax import TiedSoftmax
-from nextword.models.base import CausalNetwork, check_sizes
+from nextword.models.base import CausalNetwork, FrameMarks, check_sizes
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,20 @@ class XLNetConfig:
     layers: int = 12
     heads: int = 12
     inner: int = 3072
-    memory: int = 384  # tokens of the text before that are kept; from left to right also how far back a layer looks
-    dropout: float = 0.1  # of embeddings, distances, attention, and what is added to the sum
-    clamp: int = 0  # distances beyond this one count as this one; 0: none do
+    memory: int = 384  # tokens before that are cached; left to right, also how far back a layer looks
+    dropout: float = 0.1  # of embeddings, distances, attention weights and what is added to the residual sum
+    clamp: int = 0  # largest distance that is told apart; 0: all are
     epsilon: float = 1e-12  # of the norms
-    spread: float = 0.02  # weights begin as N(0, spread²); narrow networks need more to hear their content early
+    spread: float = 0.02  # weights are drawn from N(0, spread²); narrow networks need more
 
     def __post_init__(self) -> None:
         check_sizes(self)
         if self.width % self.heads or self.width % 2:
-            raise NextwordError(
-                f"[model] width = {self.width} must be even, for sines and cosines, and a multiple of heads = "
-                f"{self.heads}."
+            raise InvalidSetting(
+                f"[model] width = {self.width} must be even (for sines and cosines) and a multiple of heads = "
+                f"{self.heads}.",
+                key="model.width",
+                value=self.width,
             )
 
 
@@ -74,8 +79,9 @@ class Block(nn.Module):
         self.narrow = Linear(config.inner, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Tensor, known: Tensor, look: RelativeView) -> Tensor:
-        x = self.norm1(x + self._drop(self.attention(x, known, look)))
+    def forward(self, x: Tensor, known: Tensor, view: RelativeView) -> Tensor:
+        """Rows (B, Q, D) of both streams, and the content that they may attend to (B, S, D)."""
+        x = self.norm1(x + self._drop(self.attention(x, known, view)))
         return self.norm2(x + self._drop(self.narrow(self._drop(F.gelu(self.wide(x))))))
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -88,10 +94,10 @@ class XLNet(CausalNetwork):
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
-        self.window = config.layers * config.memory + 1  # each layer looks `memory` tokens further back
+        self.window = config.layers * config.memory + 1  # each layer sees `memory` tokens further back
         self.widths = [config.width] * (config.layers + 1)
         self.embedding = nn.Embedding(vocabulary.size, config.width)
-        self.blank = nn.Parameter(torch.empty(config.width))  # what every query begins as
+        self.blank = nn.Parameter(torch.empty(config.width))  # g⁰
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.readout: Any = TiedSoftmax(self.embedding)
         for name, weight in self.named_parameters():
@@ -100,36 +106,36 @@ class XLNet(CausalNetwork):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    # -------------------------------------------------------------------------------------------- what others call
+    # -------------------------------------------------------------------------------------------- the public interface
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
-        """The query stream: under a mask of order, at each token's own place; without, one place on, left to right."""
+        """The query stream (B, T, D): at each token's own position with a mask; else one position on, left to right."""
         _, queries, state = self.streams(inputs, state, content=False)
         return queries, state
 
     def queries(self, inputs: Inputs, at: Tensor, state: State) -> tuple[list[Tensor], State]:
-        """The query stream under a mask of order at these places (B, P) alone."""
+        """The query stream under a mask, at the positions `at` (B, P) only."""
         _, queries, state = self.streams(inputs, state, at, content=False)
         return queries, state
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
-        """The content stream: in both directions, or as the mask says, or on from a state, as that was read."""
+        """The content stream: bidirectional, or as the mask says, or continuing a state the way that was read."""
         both = state is None or state["both"]
         content, _, state = self.streams(inputs, state, query=False, both=both)
         return content, state
 
     def fill(self, inputs: Inputs, at: Tensor) -> Tensor:
-        """log p (K, V) at these places (K,) of the flattened (B, T), each from all tokens that are not asked for."""
+        """log p (K, V) at the positions `at` (K,) of the flattened (B, T), from all tokens but these."""
         batch, steps = inputs.ids.shape
-        given = torch.ones(batch * steps, dtype=torch.bool, device=inputs.ids.device).index_fill(0, at, False)
-        mask = given.view(batch, 1, steps).expand(-1, steps, -1)
+        is_given = torch.ones(batch * steps, dtype=torch.bool, device=inputs.ids.device).index_fill(0, at, False)
+        mask = is_given.view(batch, 1, steps).expand(-1, steps, -1)
         if inputs.starts is not None:
             mask = mask & _same_text(inputs)
         layers, _ = self.hidden(replace(inputs, mask=mask, starts=None), None)
         return self.readout.log_probs(layers[-1].flatten(0, 1)[at])
 
-    def frame_marks(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        """Nothing before the texts, <sep> after each, <cls> at the very end; or the end and begin of a text."""
+    def frame_marks(self) -> FrameMarks:
+        """Nothing before the texts, <sep> after each, <cls> at the end; or the end and begin tokens of a text."""
         special, end = self.vocabulary.special, self.vocabulary.end
         sep = next((special[name] for name in ("<sep>", "[SEP]", "</s>") if name in special), end)
         cls = next((special[name] for name in ("<cls>", "[CLS]", "<s>") if name in special), self.vocabulary.begin)
@@ -137,7 +143,7 @@ class XLNet(CausalNetwork):
         return (), between, (*between, cls)
 
     def frame(self, a: Encoding, b: Encoding | None = None) -> FramedText:
-        """a sep cls, or a sep b sep cls; the last token speaks. Segments are 0 and 1, and 2 for cls."""
+        """a sep cls, or a sep b sep cls. The vector of cls represents the text. Segments are 0 and 1, and 2 for cls."""
         framed = super().frame(a, b)
         segments = np.zeros(len(framed.ids), np.int64)
         if b is not None:
@@ -148,11 +154,11 @@ class XLNet(CausalNetwork):
     # -------------------------------------------------------------------------------------------- states
 
     def initial(self, batch: int) -> State:
-        nothing = torch.zeros(batch, 0, self.config.width, device=self.device)
-        return {"layers": (nothing,) * self.config.layers, "positions": None, "there": None, "both": False}
+        empty = torch.zeros(batch, 0, self.config.width, device=self.device)
+        return {"layers": (empty,) * self.config.layers, "positions": None, "there": None, "both": False}
 
     def join(self, states: Sequence[State]) -> State:
-        """One state of the rows of several that have read differently much: what is missing lies before the rest."""
+        """Rows may have read unequally much: shorter memories are padded at their beginning."""
         lengths = [state["layers"][0].shape[1] for state in states]
         if len(set(lengths)) == 1 and all(state["there"] is None for state in states):
             return pytree.cat(states)
@@ -172,8 +178,8 @@ class XLNet(CausalNetwork):
             )
         return pytree.cat(joined)
 
-    def _kept(self, state: State, layers: list[Tensor], places: Tensor | None, new: Tensor, both: bool) -> State:
-        """The last `memory` of what is known in each layer (B, S, D), with their places, and whether they are there."""
+    def _new_state(self, state: State, layers: list[Tensor], places: Tensor | None, new: Tensor, both: bool) -> State:
+        """The state after reading: the last `memory` inputs of each block, of (B, S, D)."""
         most = self.config.memory
         there = state["there"]
         if there is not None:
@@ -198,49 +204,50 @@ class XLNet(CausalNetwork):
     ) -> tuple[list[Tensor], list[Tensor], State]:
         """Every layer of the content stream (B, T, D) and of the query stream (B, P, D), and the state afterwards.
 
-        `at` (B, P) are the places of the queries, under a mask; None: all. `both` directions are read where there is no
-        mask. What is not wanted of the last block, or of the queries, is not computed. Texts that lie end to end in
-        one row (`starts`) come without a state and leave none.
+        `at` (B, P): the positions of the queries, under a mask; None: all. `both`: read bidirectionally if there is no
+        mask. Streams that are not wanted are not computed where that is possible. Packed texts (`starts`) come without
+        a state and leave none.
         """
         ids = inputs.ids
         if state is None or inputs.starts is not None:
             state = self.initial(len(ids))
-        look, places = self._look(inputs, state, at, query, both)
+        view, positions = self._view(inputs, state, at, query, both)
         x = self._drop(self.embedding(ids))
-        rows = look.seen.shape[1] - ids.shape[1]
+        rows = view.seen.shape[1] - ids.shape[1]
         g = self._drop(self.blank.expand(len(ids), rows, -1))
         contents, queries, knowns = [x], [g], []
         for i, (block, memory) in enumerate(zip(self.blocks, state["layers"], strict=True)):
             known = torch.cat([memory, x], 1)  # (B, S, D)
             knowns.append(known)
-            if query and not content and i == self.config.layers - 1:  # nobody looks at the last content
-                g = block(g, known, look.last(rows))
+            if query and not content and i == self.config.layers - 1:  # nobody attends to the last content
+                g = block(g, known, view.last(rows))
             else:
-                x, g = block(torch.cat([x, g], 1), known, look).split([ids.shape[1], rows], 1)
+                x, g = block(torch.cat([x, g], 1), known, view).split([ids.shape[1], rows], 1)
             contents.append(x)
             queries.append(g)
         contents[-1], queries[-1] = self._drop(contents[-1]), self._drop(queries[-1])
-        kept = None if inputs.starts is not None else self._kept(state, knowns, places, ids, both)
-        return contents, queries, kept
+        if inputs.starts is not None:
+            return contents, queries, None
+        return contents, queries, self._new_state(state, knowns, positions, ids, both)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
 
-    def _look(
+    def _view(
         self, inputs: Inputs, state: State, at: Tensor | None, query: bool, both: bool
     ) -> tuple[RelativeView, Tensor | None]:
-        """Who sees whom, at which distance, in which segment; and the places of all that is known, where given."""
+        """Who sees whom, at which distance, in which segment; and the positions of all that is known, if given."""
         ids, old = inputs.ids, state["layers"][0].shape[1]
         new, size = ids.shape[1], old + ids.shape[1]
-        onward = inputs.mask is None and not both  # left to right: queries stand one place on
-        places = _places(inputs, state, old)
+        is_causal = inputs.mask is None and not both  # then queries are one position ahead
+        places = _positions(inputs, state, old)
         where = torch.arange(size, device=ids.device).unsqueeze(0) if places is None else places  # (B or 1, S)
         seen = self._seen(inputs, state, old, both)  # (B or 1, T, S), of queries
         itself = torch.eye(new, size, dtype=torch.bool, device=ids.device).roll(old, 1)
         sees, asks, parts = [seen | itself], [where[:, old:]], [inputs.segments]
         if query:
             sees.append(_pick(seen, at))
-            asks.append(where[:, old:] + 1 if onward else _pick(where[:, old:], at))
+            asks.append(where[:, old:] + 1 if is_causal else _pick(where[:, old:], at))
             parts.append(None if inputs.segments is None else _pick(inputs.segments, at))
         lowest, highest = (-new, size) if places is None else (-size, size)
         near = (_cat(asks).unsqueeze(2) - where.unsqueeze(1) - lowest).clamp(0, highest - lowest)
@@ -255,7 +262,7 @@ class XLNet(CausalNetwork):
         return RelativeView(_cat(sees), near, table, apart), places
 
     def _seen(self, inputs: Inputs, state: State, old: int, both: bool) -> Tensor:
-        """(B or 1, T, S) What a query may look at: of the memory, and of the content of its segment."""
+        """(B or 1, T, S): what a query may attend to, in the memory and in the content."""
         ids, there = inputs.ids, state["there"]
         new = ids.shape[1]
         before = torch.ones(1, new, old, dtype=torch.bool, device=ids.device)
@@ -278,11 +285,11 @@ class XLNet(CausalNetwork):
         return seen
 
 
-def _places(inputs: Inputs, state: State, old: int) -> Tensor | None:
-    """(B, S) Where all that is known stands in its text; None where it is one slot after the other, in every row.
+def _positions(inputs: Inputs, state: State, old: int) -> Tensor | None:
+    """(B, S): positions of the memory and of the new tokens in their text; None if they simply count up.
 
-    Given places may run backwards, as in rows that are read from right to left; the memory brings its own. Distances
-    are differences of places, and none counts as more than the number of tokens that are known.
+    Positions may run backward, in rows that are read from right to left. Distances are differences of positions, at
+    most the number of known tokens.
     """
     given, before = inputs.positions, state["positions"]
     if given is None and before is None:
@@ -296,7 +303,7 @@ def _places(inputs: Inputs, state: State, old: int) -> Tensor | None:
 
 
 def _same_text(inputs: Inputs) -> Tensor:
-    """(1, T, T) Texts end to end in a row: no token sees another text's."""
+    """(1, T, T): which tokens of a packed row belong to the same text."""
     assert inputs.starts is not None
     slots = torch.arange(inputs.ids.shape[1], device=inputs.ids.device)
     text = torch.bucketize(slots, inputs.starts.to(slots), right=True)
@@ -304,13 +311,13 @@ def _same_text(inputs: Inputs) -> Tensor:
 
 
 def _pick(rows: Tensor, at: Tensor | None) -> Tensor:
-    """Of (B or 1, T, …) the rows at (B, P); None: all."""
+    """Select the rows at (B, P) from (B or 1, T, …); None: all."""
     if at is None:
         return rows
     return rows.expand(len(at), *rows.shape[1:])[torch.arange(len(at), device=at.device).unsqueeze(1), at]
 
 
 def _cat(parts: list[Tensor], axis: int = 1) -> Tensor:
-    """Side by side, where some may have one row for the whole batch."""
+    """Concatenate, where some parts may have one row for the whole batch."""
     batch = max(len(part) for part in parts)
     return torch.cat([part.expand(batch, *part.shape[1:]) for part in parts], axis)

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from nextword.core import pytree
 from nextword.core.types import Beam, Inputs, Vocabulary
-from nextword.generation import beam_search as beam
-from nextword.generation import beam_search as leading
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search
 from nextword.kernels import cuda_graphs as t5_steps
 from nextword.layers import kv_cache
 from nextword.models.base import CausalNetwork
@@ -56,21 +54,20 @@ def test_a_beam_finds_the_same_as_rows_that_are_taken(
     """Also where searches end at different times, and are left out."""
     net: Any = network()
     if gpu:
-        for module in (beam, leading):
-            monkeypatch.setattr(module, "waits", lambda tensor: True)
-        monkeypatch.setattr(beam, "PATIENCE", 3)
+        monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
+        monkeypatch.setattr("nextword.generation.beam_search.PATIENCE", 3)
     apart = 0
     for end in range(0, SIZE, 3):
         for how in (Beam(4), Beam(3, 1.0), Beam(4, groups=2), Beam(1)):
-            got = search(net, *net.start(len(lengths), source(lengths)), how, 25, end)
-            want = search(Taken(net), *net.start(len(lengths), source(lengths)), how, 25, end)  # type: ignore[arg-type]
+            got = beam_search(net, *net.start(len(lengths), source(lengths)), how, 25, end)
+            want = beam_search(Taken(net), *net.start(len(lengths), source(lengths)), how, 25, end)  # type: ignore[arg-type]
             for mine, theirs in zip(got, want, strict=True):
                 assert [one.ids for one in mine] == [one.ids for one in theirs]
                 assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-4)
             apart += len({len(each[0].ids) for each in got}) > 1
     assert apart or len(lengths) == 1
     want = slow_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
-    got = search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
+    got = beam_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
     assert [[one.ids for one in each] for each in got] == [[one.ids for one in each] for each in want]
 
 

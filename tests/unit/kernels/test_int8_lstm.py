@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings
-from nextword.kernels import int8_lstm as byte_lstm
 from nextword.kernels.cpu_int8 import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
-from nextword.kernels.int8_lstm import Int8LSTM, multiply, packed
+from nextword.kernels.int8_lstm import multiply_rows, pack_matrix
+from nextword.layers import quantized
+from nextword.layers.quantized import Int8LSTM
 from nextword.layers.recurrent import CellState, RecurrentLayer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.tasks.encoding import require_encoder, require_trainable
@@ -64,13 +65,13 @@ def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None
     if extreme:  # the largest sums there can be, of either sign
         q[:], x[:] = 127, most
         q[::2] = -127
-    panels = packed(torch.from_numpy(q), UNITS)
+    panels = pack_matrix(torch.from_numpy(q), UNITS)
     padded = np.zeros((rows, inputs + inputs % 2), np.int16)
     padded[:, :inputs] = x
     want = torch.from_numpy(x) @ torch.from_numpy(q.astype(np.int64)).t()  # (rows, i f g o of all units)
     for half in range(2):
         sums = np.zeros((TILE_ROWS, COLUMNS), np.int32)
-        multiply(rows, panels[0, half].ctypes.data, panels.shape[2], padded, sums.ctypes.data)
+        multiply_rows(rows, panels[0, half].ctypes.data, panels.shape[2], padded, sums.ctypes.data)
         assert sums[:rows].tolist() == want[:, half * COLUMNS : (half + 1) * COLUMNS].tolist()
         assert not sums[rows:].any()
 
@@ -120,7 +121,7 @@ def flat(said: tuple[Tensor, CellState]) -> list[Tensor]:
 def test_nearly_torchs_own_layer(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is lost is the rounding of the weights: a hundredth of what the layer says, step after step."""
     if plain:  # another machine
-        monkeypatch.setattr(byte_lstm, "has_pair_products", lambda: False)
+        monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
         monkeypatch.setattr(Int8LSTM, "compiled", None)
     own, layer = layers(40, 64)
     x, (h, c) = torch.randn(30, 9, 40), memory(9, 64)
@@ -245,7 +246,7 @@ def test_a_network_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     network, ids = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY).eval(), torch.randint(0, 50, (7, 9))
     want = network.hidden(Inputs(ids), None)[0]
-    monkeypatch.setattr(byte_lstm, "has_pair_products", lambda: False)
+    monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
     for one, other in zip(network.hidden(Inputs(ids), None)[0], want, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.kernels.lstm import backwards, both_ways, packed
+from nextword.kernels.lstm import run_padded_cpu
+from nextword.layers.bilstm import run_packed
+from nextword.layers.recurrent import reverse_padded
 from nextword.layers.bilstm import BiLSTM
-from nextword.layers.dropout import MANY, dropped
+from nextword.layers.dropout import MANY, dropout
 
 LENGTHS = torch.tensor([9, 1, 4, 6])
 
@@ -22,7 +24,7 @@ def test_as_torch_computes_packed_rows(kind: type[nn.RNNBase], both: bool) -> No
     layer = kind(5, 7, batch_first=True, bidirectional=both).double()
     x = torch.randn(4, 9, 5, dtype=torch.double, requires_grad=True)
     found = []
-    for way in (both_ways, packed):
+    for way in (run_padded_cpu, run_packed):
         y, ends = way(layer, x, LENGTHS)
         draw = torch.Generator().manual_seed(1)
         asked = sum((part * torch.randn(part.shape, generator=draw).double()).sum() for part in (y, *ends))
@@ -36,7 +38,7 @@ def test_padding_is_never_read() -> None:
     layer = nn.GRU(5, 7, batch_first=True, bidirectional=True)
     x = torch.randn(4, 9, 5)
     other = torch.where(torch.arange(9)[None, :, None] < LENGTHS[:, None, None], x, 100 * torch.randn(4, 9, 5))
-    for one, two in zip(*(nested(both_ways(layer, each, LENGTHS)) for each in (x, other)), strict=True):
+    for one, two in zip(*(nested(run_padded_cpu(layer, each, LENGTHS)) for each in (x, other)), strict=True):
         assert torch.equal(one, two)
 
 
@@ -46,7 +48,7 @@ def nested(found: tuple[torch.Tensor, tuple[torch.Tensor, ...]]) -> list[torch.T
 
 def test_backwards_leaves_padding_in_place() -> None:
     ids = torch.tensor([[1, 2, 3, 0], [4, 5, 0, 0]])
-    assert backwards(ids, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
+    assert reverse_padded(ids, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
 
 
 def test_a_projection_warns_of_nothing_and_hides_no_warning_of_others() -> None:
@@ -67,9 +69,9 @@ def test_a_projection_warns_of_nothing_and_hides_no_warning_of_others() -> None:
 def test_dropped_keeps_the_share_and_the_expectation() -> None:
     torch.manual_seed(0)
     x = torch.ones(16 * MANY, requires_grad=True)
-    y = dropped(x, 0.3, True)
+    y = dropout(x, 0.3, True)
     assert set(y.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
     assert (y == 0).float().mean().item() == pytest.approx(0.3, abs=2e-3)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
-    assert torch.equal(dropped(x, 0.3, False), x)
+    assert torch.equal(dropout(x, 0.3, False), x)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.kernels.lstm import Deferred, Energies, Mixture
+from nextword.kernels.lstm import StepwiseLinear, StepwiseEnergies, StepwiseWeightedSum
 
 
 def walked(multiply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def test_a_layer_used_at_every_step(shape: tuple[int, ...], bias: bool) -> None:
     inputs = [t for t in (x, w, b) if t is not None]
     want = torch.autograd.grad(walked(lambda h: F.linear(h, w, b), x), inputs)
     for _ in range(2):  # nothing is left of the first time
-        for mine, theirs in zip(torch.autograd.grad(walked(Deferred(w, b), x), inputs), want, strict=True):
+        for mine, theirs in zip(torch.autograd.grad(walked(StepwiseLinear(w, b), x), inputs), want, strict=True):
             torch.testing.assert_close(mine, theirs)
 
 
@@ -41,7 +41,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(frozen: int) -> None:
     x, w, b = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (5, 5), (5,)))
     inputs = [t.requires_grad_() for i, t in enumerate((x, w, b)) if i != frozen]
     want = torch.autograd.grad(walked(lambda h: F.linear(h, w, b), x), inputs)
-    got = torch.autograd.grad(walked(Deferred(w, b), x), inputs)
+    got = torch.autograd.grad(walked(StepwiseLinear(w, b), x), inputs)
     for mine, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(mine, theirs)
 
@@ -50,7 +50,7 @@ def test_a_slice_of_a_matrix_that_others_use_too() -> None:
     torch.manual_seed(3)
     w = torch.randn(4, 9, dtype=torch.float64, requires_grad=True)
     x = torch.randn(2, 5, dtype=torch.float64)
-    parts = [lambda h: F.linear(h, w[:, 5:]), Deferred(w[:, 5:])]
+    parts = [lambda h: F.linear(h, w[:, 5:]), StepwiseLinear(w[:, 5:])]
     grads = [torch.autograd.grad(walked(part, F.linear(x, w[:, :5])), w)[0] for part in parts]  # type: ignore[arg-type]
     torch.testing.assert_close(grads[1], grads[0])
 
@@ -60,7 +60,7 @@ def test_a_memory_that_is_looked_at_at_every_step() -> None:
     memory = torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True)
     scores = torch.randn(4, 2, 1, 6, dtype=torch.float64, requires_grad=True)
     found = []
-    for look in (lambda weights: weights @ memory, Mixture(memory)):
+    for look in (lambda weights: weights @ memory, StepwiseWeightedSum(memory)):
         each = [look(one.softmax(-1)) for one in scores]
         found.append(torch.autograd.grad(torch.cat(each).pow(3).sum(), [memory, scores]))
     for mine, theirs in zip(found[1], found[0], strict=True):
@@ -71,13 +71,13 @@ def test_in_16_bits_and_without_gradients() -> None:
     torch.manual_seed(5)
     x, w, b = torch.randn(3, 8), torch.randn(8, 8).requires_grad_(), torch.randn(8).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        got = walked(Deferred(w, b), x)
+        got = walked(StepwiseLinear(w, b), x)
         want = walked(lambda h: F.linear(h, w, b), x)
     for mine, theirs in zip(torch.autograd.grad(got, [w, b]), torch.autograd.grad(want, [w, b]), strict=True):
         assert mine.dtype == torch.float32
         assert (mine - theirs).norm() <= 0.05 * theirs.norm()
     with torch.no_grad():
-        assert torch.equal(Deferred(w, b)(x), F.linear(x, w, b))
+        assert torch.equal(StepwiseLinear(w, b)(x), F.linear(x, w, b))
 
 
 @pytest.mark.parametrize("asked", [1, 3])
@@ -94,5 +94,5 @@ def test_keys_that_are_compared_at_every_step(frozen: int | None, asked: int) ->
         return walked(lambda q: energies(q).softmax(-1) @ keys.detach(), query)
 
     want = torch.autograd.grad(asking(plain), inputs)
-    for mine, theirs in zip(torch.autograd.grad(asking(Energies(keys, score)), inputs), want, strict=True):
+    for mine, theirs in zip(torch.autograd.grad(asking(StepwiseEnergies(keys, score)), inputs), want, strict=True):
         torch.testing.assert_close(mine, theirs)

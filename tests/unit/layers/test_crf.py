@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.data.tag_schemes import SCHEMES, allowed, violation
+from nextword.data.tag_schemes import SCHEMES, allowed_transitions, find_violation
 from nextword.layers.crf import CRF, FORBIDDEN
 
 ROWS, LENGTH, TAGS = 4, 5, 3
@@ -106,10 +106,10 @@ def test_a_row_without_words_is_certain() -> None:
 def test_viterbi_says_only_what_the_scheme_allows(scheme: str, strict: bool) -> None:
     letters = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
     names = ["O", *(f"{letter}-X" for letter in letters)]
-    steps = [torch.from_numpy(part) for part in allowed(names, scheme)]
+    steps = [torch.from_numpy(part) for part in allowed_transitions(names, scheme)]
     crf, emissions, _, mask = given(len(names), allowed=steps, strict=strict)
     fits = {
-        n: [path for path in paths(n, len(names)) if violation([names[i] for i in path], scheme) is None]
+        n: [path for path in paths(n, len(names)) if find_violation([names[i] for i in path], scheme) is None]
         for n in set(LENGTHS)
     }
     found = crf.viterbi(3 * emissions, mask)

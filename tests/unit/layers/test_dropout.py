@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, Inputs, Vocabulary
-from nextword.layers.dropout import connections, locked, words
+from nextword.layers.dropout import drop_connections, locked_dropout, drop_words
 from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import CausalObjective
@@ -38,7 +38,7 @@ def same(a: Tensor, b: Tensor) -> None:
 def test_a_locked_mask_stays_over_time_and_changes_between_rows_and_calls() -> None:
     torch.manual_seed(0)
     x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # nowhere zero
-    first, second = (locked(x, SHARE, True) / x for _ in range(2))
+    first, second = (locked_dropout(x, SHARE, True) / x for _ in range(2))
     assert first.shape == x.shape
     same(first, first[:1].expand_as(first))
     assert len({tuple((row != 0).tolist()) for row in first[0]}) == 4
@@ -49,7 +49,7 @@ def test_a_locked_mask_stays_over_time_and_changes_between_rows_and_calls() -> N
 def test_the_gradient_of_a_locked_dropout_is_its_mask() -> None:
     torch.manual_seed(0)
     x = torch.ones(5, 3, 20, dtype=torch.float64, requires_grad=True)
-    y = locked(x, SHARE, True)
+    y = locked_dropout(x, SHARE, True)
     (grad,) = torch.autograd.grad(y.sum(), x)
     same(grad, y.detach())  # of ones, the output is the mask
 
@@ -64,7 +64,7 @@ def test_a_word_is_dropped_wherever_it_stands_or_nowhere() -> None:
     before = embedding.weight.detach().clone()
     dropped = []
     for _ in range(2):
-        vectors = words(embedding, ids, SHARE, True)
+        vectors = drop_words(embedding, ids, SHARE, True)
         gone = {word for word in ids.unique().tolist() if not vectors[ids == word].any()}
         for word in ids.unique().tolist():
             expected = 0 * before[word] if word in gone else before[word] * SCALE
@@ -79,7 +79,7 @@ def test_the_gradient_of_words_reaches_those_kept_times_the_scale() -> None:
     torch.manual_seed(0)
     embedding = nn.Embedding(12, 3).double()
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 0, 1, 0, 0]])  # word 0 five times … 8 to 11 never
-    vectors = words(embedding, ids, SHARE, True)
+    vectors = drop_words(embedding, ids, SHARE, True)
     (grad,) = torch.autograd.grad(vectors.sum(), embedding.weight)
     times = torch.bincount(ids.flatten(), minlength=12).double()
     kept = torch.tensor([bool((ids == w).any() and vectors[ids == w].any()) for w in range(12)])
@@ -93,19 +93,19 @@ def test_the_gradient_of_words_reaches_those_kept_times_the_scale() -> None:
 def test_connections_are_cut_one_by_one_and_their_gradient_with_them() -> None:
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(30, 20, dtype=torch.float64))
-    masked = connections(weight, SHARE, True)
+    masked = drop_connections(weight, SHARE, True)
     kept = masked != 0
     assert 0 < kept.sum(1).min() < kept.sum(1).max() < 20  # neither whole rows nor whole columns
     same(masked, weight * kept * SCALE)
     (grad,) = torch.autograd.grad((masked * torch.arange(20)).sum(), weight)
     same(grad, kept.double() * SCALE * torch.arange(20))
-    assert not torch.equal(kept, connections(weight, SHARE, True) != 0)
+    assert not torch.equal(kept, drop_connections(weight, SHARE, True) != 0)
 
 
 FUNCTIONS: dict[str, Any] = {
-    "locked": lambda x, share, training: locked(x.unsqueeze(0), share, training)[0],
-    "words": lambda x, share, training: words(nn.Embedding(*x.shape, _weight=x), torch.arange(len(x)), share, training),
-    "connections": connections,
+    "locked": lambda x, share, training: locked_dropout(x.unsqueeze(0), share, training)[0],
+    "words": lambda x, share, training: drop_words(nn.Embedding(*x.shape, _weight=x), torch.arange(len(x)), share, training),
+    "connections": drop_connections,
 }
 
 

@@ -85,7 +85,7 @@ class Maxent:
         with torch.no_grad():
             for context, weights in self.words.items():
                 ids = torch.tensor([[0, 0, *context]])
-                beside, _ = readout.beside(torch.zeros(1, ids.shape[1], WIDTH), ids, readout.begin(1))
+                beside, _ = readout.append_words(torch.zeros(1, ids.shape[1], WIDTH), ids, readout.begin(1))
                 key = readout._taken(beside[:, -1])[1][len(context)]
                 begin = readout.places(key)
                 if len(self.classes[context]):
@@ -353,7 +353,7 @@ def test_narrow_arithmetic_keeps_the_words_exact() -> None:
     assert torch.equal(keys, net.readout._taken(read(net, ids))[1])
     large = DirectConnections(net.readout.words, V, order=3)  # ids as large as vocabularies are
     ids = torch.tensor([[500_000, (1 << 24) - 2]])
-    h, _ = large.beside(torch.zeros(1, 2, WIDTH), ids, large.begin(1))
+    h, _ = large.append_words(torch.zeros(1, 2, WIDTH), ids, large.begin(1))
     assert (h[0, 1, WIDTH:] / module.SMALL - 1).tolist() == ids.flip(1)[0].tolist()
 
 

@@ -18,7 +18,7 @@ from nextword.layers.char_cnn import (
     CharacterCNN,
     CharacterEmbedding,
     make_embedding,
-    spell,
+    spell_vocabulary,
 )
 from nextword.layers.output import make_readout
 from nextword.layers.output.char import CharSoftmax
@@ -29,7 +29,7 @@ SMALL = {"filters": [[1, 3], [2, 4]], "characters": 5, "highway": 1}
 
 
 def test_words_are_spelled_between_marks() -> None:
-    found = spell(WORDS, 50, 2)
+    found = spell_vocabulary(WORDS, 50, 2)
     assert found.tolist() == [
         [BEGIN, OTHERS, END, *[PADDING] * 7],  # special tokens have a character each
         [BEGIN, OTHERS + 1, END, *[PADDING] * 7],
@@ -37,10 +37,10 @@ def test_words_are_spelled_between_marks() -> None:
         [BEGIN, 32, 99, 97, 116, END, *[PADDING] * 4],
         [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END, *[PADDING] * 2],  # behind the longest, what the widest reads
     ]
-    assert spell(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the beginning of a long word
-    assert spell(WORDS, 14, 12).shape == (5, 14)
+    assert spell_vocabulary(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the beginning of a long word
+    assert spell_vocabulary(WORDS, 14, 12).shape == (5, 14)
     with pytest.raises(NextwordError, match="spellings for 0 of its 5"):
-        spell(Vocabulary(5, 1), 50, 2)
+        spell_vocabulary(Vocabulary(5, 1), 50, 2)
 
 
 def test_the_network_by_its_formula() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.layers.dropout import MANY, connections
+from nextword.layers.dropout import MANY, drop_connections
 from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.training.optimizers import AveragedSGD
 
@@ -16,7 +16,7 @@ def test_masks_from_bits_drop_their_share_and_nothing_hangs_together(share: floa
     torch.manual_seed(0)
     w = (torch.rand(1024, 513) + 1).requires_grad_()
     assert w.numel() >= MANY
-    a, b = connections(w, share, True), connections(w, share, True)
+    a, b = drop_connections(w, share, True), drop_connections(w, share, True)
     assert not torch.equal(a, b)
     kept = a != 0
     assert abs(kept.float().mean().item() - (1 - share)) < 4 * (share * (1 - share) / w.numel()) ** 0.5
@@ -30,8 +30,8 @@ def test_masks_from_bits_drop_their_share_and_nothing_hangs_together(share: floa
     torch.testing.assert_close(w.grad, (g * kept) / (1 - share))
     torch.manual_seed(0)
     torch.rand(1024, 513)
-    assert torch.equal(connections(w, share, True), a)  # the same seed, the same mask
-    assert connections(w, share, False) is w
+    assert torch.equal(drop_connections(w, share, True), a)  # the same seed, the same mask
+    assert drop_connections(w, share, False) is w
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.2e-3])

@@ -12,8 +12,8 @@ import torch
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE
-from nextword.data.tag_schemes import violation
-from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, Spelling, capitals, letters_of
+from nextword.data.tag_schemes import find_violation
+from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, CharacterEncoder, capitalization, word_characters
 from nextword.layers.scalar_mix import ScalarMix
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
 from nextword.tasks.tagging import Sentences, TagConfig, TaggedExamples, Tagging, sentences
@@ -71,12 +71,12 @@ def test_a_lexicon_of_whole_words_never_cuts_and_knows_numbers_by_their_shape() 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
 def test_a_words_letters_say_the_same_beside_words_of_any_length(kind: str) -> None:
     torch.manual_seed(0)
-    layer = Spelling(kind, 6, [[3, 5], [4, 2]], 4, 0.5).eval()
+    layer = CharacterEncoder(kind, 6, [[3, 5], [4, 2]], 4, 0.5).eval()
     words = ["a", "EU", "Baghdad", "internationalisation"]
-    together = layer(torch.from_numpy(letters_of(words, 30)))
+    together = layer(torch.from_numpy(word_characters(words, 30)))
     assert together.shape == (4, layer.width)
     for word, one in zip(words, together, strict=True):
-        torch.testing.assert_close(layer(torch.from_numpy(letters_of([word], 30)))[0], one)
+        torch.testing.assert_close(layer(torch.from_numpy(word_characters([word], 30)))[0], one)
     for a in range(4):
         for b in range(a):
             assert not torch.allclose(together[a], together[b])
@@ -84,7 +84,7 @@ def test_a_words_letters_say_the_same_beside_words_of_any_length(kind: str) -> N
 
 def test_how_words_are_capitalised() -> None:
     words = ["call", "German", "EU", "McDonald", "eBay", "1996", "A", "U.N.", "I'm", "."]
-    found = capitals(torch.from_numpy(letters_of(words, 30))).tolist()
+    found = capitalization(torch.from_numpy(word_characters(words, 30))).tolist()
     assert found == [LOWER, INITIAL, UPPER, MIXED, MIXED, NO_LETTERS, INITIAL, UPPER, INITIAL, NO_LETTERS]
 
 
@@ -223,7 +223,7 @@ def test_the_best_tags_are_of_the_scheme_and_rows_do_not_matter_to_each_other(cl
     assert emissions.shape == (4, 5, 5)
     best, nats = tagging.best(emissions, there), tagging.nats(emissions, batch.targets)
     for i, words in enumerate(WORDS):
-        assert violation([TAGS[tag] for tag in best[i, : len(words)].tolist()], "BIOES") is None
+        assert find_violation([TAGS[tag] for tag in best[i, : len(words)].tolist()], "BIOES") is None
         alone = batch_of(tagging.encoder, [words])
         torch.testing.assert_close(tagging.nats(tagging(alone), alone.targets)[0], nats[i], rtol=1e-4, atol=1e-4)
 
@@ -271,12 +271,12 @@ def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
 
 
 def test_a_tagger_says_what_it_mixes() -> None:
-    assert network().learnt == {}
+    assert network().mix_weights == {}
     encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
     with torch.no_grad():
         encoder.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
-    shares, gamma = encoder.learnt["input"]
+    shares, gamma = encoder.mix_weights["input"]
     assert sum(shares) == pytest.approx(1)
     assert shares[1] / shares[0] == pytest.approx(np.e)
-    assert encoder.learnt["output"] == (pytest.approx([1 / 3] * 3), 1.0)
+    assert encoder.mix_weights["output"] == (pytest.approx([1 / 3] * 3), 1.0)
     assert gamma == 1

@@ -85,7 +85,7 @@ def test_a_word_s_cove_depends_on_its_company_and_its_glove_does_not(lm: Any) ->
 
 @torch.no_grad()
 def test_words_beyond_can_be_read_and_not_written(lm: Any) -> None:
-    network, written_ = lm.network, lm.network.written
+    network, written_ = lm.network, lm.network.output_size
     assert written_ == WRITTEN < len(lm.tokenizer)
     first, state = lm._read_all(lm._encoded(["the bank"], "slide"))
     log_p, _ = network.step(first, state)

@@ -226,7 +226,7 @@ def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> N
 
 
 def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
-    from nextword.data.tag_schemes import violation
+    from nextword.data.tag_schemes import find_violation
 
     views = headed(2).eval()
     batch = batch_of(views)
@@ -237,7 +237,7 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
             alone = batch_of(views, [words], part=i)
             torch.testing.assert_close(views(alone)[0], views(replace(batch, task_index=i))[row, : len(words)])
             if i == 0:
-                assert violation([TAGS[tag] for tag in best[row, : len(words)].tolist()], "BIOES") is None
+                assert find_violation([TAGS[tag] for tag in best[row, : len(words)].tolist()], "BIOES") is None
 
 
 def test_what_does_not_fit_is_said() -> None:

@@ -146,7 +146,7 @@ def stream(texts: list[list[int]]) -> Stream:
 def test_sources_are_sentences_neither_too_short_nor_too_long() -> None:
     text = stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
     found = Sources(text, END, 6)
-    assert [found.of(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
+    assert [found.sentence(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
     with pytest.raises(NextwordError, match="No sentence of the text without translations has 2 to 1 tokens"):
         len(Sources(text, END, 2))
 

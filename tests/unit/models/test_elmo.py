@@ -14,8 +14,8 @@ from nextword.batching.causal import Rows
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs, Vocabulary
-from nextword.lm.causal import Causal
-from nextword.models.elmo import ELMo, bare, turned
+from nextword.lm.causal import CausalLM
+from nextword.models.elmo import ELMo, _without_spaces, reversed_positions
 from nextword.objectives.bidirectional import BidirectionalObjective, forward_and_backward_batches
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
@@ -77,7 +77,7 @@ def test_both_at_once_are_each_alone() -> None:
     with torch.no_grad():
         together, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
         forward, _ = network.hidden(Inputs(IDS), None)
-        backward, _ = network.backward().hidden(Inputs(IDS.flip(1)), None)
+        backward, _ = network.backward_model().hidden(Inputs(IDS.flip(1)), None)
         words, _ = network.encode(Inputs(IDS))
     for both, one, other, pair in zip(together, forward, backward, words, strict=True):
         torch.testing.assert_close(both, torch.cat([one, other]))
@@ -96,7 +96,7 @@ def test_the_joint_likelihood() -> None:
     lengths = torch.tensor([8, 8])
     with torch.no_grad():
         forward, _ = network.score(IDS, lengths, None)
-        backward, _ = network.backward().score(IDS.flip(1), lengths, None)
+        backward, _ = network.backward_model().score(IDS.flip(1), lengths, None)
     torch.testing.assert_close(loss.breakdown["forward"][0], -forward.sum())
     torch.testing.assert_close(loss.breakdown["backward"][0], -backward.sum())
     assert loss.count == 28
@@ -147,13 +147,13 @@ def test_padding_and_company_change_nothing() -> None:
             alone, _ = network.encode(Inputs(torch.tensor([row])))
             for a, b in zip(together, alone, strict=True):
                 torch.testing.assert_close(a[i, : len(row)], b[0])
-    assert turned(padding, ids)[0].tolist() == [3, 2, 1, 0, 4, 5, 6]
+    assert reversed_positions(padding, ids)[0].tolist() == [3, 2, 1, 0, 4, 5, 6]
 
 
 def test_a_word_in_two_contexts() -> None:
     """Seed of all this: one spelling, two vectors; but not among the letters alone."""
     network, tokenizer = made()
-    (found,) = Causal(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
+    (found,) = CausalLM(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
     first, second = found.vectors[:, 0], found.vectors[:, 4]
     torch.testing.assert_close(first[0], second[0])
     assert not torch.allclose(first[1], second[1])
@@ -162,20 +162,20 @@ def test_a_word_in_two_contexts() -> None:
     chinese = Words(["画", "我", "一幅"], lines=False)
     torch.manual_seed(5)
     network = ELMo(ELMo.Config(**SMALL), vocabulary(chinese, spellings=True)).eval()
-    (found,) = Causal(network, chinese).embed_words([["我", "画", "画"]], "all")
+    (found,) = CausalLM(network, chinese).embed_words([["我", "画", "画"]], "all")
     torch.testing.assert_close(found.vectors[0, 1], found.vectors[0, 2])
     assert not torch.allclose(found.vectors[1, 1], found.vectors[1, 2])
 
 
 def test_words_never_seen_have_vectors_by_their_letters() -> None:
     network, tokenizer = made()
-    lm = Causal(network, tokenizer)
+    lm = CausalLM(network, tokenizer)
     one, other = lm.embed_words(["the zebra sat", "the okapi sat"], 0)
     assert one.words == ["the", "zebra", "sat"]
     assert not torch.allclose(one.vectors[1], other.vectors[1])
     torch.testing.assert_close(one.vectors[0], other.vectors[0])
     known = lm.embed_words([["the", "cat"]], "all")[0].vectors
-    spelled = network.spelled([b"the", b"cat"])
+    spelled = network.spell([b"the", b"cat"])
     ids = torch.tensor([[1, network.known, network.known + 1, 1]])
     with torch.no_grad():
         layers, _ = network.encode(Inputs(ids, characters=spelled))
@@ -186,7 +186,7 @@ def test_words_never_seen_have_vectors_by_their_letters() -> None:
 
 def test_long_words_are_cut_and_empty_texts_have_no_words() -> None:
     network, tokenizer = made()
-    lm = Causal(network, tokenizer)
+    lm = CausalLM(network, tokenizer)
     long, longer, shorter = lm.embed_words([["x" * 48], ["x" * 48 + "yz"], ["x" * 47]], "all")
     torch.testing.assert_close(long.vectors, longer.vectors)  # of 50 places 48 are letters
     assert not torch.allclose(long.vectors[0], shorter.vectors[0])
@@ -210,9 +210,9 @@ def test_more_words_are_read_than_written() -> None:
 
 
 def test_words_are_spelled_without_the_space_before_them() -> None:
-    assert bare([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
+    assert _without_spaces([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
     pieces = [b" the", b"the"]  # sub-words, of which that space is a part
-    assert bare(pieces) == pieces
+    assert _without_spaces(pieces) == pieces
     network, _ = made()
     spelled = network.embedding.cnn.spellings[3].tolist()
     assert spelled[1:4] == list(b"cat")
@@ -230,7 +230,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(NextwordError, match="take rows, length"):
         BidirectionalObjective({"row": 2})
     silent, tokenizer = made(readout={"kind": "none"})
-    lm = Causal(silent, tokenizer)
+    lm = CausalLM(silent, tokenizer)
     assert lm.can == {"embed"}
     with pytest.raises(Unsupported, match="no output layer"):
         lm.score("the cat")

@@ -78,7 +78,7 @@ class DirectConnections(CountedReadout):
         """What a state holds besides the network's own: the order − 2 words before the one read next; −1: none."""
         return torch.full((batch, max(self.order - 2, 0)), -1, device=self.table.device)
 
-    def beside(self, h: Tensor, ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    def append_words(self, h: Tensor, ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """h (B, T, D) with the order − 1 last words of each position beside it, the latest first; and the state."""
         past = torch.cat([before, ids], 1)
         length, lead = ids.shape[1], before.shape[1]

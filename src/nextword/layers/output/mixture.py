@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from nextword.core.errors import NextwordError
 from nextword.kernels import triton_kernels as kernels
-from nextword.layers.dropout import locked
+from nextword.layers.dropout import locked_dropout
 from nextword.layers.output.base import Readout, at_least_float32
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy
 
@@ -78,7 +78,7 @@ class MixtureOfSoftmaxes(Readout):
         x = ACTIVATIONS[self.activation](self.latent(h))
         if self.training and self.dropout:
             by_time = x.unflatten(0, (self.rows or len(x), -1)).transpose(0, 1)  # (T, B, K·D)
-            x = locked(by_time, self.dropout, True).transpose(0, 1).flatten(0, 1)
+            x = locked_dropout(by_time, self.dropout, True).transpose(0, 1).flatten(0, 1)
         return F.log_softmax(at_least_float32(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
