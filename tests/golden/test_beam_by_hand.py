@@ -22,8 +22,9 @@ import pytest
 import torch
 
 from nextword.core.types import Beam, Greedy
-from nextword.generation.beam_search import search
-from nextword.generation.sampling import tokens
+from nextword.generation.beam_search import beam_search
+from nextword.generation.sampling import generate_tokens
+from tests.support.toy_models import ToyModel
 
 WORDS = ["end", "a", "the", "cat", "dog", "bird", "mouse", "sat", "begin"]
 AFTER = {
@@ -40,7 +41,7 @@ AFTER = {
 END = WORDS.index("end")
 
 
-class Table:
+class Table(ToyModel):
     window = 1
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Table:
 
 def found(how: Beam, length: int, **more: Any) -> list[tuple[str, float]]:
     model = Table()
-    best = search(model, *model.start(1), how, length, END, **more)[0]  # type: ignore[arg-type]
+    best = beam_search(model, *model.start(1), how, length, END, **more)[0]  # type: ignore[arg-type]
     return [(" ".join(WORDS[id] for id in one.ids), round(math.exp(one.score), 9)) for one in best]
 
 
@@ -81,7 +82,7 @@ def test_what_stays_at_every_step(steps: int, stays: list[tuple[str, float]]) ->
 
 def test_greedy_takes_the_likelier_article_and_cannot_go_back() -> None:
     assert found(Beam(1), 9) == [("a cat sat end", 0.09)]  # of cat, dog, bird and mouse, which are equal, the first
-    stream = tokens(Table(), *Table().start(1), Greedy())  # type: ignore[arg-type]
+    stream = generate_tokens(Table(), *Table().start(1), Greedy())  # type: ignore[arg-type]
     assert [WORDS[next(stream)[0]] for _ in range(4)] == ["a", "cat", "sat", "end"]
     assert probability("a cat sat end") < probability("the dog end")
 
@@ -101,10 +102,10 @@ def test_the_beam_has_found_the_best_of_all() -> None:
 def test_lengths_by_hand() -> None:
     # ln .162 = −1.820, ln .12 = −2.120; over 3 and 4: −.607, −.530; GNMT, over 8/6 and 9/6: −1.365, −1.414
     model = Table()
-    best = search(model, *model.start(1), Beam(2, 1.0), 9, END)[0]  # type: ignore[arg-type]
+    best = beam_search(model, *model.start(1), Beam(2, 1.0), 9, END)[0]  # type: ignore[arg-type]
     assert [len(one.ids) for one in best] == [4, 3]
     assert [one.score for one in best] == pytest.approx([math.log(0.12) / 4, math.log(0.162) / 3])
-    best = search(model, *model.start(1), Beam(2, 1.0, normalisation="gnmt"), 9, END)[0]  # type: ignore[arg-type]
+    best = beam_search(model, *model.start(1), Beam(2, 1.0, normalization="gnmt"), 9, END)[0]  # type: ignore[arg-type]
     assert [len(one.ids) for one in best] == [3, 4]
     assert [one.score for one in best] == pytest.approx([math.log(0.162) / (8 / 6), math.log(0.12) / (9 / 6)])
 

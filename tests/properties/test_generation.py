@@ -9,16 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextword.core.types import Beam, Greedy, Sample, Stop
-from nextword.generation.beam_search import search
-from nextword.generation.logits_processors import min_p, normalise, temperature, top_k, top_p, typical
-from nextword.generation.sampling import tokens
+from nextword.generation.beam_search import beam_search
+from nextword.generation.logits_processors import (
+    apply_temperature,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    keep_typical,
+    normalize,
+)
+from nextword.generation.sampling import generate_tokens
 from nextword.generation.stopping import Stopper
+from tests.support.toy_models import ToyModel
 
 seeds = st.integers(0, 10_000)
 END = 0
 
 
-class Trigram:
+class Trigram(ToyModel):
     """log p(next | the one before last, last); the state is the id before last, so that rows must be taken rightly."""
 
     window = 2
@@ -55,8 +63,14 @@ def continuations(size, length):
 @settings(max_examples=80, deadline=None)
 def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, p):
     scores = torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).mul(5)
-    rules = (normalise(scores), temperature(scores, warmth), top_k(scores, k), top_p(scores, p), min_p(scores, p))
-    torch.testing.assert_close(typical(scores, p).exp().sum(1), torch.ones(3))
+    rules = (
+        normalize(scores),
+        apply_temperature(scores, warmth),
+        keep_top_k(scores, k),
+        keep_top_p(scores, p),
+        keep_min_p(scores, p),
+    )
+    torch.testing.assert_close(keep_typical(scores, p).exp().sum(1), torch.ones(3))
     for result in rules:
         torch.testing.assert_close(result.exp().sum(1), torch.ones(3))
         assert result.argmax(1).tolist() == scores.argmax(1).tolist()
@@ -66,10 +80,10 @@ def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, 
 @settings(max_examples=80, deadline=None)
 def test_the_nucleus_is_the_smallest_set_that_reaches_p(seed, p):
     probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
-    kept = probs[top_p(probs.log(), p) > -math.inf]
+    kept = probs[keep_top_p(probs.log(), p) > -math.inf]
     assert float(kept.sum()) >= p - 1e-6
     assert float(kept.sum() - kept.min()) < p + 1e-9
-    assert float(kept.min()) >= float(probs[top_p(probs.log(), p) == -math.inf].max()) if len(kept) < 12 else True
+    assert float(kept.min()) >= float(probs[keep_top_p(probs.log(), p) == -math.inf].max()) if len(kept) < 12 else True
 
 
 @given(seeds, st.floats(0.001, 0.999), st.floats(0.3, 4))
@@ -85,7 +99,7 @@ def test_the_typical_set_is_what_a_list_says(seed, mass, spread):
             break
         kept.append(id)
         total += p[id]
-    result = typical(probs.log()[None], mass)[0].exp()
+    result = keep_typical(probs.log()[None], mass)[0].exp()
     assert result.nonzero().squeeze(1).tolist() == sorted(kept)
     assert result[kept].tolist() == pytest.approx([p[id] / total for id in kept])
 
@@ -94,7 +108,7 @@ def test_the_typical_set_is_what_a_list_says(seed, mass, spread):
 @settings(max_examples=60, deadline=None)
 def test_min_p_keeps_all_that_is_likely_enough(seed, share):
     probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
-    kept = min_p(probs.log(), share) > -math.inf
+    kept = keep_min_p(probs.log(), share) > -math.inf
     assert bool((probs[kept] >= share * probs.max() * (1 - 1e-9)).all())
     assert bool((probs[~kept] < share * probs.max() * (1 + 1e-9)).all())
 
@@ -111,7 +125,7 @@ def test_a_bias_and_a_least_length_are_what_they_are_by_hand(seed, least, bias, 
             row[END] = -math.inf
         before, last = last, row.index(max(row))
         expected.append(last)
-    stream = tokens(model, *model.start(1), Greedy(bias=bias), end=END, least=least)
+    stream = generate_tokens(model, *model.start(1), Greedy(bias=bias), end=END, least=least)
     assert [id for id, _ in islice(stream, 8)] == expected
 
 
@@ -126,7 +140,7 @@ def test_a_wide_beam_finds_the_best_under_bias_and_least_length(seed, n, least, 
         if END not in ids[:least]
     }
     ranked = sorted(scores.values(), reverse=True)
-    found = search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, least=least)[0]
+    found = beam_search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, least=least)[0]
     assert [one.score for one in found] == pytest.approx(ranked[: len(found)], abs=1e-4)
     assert all(END not in one.ids[:least] for one in found)
 
@@ -136,11 +150,11 @@ def test_a_wide_beam_finds_the_best_under_bias_and_least_length(seed, n, least, 
 def test_a_beam_of_one_is_greedy(seed, ties, penalty, repetition, no_repeat):
     model = Trigram(5, seed, ties)
     greedy = []
-    for id, _ in islice(tokens(model, *model.start(1), Greedy(repetition, no_repeat)), 8):
+    for id, _ in islice(generate_tokens(model, *model.start(1), Greedy(repetition, no_repeat)), 8):
         greedy.append(id)
         if id == END:
             break
-    (only,) = search(model, *model.start(1), Beam(1, penalty, repetition, no_repeat), 8, END)[0]
+    (only,) = beam_search(model, *model.start(1), Beam(1, penalty, repetition, no_repeat), 8, END)[0]
     assert list(only.ids) == greedy
 
 
@@ -150,7 +164,7 @@ def test_a_wide_beam_finds_the_true_best(seed, penalty):
     model, length = Trigram(4, seed), 4
     scores = {ids: log_prob(model, ids) / len(ids) ** penalty for ids in continuations(4, length)}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
-    found = search(model, *model.start(1), Beam(4**length, penalty), length, END, n=5)[0]
+    found = beam_search(model, *model.start(1), Beam(4**length, penalty), length, END, n=5)[0]
     assert [one.score for one in found] == pytest.approx([scores[ids] for ids in ranked[:5]], abs=1e-5)
     assert scores[found[0].ids] == pytest.approx(scores[ranked[0]], abs=1e-5)
 
@@ -159,7 +173,7 @@ def test_a_wide_beam_finds_the_true_best(seed, penalty):
 @settings(max_examples=60, deadline=None)
 def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
     model = Trigram(5, seed)
-    found = search(model, *model.start(1), Beam(width, penalty), 6, END)[0]
+    found = beam_search(model, *model.start(1), Beam(width, penalty), 6, END)[0]
     assert len(found) == len({one.ids for one in found}) == width
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     for one in found:
@@ -181,8 +195,8 @@ def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
 def test_stopping_a_beam_early_changes_nothing(seed, width, penalty, n, repetition, value):
     model, n = Trigram(5, seed), min(n, width)
     how = Beam(width, penalty, repetition, bias={2: value})
-    early = search(model, *model.start(1), how, 8, END, n=n)[0]
-    late = search(model, *model.start(1), how, 8, END)[0]
+    early = beam_search(model, *model.start(1), how, 8, END, n=n)[0]
+    late = beam_search(model, *model.start(1), how, 8, END)[0]
     assert [one.score for one in early] == pytest.approx([one.score for one in late[:n]])
 
 
@@ -192,7 +206,12 @@ def test_no_ngram_is_ever_written_twice(seed, n):
     model = Trigram(4, seed)
     ids = [
         1,
-        *(id for id, _ in islice(tokens(model, *model.start(1), Sample(seed=seed, no_repeat=n), written=[1]), 40)),
+        *(
+            id
+            for id, _ in islice(
+                generate_tokens(model, *model.start(1), Sample(seed=seed, no_repeat=n), written=[1]), 40
+            )
+        ),
     ]
     grams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
     assert len(grams) == len(set(grams))

@@ -1,37 +1,20 @@
 """Beam search, once, for every model that can step.
 
-At each step every open hypothesis is continued by every token, and the best `width` continuations stay. One that
-writes `end` is complete and keeps its place, so the beam narrows as hypotheses complete (Graves 2012; Bahdanau et al.
-2015). Hence a beam of one is greedy, whatever the length penalty.
+At each step every open hypothesis is extended by every token, and the best `width` extensions stay. A hypothesis that
+ends is complete and keeps its place, so the beam narrows as hypotheses complete (Graves 2012; Bahdanau et al. 2015).
+Hence a beam of one is greedy decoding, whatever the length penalty.
 
     width 2        a .5            a b .175
              <                <
                    b .4            b end .36    complete: one place is left
 
-B searches run side by side, and nothing of a step waits for a GPU: hypotheses are numbers in slots (B, G, J), −inf
-where none is open, and whether all searches are over is asked now and then. G groups of hypotheses make beams diverse
-(Vijayakumar et al. 2018): they are extended one after the other, and a token counts less for each time that groups
-before have written it in this step. That penalty chooses, and is no part of a score.
+B searches run side by side, and nothing in a step waits for a GPU: hypotheses are numbers in slots (B, G, J), −inf for
+a slot without an open hypothesis, and whether all searches are over is asked only now and then. G groups of hypotheses
+make beams diverse (Vijayakumar et al. 2018): groups are extended one after the other, and a token is penalized for
+each time that earlier groups have chosen it in this step. That penalty decides the choice but is not part of a score.
 
-A model may have `reorder(state, rows, searches)` beside `step`: what `nest.take` gives, each search having equally many
-rows that stand together; `searches` are those that remain, None being all. So what belongs to the source of a search,
-and room not yet used, need not be copied.
-
-Hypotheses of a beam: what one is, what it is worth, and how they are read out of the steps that wrote them.
-
-A step leaves behind, for every slot, the id that was written there and the slot that it was written after. Nothing else
-is kept while the search runs; at its end the hypotheses that count are walked back, all at once.
-
-    step      1        2        3
-    slot 0    the ◂─┬─ cat ◂─── sat        read backwards from slot 0: sat, cat, the
-    slot 1    a     └─ dog
-
-The greatest of many scores, the first of equals first, on any device.
-
-`topk` breaks ties as it likes, and then a beam of one would not be greedy. A long row is looked at in blocks first: the
-k greatest lie in the k blocks with the greatest maxima, if of equal blocks the first counts as well.
-
-    scores (R, V) ──maxima──▶ (R, V / 128) ──k blocks──▶ scores (R, k · 128) ──▶ k ids
+The file goes from the search itself to its parts: `beam_search`, the beams, the scores, the history of steps from which
+hypotheses are read, and the largest values of a row.
 """
 
 from __future__ import annotations
@@ -46,208 +29,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.core import pytree as nest
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Beam, State
-from nextword.generation.logits_processors import Rules, ensure_numbers, validate
+from nextword.generation.logits_processors import LogitsProcessor, check_decoding, reject_nan
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    ids: tuple[int, ...]  # with `end` as the last, where it was reached
-    log_probs: tuple[float, ...]  # of each id, the model's own, untouched by the rules
-    score: float  # sum of log p under the rules, over what its length is divided by, and the coverage penalty
-    complete: bool  # False: cut at the length, or the rules left nothing to write
+    ids: tuple[int, ...]  # ends with `end` if complete
+    log_probs: tuple[float, ...]  # of each id, the model's own, unchanged by the rules
+    score: float  # sum of log p under the rules, divided by the length divisor, plus the coverage penalty
+    complete: bool  # False: cut at the length, or nothing may be generated
 
     @property
     def log_prob(self) -> float:
         return math.fsum(self.log_probs)
 
 
-def divisor(how: Beam, length: int) -> float:
-    """What a sum of `length` log p is divided by: lengthᵅ, or as Wu et al. (2016, eq. 14) ((5 + length) / 6)ᵅ."""
-    length = max(length, 1)
-    return float(((5 + length) / 6 if how.normalisation == "gnmt" else length) ** how.length_penalty)
-
-
-def kindest(how: Beam, written: int, length: int) -> float:
-    """The divisor that is best for a sum of log p which has some tokens and must have at least one more.
-
-    Such a sum is below zero: the greatest divisor is the best, at the longest (penalty > 0) or at the next.
-    """
-    return divisor(how, length if how.length_penalty > 0 else min(written + 1, length))
-
-
-def bounded(how: Beam) -> bool:
-    """Whether a sum never grows: log p is below zero, but a reward can lift it."""
-    return how.repetition >= 1 and not any(value > 0 for value in how.bias.values())
-
-
-def ensure_covers(model: Any, how: Beam) -> None:
-    if how.coverage and not hasattr(model, "covered"):
-        raise Unsupported(
-            f"coverage is {how.coverage}, but {type(model).__name__} has no attention over a source that could be "
-            "covered. Leave it out (0), or use a model that translates with attention."
-        )
-
-
-def uncovered(model: Any, state: Any, how: Beam) -> Tensor:
-    """The coverage penalty of each row (R,): β Σ_i log min(Σ_j a_ij, 1) over the source tokens i (Wu et al., eq. 14).
-
-    It is at most 0, where every source token has had as much attention as one token pays.
-    """
-    covered = model.covered(state).double()
-    # a token that no one has looked at costs much, and not everything: −inf would make all such texts alike
-    return covered.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log().sum(-1) * how.coverage
-
-
-class Step(NamedTuple):
-    """What one step left behind: over B searches of G groups, for J slots before it and L after it."""
-
-    parents: Tensor  # (B, G, L) the slot, as numbered in the step before, that was written after
-    ids: Tensor  # (B, G, L)
-    log_probs: Tensor  # (B, G, L) the model's own
-    scores: Tensor  # (B, G, L) what the hypothesis is worth if it goes no further
-    complete: Tensor  # (B, G, L)
-    slots: Tensor  # (B, G, J) how the step before numbered the slots that this one wrote after
-    stuck: Tensor  # (B, G, J) after which nothing could be written
-    stuck_scores: Tensor  # (B, G, J)
-
-
-class History:
-    """The steps of B searches, G groups each, `width` hypotheses in a group."""
-
-    def __init__(self, searches: int, groups: int, width: int) -> None:
-        self.shape = searches, groups, width
-        self.steps: list[tuple[list[int], Step]] = []
-
-    def add(self, searches: list[int], step: Step) -> None:
-        """A step of these searches; the others are over."""
-        self.steps.append((searches, step))
-
-    def best(self, searches: list[int], open: Tensor, n: int) -> list[list[Hypothesis]]:
-        """The n best of each search, those included that are still open (B, G, L) after the last step.
-
-        Of equal ones, what ended first comes first.
-        """
-        count, groups, _ = self.shape
-        if not self.steps:  # nothing was to be written
-            return [[Hypothesis((), (), 0.0, False)] for _ in range(count)]
-        steps: Any = Step(*(self._whole(name) for name in Step._fields))  # each (T, B, G, W)
-        last = len(self.steps) - 1
-        cut = np.zeros_like(steps.complete)
-        cut[last] = _spread(open, self.shape, searches).cpu().numpy()
-        # one line for each: search, step, kind, group, slot; in the order in which they ended
-        ended = (_lines(steps.stuck, 0), _lines(steps.complete, 1), _lines(cut, 2))
-        search, at, kind, group, slot = np.concatenate(ended, 1)
-        place = at, search, group, slot
-        scores = np.where(kind == 0, steps.stuck_scores[place], steps.scores[place])
-        order = np.lexsort((slot, group, kind, at, -scores, search))
-        search, at, kind, group, slot, scores = (x[order] for x in (search, at, kind, group, slot, scores))
-        if groups == 1:  # otherwise two groups may have written the same, and that is known once it is read
-            rank = np.arange(len(search)) - np.searchsorted(search, search)
-            search, at, kind, group, slot, scores = (x[rank < n] for x in (search, at, kind, group, slot, scores))
-        slot = np.where(kind == 0, steps.slots[at, search, group, slot], slot)
-        ids, log_probs = _walked(steps, search, at - (kind == 0), group, slot)
-        found: list[dict[tuple[int, ...], Hypothesis]] = [{} for _ in range(count)]
-        for one, b in enumerate(search.tolist()):
-            length = int(at[one]) + int(kind[one] != 0)
-            own = tuple(ids[one, :length].tolist())
-            whole = Hypothesis(own, tuple(log_probs[one, :length].tolist()), float(scores[one]), bool(kind[one] == 1))
-            found[b].setdefault(own, whole)
-        return [list(one.values())[:n] for one in found]
-
-    def _whole(self, name: str) -> Any:
-        parts = [_spread(getattr(step, name), self.shape, searches) for searches, step in self.steps]
-        return torch.stack(parts).cpu().numpy()
-
-
-def _spread(values: Tensor, shape: tuple[int, int, int], searches: Sequence[int]) -> Tensor:
-    """(b, G, L) of some searches → (B, G, W) of all."""
-    count, _, width = shape
-    if values.shape[-1] < width:
-        values = F.pad(values, (0, width - values.shape[-1]))
-    if len(searches) == count:
-        return values
-    whole = values.new_zeros(count, *values.shape[1:])
-    whole[list(searches)] = values
-    return whole
-
-
-def _lines(ended: np.ndarray, kind: int) -> np.ndarray:
-    at, search, group, slot = ended.nonzero()
-    return np.stack([search, at, np.full_like(at, kind), group, slot])
-
-
-def _walked(steps: Any, search: np.ndarray, last: np.ndarray, group: np.ndarray, slot: np.ndarray) -> tuple[Any, Any]:
-    """Ids and log p (M, T) of M hypotheses that ended in these slots of these steps; −1: in none."""
-    ids = np.zeros((len(search), len(steps.ids)), np.int64)
-    log_probs = np.zeros(ids.shape, np.float64)
-    for t in reversed(range(len(steps.ids))):
-        on = (last >= t).nonzero()[0]
-        place = search[on], group[on], slot[on]
-        ids[on, t] = steps.ids[t][place]
-        log_probs[on, t] = steps.log_probs[t][place]
-        slot[on] = steps.parents[t][place]
-    return ids, log_probs
-
-
-BLOCK = 128
-SHORT = 4  # a row of fewer blocks for each of the k is looked at as it is
-
-
-def waits(tensor: Tensor) -> bool:
-    """Whether to ask a tensor for its values holds up what comes after it: everywhere but on a CPU."""
-    return tensor.device.type != "cpu"
-
-
-def leading(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Of each row (..., V), the k greatest scores and their ids (..., k), in the order of the ids."""
-    size = scores.shape[-1]
-    if k >= size:
-        return scores, torch.arange(size, device=scores.device).expand(scores.shape)
-    if size < SHORT * BLOCK * k:
-        ids = _chosen(scores, k)
-        return scores.gather(-1, ids), ids
-    whole = size // BLOCK * BLOCK
-    maxima = scores[..., :whole].unflatten(-1, (-1, BLOCK)).amax(-1)
-    if whole < size:
-        maxima = torch.cat([maxima, scores[..., whole:].amax(-1, keepdim=True)], -1)
-    blocks = _chosen(maxima, k)
-    ids = (blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(-2)
-    few = scores.gather(-1, ids.clamp(max=size - 1)).masked_fill_(ids >= size, -math.inf)
-    at = _chosen(few, k)
-    return few.gather(-1, at), ids.gather(-1, at).clamp_(max=size - 1)
-
-
-def _chosen(scores: Tensor, k: int) -> Tensor:
-    """Where the k greatest stand, in the order of their places."""
-    if not waits(scores):  # elsewhere, to ask whether there are ties costs more than to settle them
-        found = scores.topk(k + 1)
-        last, next_one = found.values[..., k - 1], found.values[..., k]
-        if not bool(((last == next_one) & (last > -math.inf)).any()):
-            return found.indices[..., :k].sort(-1).values
-    return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k].sort(-1).values
-
-
-def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k greatest of (..., N), or all if they are fewer, and where they stand: greatest first, the first of equals
-    first.
-    """
-    k = min(k, values.shape[-1])
-    if k < 1:
-        return values[..., :0], values[..., :0].long()
-    found, at = leading(values, k)
-    ordered = found.sort(dim=-1, descending=True, stable=True)
-    return ordered.values, at.gather(-1, ordered.indices)
-
-
-PATIENCE = 8  # steps on a GPU before it is asked which searches are over; on a CPU to ask costs nothing
+PATIENCE = 8  # steps on a GPU between checks which searches are over; on a CPU a check costs nothing
 
 
 @torch.no_grad()
-def search(
+def beam_search(
     model: Autoregressive,
     last: Tensor,
     state: State,
@@ -260,126 +64,129 @@ def search(
     banned: Iterable[int] = (),
     least: int = 0,
 ) -> list[list[Hypothesis]]:
-    """For each of the rows `last` (B,), the best `n` continuations (all `width` if None), best first.
+    """The best `n` continuations (all `width` if None) of each of the rows `last` (B,), best first.
 
-    A continuation is complete with `end`, after no fewer than `least` other tokens, or cut at `length` tokens; these
-    compete, since together they are all that the model can write. Asking for fewer than `width` lets the search stop as
-    soon as those are certain. Consumes the state.
+    A continuation is complete with `end`, after at least `least` other tokens, or cut at `length` tokens; both compete,
+    because together they are all that the model can generate. With n < width the search stops as soon as the n best are
+    certain. Consumes the state.
     """
-    validate(how)
-    ensure_covers(model, how)
+    check_decoding(how)
+    require_attention(model, how)
     beams = _Beams(how, length, end, n or how.width, last)
-    rules = Rules(how, written or [()] * len(last), banned, end=end, least=least, beams=True)
+    rules = LogitsProcessor(how, written or [()] * len(last), banned, end=end, least=least, beams=True)
     for _ in range(length if len(last) else 0):
-        log_probs, state = model.step(last, state)  # (R, V): first one row a search, then one a slot
-        beams.extend(log_probs, rules.scores(log_probs), uncovered(model, state, how) if how.coverage else None)
+        log_probs, state = model.step(last, state)  # (R, V): first one row per search, then one per slot
+        beams.extend(log_probs, rules.scores(log_probs), coverage_penalty(model, state, how) if how.coverage else None)
         if beams.over():
             break
         rows, last = beams.rows.flatten(), beams.ids.flatten().to(last.dtype)
         if beams.moved:
-            own = getattr(model, "reorder", None)
-            state = own(state, rows, beams.kept) if own else nest.take(state, rows)
+            state = model.reorder(state, rows, beams.kept)
             rules.take(rows)
-        rules.wrote(last.long())
+        rules.update(last.long())
     return beams.best()
 
 
 class _Beams:
-    """Searches side by side: B of them, G groups in each, and a group's hypotheses in J slots, best first."""
+    """B searches side by side, G groups in each, and the hypotheses of a group in J slots, best first."""
 
     def __init__(self, how: Beam, length: int, end: int | None, n: int, last: Tensor) -> None:
         self.how, self.length, self.end, self.n = how, length, end, n
         self.groups, self.width = how.groups, how.width // how.groups
-        self.patience = PATIENCE if waits(last) else 1
-        self.searches = list(range(len(last)))  # which of those asked for
+        self.patience = PATIENCE if is_asynchronous(last) else 1
+        self.searches = list(range(len(last)))  # numbers of the searches that are not over
         self.history = History(len(last), self.groups, self.width)
-        self.written = 0  # tokens of the hypotheses that are open
-        self.left = self.width  # places of a group that can still be filled, no fewer than in any
+        self.written = 0  # tokens of the open hypotheses
+        self.left = self.width  # places that can still be filled in a group, at most
         start = torch.zeros(len(last), self.groups, 1, dtype=torch.float64, device=last.device)
-        self.totals = start  # (B, G, J) sum of log p under the rules; −inf: nothing is open here
-        self.covers = start  # (B, G, J) the coverage penalty, where there is one
-        self.slots = start.long()  # (B, G, J) how the step before numbered these slots
-        self.closed = start.long()  # (B, G, 1) places that are taken for good
-        self.certain = start.new_full((*start.shape[:2], min(n, self.width)), -math.inf)  # scores of the best closed
+        self.totals = start  # (B, G, J) sum of log p under the rules; −inf: no open hypothesis
+        self.covers = start  # (B, G, J) the coverage penalty, if there is one
+        self.slots = start.long()  # (B, G, J) the numbers of these slots in the step before
+        self.closed = start.long()  # (B, G, 1) places of hypotheses that have ended
+        # (B, G, n) scores of the best that have ended
+        self.certain = start.new_full((*start.shape[:2], min(n, self.width)), -math.inf)
         self.numbers = torch.arange(len(last) * how.width, device=last.device)
-        self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was no number
-        self.rows = self.ids = self.slots  # (B, G, J) of the step before: the row written after, and what
-        self.moved = self.within = False  # whether rows changed places; and stay as many
-        self.kept: list[int] | None = None  # searches of the step before that go on, None if all do
+        self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was NaN
+        self.rows = self.ids = self.slots  # (B, G, J) of the last step: the row extended, and the id
+        self.moved = self.within = False  # whether rows changed places; whether their number stayed
+        self.kept: list[int] | None = None  # searches of the last step that continue; None: all
 
     # -------------------------------------------------------------------------------------------- one step
 
     def extend(self, log_probs: Tensor, scores: Tensor, covers: Tensor | None) -> None:
-        """Every open hypothesis by every token (R, V); the best stay."""
+        """Extend every open hypothesis by every token (R, V) and keep the best."""
         count, groups, slots = self.totals.shape
-        apart = len(scores) // (count * slots)  # groups that have rows of their own: before the first step, 1
-        stuck, parents, ids, rows, totals = self._chosen(scores.reshape(count, apart, slots, -1))
+        apart = len(scores) // (count * slots)  # groups with rows of their own; 1 before the first step
+        stuck, parents, ids, rows, totals = self._choose(scores.reshape(count, apart, slots, -1))
         complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
-        stuck_scores = self.totals / divisor(self.how, self.written)
-        worth = totals / divisor(self.how, self.written + 1)
+        stuck_scores = self.totals / length_divisor(self.how, self.written)
+        new_scores = totals / length_divisor(self.how, self.written + 1)
         if covers is not None:
             stuck_scores = stuck_scores + self.covers
             self.covers = covers.view(count, apart, slots).expand(-1, groups, -1).gather(2, parents)
-            worth = worth + self.covers
+            new_scores = new_scores + self.covers
         own = log_probs.take(rows * scores.shape[1] + ids).double()
-        step = Step(self.slots.gather(2, parents), ids, own, worth, complete, self.slots, stuck, stuck_scores)
+        step = Step(self.slots.gather(2, parents), ids, own, new_scores, complete, self.slots, stuck, stuck_scores)
         self.history.add(self.searches, step)
         self.written += 1
         self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
-        ended = stuck_scores.masked_fill(~stuck, -math.inf), worth.masked_fill(~complete, -math.inf)
+        ended = stuck_scores.masked_fill(~stuck, -math.inf), new_scores.masked_fill(~complete, -math.inf)
         self.certain = torch.cat([self.certain, *ended], -1).topk(self.certain.shape[-1]).values
-        self.totals = self._unless_certain(totals.masked_fill(complete, -math.inf))
+        self.totals = self._close_certain(totals.masked_fill(complete, -math.inf))
         self.rows, self.ids, self.slots = rows, ids, self.numbers[: ids.shape[-1]].expand(ids.shape)
         self.within = apart == groups and rows.numel() == len(scores)
         self.kept = None
-        self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis a group stays where it is
+        self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis per group stays where it is
 
-    def _chosen(self, scores: Tensor) -> Sequence[Tensor]:
-        """Of scores (B, G or 1, J, V) the best, group after group.
+    def _choose(self, scores: Tensor) -> Sequence[Tensor]:
+        """Choose the best of the scores (B, G or 1, J, V), group after group.
 
-        After which hypotheses nothing can be written (B, G, J); and what is written (B, G, L): the slot that it is
-        written after, the id, the slot's row, and the new total, −inf where a place is taken or nothing is left.
+        Returns which hypotheses cannot be extended (B, G, J); and for each extension (B, G, L) the slot that it
+        extends, its id, the row of that slot, and the new total, −inf if a place is taken or nothing is left.
         """
         count, apart, slots, size = scores.shape
         first = self.numbers[: count * apart * slots].view(count, apart, slots)[..., :1]  # the row of slot 0
-        used = scores.new_zeros(count, 1, size) if self.groups > 1 else None  # how often each token was chosen
-        each = []
+        # How often earlier groups chose each token
+        used = scores.new_zeros(count, 1, size) if self.groups > 1 else None
+        results = []
         for g in range(self.groups):
             own, before = scores[:, g % apart], self.totals[:, g].unsqueeze(-1)
             open = before > -math.inf
-            found, ids = leading(own if used is None else own - self.how.diversity * used, min(self.left, size))
-            values = torch.where(open, found.double() + before, -math.inf)  # what is not open may be no number
+            penalized = own if used is None else own - self.how.diversity * used
+            largest, ids = largest_in_order(penalized, min(self.left, size))
+            values = torch.where(open, largest.double() + before, -math.inf)  # a closed slot may hold NaN
             best = values.amax(-1)
             self.broken |= best.isnan().any()
-            none = (best == -math.inf) & open.squeeze(-1)
-            ordered = values.flatten(1).sort(dim=-1, descending=True, stable=True)  # slot by slot, then id by id
+            is_stuck = (best == -math.inf) & open.squeeze(-1)
+            ordered = values.flatten(1).sort(dim=-1, descending=True, stable=True)  # ties: by slot, then by id
             values, at = ordered.values[:, : self.left], ordered.indices[:, : self.left]  # (B, L)
             parents, chosen = at // ids.shape[-1], ids.flatten(1).gather(1, at)
-            room = self.width - self.closed[:, g] - none.sum(-1, keepdim=True)
-            kept = (values > -math.inf) & (self.numbers[: values.shape[1]] < room)
-            if used is not None:  # a total is without the penalty that has chosen
+            room = self.width - self.closed[:, g] - is_stuck.sum(-1, keepdim=True)
+            is_kept = (values > -math.inf) & (self.numbers[: values.shape[1]] < room)
+            if used is not None:  # the total excludes the diversity penalty
                 values = own.flatten(1).gather(1, parents * size + chosen).double()
                 values = values + self.totals[:, g].gather(1, parents)
-                used.scatter_add_(2, chosen.unsqueeze(1), kept.to(used).unsqueeze(1))
-            each.append((none, parents, chosen, first[:, g % apart] + parents, values.masked_fill(~kept, -math.inf)))
-        return [torch.stack(x, 1) if self.groups > 1 else x[0].unsqueeze(1) for x in zip(*each, strict=True)]
+                used.scatter_add_(2, chosen.unsqueeze(1), is_kept.to(used).unsqueeze(1))
+            rows = first[:, g % apart] + parents
+            results.append((is_stuck, parents, chosen, rows, values.masked_fill(~is_kept, -math.inf)))
+        return [torch.stack(x, 1) if self.groups > 1 else x[0].unsqueeze(1) for x in zip(*results, strict=True)]
 
-    def _unless_certain(self, totals: Tensor) -> Tensor:
-        """Nothing is open in a search where no open hypothesis can still come before the n-th complete one.
+    def _close_certain(self, totals: Tensor) -> Tensor:
+        """Close a search in which no open hypothesis can still beat the n-th best complete one.
 
-        A coverage penalty can only lower what is found. A group that is certain goes on as long as others are not: it
-        has a say in what they choose.
+        A coverage penalty can only lower a score. A group that is certain continues while others are not, because it
+        influences what they choose.
         """
         best = totals.amax(-1)  # (B, G)
         over = best == -math.inf
-        if bounded(self.how):
-            over = over | (self.certain[..., -1] >= best / kindest(self.how, self.written, self.length))
+        if is_bounded(self.how):
+            over = over | (self.certain[..., -1] >= best / best_divisor(self.how, self.written, self.length))
         return totals.masked_fill(over.all(1)[:, None, None], -math.inf)
 
     # -------------------------------------------------------------------------------------------- between steps
 
     def over(self) -> bool:
-        """Whether nothing is left to extend. Asked now and then; searches that are over are then left out."""
+        """Whether nothing is left to extend. Checked now and then; searches that are over are then dropped."""
         if self.written >= self.length:
             return True
         if self.written % self.patience:
@@ -387,16 +194,17 @@ class _Beams:
         open = self.totals > -math.inf
         broken, *alive = torch.cat([self.broken, open.flatten(1).any(1)]).tolist()
         if broken:
-            ensure_numbers([math.nan])
+            reject_nan([math.nan])
         if not any(alive):
             return True
         size = len(alive)
-        while sum(alive) <= size // 2:  # by halves: a recorded step has so many rows, and few sizes serve all
+        # Halve, because a recorded step has a fixed number of rows and few sizes should serve all searches.
+        while sum(alive) <= size // 2:
             size //= 2
         if self.patience == 1:
             size = sum(alive)
         if size < len(alive):
-            # the living and, where there is room, some others
+            # Those alive and, to fill up the size, some others
             self._keep(sorted(sorted(range(len(alive)), key=lambda b: not alive[b])[:size]))
         if self.patience == 1:
             self._narrow()
@@ -405,7 +213,7 @@ class _Beams:
         return False
 
     def _narrow(self) -> None:
-        """As many slots as the fullest group needs."""
+        """Reduce the slots to as many as the fullest group needs."""
         open = self.totals > -math.inf
         self.left = self.width - int(self.closed.amin())
         most = int(open.sum(-1).amax())
@@ -415,7 +223,7 @@ class _Beams:
         self._rearrange(lambda x: x.gather(2, self.slots))
 
     def _keep(self, searches: list[int]) -> None:
-        """Go on with these alone."""
+        """Continue with these searches only."""
         self.searches, self.kept = [self.searches[b] for b in searches], searches
         at = torch.tensor(searches, device=self.totals.device)
         self.slots, self.closed, self.certain = self.slots[at], self.closed[at], self.certain[at]
@@ -429,5 +237,209 @@ class _Beams:
 
     def best(self) -> list[list[Hypothesis]]:
         if bool(self.broken):
-            ensure_numbers([math.nan])
+            reject_nan([math.nan])
         return self.history.best(self.searches, self.totals > -math.inf, self.n)
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+def length_divisor(how: Beam, length: int) -> float:
+    """The divisor of a sum of `length` log p: lengthᵅ, or ((5 + length) / 6)ᵅ (Wu et al. 2016, eq. 14)."""
+    length = max(length, 1)
+    return float(((5 + length) / 6 if how.normalization == "gnmt" else length) ** how.length_penalty)
+
+
+def best_divisor(how: Beam, written: int, length: int) -> float:
+    """The best divisor for an open hypothesis of `written` tokens, which gets at least one more.
+
+    Its sum of log p is negative, so the greatest divisor is best: at full length (penalty > 0) or at the next token.
+    """
+    return length_divisor(how, length if how.length_penalty > 0 else min(written + 1, length))
+
+
+def is_bounded(how: Beam) -> bool:
+    """Whether a sum never grows: log p is negative, but a positive bias or a repetition reward can raise it."""
+    return how.repetition >= 1 and not any(value > 0 for value in how.bias.values())
+
+
+def require_attention(model: Any, how: Beam) -> None:
+    """Raise Unsupported if a coverage penalty is set and the model has no attention over a source."""
+    if how.coverage and not model.has_attention:
+        raise Unsupported(
+            f"coverage = {how.coverage} needs attention over a source, and {type(model).__name__} has none. Set it to "
+            "0, or use a translation model with attention.",
+            ability="coverage",
+        )
+
+
+def coverage_penalty(model: Any, state: Any, how: Beam) -> Tensor:
+    """The coverage penalty of each row (R,): β Σ_i log min(Σ_j a_ij, 1) over the source tokens i (Wu et al., eq. 14).
+
+    It is 0 if every source token has received a total attention of 1, and negative otherwise.
+    """
+    covered = model.covered(state).double()
+    # A token without any attention costs much, but not everything: −inf would make all such texts equal.
+    return covered.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log().sum(-1) * how.coverage
+
+
+# ------------------------------------------------------------------------------------------------ history of steps
+
+
+class Step(NamedTuple):
+    """The record of one step, for B searches of G groups: J slots before it and L after it."""
+
+    parents: Tensor  # (B, G, L) the slot of the step before that was extended
+    ids: Tensor  # (B, G, L)
+    log_probs: Tensor  # (B, G, L) the model's own
+    scores: Tensor  # (B, G, L) the score of the hypothesis if it ends here
+    complete: Tensor  # (B, G, L)
+    slots: Tensor  # (B, G, J) the numbers of the extended slots in the step before
+    stuck: Tensor  # (B, G, J) hypotheses that could not be extended
+    stuck_scores: Tensor  # (B, G, J)
+
+
+class History:
+    """The steps of B searches, G groups each, `width` hypotheses in a group.
+
+    A step records, for every slot, the id and the slot that it extends. Nothing else is stored while the search runs;
+    at its end the hypotheses that count are read backwards, all at once.
+
+        step      1        2        3
+        slot 0    the ◂─┬─ cat ◂─── sat        read backwards from slot 0: sat, cat, the
+        slot 1    a     └─ dog
+    """
+
+    def __init__(self, searches: int, groups: int, width: int) -> None:
+        self.shape = searches, groups, width
+        self.steps: list[tuple[list[int], Step]] = []
+
+    def add(self, searches: list[int], step: Step) -> None:
+        """Record a step of these searches; the others are over."""
+        self.steps.append((searches, step))
+
+    def best(self, searches: list[int], open: Tensor, n: int) -> list[list[Hypothesis]]:
+        """The n best hypotheses of each search, including those still open (B, G, L) after the last step.
+
+        Of equal ones, the one that ended first comes first.
+        """
+        count, groups, _ = self.shape
+        if not self.steps:  # length 0
+            return [[Hypothesis((), (), 0.0, False)] for _ in range(count)]
+        steps: Any = Step(*(self._stack(name) for name in Step._fields))  # each (T, B, G, W)
+        last = len(self.steps) - 1
+        cut = np.zeros_like(steps.complete)
+        cut[last] = _spread(open, self.shape, searches).cpu().numpy()
+        # One column per hypothesis: search, step, kind, group, slot. Kinds: 0 stuck, 1 complete, 2 cut at the length
+        ended = (_columns(steps.stuck, 0), _columns(steps.complete, 1), _columns(cut, 2))
+        search, at, kind, group, slot = np.concatenate(ended, 1)
+        place = at, search, group, slot
+        scores = np.where(kind == 0, steps.stuck_scores[place], steps.scores[place])
+        order = np.lexsort((slot, group, kind, at, -scores, search))
+        search, at, kind, group, slot, scores = (x[order] for x in (search, at, kind, group, slot, scores))
+        if groups == 1:  # two groups may have generated the same text, which is known only after reading it
+            rank = np.arange(len(search)) - np.searchsorted(search, search)
+            search, at, kind, group, slot, scores = (x[rank < n] for x in (search, at, kind, group, slot, scores))
+        slot = np.where(kind == 0, steps.slots[at, search, group, slot], slot)
+        ids, log_probs = _read_backwards(steps, search, at - (kind == 0), group, slot)
+        results: list[dict[tuple[int, ...], Hypothesis]] = [{} for _ in range(count)]
+        for i, b in enumerate(search.tolist()):
+            length = int(at[i]) + int(kind[i] != 0)
+            text = tuple(ids[i, :length].tolist())
+            hypothesis = Hypothesis(text, tuple(log_probs[i, :length].tolist()), float(scores[i]), bool(kind[i] == 1))
+            results[b].setdefault(text, hypothesis)
+        return [list(texts.values())[:n] for texts in results]
+
+    def _stack(self, name: str) -> Any:
+        """A field of all steps, (T, B, G, W)."""
+        parts = [_spread(getattr(step, name), self.shape, searches) for searches, step in self.steps]
+        return torch.stack(parts).cpu().numpy()
+
+
+def _spread(values: Tensor, shape: tuple[int, int, int], searches: Sequence[int]) -> Tensor:
+    """(b, G, L) of some searches → (B, G, W) of all, padded with 0."""
+    count, _, width = shape
+    if values.shape[-1] < width:
+        values = F.pad(values, (0, width - values.shape[-1]))
+    if len(searches) == count:
+        return values
+    out = values.new_zeros(count, *values.shape[1:])
+    out[list(searches)] = values
+    return out
+
+
+def _columns(ended: np.ndarray, kind: int) -> np.ndarray:
+    """(5, M): search, step, kind, group and slot of every hypothesis that ended."""
+    at, search, group, slot = ended.nonzero()
+    return np.stack([search, at, np.full_like(at, kind), group, slot])
+
+
+def _read_backwards(
+    steps: Any, search: np.ndarray, last: np.ndarray, group: np.ndarray, slot: np.ndarray
+) -> tuple[Any, Any]:
+    """Ids and log p (M, T) of M hypotheses that ended in these slots of these steps; step −1: empty."""
+    ids = np.zeros((len(search), len(steps.ids)), np.int64)
+    log_probs = np.zeros(ids.shape, np.float64)
+    for t in reversed(range(len(steps.ids))):
+        on = (last >= t).nonzero()[0]
+        place = search[on], group[on], slot[on]
+        ids[on, t] = steps.ids[t][place]
+        log_probs[on, t] = steps.log_probs[t][place]
+        slot[on] = steps.parents[t][place]
+    return ids, log_probs
+
+
+# ------------------------------------------------------------------------------------------------ largest values
+
+BLOCK = 128
+SHORT = 4  # a row with fewer blocks for each of the k is searched directly
+
+
+def is_asynchronous(tensor: Tensor) -> bool:
+    """Whether reading the tensor's values waits for earlier operations: everywhere but on a CPU."""
+    return tensor.device.type != "cpu"
+
+
+def largest_in_order(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest scores of each row (..., V) and their ids (..., k), by ascending id; the first of equals counts.
+
+    `topk` breaks ties arbitrarily, and then a beam of one would not be greedy. A long row is searched in blocks first:
+    the k greatest lie in the k blocks with the greatest maxima, if of equal blocks the first counts as well.
+
+        scores (R, V) ──maxima──▶ (R, V / 128) ──k blocks──▶ scores (R, k · 128) ──▶ k ids
+    """
+    size = scores.shape[-1]
+    if k >= size:
+        return scores, torch.arange(size, device=scores.device).expand(scores.shape)
+    if size < SHORT * BLOCK * k:
+        ids = _largest_positions(scores, k)
+        return scores.gather(-1, ids), ids
+    full = size // BLOCK * BLOCK
+    maxima = scores[..., :full].unflatten(-1, (-1, BLOCK)).amax(-1)
+    if full < size:
+        maxima = torch.cat([maxima, scores[..., full:].amax(-1, keepdim=True)], -1)
+    blocks = _largest_positions(maxima, k)
+    ids = (blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(-2)
+    few = scores.gather(-1, ids.clamp(max=size - 1)).masked_fill_(ids >= size, -math.inf)
+    at = _largest_positions(few, k)
+    return few.gather(-1, at), ids.gather(-1, at).clamp_(max=size - 1)
+
+
+def _largest_positions(scores: Tensor, k: int) -> Tensor:
+    """The positions of the k greatest, ascending."""
+    if not is_asynchronous(scores):  # elsewhere, asking whether there are ties costs more than a stable sort
+        largest = scores.topk(k + 1)
+        last, following = largest.values[..., k - 1], largest.values[..., k]
+        if not bool(((last == following) & (last > -math.inf)).any()):
+            return largest.indices[..., :k].sort(-1).values
+    return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k].sort(-1).values
+
+
+def largest_sorted(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest of (..., N), or all if fewer, and their positions: greatest first, the first of equals first."""
+    k = min(k, values.shape[-1])
+    if k < 1:
+        return values[..., :0], values[..., :0].long()
+    largest, at = largest_in_order(values, k)
+    ordered = largest.sort(dim=-1, descending=True, stable=True)
+    return ordered.values, at.gather(-1, ordered.indices)

@@ -56,13 +56,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
 from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop
-from nextword.generation.beam_search import Hypothesis, search
-from nextword.generation.sampling import seeded, tokens_batch
-from nextword.generation.whole_words import MARKS, WORD, goes_on, read
+from nextword.generation.beam_search import Hypothesis, beam_search
+from nextword.generation.sampling import generate_batch, make_generator
+from nextword.generation.whole_words import MARKS, WORD, continues_word, read_word
+from nextword.tokenizers.base import Tokenizer
 
 HIDDEN = -1  # in a row of ids: a token that is asked for
 MOST = 3  # pieces of a word
@@ -71,19 +71,19 @@ EXPECTED = (8.0, 1.5, 0.5)  # words of one, two and three pieces, of ten in Engl
 Guess = Callable[[np.ndarray], Tensor]  # rows of ids (B, T), equally many HIDDEN in each → their log p (B, hidden, V)
 
 
-class Pieces:
+class WordPieces:
     """What each id can be in a word; to be built once for a tokenizer. Special ids are never part of one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.bytes = [tokenizer.piece(id) for id in range(len(tokenizer))]
         for id in tokenizer.special.values():
             self.bytes[id] = b""
-        places = [read(piece)[1] if read(piece)[0].strip() == piece.strip() else 0 for piece in self.bytes]
+        places = [read_word(piece)[1] if read_word(piece)[0].strip() == piece.strip() else 0 for piece in self.bytes]
         spaced = torch.tensor([piece[:1].isspace() for piece in self.bytes])
         letters = torch.tensor([place == WORD for place in places])
         marks = torch.tensor([place == MARKS for place in places])
         self.inner = torch.tensor(
-            [goes_on(piece) and read(b"a" + piece) == (b"a" + piece, WORD) for piece in self.bytes]
+            [continues_word(piece) and read_word(b"a" + piece) == (b"a" + piece, WORD) for piece in self.bytes]
         )
         # Where a space is lost and a piece without one goes on with a word, none can begin one or stand alone
         marked = tokenizer.kind == "wordpiece"
@@ -114,11 +114,11 @@ class _Growing(NamedTuple):
 
 
 @torch.no_grad()
-def blank_words(
+def likeliest_words(
     guess: Guess,
     left: Sequence[int],
     right: Sequence[int],
-    pieces: Pieces,
+    pieces: WordPieces,
     k: int = 10,
     *,
     bare: bool = False,
@@ -165,7 +165,7 @@ def _least(found: dict[str, float], k: int) -> float:
     return ranked[k - 1] if len(ranked) >= k else 0.0
 
 
-def _spelled(pieces: Pieces, ids: Sequence[int]) -> str:
+def _spelled(pieces: WordPieces, ids: Sequence[int]) -> str:
     """The word that these ids write; nothing where that is no text, as of bytes inside a character."""
     try:
         return b"".join([pieces.bytes[id] for id in ids]).decode().strip()
@@ -173,7 +173,7 @@ def _spelled(pieces: Pieces, ids: Sequence[int]) -> str:
         return ""
 
 
-def around(left: Sequence[int], right: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
+def crop_context(left: Sequence[int], right: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
     """The tokens nearest to the blank, at most `room` of them: half on either side, more where the other has less."""
     before = min(len(left), max(room // 2, room - len(right)))
     return left[len(left) - before :], right[: max(0, room - before)]
@@ -195,7 +195,7 @@ class Filled:
     complete: bool  # every piece was brought to its end
 
 
-def check_asked(how: Decoding, stop: Stop, n: int) -> None:
+def check_infilling(how: Decoding, stop: Stop, n: int) -> None:
     """Refuses what has no meaning where blanks are filled."""
     most = how.width if isinstance(how, Beam) else 1
     if not 1 <= n <= most:
@@ -206,7 +206,7 @@ def check_asked(how: Decoding, stop: Stop, n: int) -> None:
         raise NextwordError("A blank is over when the model says so, and not at a string: leave stop strings away.")
 
 
-def ids_beside(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int]:
+def encode_part(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int]:
     """Of a part of a text that stands before a blank or, if it is not the first, after one.
 
     What stands after one is read as after a word: with a letter before it, whose ids are then dropped. A word right
@@ -224,17 +224,17 @@ def ids_beside(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int
     return encoding.ids[mine].tolist()
 
 
-def joined(parts: Sequence[str], blanks: Sequence[str]) -> str:
+def join_parts(parts: Sequence[str], blanks: Sequence[str]) -> str:
     """The parts of a text with something between them, one less than there are parts."""
     return parts[0] + "".join(blank + part for blank, part in zip(blanks, parts[1:], strict=True))
 
 
-def lettered(parts: Sequence[str]) -> bool:
+def follows_letter(parts: Sequence[str]) -> bool:
     """Whether a letter stands before the blank that follows these parts: of the text, or of what fills another."""
     return parts[-1].rstrip(" ")[-1:].isalnum() or (len(parts) > 1 and not parts[-1].strip())
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "…")
 
 
@@ -242,7 +242,7 @@ TOGETHER = 8192  # tokens read at once
 
 
 @dataclass(frozen=True)
-class Gapped:
+class TextWithBlanks:
     """A text with blanks, as a network reads it."""
 
     ids: tuple[int, ...]  # part A
@@ -250,7 +250,7 @@ class Gapped:
     lettered: tuple[bool, ...]  # whether a letter stands before each
 
 
-class Filler:
+class BlankDecoder:
     """What `step` says of the next token of a piece or, after a piece's end, of the first token of the next one.
 
     The end of the last piece has an id of its own, `done`, one beyond the vocabulary: there the text is over. `inner`
@@ -261,13 +261,13 @@ class Filler:
         self.network, self.inner = network, inner.to(network.device)
         self.done = network.vocabulary.size
 
-    def begin(self, texts: Sequence[Gapped]) -> tuple[Tensor, State]:
+    def begin(self, texts: Sequence[TextWithBlanks]) -> tuple[Tensor, State]:
         """What to feed first, and the state before it: as if a piece had just ended."""
         device = self.network.device
         ids, lengths = (t.to(device) for t in _rows([text.ids for text in texts]))
         places, count = (t.to(device) for t in _rows([text.places for text in texts]))
         lettered = _rows([text.lettered for text in texts])[0].to(device) > 0
-        state = {"own": self.network.opened(ids, lengths), "places": places, "lettered": lettered, "count": count}
+        state = {"own": self.network.begin_blanks(ids, lengths), "places": places, "lettered": lettered, "count": count}
         return torch.full_like(count, self.network.pieces.end), {**state, "which": torch.full_like(count, -1)}
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
@@ -275,7 +275,7 @@ class Filler:
         fresh = last == marks.end
         which = (state["which"] + fresh).clamp(max=state["places"].shape[1] - 1)
         here = which.unsqueeze(1)
-        own = self.network.turned(state["own"], fresh, state["places"].gather(1, here).squeeze(1))
+        own = self.network.begin_span(state["own"], fresh, state["places"].gather(1, here).squeeze(1))
         fed = torch.where(fresh, marks.begin, last.clamp(max=self.done - 1))
         log_p, own = self.network.step(fed, own)
         lettered = state["lettered"].gather(1, here).squeeze(1)
@@ -288,13 +288,13 @@ class Filler:
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
         rest = {name: part for name, part in state.items() if name != "own"}
-        return {**nest.take(rest, rows), "own": self.network.reorder(state["own"], rows, searches)}
+        return {**pytree.take(rest, rows), "own": self.network.reorder(state["own"], rows, searches)}
 
 
 @torch.no_grad()
-def filled(
+def fill_blanks(
     network: Any,
-    texts: Sequence[Gapped],
+    texts: Sequence[TextWithBlanks],
     inner: Tensor,
     how: Decoding,
     length: int,
@@ -305,17 +305,19 @@ def filled(
 ) -> list[list[Hypothesis]]:
     """The n best fillings of each text that a beam finds; one that is drawn, or greedy. At most `length` tokens, ends
     of pieces among them; the last id is `Filler.done` where all are filled. Text i is drawn with `how.seed` + i."""
-    filler = Filler(network, inner)
+    filler = BlankDecoder(network, inner)
     length = min(length, network.window)
     found: list[list[Hypothesis]] = []
     for some in _batches(texts, length):
         rows = range(len(found), len(found) + len(some))
-        found += written(filler, *filler.begin(some), how, length, filler.done, rows, n, banned=banned, least=least)
+        found += generate_fillings(
+            filler, *filler.begin(some), how, length, filler.done, rows, n, banned=banned, least=least
+        )
     return found
 
 
 @torch.no_grad()
-def written(
+def generate_fillings(
     model: Any,
     last: Tensor,
     state: State,
@@ -332,9 +334,9 @@ def written(
     if isinstance(how, Contrastive):
         raise Unsupported("Contrastive search writes on from a prompt, and fills no blanks. Draw, or use a beam.")
     if isinstance(how, Beam):
-        return search(model, last, state, how, length, end, n=n, banned=banned, least=least)
-    draws = [seeded(how, row) for row in rows]
-    made = tokens_batch(model, last, state, how, length, end, banned=banned, least=least, generators=draws)
+        return beam_search(model, last, state, how, length, end, n=n, banned=banned, least=least)
+    draws = [make_generator(how, row) for row in rows]
+    made = generate_batch(model, last, state, how, length, end, banned=banned, least=least, generators=draws)
     found: list[list[Hypothesis]] = []
     for ids, own, size in zip(*(t.tolist() for t in made), strict=True):
         log_probs = tuple(own[:size])
@@ -344,15 +346,22 @@ def written(
 
 
 @torch.no_grad()
-def likeliest(
-    network: Any, text: Gapped, inner: Tensor, k: int, *, banned: Sequence[int] = (), width: int = 64, length: int = 16
+def likeliest_fillings(
+    network: Any,
+    text: TextWithBlanks,
+    inner: Tensor,
+    k: int,
+    *,
+    banned: Sequence[int] = (),
+    width: int = 64,
+    length: int = 16,
 ) -> list[Hypothesis]:
     """The k likeliest pieces for one blank, of up to `length` tokens, best first; may be fewer.
 
     Unlike in a beam, nothing that has ended takes the place of what has not: at each step every piece that may end here
     is counted, and the likeliest `width` beginnings go on, until none of them can become one of the k.
     """
-    filler = Filler(network, inner)
+    filler = BlankDecoder(network, inner)
     last, state = filler.begin([text])
     never = torch.tensor(banned, dtype=torch.long, device=last.device)
     totals = torch.zeros(1, dtype=torch.float64, device=last.device)
@@ -376,11 +385,11 @@ def likeliest(
         costs = own[rows, last].tolist()
         pairs = zip(rows.tolist(), last.tolist(), costs, strict=True)
         growing = [((*growing[row][0], id), (*growing[row][1], cost)) for row, id, cost in pairs]
-        state = nest.take(state, rows)
+        state = pytree.take(state, rows)
     return found
 
 
-def divided(network: Any, ids: Sequence[int]) -> list[list[int]]:
+def split_pieces(network: Any, ids: Sequence[int]) -> list[list[int]]:
     """What was written, piece by piece; the last may have no end."""
     pieces: list[list[int]] = [[]]
     for id in ids:
@@ -392,7 +401,9 @@ def divided(network: Any, ids: Sequence[int]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def filling_nats(network: Any, texts: Sequence[Gapped], pieces: Sequence[Sequence[Sequence[int]]]) -> list[float]:
+def filling_nats(
+    network: Any, texts: Sequence[TextWithBlanks], pieces: Sequence[Sequence[Sequence[int]]]
+) -> list[float]:
     """−log p of these pieces, and that each is over, in place of each text's blanks, in their order."""
     marks = network.pieces
     rows: list[tuple[Any, ...]] = []
@@ -416,7 +427,7 @@ def filling_nats(network: Any, texts: Sequence[Gapped], pieces: Sequence[Sequenc
     return found
 
 
-def unwritten(tokenizer: Tokenizer, end: int) -> list[int]:
+def unwritable_ids(tokenizer: Tokenizer, end: int) -> list[int]:
     """Special ids that stand in no text, but for the end; and what stands for unknown words."""
     special = tokenizer.special
     silent = [id for id in special.values() if id != end and not tokenizer.piece(id)]
@@ -444,11 +455,11 @@ def _batches(rows: Sequence[Any], more: int, size: Any = lambda text: len(text.i
         yield rows[first:]
 
 
-class Ordered:
+class SentinelDecoder:
     """What `step` says of the next token of a span, or of the next span. Ids that go on with a word begin no span that
     stands behind a letter."""
 
-    def __init__(self, network: Any, sentinels: Sequence[int], end: int, pieces: Pieces) -> None:
+    def __init__(self, network: Any, sentinels: Sequence[int], end: int, pieces: WordPieces) -> None:
         self.network, self.end, self.inner = network, end, pieces.inner.to(network.device)
         self.shows = torch.tensor([bool(piece.strip()) for piece in pieces.bytes], device=network.device)  # (V,)
         self.sentinels = torch.tensor(sentinels, device=network.device)
@@ -487,12 +498,11 @@ class Ordered:
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
         rest = {name: part for name, part in state.items() if name != "own"}
-        reorder = getattr(self.network, "reorder", None)
-        own = reorder(state["own"], rows, searches) if reorder else nest.take(state["own"], rows)
-        return {**nest.take(rest, rows), "own": own}
+        own = self.network.reorder(state["own"], rows, searches)
+        return {**pytree.take(rest, rows), "own": own}
 
 
-def spans(ids: Sequence[int], sentinels: Sequence[int], end: int) -> list[list[int]]:
+def split_spans(ids: Sequence[int], sentinels: Sequence[int], end: int) -> list[list[int]]:
     """What was written, span by span; the last may have no end."""
     found: list[list[int]] = []
     for id in ids:

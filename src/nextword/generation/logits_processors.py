@@ -1,17 +1,9 @@
-"""What may be written next: functions of log-probabilities (B, V), and a memory for the rules that look back.
+"""What may be generated next: functions of log-probabilities (B, V), and a memory for repetition rules.
 
-`normalise`, `temperature`, `top_k`, `top_p`, `min_p` and `typical` return distributions: every row sums to one.
-`forbid` and `penalise` return scores, which leave the ids they do not touch at their log p: sampling normalises them,
-and beam search must not, or a hypothesis would gain by having had less choice. A row in which nothing may be written is
-all -inf.
-
-No n-gram twice, for rows that change places at every step: what each has written, as one tensor.
-
-`rules.py` remembers in tables which ids have followed which: a step then costs the same however long the text is. But
-tables are copied when hypotheses part, and filled with ids that a GPU must be asked for. Here nothing is asked.
-
-    n = 3     a b c a b ?
-              ─── ▲ ───        the last two ids stood there before, and c came after them: c may not be written now
+`normalize`, `apply_temperature`, `keep_top_k`, `keep_top_p`, `keep_min_p` and `keep_typical` return distributions:
+every row sums to one. `forbid` and `penalize_repetition` return scores, in which other ids keep their log p. Sampling
+normalizes them; beam search must not, because a hypothesis would gain by having had less choice. A row in which
+nothing may be generated is all −inf.
 """
 
 from __future__ import annotations
@@ -23,332 +15,284 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, RunError
 from nextword.core.types import Beam, Contrastive, Decoding, Sample
 
-NOTHING = -1  # before the first id of a row
+NO_TOKEN = -1  # before the first id of a row
+NORMALIZATIONS = ("power", "gnmt")  # of a beam's scores
+
+# ------------------------------------------------------------------------------------------------ validation
 
 
-class Trails:
-    def __init__(self, n: int, written: Sequence[Sequence[int]]) -> None:
-        self.n = n
-        longest = max(map(len, written), default=0)
-        rows = [[NOTHING] * (longest - len(ids)) + list(ids) for ids in written]
-        self.ids = torch.tensor(rows, dtype=torch.long).view(len(rows), longest)  # (R, L)
-
-    def forbid_repeats(self, scores: Tensor) -> Tensor:
-        """−inf for what would complete an n-gram that is already there."""
-        self.ids = self.ids.to(scores.device)
-        before = self.ids.shape[1] - self.n + 1  # places at which an n-gram may begin
-        if before < 1:
-            return scores
-        tail = self.ids[:, before:]  # (R, n - 1)
-        found = (tail[:, :1] != NOTHING).expand(-1, before)
-        for i in range(self.n - 1):
-            found = found & (self.ids[:, i : i + before] == tail[:, i : i + 1])
-        followers = self.ids[:, self.n - 1 :].clamp(min=0)
-        values = torch.full_like(found, math.inf, dtype=scores.dtype).masked_fill_(found, -math.inf)
-        return scores.scatter_reduce(1, followers, values, "amin")
-
-    def add(self, ids: Tensor) -> None:
-        self.ids = torch.cat([self.ids, ids.to(self.ids.device).unsqueeze(1)], 1)
-
-    def take(self, rows: Tensor) -> None:
-        self.ids = self.ids.index_select(0, rows.to(self.ids.device))
-
-
-NORMALISATIONS = ("power", "gnmt")  # of a beam's scores
-
-
-def validate(how: Decoding) -> None:
-    """Refuses choices that have no meaning, before the first step is taken."""
+def check_decoding(how: Decoding) -> None:
+    """Raise InvalidSetting for settings without a meaning, before the first step."""
     if isinstance(how, Sample):
-        if not 0 <= how.temperature < math.inf:
-            raise NextwordError(
-                f"temperature is {how.temperature}; it must be 0 or more: 0 always takes the likeliest token, 1 "
-                "samples from the model as it is."
-            )
-        if how.top_k < 0:
-            raise NextwordError(f"top_k is {how.top_k}; it must be 0 (all tokens) or the number of tokens to keep.")
-        if not 0 < how.top_p <= 1:
-            raise NextwordError(f"top_p is {how.top_p}; it must be above 0 and at most 1 (1 keeps all tokens).")
-        if not 0 <= how.min_p <= 1:
-            raise NextwordError(f"min_p is {how.min_p}; it must lie between 0 (keeps all tokens) and 1.")
-        if not 0 < how.typical <= 1:
-            raise NextwordError(f"typical is {how.typical}; it must be above 0 and at most 1 (1 keeps all tokens).")
-        if how.seed is not None and not 0 <= how.seed < 2**63:
-            raise NextwordError(f"seed is {how.seed}; it must lie between 0 and 2**63 - 1.")
+        _require("temperature", how.temperature, 0 <= how.temperature < math.inf, "0 (greedy) or more; 1 is unchanged")
+        _require("top_k", how.top_k, how.top_k >= 0, "a number of tokens, or 0 for all")
+        _require("top_p", how.top_p, 0 < how.top_p <= 1, "above 0 and at most 1 (all tokens)")
+        _require("min_p", how.min_p, 0 <= how.min_p <= 1, "between 0 (all tokens) and 1")
+        _require("typical", how.typical, 0 < how.typical <= 1, "above 0 and at most 1 (all tokens)")
+        _require("seed", how.seed, how.seed is None or 0 <= how.seed < 2**63, "between 0 and 2**63 - 1")
     if isinstance(how, Beam):
-        if how.width < 1:
-            raise NextwordError(f"The beam's width is {how.width}; it must be 1 or more (1 is greedy).")
-        if not math.isfinite(how.length_penalty):
-            raise NextwordError(f"length_penalty is {how.length_penalty}; it must be a finite number (0: off).")
-        if how.normalisation not in NORMALISATIONS:
-            raise NextwordError(
-                f"normalisation is {how.normalisation!r}; expected one of {', '.join(NORMALISATIONS)}: the length, or "
-                "(5 + length) / 6, to the length penalty."
-            )
-        if not 0 <= how.coverage < math.inf:
-            raise NextwordError(f"coverage is {how.coverage}; it must be 0 (off) or more (Wu et al. 2016 have 0.2).")
-        if how.groups < 1 or how.width % how.groups:
-            raise NextwordError(
-                f"A beam of width {how.width} cannot be cut into {how.groups} groups of equal width. Choose a width "
-                "that is a multiple of the groups (1: one beam, as usual)."
-            )
-        if not 0 <= how.diversity < math.inf:
-            raise NextwordError(f"diversity is {how.diversity}; it must be 0 (groups that are alike) or more.")
+        _require("width", how.width, how.width >= 1, "1 (greedy) or more hypotheses")
+        _require("length_penalty", how.length_penalty, math.isfinite(how.length_penalty), "a finite number; 0 is off")
+        expected = f"one of {', '.join(NORMALIZATIONS)}"
+        _require("normalization", how.normalization, how.normalization in NORMALIZATIONS, expected)
+        _require("coverage", how.coverage, 0 <= how.coverage < math.inf, "0 (off) or more, such as 0.2")
+        fits = how.groups >= 1 and how.width % how.groups == 0
+        _require("groups", how.groups, fits, f"a divisor of the width, {how.width}; 1 is an ordinary beam")
+        _require("diversity", how.diversity, 0 <= how.diversity < math.inf, "0 or more")
     if isinstance(how, Contrastive):
-        if how.k < 1:
-            raise NextwordError(f"k is {how.k}; contrastive search chooses among 1 or more tokens (1 is greedy).")
-        if not 0 <= how.alpha <= 1:
-            raise NextwordError(f"alpha is {how.alpha}; it must lie between 0 (greedy) and 1 (likeness alone counts).")
+        _require("k", how.k, how.k >= 1, "1 (greedy) or more candidates")
+        _require("alpha", how.alpha, 0 <= how.alpha <= 1, "between 0 (greedy) and 1 (similarity alone)")
     for token, value in how.bias.items():
-        if math.isnan(value) or value == math.inf:
-            raise NextwordError(
-                f"The bias of {token!r} is {value}; it must be a number to add to the token's log-probability, or -inf "
-                "to ban it."
-            )
-    if not 0 < how.repetition < math.inf:
-        raise NextwordError(f"repetition is {how.repetition}; it must be above 0 (1: off; CTRL's value is 1.2).")
-    if how.no_repeat < 0:
-        raise NextwordError(f"no_repeat is {how.no_repeat}; it must be 0 (off) or the length of the n-gram.")
+        fits = not math.isnan(value) and value != math.inf
+        _require("bias", {token: value}, fits, "a number to add to the token's log-probability, or -inf to forbid it")
+    _require("repetition", how.repetition, 0 < how.repetition < math.inf, "above 0; 1 is off, CTRL uses 1.2")
+    _require("no_repeat", how.no_repeat, how.no_repeat >= 0, "the length of an n-gram, or 0 (off)")
 
 
-def ensure_numbers(values: Tensor | Sequence[float]) -> None:
+def _require(key: str, value: object, is_valid: bool, expected: str) -> None:
+    if not is_valid:
+        raise InvalidSetting(f"{key} = {value!r}. Expected {expected}.", key=key, value=value)
+
+
+def reject_nan(values: Tensor | Sequence[float]) -> None:
+    """Raise an error if a probability is NaN."""
     if bool(values.isnan().any()) if isinstance(values, Tensor) else any(map(math.isnan, values)):
-        raise NextwordError(
-            "The model's probabilities are not numbers (NaN), so nothing can be written. Its weights are damaged, or "
-            "its training diverged: load an earlier state or train again with a lower rate."
+        raise RunError(
+            "The model's probabilities are NaN: its weights are damaged, or training diverged. Load an earlier "
+            "checkpoint, or train again with a lower learning rate."
         )
 
 
 # ------------------------------------------------------------------------------------------------ distributions
 
 
-def normalise(scores: Tensor) -> Tensor:
-    """Log-probabilities in proportion to exp(scores); a row of nothing but -inf stays so."""
-    return scores - total(scores)
+def normalize(scores: Tensor) -> Tensor:
+    """Log-probabilities ∝ exp(scores); a row of −inf stays as it is."""
+    return scores - log_sum(scores)
 
 
-def total(scores: Tensor) -> Tensor:
-    """log Σ exp of each row (B, 1); 0 where that is nothing."""
-    found = scores.logsumexp(dim=-1, keepdim=True)
-    return found.masked_fill(found == -math.inf, 0.0)
+def log_sum(scores: Tensor) -> Tensor:
+    """log Σ exp of each row (B, 1); 0 for a row of −inf."""
+    result = scores.logsumexp(dim=-1, keepdim=True)
+    return result.masked_fill(result == -math.inf, 0.0)
 
 
-def sharpened(scores: Tensor, value: float, best: Tensor | None = None) -> Tensor:
-    """Scores over the temperature (above 0), measured from the best: in proportion to p^(1/value), not normalised."""
-    # Measured from the best, the best stays at 0 however cold it is, so that nothing overflows; below 1e-30 the
-    # result is already the limit in float32, and a smaller divisor would be rounded to zero.
+def divide_by_temperature(scores: Tensor, value: float, best: Tensor | None = None) -> Tensor:
+    """Scores ∝ p^(1/value), not normalized, with the best at 0; `value` is above 0."""
+    # Relative to the best, the best stays at 0 however low the temperature, so that nothing overflows. Below 1e-30
+    # the result is already the limit in float32, and a smaller divisor would be rounded to zero.
     if best is None:
         best = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     return scores - best if value == 1 else (scores - best).div_(max(value, 1e-30))
 
 
-def temperature(scores: Tensor, value: float) -> Tensor:
-    """p^(1/value), normalised; at 0 its limit, all on the likeliest id (the first of equals)."""
+def apply_temperature(scores: Tensor, value: float) -> Tensor:
+    """p^(1/value), normalized; at 0 its limit, all mass on the most probable id (the first of equals)."""
     if value > 0:
-        return normalise(sharpened(scores, value))
+        return normalize(divide_by_temperature(scores, value))
     best = scores.max(dim=-1, keepdim=True)
     only = torch.full_like(scores, -math.inf).scatter(-1, best.indices, 0.0)
     return only.masked_fill(best.values == -math.inf, -math.inf)
 
 
-def top_k(scores: Tensor, k: int) -> Tensor:
-    """The k likeliest ids, normalised; 0 keeps all."""
+def keep_top_k(scores: Tensor, k: int) -> Tensor:
+    """Keep the k most probable ids, normalized; 0 keeps all."""
     if k == 0 or k >= scores.shape[-1]:
-        return normalise(scores)
+        return normalize(scores)
     values, ids = scores.topk(k, dim=-1)
-    return normalise(torch.full_like(scores, -math.inf).scatter(-1, ids, values))
+    return normalize(torch.full_like(scores, -math.inf).scatter(-1, ids, values))
 
 
-def top_p(scores: Tensor, p: float) -> Tensor:
-    """The nucleus, normalised: the fewest ids, likeliest first, whose mass reaches p; always at least one.
+def keep_top_p(scores: Tensor, p: float) -> Tensor:
+    """Keep the nucleus, normalized: the fewest ids, most probable first, with mass p; always at least one.
 
     Holtzman et al. (2020), "The curious case of neural text degeneration".
     """
-    log_probs = normalise(scores)
-    return log_probs if p == 1 else normalise(fewest(log_probs, log_probs, p))
+    log_probs = normalize(scores)
+    return log_probs if p == 1 else normalize(keep_top_mass(log_probs, log_probs, p))
 
 
-def min_p(scores: Tensor, share: float) -> Tensor:
-    """The ids that have at least this share of the likeliest one's probability, normalised.
+def keep_min_p(scores: Tensor, share: float) -> Tensor:
+    """Keep the ids with at least this fraction of the highest probability, normalized.
 
     Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".
     """
     if share == 0:
-        return normalise(scores)
+        return normalize(scores)
     least = scores.amax(dim=-1, keepdim=True) + math.log(share)
-    return normalise(scores.masked_fill(scores < least, -math.inf))
+    return normalize(scores.masked_fill(scores < least, -math.inf))
 
 
-def typical(scores: Tensor, mass: float) -> Tensor:
-    """The fewest ids whose mass reaches `mass`, those first whose surprise is nearest to the expected; normalised.
+def keep_typical(scores: Tensor, mass: float) -> Tensor:
+    """Keep the fewest ids with this mass, those with surprisal closest to the entropy first; normalized.
 
     Meister et al. (2023), "Locally typical sampling": the distance is |−log p − H|, with H the entropy of the row.
     """
-    log_probs = normalise(scores)
-    return log_probs if mass == 1 else normalise(fewest(log_probs, typicality(log_probs), mass))
+    log_probs = normalize(scores)
+    return log_probs if mass == 1 else normalize(keep_top_mass(log_probs, typicality(log_probs), mass))
 
 
 def typicality(log_probs: Tensor) -> Tensor:
-    """How near each id's surprise is to the expected one: 0 is there, and less is farther."""
-    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # what is impossible adds nothing
+    """Minus the distance of each id's surprisal to the entropy: 0 is the most typical."""
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # an impossible id adds nothing to the entropy
     entropy = -(log_probs.exp() * finite).sum(dim=-1, keepdim=True)
     return -(log_probs + entropy).abs()
 
 
-def fewest(log_probs: Tensor, key: Tensor, share: float) -> Tensor:
-    """-inf but for the fewest ids, those of greatest key first (the first of equals first), whose mass reaches it."""
-    order, late, settled = _late(log_probs, key, share, stable=False)
-    if not settled:
-        order, late, _ = _late(log_probs, key, share, stable=True)
-    return log_probs.masked_fill(torch.empty_like(late).scatter(-1, order, late), -math.inf)
+def keep_top_mass(log_probs: Tensor, key: Tensor, share: float) -> Tensor:
+    """Keep the fewest ids, greatest key first (the first of equals first), whose mass reaches `share`; others −inf."""
+    order, is_late, is_settled = _order_by_key(log_probs, key, share, stable=False)
+    if not is_settled:
+        order, is_late, _ = _order_by_key(log_probs, key, share, stable=True)
+    return log_probs.masked_fill(torch.empty_like(is_late).scatter(-1, order, is_late), -math.inf)
 
 
-def _late(log_probs: Tensor, key: Tensor, share: float, stable: bool) -> tuple[Tensor, Tensor, bool]:
-    """Ids by key, greatest first; which come after the share is reached; whether the order of equals has no say in it.
+def _order_by_key(log_probs: Tensor, key: Tensor, share: float, stable: bool) -> tuple[Tensor, Tensor, bool]:
+    """Ids by key, greatest first; which of them come after the share is reached; whether ties at the edge matter not.
 
-    On a CPU a sort that may shuffle equals takes a tenth of the time.
+    On a CPU, a sort that may shuffle equals takes a tenth of the time, so it is tried first.
     """
     if stable or key.device.type != "cpu":
         order, stable = key.sort(dim=-1, descending=True, stable=True).indices, True
     else:
         order = torch.from_numpy(np.argsort(-key.detach().numpy(), axis=-1))
-    mass = log_probs.gather(-1, order).double().exp()  # a running sum of float32 goes astray over many ids
+    mass = log_probs.gather(-1, order).double().exp()  # a running sum in float32 loses precision over many ids
     before = mass.cumsum(dim=-1) - mass
-    # A mass of p that rounding has put a hair below p has reached it; relative, so that the first always stays.
-    late = before >= share * (1 - 1e-6)
+    # A mass that rounding puts slightly below p counts as reached; relative, so that the first id always stays.
+    is_late = before >= share * (1 - 1e-6)
     if stable:
-        return order, late, True
+        return order, is_late, True
     ordered = key.gather(-1, order)
-    edge = ordered.masked_fill(late, math.inf).amin(dim=-1, keepdim=True)
-    return order, late, bool(((ordered == edge).sum(dim=-1) == 1).all())
+    edge = ordered.masked_fill(is_late, math.inf).amin(dim=-1, keepdim=True)
+    return order, is_late, bool(((ordered == edge).sum(dim=-1) == 1).all())
 
 
 # ------------------------------------------------------------------------------------------------ scores
 
 
 def forbid(scores: Tensor, which: Tensor) -> Tensor:
-    """-inf where `which` (V,) or (B, V) is True."""
+    """−inf where `which` (V,) or (B, V) is True."""
     return scores.masked_fill(which, -math.inf)
 
 
-def penalise(scores: Tensor, which: Tensor, penalty: float) -> Tensor:
-    """CTRL's repetition penalty where `which` (B, V) is True: the logit, over the penalty.
+def penalize_repetition(scores: Tensor, which: Tensor, penalty: float) -> Tensor:
+    """CTRL's repetition penalty where `which` (B, V) is True: divide the logit by the penalty.
 
-    Keskar et al. (2019), section 4.1. A quotient of logits needs a zero to measure from, and log-probabilities have
-    none of their own: here it is chance, 1/V. With x = log(p·V), a token likelier than chance moves to x / penalty and
-    one less likely to x · penalty: above 1 the penalty lowers every token it touches, below 1 it lifts them.
+    Keskar et al. (2019), section 4.1. Dividing needs a zero point, which log-probabilities lack; here it is chance,
+    1/V. With x = log(p·V), a token more probable than chance moves to x / penalty, a less probable one to
+    x · penalty. A penalty above 1 lowers every token it touches; below 1 it raises them.
     """
     chance = math.log(scores.shape[-1])
     x = scores + chance
-    either = torch.minimum if penalty > 1 else torch.maximum  # of the two, the one that the sign of x asks for
+    either = torch.minimum if penalty > 1 else torch.maximum  # selects x / penalty or x · penalty by the sign of x
     return torch.where(which, either(x / penalty, x * penalty) - chance, scores)
 
 
-# ------------------------------------------------------------------------------------------------ memory
+# ------------------------------------------------------------------------------------------------ the processor
 
 
-class Rules:
-    """The rules that look back (repetition, no_repeat, least) and those that never change (bias, banned, allowed).
+class LogitsProcessor:
+    """Apply the settings with a memory (repetition, no_repeat, least) and the fixed ones (bias, banned, allowed).
 
-    They hold for B rows, which are written side by side. A step costs the same however long the text has grown, and
-    nothing is remembered that no rule asks for.
+    For B rows that are generated side by side. A step costs the same however long the text is, and nothing is stored
+    that no setting needs.
 
-        scores = rules.scores(log_probs)    then choose one id a row    then rules.wrote(chosen)
+        scores = processor.scores(log_probs)    then choose one id per row    then processor.update(chosen)
     """
 
     def __init__(
         self,
         how: Decoding,
-        written: Sequence[Sequence[int]],  # for each row, the ids that count as already written
+        written: Sequence[Sequence[int]],  # for each row, the ids that count as generated before
         banned: Iterable[int] = (),
         allowed: Iterable[int] | None = None,  # None: all
         end: int | None = None,
-        least: int = 0,  # tokens to be written before `end`
-        beams: bool = False,  # rows change places at every step, and nothing may wait for a GPU
+        least: int = 0,  # tokens before `end` is allowed
+        beams: bool = False,  # rows are reordered at every step, and nothing may wait for a GPU
     ):
         self.penalty = how.repetition
         self.n = how.no_repeat
         self.bias = dict(how.bias)
         self.banned = tuple(banned)
         self.allowed = None if allowed is None else tuple(allowed)
-        self.added: Tensor | None = None  # (V,): the bias, and -inf for what is never written; once V is known
-        self.seen: Tensor | None = None  # (B, V), once V is known
+        self.added: Tensor | None = None  # (V,): the bias, −inf for forbidden ids; set once V is known
+        self.seen: Tensor | None = None  # (B, V) ids generated before; set once V is known
         self.written = written
-        self.grams = [_Grams(self.n, ids) for ids in written] if self.n > 1 and not beams else []
-        self.trails = Trails(self.n, written) if self.n > 1 and beams else None
-        self.early = 0 if end is None else least  # tokens still to be written before the end
+        self.ngrams = [_NgramTable(self.n, ids) for ids in written] if self.n > 1 and not beams else []
+        self.history = NgramHistory(self.n, written) if self.n > 1 and beams else None
+        self.remaining = 0 if end is None else least  # tokens before the end is allowed
         self.end = end
 
     def scores(self, log_probs: Tensor) -> Tensor:
         """(B, V) → (B, V), in at least single precision."""
         scores = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
-        if self.seen is None and self._looks_at_single_ids():
+        if self.seen is None and (self.penalty != 1 or self.n == 1):
             self.seen = torch.zeros_like(scores, dtype=torch.bool)
             for row, ids in enumerate(self.written):
                 self.seen[row, list(ids)] = True
         if self.seen is not None and self.penalty != 1:
-            scores = penalise(scores, self.seen, self.penalty)
+            scores = penalize_repetition(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
             scores = forbid(scores, self.seen)
         if self.bias or self.banned or self.allowed is not None:
             if self.added is None:
-                self.added = self._added(scores)
+                self.added = self._fixed_scores(scores)
             scores = scores + self.added
-        repeats = [(row, ids) for row, grams in enumerate(self.grams) if (ids := grams.repeats())]
-        if repeats or self.early:
+        repeats = [(row, ids) for row, ngrams in enumerate(self.ngrams) if (ids := ngrams.repeats())]
+        if repeats or self.remaining:
             scores = scores.clone()
             for row, ids in repeats:
                 scores[row, list(ids)] = -math.inf
-            if self.early:
+            if self.remaining:
                 scores[:, self.end] = -math.inf
-        return scores if self.trails is None else self.trails.forbid_repeats(scores)
+        return scores if self.history is None else self.history.forbid_repeats(scores)
 
-    def wrote(self, ids: Tensor) -> None:
-        """One id a row (B,)."""
-        self.early = max(0, self.early - 1)
+    def update(self, ids: Tensor) -> None:
+        """Record the chosen id of each row (B,)."""
+        self.remaining = max(0, self.remaining - 1)
         if self.seen is not None:
             self.seen.scatter_(1, ids[:, None].to(self.seen.device), True)
-        if self.grams:
-            for grams, id in zip(self.grams, ids.tolist(), strict=True):
-                grams.add(id)
-        if self.trails is not None:
-            self.trails.add(ids)
+        if self.ngrams:
+            for ngrams, id in zip(self.ngrams, ids.tolist(), strict=True):
+                ngrams.add(id)
+        if self.history is not None:
+            self.history.add(ids)
 
     def take(self, rows: Tensor) -> None:
-        """Goes on with these rows, in this order; rows may repeat (beam search)."""
+        """Continue with these rows, in this order; rows may repeat (beam search)."""
         if self.seen is not None:
             self.seen = self.seen.index_select(0, rows)
-        if self.grams:
-            self.grams = [self.grams[row].copy() for row in rows.tolist()]
-        if self.trails is not None:
-            self.trails.take(rows)
+        if self.ngrams:
+            self.ngrams = [self.ngrams[row].copy() for row in rows.tolist()]
+        if self.history is not None:
+            self.history.take(rows)
 
-    def _looks_at_single_ids(self) -> bool:
-        return self.penalty != 1 or self.n == 1
-
-    def _added(self, scores: Tensor) -> Tensor:
+    def _fixed_scores(self, scores: Tensor) -> Tensor:
+        """(V,): what is added to every row at every step."""
         added = torch.zeros_like(scores[0])
         for id, value in self.bias.items():
             if not isinstance(id, int) or not 0 <= id < len(added):
-                raise NextwordError(f"A bias is set on {id!r}; expected an id from 0 to {len(added) - 1}.")
+                raise InvalidSetting(
+                    f"bias has the token {id!r}. Expected an id from 0 to {len(added) - 1}.", key="bias", value=id
+                )
             added[id] = value
         if self.allowed is not None:
-            others = torch.ones_like(added, dtype=torch.bool)
-            others[list(self.allowed)] = False
-            added = added.masked_fill(others, -math.inf)
+            is_forbidden = torch.ones_like(added, dtype=torch.bool)
+            is_forbidden[list(self.allowed)] = False
+            added = added.masked_fill(is_forbidden, -math.inf)
         added[list(self.banned)] = -math.inf
         return added
 
 
-class _Grams:
-    """Which ids have followed each n-1 ids of one row (n ≥ 2)."""
+class _NgramTable:
+    """Which ids have followed each (n − 1)-gram of one row, n ≥ 2."""
 
     def __init__(self, n: int, ids: Sequence[int] = ()):
         self.n = n
-        self.tail: tuple[int, ...] = ()  # the last n-1 ids
+        self.tail: tuple[int, ...] = ()  # the last n − 1 ids
         self.followers: dict[tuple[int, ...], tuple[int, ...]] = {}
         for id in ids:
             self.add(id)
@@ -359,9 +303,47 @@ class _Grams:
         self.tail = (*self.tail, id)[-(self.n - 1) :]
 
     def repeats(self) -> tuple[int, ...]:
+        """Ids that would complete an n-gram that was there before."""
         return self.followers.get(self.tail, ()) if len(self.tail) == self.n - 1 else ()
 
-    def copy(self) -> _Grams:
-        other = _Grams(self.n)
+    def copy(self) -> _NgramTable:
+        other = _NgramTable(self.n)
         other.tail, other.followers = self.tail, self.followers.copy()
         return other
+
+
+class NgramHistory:
+    """The same for rows that are reordered at every step: what each row has generated, as one tensor.
+
+        n = 3     a b c a b ?
+                  ─── ▲ ───        the last two ids occurred before, followed by c: c is forbidden now
+
+    Tables would be copied whenever hypotheses branch, and filled with ids that a GPU must be asked for. Here nothing
+    waits for a GPU.
+    """
+
+    def __init__(self, n: int, written: Sequence[Sequence[int]]) -> None:
+        self.n = n
+        longest = max(map(len, written), default=0)
+        rows = [[NO_TOKEN] * (longest - len(ids)) + list(ids) for ids in written]
+        self.ids = torch.tensor(rows, dtype=torch.long).view(len(rows), longest)  # (R, L)
+
+    def forbid_repeats(self, scores: Tensor) -> Tensor:
+        """−inf for ids that would complete an n-gram that was there before."""
+        self.ids = self.ids.to(scores.device)
+        before = self.ids.shape[1] - self.n + 1  # positions where an n-gram may begin
+        if before < 1:
+            return scores
+        tail = self.ids[:, before:]  # (R, n - 1)
+        matches = (tail[:, :1] != NO_TOKEN).expand(-1, before)
+        for i in range(self.n - 1):
+            matches = matches & (self.ids[:, i : i + before] == tail[:, i : i + 1])
+        followers = self.ids[:, self.n - 1 :].clamp(min=0)
+        values = torch.full_like(matches, math.inf, dtype=scores.dtype).masked_fill_(matches, -math.inf)
+        return scores.scatter_reduce(1, followers, values, "amin")
+
+    def add(self, ids: Tensor) -> None:
+        self.ids = torch.cat([self.ids, ids.to(self.ids.device).unsqueeze(1)], 1)
+
+    def take(self, rows: Tensor) -> None:
+        self.ids = self.ids.index_select(0, rows.to(self.ids.device))

@@ -1,26 +1,9 @@
-"""One token after another: greedy, or drawn from the model under the rules; one row, or many side by side.
+"""Token by token: greedy decoding, sampling and contrastive search, for one row or many side by side.
 
-The log-probability that comes with a token is the model's own, untouched by temperature, top-k, top-p or repetition:
-added up, they are what `score` would say of the text.
+    model.step ──▶ log p (B, V) ──LogitsProcessor──▶ scores (B, V) ──choose_tokens──▶ one id per row ──▶ model.step
 
-One id for each row of scores: the likeliest, or one drawn under temperature, top-k, top-p, min-p and typicality.
-
-`rules.py` says what these are, over the whole vocabulary. Here they are the same functions over few ids: what lies
-outside the nucleus need not be sorted, nor summed, to be left out.
-
-    scores (B, V) ──top-k, or a top that must hold the nucleus──▶ scores (B, K) and their ids, in order ──▶ one id
-
-Contrastive search: likely, and unlike what was said before.
-
-Su, Lan, Wang, Yogatama, Kong & Collier, "A Contrastive Framework for Neural Text Generation" (2022), eq. 5: of the k
-likeliest tokens, the one is written that has the greatest
-
-    (1 − α) · p(v | x)  −  α · max over the tokens j before of  cos(h_v, h_j)
-
-where h is the last layer's vector of a token that was read. Each candidate must be read for that, so a step reads k
-rows where others read one; the row of the one that is chosen goes on.
-
-    state ──▶ candidate 1 … k, read side by side ──▶ h, likeness ──▶ the best one's state, and p of its next token
+The log-probability that comes with a token is the model's own, unchanged by temperature, top-k, top-p or repetition
+penalty: added up, they are the score of the text.
 """
 
 from __future__ import annotations
@@ -34,130 +17,135 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Contrastive, Decoding, Greedy, Inputs, Sample, State
-from nextword.generation.beam_search import top
+from nextword.generation.beam_search import largest_sorted
 from nextword.generation.logits_processors import (
-    Rules,
-    ensure_numbers,
-    fewest,
-    min_p,
-    normalise,
-    sharpened,
-    total,
+    LogitsProcessor,
+    check_decoding,
+    divide_by_temperature,
+    keep_min_p,
+    keep_top_mass,
+    log_sum,
+    normalize,
+    reject_nan,
     typicality,
-    validate,
 )
 
-NOTHING = -1  # in place of an id, where the rules leave none
-WIDTHS = (1024, 8192)  # ids to look for the nucleus among, before it is looked for among all
+NO_TOKEN = -1  # in place of an id, if nothing may be generated
+WIDTHS = (1024, 8192)  # numbers of ids in which the nucleus is searched, before it is searched among all
 
-Generators = torch.Generator | Sequence[torch.Generator]  # for all rows, or for each
+Generators = torch.Generator | Sequence[torch.Generator]  # one for all rows, or one for each
+
+# ------------------------------------------------------------------------------------------------ choosing ids
 
 
-def choose(scores: Tensor, how: Greedy | Sample, generators: Generators) -> Tensor:
-    """One id for each row of the scores (B, V) → (B,); NOTHING where a row is all -inf.
+def choose_tokens(scores: Tensor, how: Greedy | Sample, generators: Generators) -> Tensor:
+    """Choose one id for each row of the scores, (B, V) → (B,); NO_TOKEN for a row of −inf.
 
-    After a step of a large network every operation finds the caches cold: few are made, not only small ones.
+    After a step of a large network the caches are cold, so few operations matter as much as small ones.
     """
-    if isinstance(how, Greedy) or takes_the_best(how):
+    if isinstance(how, Greedy) or is_greedy(how):
         best, chosen = scores.max(dim=-1)
         values = best.tolist()
-        ensure_numbers(values)
+        reject_nan(values)
     else:
         best = scores.amax(dim=-1, keepdim=True)
         values = best.flatten().tolist()
-        ensure_numbers(values)
-        few, ids = narrowed(scores, how, best if -math.inf not in values else None)
-        chosen = draw(few, generators)
+        reject_nan(values)
+        candidates, ids = narrow_candidates(scores, how, best if -math.inf not in values else None)
+        chosen = sample_ids(candidates, generators)
         if ids is not None:
             chosen = ids.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-    return chosen.masked_fill(best.view(-1) == -math.inf, NOTHING) if -math.inf in values else chosen
+    return chosen.masked_fill(best.view(-1) == -math.inf, NO_TOKEN) if -math.inf in values else chosen
 
 
-def takes_the_best(how: Greedy | Sample) -> bool:
+def is_greedy(how: Greedy | Sample) -> bool:
     return isinstance(how, Greedy) or how.temperature == 0
 
 
-def likeliest(scores: Tensor, log_probs: Tensor) -> tuple[Tensor, list[int], list[float]]:
-    """What `choose` says where the best is taken, as a tensor of ids that exist and as a list, and the log p of each.
+def choose_greedily(scores: Tensor, log_probs: Tensor) -> tuple[Tensor, list[int], list[float]]:
+    """Greedy `choose_tokens` for a GPU: valid ids as a tensor, the ids as a list, and the log p of each.
 
-    For a GPU: all that must be known here comes over at once, for to ask three times is to wait three times.
+    Everything comes over in one transfer, because three transfers would wait three times.
     """
     best, chosen = scores.max(dim=-1)
-    own = log_probs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-    values, ids, known = torch.stack((best.double(), chosen.double(), own.double())).tolist()
-    ensure_numbers(values)
-    return chosen, [NOTHING if value == -math.inf else int(id) for value, id in zip(values, ids, strict=True)], known
+    chosen_log_probs = log_probs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+    values, ids, log_p = torch.stack((best.double(), chosen.double(), chosen_log_probs.double())).tolist()
+    reject_nan(values)
+    return chosen, [NO_TOKEN if value == -math.inf else int(id) for value, id in zip(values, ids, strict=True)], log_p
 
 
-def narrowed(scores: Tensor, how: Sample, best: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """What may be drawn, as scores (B, K) in proportion to log p, at most 0, and their ids in order; None: all ids.
+def narrow_candidates(scores: Tensor, how: Sample, best: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Apply temperature, top-k, top-p, min-p and typicality, in this order.
 
-    `best`: the greatest of each row (B, 1), where it is known and finite.
+    Returns scores (B, K), ∝ log p and at most 0, and their ids in ascending order; None: all ids. The result equals
+    that of the functions in logits_processors.py over the whole vocabulary; but ids outside the nucleus need not be
+    sorted or summed to be left out. `best`: the greatest score of each row (B, 1), if known and finite.
     """
-    scores, ids = sharpened(scores, how.temperature, best), None
+    scores, ids = divide_by_temperature(scores, how.temperature, best), None
     if 0 < how.top_k < scores.shape[-1]:
-        ids = greatest(scores, how.top_k)
+        ids = largest_ids(scores, how.top_k)
         scores = scores.gather(-1, ids)
     if how.top_p < 1:
-        whole = total(scores)
-        scores, ids = _among_few(lambda few, key: fewest(few - whole, key, how.top_p), scores, scores, ids)
+        total = log_sum(scores)
+        scores, ids = _filter(lambda few, key: keep_top_mass(few - total, key, how.top_p), scores, scores, ids)
     if how.min_p > 0:
-        scores, ids = _among_few(lambda few, _: min_p(few, how.min_p), scores, scores, ids)
+        scores, ids = _filter(lambda few, _: keep_min_p(few, how.min_p), scores, scores, ids)
     if how.typical < 1:
-        scores = normalise(scores)
-        scores, ids = _among_few(lambda few, key: fewest(few, key, how.typical), scores, typicality(scores), ids)
+        scores = normalize(scores)
+        key = typicality(scores)
+        scores, ids = _filter(lambda few, key: keep_top_mass(few, key, how.typical), scores, key, ids)
     return scores, ids
 
 
-Rule = Callable[[Tensor, Tensor], Tensor]  # scores, and the key whose greatest it keeps → scores, else -inf
+Filter = Callable[[Tensor, Tensor], Tensor]  # scores, and the key whose greatest it keeps → scores, others −inf
 
 
-def _among_few(rule: Rule, scores: Tensor, key: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """What the rule keeps, looked for among the ids of greatest key alone where these settle it for every row."""
+def _filter(keep: Filter, scores: Tensor, key: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Apply a filter to the ids of greatest key only, if these decide the result for every row."""
     for width in WIDTHS:
         if 2 * width > scores.shape[-1]:
             break
-        at = greatest(key, width)  # in order, so that of equals the first comes first, as among all
-        near = key.gather(-1, at)
-        found = rule(scores.gather(-1, at), near)
-        # Ids at the edge may have equals beyond it: settled is what stays clear of the edge.
-        least = near.masked_fill(found == -math.inf, math.inf).amin(dim=-1)
-        if bool((least > near.amin(dim=-1)).all()):
-            return found, at if ids is None else ids.gather(-1, at)
-    return rule(scores, key), ids
+        at = largest_ids(key, width)  # ascending, so that the first of equals comes first, as among all ids
+        candidate_key = key.gather(-1, at)
+        result = keep(scores.gather(-1, at), candidate_key)
+        # Ids at the edge may have equals beyond it, so the result counts only if it stays clear of the edge.
+        least = candidate_key.masked_fill(result == -math.inf, math.inf).amin(dim=-1)
+        if bool((least > candidate_key.amin(dim=-1)).all()):
+            return result, at if ids is None else ids.gather(-1, at)
+    return keep(scores, key), ids
 
 
-def greatest(values: Tensor, k: int) -> Tensor:
-    """The ids of the k greatest of each row (B, V), in the order of the ids (B, k); of equals at the edge, any."""
+def largest_ids(values: Tensor, k: int) -> Tensor:
+    """The ids of the k greatest values of each row (B, V), ascending (B, k); of equals at the edge, any."""
     if values.device.type != "cpu":
         return values.topk(k, dim=-1).indices.sort(dim=-1).values
-    found = np.argpartition(values.detach().numpy(), -k, axis=-1)[:, -k:]  # on a CPU a fraction of topk's time
-    found.sort(axis=-1)
-    return torch.from_numpy(found)
+    ids = np.argpartition(values.detach().numpy(), -k, axis=-1)[:, -k:]  # on a CPU much faster than topk
+    ids.sort(axis=-1)
+    return torch.from_numpy(ids)
 
 
-def draw(scores: Tensor, generators: Generators) -> Tensor:
-    """One id for each row, with probability in proportion to exp(scores), by inverting the cumulative sum.
+def sample_ids(scores: Tensor, generators: Generators) -> Tensor:
+    """Sample one id per row with probability ∝ exp(scores), by inverting the cumulative sum.
 
-    Scores are log-probabilities, or else at most 0 with the best near it. One uniform number a row, drawn on the CPU:
-    the same seed writes the same text on every device.
+    Scores are log-probabilities, or at most 0 with the best near it. The uniform numbers, one per row, are drawn on the
+    CPU, so that the same seed generates the same text on every device.
     """
     if isinstance(generators, torch.Generator):
         uniform = torch.rand(len(scores), 1, generator=generators, dtype=torch.float64)
     else:
-        uniform = torch.cat([torch.rand(1, 1, generator=one, dtype=torch.float64) for one in generators])
+        uniform = torch.cat([torch.rand(1, 1, generator=rng, dtype=torch.float64) for rng in generators])
     cumulative = scores.exp().cumsum(dim=-1, dtype=torch.float64)
-    # The first id whose sum is above a number below the whole: never an id of probability zero, which adds nothing.
+    # The first id whose sum exceeds the number is never an id of probability zero, which adds nothing to the sum.
     chosen = torch.searchsorted(cumulative, uniform.to(scores.device) * cumulative[:, -1:], right=True)
     return chosen.squeeze(1).clamp(max=scores.shape[-1] - 1)
 
 
-def seeded(how: Decoding, row: int = 0) -> torch.Generator:
-    """A generator that starts at the seed asked for, or anywhere. Row i of many is written as with the seed + i."""
+def make_generator(how: Decoding, row: int = 0) -> torch.Generator:
+    """A generator with the decoding's seed plus the row, or with a random seed if it has none."""
     generator = torch.Generator()
     if isinstance(how, Sample) and how.seed is not None:
         generator.manual_seed((how.seed + row) % 2**63)
@@ -166,14 +154,17 @@ def seeded(how: Decoding, row: int = 0) -> torch.Generator:
     return generator
 
 
-class Rows:
-    """B rows that are written side by side. Consumes the state.
+# ------------------------------------------------------------------------------------------------ token by token
 
-        while rows:
-            for id, log_prob in rows.step(): ...     one token in each row; NOTHING where the rules leave none
-            rows.keep([0, 2])                        the others have ended, and cost nothing from here on
 
-    Each row has its own generator, so that what it says does not depend on its neighbours.
+class BatchDecoder:
+    """Generate B rows side by side. Consumes the state.
+
+        while decoder:
+            for id, log_prob in decoder.step(): ...     one token in each row; NO_TOKEN if nothing may be generated
+            decoder.keep([0, 2])                        the others have ended and cost nothing from here on
+
+    Each row has its own generator, so that its text does not depend on its neighbors.
     """
 
     def __init__(
@@ -182,11 +173,11 @@ class Rows:
         last: Tensor,
         state: State,
         how: Greedy | Sample,
-        rules: Rules,
+        rules: LogitsProcessor,
         generators: Sequence[torch.Generator] | None = None,
     ):
         self.model, self.last, self.state, self.how, self.rules = model, last, state, how, rules
-        self.generators = list(generators or [seeded(how, row) for row in range(len(last))])
+        self.generators = list(generators or [make_generator(how, row) for row in range(len(last))])
 
     def __len__(self) -> int:
         return len(self.last)
@@ -195,31 +186,31 @@ class Rows:
     def step(self) -> list[tuple[int, float]]:
         log_probs, self.state = self.model.step(self.last, self.state)
         scores = self.rules.scores(log_probs)
-        if log_probs.is_cuda and takes_the_best(self.how):
-            chosen, ids, own = likeliest(scores, log_probs)
+        if log_probs.is_cuda and is_greedy(self.how):
+            chosen, ids, chosen_log_probs = choose_greedily(scores, log_probs)
         else:
-            chosen = choose(scores, self.how, self.generators)
+            chosen = choose_tokens(scores, self.how, self.generators)
             ids = chosen.tolist()
-            if NOTHING in ids:  # such a row must be fed something until it is left out
+            if NO_TOKEN in ids:  # such a row still needs an input until it is left out
                 chosen = chosen.clamp(min=0)
-            own = log_probs.gather(1, chosen.unsqueeze(1)).flatten().tolist()
-        self.rules.wrote(chosen)
+            chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).flatten().tolist()
+        self.rules.update(chosen)
         self.last = chosen.to(self.last)
-        return list(zip(ids, own, strict=True))
+        return list(zip(ids, chosen_log_probs, strict=True))
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Goes on with these rows alone."""
+        """Continue with these rows only."""
         if len(rows) == len(self):
             return
-        taken = torch.tensor(rows, dtype=torch.long, device=self.last.device)
-        self.last = self.last[taken]
+        index = torch.tensor(rows, dtype=torch.long, device=self.last.device)
+        self.last = self.last[index]
         self.generators = [self.generators[row] for row in rows]
         if rows:
-            self.state = nest.take(self.state, taken)
-            self.rules.take(taken)
+            self.state = pytree.take(self.state, index)
+            self.rules.take(index)
 
 
-def tokens(
+def generate_tokens(
     model: Autoregressive,
     last: Tensor,
     state: State,
@@ -232,34 +223,34 @@ def tokens(
     least: int = 0,
     generator: torch.Generator | None = None,
 ) -> Iterator[tuple[int, float]]:
-    """Endless pairs (id, log p) for one row, each made when it is asked for; `last` (1,) is fed first.
+    """Yield endless pairs (id, log p) for one row, each computed on demand; `last` (1,) is the first input.
 
-    Consumes the state. `written` are ids, usually the prompt's, that the repetition rules count besides those made
-    here. `end` is not written before `least` other tokens, and ends nothing: the stream ends only when the rules leave
-    nothing to write. The generator (on the CPU) replaces `how.seed`.
+    Consumes the state. `written` are ids, usually of the prompt, that repetition rules count too. `end` is forbidden
+    before `least` other tokens, but does not end the stream: that ends only if nothing may be generated. The generator
+    (on the CPU) replaces `how.seed`.
     """
-    validate(how)  # here and not in the stream: a generator function would wait for the first `next`
-    rules = Rules(how, [written], banned, allowed, end, least)
-    return _stream(Rows(model, last, state, how, rules, [generator] if generator else None))
+    check_decoding(how)  # not in the generator function, which would not run before the first `next`
+    rules = LogitsProcessor(how, [written], banned, allowed, end, least)
+    return _stream(BatchDecoder(model, last, state, how, rules, [generator] if generator else None))
 
 
-def _stream(rows: Rows) -> Iterator[tuple[int, float]]:
+def _stream(decoder: BatchDecoder) -> Iterator[tuple[int, float]]:
     while True:
-        (made,) = rows.step()
-        if made[0] == NOTHING:
+        (token,) = decoder.step()
+        if token[0] == NO_TOKEN:
             return
-        yield made
+        yield token
 
 
-class Written(NamedTuple):
-    """What `tokens_batch` wrote: rows padded with `end` (0 without one) and with log p = 0 past their lengths."""
+class GeneratedBatch(NamedTuple):
+    """The result of `generate_batch`: rows padded with `end` (0 without one) and with log p = 0."""
 
     ids: Tensor  # (B, L)
     log_probs: Tensor  # (B, L)
     lengths: Tensor  # (B,), the `end` included
 
 
-def tokens_batch(
+def generate_batch(
     model: Autoregressive,
     last: Tensor,
     state: State,
@@ -272,44 +263,38 @@ def tokens_batch(
     allowed: Iterable[int] | None = None,
     least: int = 0,
     generators: Sequence[torch.Generator] | None = None,
-) -> Written:
-    """Continues B rows at once, each until `end` or `length` tokens; a row that has ended costs nothing more."""
-    validate(how)
+) -> GeneratedBatch:
+    """Continue B rows at once, each until `end` or `length` tokens; a row that has ended costs nothing more."""
+    check_decoding(how)
     count = len(last)
-    rules = Rules(how, written or [()] * count, banned, allowed, end, least)
-    rows = Rows(model, last, state, how, rules, generators)
-    made: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+    rules = LogitsProcessor(how, written or [()] * count, banned, allowed, end, least)
+    decoder = BatchDecoder(model, last, state, how, rules, generators)
+    texts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     live = list(range(count))
     for _ in range(length):
-        goes_on = []
-        for place, (row, one) in enumerate(zip(live, rows.step(), strict=True)):
-            if one[0] != NOTHING:
-                made[row].append(one)
-            if one[0] not in (NOTHING, end):
-                goes_on.append(place)
-        rows.keep(goes_on)
-        live = [live[place] for place in goes_on]
+        continuing = []
+        for place, (row, token) in enumerate(zip(live, decoder.step(), strict=True)):
+            if token[0] != NO_TOKEN:
+                texts[row].append(token)
+            if token[0] not in (NO_TOKEN, end):
+                continuing.append(place)
+        decoder.keep(continuing)
+        live = [live[place] for place in continuing]
         if not live:
             break
-    lengths = [len(one) for one in made]
+    lengths = [len(text) for text in texts]
     longest = max(lengths, default=0)
-    padded = [one + [(end or 0, 0.0)] * (longest - len(one)) for one in made]
-    ids = torch.tensor([[id for id, _ in one] for one in padded], dtype=last.dtype, device=last.device)
-    log_probs = torch.tensor([[p for _, p in one] for one in padded], dtype=torch.float, device=last.device)
+    padded = [text + [(end or 0, 0.0)] * (longest - len(text)) for text in texts]
+    ids = torch.tensor([[id for id, _ in text] for text in padded], dtype=last.dtype, device=last.device)
+    log_probs = torch.tensor([[p for _, p in text] for text in padded], dtype=torch.float, device=last.device)
     shape = count, longest
-    return Written(ids.view(shape), log_probs.view(shape), torch.tensor(lengths, device=last.device))
+    return GeneratedBatch(ids.view(shape), log_probs.view(shape), torch.tensor(lengths, device=last.device))
 
 
-def ensure_vectors(model: Any) -> None:
-    """Refuses a model that has no vectors to compare."""
-    if not (hasattr(model, "hidden") and hasattr(model, "readout")):
-        raise Unsupported(
-            f"{type(model).__name__} has no vectors inside, so contrastive search has no likeness to measure. Use a "
-            "network, or another way to write: greedy, sampling or beam search."
-        )
+# ------------------------------------------------------------------------------------------------ contrastive search
 
 
-def contrastive(
+def contrastive_search(
     model: Any,
     last: Tensor,
     state: State,
@@ -322,60 +307,82 @@ def contrastive(
     end: int | None = None,
     least: int = 0,
 ) -> Iterator[tuple[int, float]]:
-    """Endless pairs (id, log p) for one row, as `sampling.tokens`; `before` (N, D): vectors of the tokens in the state.
+    """Yield endless pairs (id, log p) for one row, as `generate_tokens` does: probable, but unlike the text before.
 
-    p is under the rules (banned tokens and the like), and normalised; the log p that comes out is the model's own.
+    Su, Lan, Wang, Yogatama, Kong & Collier, "A Contrastive Framework for Neural Text Generation" (2022), eq. 5: of the
+    k most probable tokens, choose the one with the greatest
+
+        (1 − α) · p(v | x)  −  α · max over the tokens j before of  cos(h_v, h_j)
+
+    where h is the last layer's vector of a token that was read. So each candidate must be read: a step reads k rows,
+    and the row of the chosen one continues.
+
+        state ──▶ candidates 1 … k, read side by side ──▶ h, similarity ──▶ state and next p of the best one
+
+    `before` (N, D): vectors of the tokens in the state. p is normalized after the rules (forbidden tokens and the
+    like); the log p that is yielded is the model's own.
     """
-    validate(how)
-    ensure_vectors(model)
-    return _contrastive_stream(model, last, state, how, Rules(how, [written], banned, allowed, end, least), before)
+    check_decoding(how)
+    require_hidden_states(model)
+    rules = LogitsProcessor(how, [written], banned, allowed, end, least)
+    return _contrastive_stream(model, last, state, how, rules, before)
 
 
 @torch.no_grad()
 def _contrastive_stream(
-    model: Any, last: Tensor, state: State, how: Contrastive, rules: Rules, before: Tensor | None
+    model: Any, last: Tensor, state: State, how: Contrastive, rules: LogitsProcessor, before: Tensor | None
 ) -> Iterator[tuple[int, float]]:
     h, state = model.hidden(Inputs(last.unsqueeze(1)), state)
     h = h[-1][:, -1]  # (1, D), as the readout reads it
-    memory = _Memory(vectors(model, h), before)
+    memory = _VectorMemory(vectors(model, h), before)
     while True:
         log_probs = model.readout.log_probs(h)
-        scores = normalise(rules.scores(log_probs))[0].double()
-        ensure_numbers(scores.amax())
-        found, ids = top(scores, how.k)
-        ids = ids[found > -math.inf]
+        scores = normalize(rules.scores(log_probs))[0].double()
+        reject_nan(scores.amax())
+        top_scores, ids = largest_sorted(scores, how.k)
+        ids = ids[top_scores > -math.inf]
         if not len(ids):
             return
         rows = torch.zeros(len(ids), dtype=torch.long, device=last.device)
-        layers, states = model.hidden(Inputs(ids.to(last).unsqueeze(1)), nest.take(state, rows))
+        layers, states = model.hidden(Inputs(ids.to(last).unsqueeze(1)), pytree.take(state, rows))
         h = layers[-1][:, -1]  # (k, D)
         unit = vectors(model, h)
-        values = (1 - how.alpha) * scores[ids].exp() - how.alpha * memory.likeness(unit).double()
+        values = (1 - how.alpha) * scores[ids].exp() - how.alpha * memory.max_cosine(unit).double()
         best = values.max(dim=0).indices.unsqueeze(0)
-        h, state = h[best], nest.take(states, best)
+        h, state = h[best], pytree.take(states, best)
         memory.add(unit[best])
-        rules.wrote(ids[best])
+        rules.update(ids[best])
         yield int(ids[best]), float(log_probs[0, ids[best]])
 
 
+def require_hidden_states(model: Any) -> None:
+    """Raise Unsupported if a model has no vectors to compare."""
+    if not model.has_hidden_states:
+        raise Unsupported(
+            f"Contrastive search compares hidden states, and {type(model).__name__} has none. Use greedy decoding, "
+            "sampling or beam search.",
+            ability="contrastive search",
+        )
+
+
 def vectors(model: Any, h: Tensor) -> Tensor:
-    """(…, D) → of length one. What stands beside the last layer, for the readout alone, is no part of it."""
+    """(…, D) → unit vectors of the last layer, without what is appended to it for the readout alone."""
     return F.normalize(h[..., : model.widths[-1]].float(), dim=-1)
 
 
-class _Memory:
-    """Vectors of all tokens before, of length one, with room that doubles."""
+class _VectorMemory:
+    """Unit vectors of all tokens before, in an array that doubles when it is full."""
 
     def __init__(self, first: Tensor, before: Tensor | None):
-        self.kept = first if before is None else torch.cat([before.to(first), first])
-        self.count = len(self.kept)
+        self.array = first if before is None else torch.cat([before.to(first), first])
+        self.count = len(self.array)
 
-    def likeness(self, unit: Tensor) -> Tensor:
+    def max_cosine(self, unit: Tensor) -> Tensor:
         """(k, D) → (k,): the greatest cosine with a token before."""
-        return (unit @ self.kept[: self.count].T).amax(dim=1)
+        return (unit @ self.array[: self.count].T).amax(dim=1)
 
     def add(self, unit: Tensor) -> None:
-        if self.count == len(self.kept):
-            self.kept = torch.cat([self.kept, torch.zeros_like(self.kept)])
-        self.kept[self.count] = unit[0]
+        if self.count == len(self.array):
+            self.array = torch.cat([self.array, torch.zeros_like(self.array)])
+        self.array[self.count] = unit[0]
         self.count += 1

@@ -1,13 +1,13 @@
-"""The likeliest next words, whole, from a model that writes them in pieces.
+"""The most probable next words, whole, from a model that generates them in pieces.
 
 A word is a run of letters and digits, with single apostrophes and hyphens inside, or else a run of punctuation; any
-byte that is not ASCII counts as a letter. Whitespace may come before it. A word is over when something follows that
-is not part of it, so its probability needs one token of foresight:
+byte that is not ASCII counts as a letter. Whitespace may precede it. A word is over when something follows that is not
+part of it, so its probability needs one token of lookahead:
 
-    P(word) = Σ over the token sequences that spell it   P(sequence) · P(next token does not go on with the word)
+    P(word) = Σ over the token sequences that spell it   P(sequence) · P(the next token does not continue the word)
 
-Sequences are followed level by level, all in one step of the model, the likeliest `width` of them. What falls
-off the beam is missing from the sums: the probabilities are lower bounds and add up to at most one.
+Sequences are followed level by level, the `width` most probable of them, all in one step of the model. What falls off
+the beam is missing from the sums: the probabilities are lower bounds and add up to at most one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nextword.core import pytree as nest
-from nextword.core.errors import NextwordError
+from nextword.core import pytree
+from nextword.core.errors import InvalidSetting
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import State
-from nextword.generation.logits_processors import ensure_numbers
+from nextword.generation.logits_processors import reject_nan
 
-# Where a text ends, seen from its first word.
+# Where a text ends, relative to its first word
 START = 0  # before the word: nothing or whitespace
-WORD = 1  # "cat"     goes on with a letter, or with ' or - and a letter
-JOINT = 2  # "cat'"    goes on with a letter; else the word was "cat"
-MARKS = 3  # "..."     goes on with punctuation
+WORD = 1  # "cat"     continues with a letter, or with ' or - and a letter
+JOINT = 2  # "cat'"    continues with a letter; otherwise the word was "cat"
+MARKS = 3  # "..."     continues with punctuation
 EITHER = 4  # "'" after a letter: more of that word, or punctuation
 OVER = 5  # beyond the word
 
@@ -41,34 +41,34 @@ _MARKS = re.compile(rb"[^\sA-Za-z0-9\x80-\xff]+")
 _JOINTS = (b"'", b"-")
 
 
-def read(text: bytes, inside: bool = False) -> tuple[bytes, int]:
-    """The first word of a text, as far as it goes, and where the text ends in it.
+def read_word(text: bytes, inside: bool = False) -> tuple[bytes, int]:
+    """The first word of a text, as far as it is there, and where the text ends in it.
 
-    `inside`: a letter stands before the text, so that the text may begin with the rest of a word. Whitespace before
-    the word becomes one space.
+    `inside`: a letter precedes the text, so that the text may begin with the rest of a word. Whitespace before the word
+    becomes one space.
     """
-    if inside and goes_on(text):
-        return _letters(text, _reach(_WORD, b"a" + text) - 1)
+    if inside and continues_word(text):
+        return _letters(text, _match_length(_WORD, b"a" + text) - 1)
     if inside and text in _JOINTS:
         return text, EITHER
     bare = text.lstrip()
     if not bare:
         return b"", START
     space = b" " if len(bare) < len(text) else b""
-    if letters := _reach(_WORD, bare):
+    if letters := _match_length(_WORD, bare):
         return _letters(space + bare, len(space) + letters)
-    marks = _reach(_MARKS, bare)
+    marks = _match_length(_MARKS, bare)
     return space + bare[:marks], MARKS if marks == len(bare) else OVER
 
 
-def goes_on(text: bytes) -> bool:
-    """Whether the text, written after a letter, is for certain more of the same word."""
-    return _reach(_WORD, b"a" + text) > 1
+def continues_word(text: bytes) -> bool:
+    """Whether the text, after a letter, certainly continues the same word."""
+    return _match_length(_WORD, b"a" + text) > 1
 
 
-def _reach(pattern: re.Pattern[bytes], text: bytes) -> int:
-    found = pattern.match(text)
-    return found.end() if found else 0
+def _match_length(pattern: re.Pattern[bytes], text: bytes) -> int:
+    match = pattern.match(text)
+    return match.end() if match else 0
 
 
 def _letters(text: bytes, length: int) -> tuple[bytes, int]:
@@ -79,17 +79,17 @@ def _letters(text: bytes, length: int) -> tuple[bytes, int]:
 
 
 class Spelling:
-    """The bytes of every id, and which ids bring an open word to its end; to be built once for a tokenizer.
+    """The bytes of every id, and which ids end an open word; build it once for a tokenizer.
 
-    An id that writes nothing, or is named special, ends any word.
+    An id without bytes, or a special one, ends any word.
     """
 
     def __init__(self, pieces: Sequence[bytes], special: Iterable[int] = ()):
         silent = set(special)
         self.pieces = [b"" if id in silent else bytes(piece) for id, piece in enumerate(pieces)]
-        # Two bytes decide: a letter, a mark, a space, or a joint with what comes after it.
+        # Two bytes decide: a letter, punctuation, a space, or a joint and what follows it.
         self.ends = torch.tensor([_ends(piece[:2]) for piece in self.pieces]).T.contiguous()  # (5, V) by where it ends
-        self.goes_on = torch.tensor([goes_on(piece) for piece in self.pieces])  # (V,)
+        self.continues = torch.tensor([continues_word(piece) for piece in self.pieces])  # (V,)
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -100,7 +100,7 @@ def _ends(piece: bytes) -> tuple[bool, ...]:
     if not piece:
         return (True,) * OVER
     places: tuple[tuple[bytes, bool], ...] = ((b"a", False), (b"a'", False), (b".", False), (b"'", True))
-    return (False, *(read(text + piece, inside) == (read(text, inside)[0], OVER) for text, inside in places))
+    return (False, *(read_word(text + piece, inside) == (read_word(text, inside)[0], OVER) for text, inside in places))
 
 
 @torch.no_grad()
@@ -116,61 +116,61 @@ def next_words(
     width: int | None = None,
     depth: int = 16,
 ) -> list[tuple[bytes, float]]:
-    """The k likeliest next words and their probabilities, likeliest first; may be fewer, if the beam finds fewer.
+    """The k most probable next words with their probabilities, best first; fewer if the beam finds fewer.
 
-    `last` (1,) is fed first; the state is consumed. `left` is the text so far: only its last byte is looked at. If that
-    is a letter, the word there is taken for whole and the probabilities are those given that it is; with `inside` the
-    first token may also go on with it, and b"at" is then the rest of a word where b" at" is a new one. The space stays
-    on a word where `left` does not already end in one. `width`: sequences followed at once (4k); `depth`: tokens in a
-    word, and the one after it.
+    `last` (1,) is the first input; the state is consumed. `left` is the text so far, of which only the last byte
+    matters. If that is a letter, the word there counts as complete, and the probabilities are conditional on that. With
+    `inside` the first token may also continue it: b"at" is then the rest of a word, and b" at" a new one. A word keeps
+    its space unless `left` ends in one. `width`: sequences followed at once (4k); `depth`: tokens in a word, plus the
+    one after it.
     """
     if k < 1:
-        raise NextwordError(f"k is {k}; it must be 1 or more words.")
-    letter = _reach(_WORD, left[-1:]) > 0
-    spaced = not left[-1:].strip()  # also when there is no text yet
-    whole = letter and not inside
-    found: dict[bytes, float] = defaultdict(float)
+        raise InvalidSetting(f"k = {k}. Expected 1 or more words.", key="k", value=k)
+    after_letter = _match_length(_WORD, left[-1:]) > 0
+    after_space = not left[-1:].strip()  # also without any text
+    is_complete = after_letter and not inside
+    words: dict[bytes, float] = defaultdict(float)
     growing = [_Growing(0, -1, b"", b"", START, 1.0)]
     for level in range(depth):
         if level:
-            last = last.new_tensor([one.id for one in growing])
-            state = nest.take(state, torch.tensor([one.row for one in growing], device=last.device))
+            last = last.new_tensor([sequence.id for sequence in growing])
+            state = pytree.take(state, torch.tensor([sequence.row for sequence in growing], device=last.device))
         log_probs, state = model.step(last, state)
         masses = log_probs.double().exp()  # (H, V): each growing sequence, with each id after it
-        masses = masses * masses.new_tensor([[one.probability] for one in growing])
-        ensure_numbers(masses)
-        if whole and level == 0:
-            masses = masses.masked_fill(spelling.goes_on.to(masses.device), 0.0)
+        masses = masses * masses.new_tensor([[sequence.probability] for sequence in growing])
+        reject_nan(masses)
+        if is_complete and level == 0:
+            masses = masses.masked_fill(spelling.continues.to(masses.device), 0.0)
             masses = masses / masses.sum().clamp(min=torch.finfo(masses.dtype).tiny)
 
-        ends = spelling.ends[[one.place for one in growing]].to(masses.device)
-        for one, probability in zip(growing, (masses * ends).sum(1).tolist(), strict=True):
-            if one.place != START:
-                found[one.word] += probability
+        ends = spelling.ends[[sequence.place for sequence in growing]].to(masses.device)
+        for sequence, probability in zip(growing, (masses * ends).sum(1).tolist(), strict=True):
+            if sequence.place != START:
+                words[sequence.word] += probability
 
         likeliest = masses.masked_fill(ends, 0.0).flatten().topk(min(width or max(4 * k, 32), masses.numel()))
         before, growing = growing, []
         for probability, index in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True):
             row, id = divmod(index, masses.shape[1])
             text = before[row].text + spelling.pieces[id]
-            if probability == 0 or (whole and goes_on(text)):
+            if probability == 0 or (is_complete and continues_word(text)):
                 continue
-            word, place = read(text, letter)
-            word = word.lstrip() if spaced else word
+            word, place = read_word(text, after_letter)
+            word = word.lstrip() if after_space else word
             if place == OVER:
-                found[word] += probability
+                words[word] += probability
             else:
                 growing.append(_Growing(row, id, text, word, place, probability))
-        if not growing or _decided(found, k, sum(one.probability for one in growing)):
+        if not growing or _is_decided(words, k, sum(sequence.probability for sequence in growing)):
             break
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(words.items(), key=lambda item: (-item[1], item[0]))
     return [(word, min(probability, 1.0)) for word, probability in ranked[:k] if probability > 0]
 
 
 class _Growing(NamedTuple):
-    """A sequence of tokens that has not yet gone beyond its first word."""
+    """A sequence of tokens within its first word."""
 
-    row: int  # of the sequence it continues, in the step before
+    row: int  # of the sequence it extends, in the step before
     id: int
     text: bytes
     word: bytes
@@ -178,7 +178,7 @@ class _Growing(NamedTuple):
     probability: float
 
 
-def _decided(found: dict[bytes, float], k: int, rest: float) -> bool:
-    """Whether all that still grows, even if it spelled one word, could not change which k words are the likeliest."""
-    ranked = sorted(found.values(), reverse=True)
+def _is_decided(words: dict[bytes, float], k: int, rest: float) -> bool:
+    """Whether the remaining sequences, even if all spelled one word, could not change the k best words."""
+    ranked = sorted(words.values(), reverse=True)
     return len(ranked) >= k and rest < ranked[k - 1] - (ranked[k] if len(ranked) > k else 0.0)

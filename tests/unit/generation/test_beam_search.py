@@ -5,14 +5,15 @@ import math
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, RunError
 from nextword.core.types import Beam
-from nextword.generation.beam_search import search, top
+from nextword.generation.beam_search import beam_search, largest_sorted
+from tests.support.toy_models import ToyModel
 
 END, A, B, C, BEGIN = range(5)
 
 
-class Bigram:
+class Bigram(ToyModel):
     """log p(next | last) from a table of probabilities; it needs no state at all."""
 
     window = 1
@@ -41,7 +42,7 @@ BY_HAND = [
 
 def find(how, length=5, **options):
     model = Bigram(BY_HAND)
-    return search(model, *model.start(1), how, length, END, **options)[0]
+    return beam_search(model, *model.start(1), how, length, END, **options)[0]
 
 
 def test_two_places_by_hand():
@@ -82,14 +83,14 @@ def test_what_is_cut_at_the_length_is_returned_as_not_complete():
 
 def test_without_an_end_all_run_to_the_length():
     model = Bigram(BY_HAND)
-    found = search(model, *model.start(1), Beam(width=3), 4)[0]
+    found = beam_search(model, *model.start(1), Beam(width=3), 4)[0]
     assert [len(one.ids) for one in found] == [4, 4, 4]
 
 
 def test_asking_for_one_stops_as_soon_as_it_is_certain():
     eager, patient = Bigram(BY_HAND), Bigram(BY_HAND)
-    (first,) = search(eager, *eager.start(1), Beam(width=3), 50, END, n=1)[0]
-    everything = search(patient, *patient.start(1), Beam(width=3), 50, END)[0]
+    (first,) = beam_search(eager, *eager.start(1), Beam(width=3), 50, END, n=1)[0]
+    everything = beam_search(patient, *patient.start(1), Beam(width=3), 50, END)[0]
     assert first == everything[0]
     assert eager.steps == 2  # b end .36 is above anything that is open then
     assert eager.steps < patient.steps
@@ -98,8 +99,8 @@ def test_asking_for_one_stops_as_soon_as_it_is_certain():
 def test_rows_are_searched_apart_in_one_batch():
     model = Bigram(BY_HAND)
     last = torch.tensor([BEGIN, C, A])
-    together = search(model, last, None, Beam(width=3), 4, END)
-    alone = [search(model, one[None], None, Beam(width=3), 4, END)[0] for one in last]
+    together = beam_search(model, last, None, Beam(width=3), 4, END)
+    alone = [beam_search(model, one[None], None, Beam(width=3), 4, END)[0] for one in last]
     assert together == alone
 
 
@@ -115,22 +116,22 @@ def test_rules_steer_the_score_and_leave_the_log_probs_alone():
 
 def test_rules_that_leave_nothing_cut_a_hypothesis():
     model = Bigram(BY_HAND)
-    found = search(model, *model.start(1), Beam(width=2, no_repeat=1), 50, banned=[END])[0]
+    found = beam_search(model, *model.start(1), Beam(width=2, no_repeat=1), 50, banned=[END])[0]
     assert all(len(one.ids) == 3 and not one.complete for one in found)
 
 
 def test_top_takes_the_first_of_equals():
     values = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 2.0])
-    found, at = top(values, 4)
+    found, at = largest_sorted(values, 4)
     assert found.tolist() == [3, 3, 2, 2]
     assert at.tolist() == [1, 3, 2, 4]
-    assert top(values, 99)[1].tolist() == [1, 3, 2, 4, 5, 0]
-    assert top(torch.full((5000,), 0.5), 3)[1].tolist() == [0, 1, 2]
+    assert largest_sorted(values, 99)[1].tolist() == [1, 3, 2, 4, 5, 0]
+    assert largest_sorted(torch.full((5000,), 0.5), 3)[1].tolist() == [0, 1, 2]
 
 
 def test_errors():
-    with pytest.raises(NextwordError, match="width"):
+    with pytest.raises(InvalidSetting, match="width"):
         find(Beam(width=0))
     broken = Bigram([[math.nan] * 5] * 5)
-    with pytest.raises(NextwordError, match="NaN"):
-        search(broken, *broken.start(1), Beam(), 3, END)
+    with pytest.raises(RunError):
+        beam_search(broken, *broken.start(1), Beam(), 3, END)

@@ -11,24 +11,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.types import Beam
-from nextword.generation import beam_search as beam
-from nextword.generation import beam_search as leading
-from nextword.generation.beam_search import search
-from nextword.generation.logits_processors import validate
+from nextword.generation.beam_search import beam_search
+from nextword.generation.logits_processors import check_decoding
+from tests.support.toy_models import ToyModel
 
 END = 0
 seeds = st.integers(0, 10_000)
 
 
-class Attentive:
+class Attentive(ToyModel):
     """A trigram that looks at a source of four tokens: after each step, `covered` is what each has had so far.
 
     `holes` is the share of tokens that are impossible; after some, nothing may be written.
     """
 
     window = 2
+    has_attention = True
 
     def __init__(self, size: int, seed: int, holes: float = 0.0) -> None:
         draw = torch.Generator().manual_seed(seed)
@@ -85,7 +85,7 @@ def plain(model: Attentive, first: int, how: Beam, length: int, n: int) -> list[
     worth: dict[tuple[int, ...], float] = {}
     for total, ids, _ in (one for group in ended for one in group):
         length = max(1, len(ids))
-        size = length if how.normalisation == "power" else (5 + length) / 6
+        size = length if how.normalization == "power" else (5 + length) / 6
         covered = model.after(first, ids[:-1])[1][:3] if ids else [1.0]
         worth[ids] = total / size**how.length_penalty + how.coverage * sum(math.log(min(c, 1.0)) for c in covered)
     return sorted(((score, ids) for ids, score in worth.items()), key=lambda one: -one[0])[:n]
@@ -96,7 +96,7 @@ beams = st.builds(
     groups=st.integers(1, 3),
     each=st.integers(1, 3),
     length_penalty=st.sampled_from([-0.5, 0.0, 0.6, 1.5]),
-    normalisation=st.sampled_from(["power", "gnmt"]),
+    normalization=st.sampled_from(["power", "gnmt"]),
     coverage=st.sampled_from([0.0, 0.2, 3.0]),
     diversity=st.sampled_from([0.0, 0.3, 2.0]),
 )
@@ -105,14 +105,15 @@ beams = st.builds(
 @pytest.mark.parametrize("asked", ["at every step", "now and then"])
 @given(seeds, st.sampled_from([0.0, 0.0, 0.5]), beams, st.integers(1, 7), st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=100, deadline=None)
-def test_coverage_and_groups(asked: str, seed: int, holes: float, how: Beam, length: int, rows: int, n: int) -> None:
+def test_coverage_and_groups_match_the_plain_search(
+    asked: str, seed: int, holes: float, how: Beam, length: int, rows: int, n: int
+) -> None:
     """n below the width stops early; the plain search never does."""
     model = Attentive(4, seed, holes)
     with pytest.MonkeyPatch.context() as patch:
         if asked == "now and then":
-            for module in (beam, leading):
-                patch.setattr(module, "waits", lambda tensor: True)
-        got = search(model, *model.start(rows), how, length, END, n=n)
+            patch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
+        got = beam_search(model, *model.start(rows), how, length, END, n=n)
     for first, found in enumerate(got):
         want = plain(model, first, how, length, n)
         assert [(pytest.approx(one.score, abs=1e-9), one.ids) for one in found] == want
@@ -137,64 +138,66 @@ def test_a_group_that_is_certain_goes_on_while_another_is_not() -> None:
         for id, p in options.items():
             model.table[:, before, id] = math.log(p)
     start = torch.tensor([begin]), model.start(1)[1]
-    (one,) = search(model, *start, Beam(4, groups=2, diversity=5.0), 9, end, n=1)[0]
+    (one,) = beam_search(model, *start, Beam(4, groups=2, diversity=5.0), 9, end, n=1)[0]
     assert (one.ids, one.score) == ((x, end), pytest.approx(math.log(0.2)))
-    (one,) = search(model, *start, Beam(6), 9, end, n=1)[0]
+    (one,) = beam_search(model, *start, Beam(6), 9, end, n=1)[0]
     assert (one.ids, one.score) == ((z, u, w, end), pytest.approx(math.log(0.25 * 0.9 * 0.95)))
 
 
-def test_coverage_prefers_what_has_looked_everywhere() -> None:
+def test_coverage_prefers_attention_to_the_whole_source() -> None:
     """Two texts of like probability: after 1 the model looks at what it has not seen, after 2 again at the same."""
     model: Any = Attentive(4, 0)
     model.table[:] = torch.tensor([1e-9, 0.49, 0.51, 1e-9]).log()
     model.table[:, 1:3] = torch.tensor([1.0, 0, 0, 0]).log()
     model.looks[:] = torch.tensor([0.98, 0.01, 0.01, 0])
     model.looks[:, 1] = torch.tensor([0.01, 0.49, 0.50, 0])
-    (plainly,) = search(model, *model.start(1), Beam(3), 5, END, n=1)[0]
-    (covering,) = search(model, *model.start(1), Beam(3, coverage=0.2), 5, END, n=1)[0]
+    (plainly,) = beam_search(model, *model.start(1), Beam(3), 5, END, n=1)[0]
+    (covering,) = beam_search(model, *model.start(1), Beam(3, coverage=0.2), 5, END, n=1)[0]
     assert (plainly.ids, covering.ids) == ((2, END), (1, END))
     want = 0.2 * (math.log(0.99) + math.log(0.50) + math.log(0.51))
     assert covering.score == pytest.approx(covering.log_prob + want)
     model.looks[..., 1] = 0  # a token that is never looked at: dear, and still a number
-    assert all(math.isfinite(one.score) for one in search(model, *model.start(1), Beam(3, coverage=0.2), 5, END)[0])
+    assert all(
+        math.isfinite(one.score) for one in beam_search(model, *model.start(1), Beam(3, coverage=0.2), 5, END)[0]
+    )
 
 
-def test_a_model_without_attention_cannot_cover() -> None:
+def test_coverage_without_attention_is_unsupported() -> None:
     model: Any = Attentive(4, 0)
-    bare = type("Bare", (), {"start": model.start, "step": model.step, "window": 2})()
-    assert search(bare, *model.start(1), Beam(2), 3, END)
-    with pytest.raises(Unsupported, match=r"coverage is 0\.2.*Bare"):
-        search(bare, *model.start(1), Beam(2, coverage=0.2), 3, END)
+    bare: Any = type("Bare", (ToyModel,), {"start": model.start, "step": model.step, "window": 2})()
+    assert beam_search(bare, *model.start(1), Beam(2), 3, END)
+    with pytest.raises(Unsupported, match="Bare"):
+        beam_search(bare, *model.start(1), Beam(2, coverage=0.2), 3, END)
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "key"),
     [
         (Beam(0), "width"),
         (Beam(-3), "width"),
-        (Beam(normalisation="mean"), "power, gnmt"),
+        (Beam(normalization="mean"), "normalization"),
         (Beam(coverage=-0.1), "coverage"),
         (Beam(coverage=math.inf), "coverage"),
         (Beam(coverage=math.nan), "coverage"),
-        (Beam(4, groups=3), "multiple"),
+        (Beam(4, groups=3), "groups"),
         (Beam(4, groups=0), "groups"),
         (Beam(4, groups=-2), "groups"),
-        (Beam(4, groups=8), "multiple"),
+        (Beam(4, groups=8), "groups"),
         (Beam(4, groups=2, diversity=-1.0), "diversity"),
         (Beam(length_penalty=math.inf), "length_penalty"),
     ],
 )
-def test_what_has_no_meaning_is_refused(how: Beam, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        validate(how)
+def test_invalid_beam_settings_are_rejected(how: Beam, key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        check_decoding(how)
+    assert error.value.key == key
 
 
 @pytest.mark.parametrize("at", [0, 1, 5, 9])
 @pytest.mark.parametrize("asked", ["at every step", "now and then"])
-def test_probabilities_that_are_no_numbers_are_noticed(asked: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_probabilities_are_an_error(asked: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if asked == "now and then":
-        for module in (beam, leading):
-            monkeypatch.setattr(module, "waits", lambda tensor: True)
+        monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     model: Any = Attentive(4, 0)
     step: Callable[..., Any] = model.step
     seen = [0]
@@ -205,10 +208,10 @@ def test_probabilities_that_are_no_numbers_are_noticed(asked: str, at: int, monk
         return log_probs * math.nan if seen[0] == at + 1 else log_probs, state
 
     model.step = breaks
-    with pytest.raises(NextwordError, match="NaN"):
-        search(model, *model.start(2), Beam(3), 10)
+    with pytest.raises(RunError):
+        beam_search(model, *model.start(2), Beam(3), 10)
 
 
 def test_no_rows_no_answers() -> None:
     model = Attentive(4, 0)
-    assert search(model, *model.start(0), Beam(3), 10) == []
+    assert beam_search(model, *model.start(0), Beam(3), 10) == []

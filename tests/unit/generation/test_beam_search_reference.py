@@ -9,19 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.reference_beam import slow_search
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nextword.core.types import Beam
-from nextword.generation import beam_search as beam
-from nextword.generation import beam_search as leading
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search, largest_in_order, largest_sorted
+from tests.support.reference_beam import slow_search
+from tests.support.toy_models import ToyModel
 
 seeds = st.integers(0, 10_000)
 END = 0
 
 
-class Trigram:
+class Trigram(ToyModel):
     """log p(next | the one before last, last); the state is the id before last, so that rows must be taken rightly.
 
     `grain` rounds: the coarser, the more exact ties. `holes` is the share of tokens that are impossible.
@@ -61,9 +60,8 @@ def same(got: list[list[Any]], want: list[list[Any]]) -> None:
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CPU, and as on a GPU: slots of a fixed number, ties settled without a look."""
     if "then" in request.param:
-        for module in (beam, leading):
-            monkeypatch.setattr(module, "waits", lambda tensor: True)
-        monkeypatch.setattr(beam, "PATIENCE", 3)
+        monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
+        monkeypatch.setattr("nextword.generation.beam_search.PATIENCE", 3)
 
 
 beams = st.builds(
@@ -73,7 +71,7 @@ beams = st.builds(
     repetition=st.sampled_from([0.7, 1.0, 1.0, 1.5]),
     no_repeat=st.sampled_from([0, 0, 1, 2, 3]),
     bias=st.dictionaries(st.integers(0, 2), st.sampled_from([-torch.inf, -1.0, 0.5]), max_size=2),
-    normalisation=st.sampled_from(["power", "gnmt"]),
+    normalization=st.sampled_from(["power", "gnmt"]),
 )
 
 
@@ -110,7 +108,7 @@ def test_every_rule_and_every_shape(
     written = [[1, 2, 1, 2][: row + seed % 2] for row in range(rows)]
     rest: Any = {"n": n, "written": written, "banned": banned, "least": least}
     args = how, length, END if ends else None
-    same(search(model, *model.start(rows), *args, **rest), slow_search(model, *model.start(rows), *args, **rest))
+    same(beam_search(model, *model.start(rows), *args, **rest), slow_search(model, *model.start(rows), *args, **rest))
 
 
 @pytest.mark.usefixtures("asked")
@@ -123,11 +121,11 @@ def test_wide_vocabularies_with_ties(width: int, dtype: torch.dtype) -> None:
         how = Beam(width, 0.6)
         args = how, 12, END
         want = slow_search(model, *model.start(3), *args)
-        same(search(model, *model.start(3), *args), want)
+        same(beam_search(model, *model.start(3), *args), want)
         assert any(one.complete for row in want for one in row)
 
 
-class Random:
+class Random(ToyModel):
     """Any distribution after any id, without a table; the state is how many were read."""
 
     window = None
@@ -155,7 +153,7 @@ def test_stopping_as_soon_as_it_is_certain_changes_nothing(
 ) -> None:
     model = Trigram(5, seed, grain)
     how = replace(how, width=width)
-    early = search(model, *model.start(2), how, length, END, n=n)
+    early = beam_search(model, *model.start(2), how, length, END, n=n)
     late = slow_search(model, *model.start(2), how, length, END, n=n, patient=True)
     for mine, theirs in zip(early, late, strict=True):
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-9)
@@ -166,11 +164,11 @@ def test_searches_that_are_over_cost_nothing_more() -> None:
     model = Trigram(4, 0)
     model.table[:, 0] = torch.tensor([0.97, 0.01, 0.01, 0.01]).log()
     model.table[:, 1:] = torch.tensor([0.0, 0.4, 0.3, 0.3]).log()
-    first, second = search(model, torch.tensor([0, 1]), model.start(2)[1], Beam(2), 20, END, n=1)
+    first, second = beam_search(model, torch.tensor([0, 1]), model.start(2)[1], Beam(2), 20, END, n=1)
     assert (first[0].ids, len(second[0].ids)) == ((END,), 20)
     assert model.rows == 2 + 19 * 2
     model.rows = 0
-    search(model, torch.tensor([0]), model.start(1)[1], Beam(2), 20, END, n=2)
+    beam_search(model, torch.tensor([0]), model.start(1)[1], Beam(2), 20, END, n=2)
     assert model.rows == 1 + 19  # one hypothesis is complete, the other is cut at the length
 
 
@@ -189,31 +187,30 @@ class Questions(TorchDispatchMode):
 
 def test_a_gpu_is_asked_once_in_eight_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Trigram(9, 3)
-    for module in (beam, leading):
-        monkeypatch.setattr(module, "waits", lambda tensor: True)
+    monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     calls: list[int] = []
     before = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: calls.append(self.numel()) or before(self))
     for how in (Beam(4, 0.6), Beam(4, no_repeat=2, repetition=1.2, bias={3: -1.0}), Beam(4, groups=2)):
         calls.clear()
         with Questions() as questions:
-            search(model, *model.start(3), how, 64, written=[[1, 2], [3], []])
+            beam_search(model, *model.start(3), how, 64, written=[[1, 2], [3], []])
         assert questions.asked == 1  # whether there was a NaN, at the end
         assert calls == [1 + 3] * 7
 
 
 def test_slots_of_a_gpu_are_halved_when_half_of_the_searches_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "waits", lambda tensor: True)
+    monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     model = Trigram(4, 0)
     model.table[:, 0] = torch.tensor([1.0, 0, 0, 0]).log()
     model.table[:, 1:] = torch.tensor([0.0, 0.4, 0.3, 0.3]).log()
     model.table[:, 1:, 3] = torch.tensor(0.0).log()
     last = torch.tensor([0, 1, 0, 2, 0, 0])
-    found = search(model, last, model.start(6)[1], Beam(2), 20, END)
+    found = beam_search(model, last, model.start(6)[1], Beam(2), 20, END)
     want = slow_search(model, last, model.start(6)[1], Beam(2), 20, END)
     same(found, want)
     model.rows = 0
-    search(model, last, model.start(6)[1], Beam(2), 20, END)
+    beam_search(model, last, model.start(6)[1], Beam(2), 20, END)
     assert model.rows == 6 + 7 * 12 + 12 * 6
 
 
@@ -228,9 +225,9 @@ def test_nothing_is_copied_where_rows_stay() -> None:
 
     want = slow_search(model, *model.start(2), Beam(3), 10)
     model.reorder = reorder
-    search(model, *model.start(2), Beam(1), 10)
+    beam_search(model, *model.start(2), Beam(1), 10)
     assert reordered == []
-    same(search(model, *model.start(2), Beam(3), 10), want)
+    same(beam_search(model, *model.start(2), Beam(3), 10), want)
     first, *others = reordered
     assert first == [0, 0, 0, 1, 1, 1]  # one row a search becomes three
     assert others
@@ -248,10 +245,10 @@ def test_the_leading_scores_of_a_row(seed: int, k: int, size: int, values: int, 
     scores = (scores * values).round() if values else scores
     scores = scores.masked_fill(torch.rand(scores.shape, generator=draw) < 0.2, -torch.inf)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leading, "BLOCK", 8 if block else 128)
-        patch.setattr(leading, "SHORT", 2 if block else 4)
-        found, ids = leading.leading(scores, k)
-        ordered, at = leading.top(scores, k)
+        patch.setattr("nextword.generation.beam_search.BLOCK", 8 if block else 128)
+        patch.setattr("nextword.generation.beam_search.SHORT", 2 if block else 4)
+        found, ids = largest_in_order(scores, k)
+        ordered, at = largest_sorted(scores, k)
     want = scores.sort(dim=-1, descending=True, stable=True)
     alive = want.values[..., :k] > -torch.inf  # which of the impossible is chosen does not matter
     assert torch.equal(ordered, want.values[..., :k])

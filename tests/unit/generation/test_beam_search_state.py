@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.reference_beam import slow_search
 from torch import nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.types import Beam, Vocabulary
-from nextword.generation import beam_search as beam
-from nextword.generation import beam_search as leading
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search
 from nextword.kernels import cuda_graphs as recorded
-from nextword.layers import kv_cache as past
+from nextword.layers import kv_cache
 from nextword.models.base import CausalNetwork
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
+from tests.support.reference_beam import slow_search
+from tests.support.toy_models import ToyModel
 
 SIZE = 31
 SHAPE: dict[str, Any] = {"width": 24, "layers": 2, "heads": 4, "window": 16, "dropout": 0.0}
@@ -44,22 +43,21 @@ def prompt(net: Any, lengths: list[int]) -> Any:
 @pytest.mark.parametrize("lengths", [[4], [4, 4, 4], [6, 2, 3]])
 @pytest.mark.parametrize("slug", ["gpt2", "gpt3"])
 @torch.no_grad()
-def test_a_beam_finds_the_same_as_rows_that_are_taken(
+def test_beam_with_own_reordering_matches_generic_reordering(
     slug: str, lengths: list[int], gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to the window and, for rows that are even, past it."""
     net = network(slug)
     if gpu:
-        for module in (beam, leading):
-            monkeypatch.setattr(module, "waits", lambda tensor: True)
+        monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     length = 10 if len(set(lengths)) > 1 else 30
     for how in (Beam(4), Beam(3, 1.0), Beam(4, groups=2)):
-        got = search(net, *prompt(net, lengths), how, length, 7)
+        got = beam_search(net, *prompt(net, lengths), how, length, 7)
         if how.groups == 1:
             want = slow_search(net, *prompt(net, lengths), how, length, 7)
         else:
-            plain: Any = type("Plain", (), {"step": net.step, "start": net.start, "window": net.window})()
-            want = search(plain, *prompt(net, lengths), how, length, 7)
+            plain: Any = type("Plain", (ToyModel,), {"step": net.step, "start": net.start, "window": net.window})()
+            want = beam_search(plain, *prompt(net, lengths), how, length, 7)
         for mine, theirs in zip(got, want, strict=True):
             assert [one.ids for one in mine] == [one.ids for one in theirs]
             assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-4)
@@ -67,22 +65,22 @@ def test_a_beam_finds_the_same_as_rows_that_are_taken(
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @torch.no_grad()
-def test_recorded_steps_go_on_in_their_own_place(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_steps_continue_in_place(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
     net = network().to(device)
     monkeypatch.setattr(recorded, "LEAST_RECORDED", 8)
-    steps = recorded.Steps(net)
+    steps = recorded.GraphSteps(net)
     ids = torch.randint(0, SIZE, (4, 3), device=device)
     fixed = net.prompt(ids, torch.tensor([3, 3, 2, 2], device=device))
-    plain = nest.clone(fixed)
+    plain = pytree.clone(fixed)
     while steps.suit(fixed):
         last = torch.randint(0, SIZE, (4,), device=device)
         got, fixed = steps(last, fixed)
         want, plain = CausalNetwork.step(net, last, plain)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         rows = torch.tensor([1, 0, 3, 3], device=device)
-        fixed, plain = net.reorder(fixed, rows, None), nest.take(plain, rows)
+        fixed, plain = net.reorder(fixed, rows, None), pytree.take(plain, rows)
         assert steps.made[-1].owns(fixed)  # nothing is copied in again
     got, _ = net.step(last, fixed)  # the window is full: what is read again are the ids of these rows
     want, _ = CausalNetwork.step(net, last, plain)
@@ -94,11 +92,11 @@ def test_what_is_not_in_use_is_left_alone() -> None:
     net = network()
     _, state = prompt(net, [3, 3, 3])
     _, state = net.step(torch.tensor([1, 2, 3]), state)
-    before = nest.clone(state)
+    before = pytree.clone(state)
     assert state["layers"][0][0].shape[2] > state["most"] == 4
     keys = state["layers"][0][0]
     keys[:, :, 4:] = 9.0
-    after = past.reordered(state, torch.tensor([0, 2, 2]))
+    after = kv_cache.reorder(state, torch.tensor([0, 2, 2]))
     assert after["layers"][0][0] is keys
     for one, other in ((keys, before["layers"][0][0]), (after["ids"].unsqueeze(1), before["ids"].unsqueeze(1))):
         torch.testing.assert_close(one[:, :, :4], other[[0, 2, 2], :, :4])

@@ -5,19 +5,19 @@ import math
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Beam, Contrastive, Greedy, Sample
 from nextword.generation.logits_processors import (
-    Rules,
+    LogitsProcessor,
+    apply_temperature,
+    check_decoding,
     forbid,
-    min_p,
-    normalise,
-    penalise,
-    temperature,
-    top_k,
-    top_p,
-    typical,
-    validate,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    keep_typical,
+    normalize,
+    penalize_repetition,
 )
 
 P = torch.tensor([[0.5, 0.25, 0.15, 0.1]])
@@ -28,18 +28,18 @@ def close(log_probs, expected):
 
 
 def test_temperature_is_a_power_and_zero_is_its_limit():
-    close(temperature(P.log(), 1.0), [[0.5, 0.25, 0.15, 0.1]])
+    close(apply_temperature(P.log(), 1.0), [[0.5, 0.25, 0.15, 0.1]])
     squares = torch.tensor([[0.25, 0.0625, 0.0225, 0.01]])
-    close(temperature(P.log(), 0.5), (squares / squares.sum()).tolist())
-    close(temperature(P.log(), 0.0), [[1.0, 0.0, 0.0, 0.0]])
-    close(temperature(P.log(), 1e-300), [[1.0, 0.0, 0.0, 0.0]])
-    close(temperature(P.log(), 1e9), [[0.25, 0.25, 0.25, 0.25]])
+    close(apply_temperature(P.log(), 0.5), (squares / squares.sum()).tolist())
+    close(apply_temperature(P.log(), 0.0), [[1.0, 0.0, 0.0, 0.0]])
+    close(apply_temperature(P.log(), 1e-300), [[1.0, 0.0, 0.0, 0.0]])
+    close(apply_temperature(P.log(), 1e9), [[0.25, 0.25, 0.25, 0.25]])
 
 
 def test_top_k_keeps_k_and_shares_out_the_rest():
-    close(top_k(P.log(), 2), [[2 / 3, 1 / 3, 0.0, 0.0]])
-    close(top_k(P.log(), 0), P.tolist())
-    close(top_k(P.log(), 99), P.tolist())
+    close(keep_top_k(P.log(), 2), [[2 / 3, 1 / 3, 0.0, 0.0]])
+    close(keep_top_k(P.log(), 0), P.tolist())
+    close(keep_top_k(P.log(), 99), P.tolist())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_top_k_keeps_k_and_shares_out_the_rest():
 )
 def test_top_p_keeps_the_fewest_that_reach_p(p, kept):
     shuffled = P[:, [2, 0, 3, 1]]
-    result = top_p(shuffled.log(), p).exp()
+    result = keep_top_p(shuffled.log(), p).exp()
     assert int((result > 0).sum()) == kept
     assert float(result.sum()) == pytest.approx(1.0)
     assert result.argmax() == 1
@@ -55,120 +55,125 @@ def test_top_p_keeps_the_fewest_that_reach_p(p, kept):
 
 def test_top_p_has_a_nucleus_for_each_row():
     both = torch.cat([P, torch.tensor([[0.05, 0.05, 0.05, 0.85]])])
-    assert (top_p(both.log(), 0.8).exp() > 0).sum(1).tolist() == [3, 1]
+    assert (keep_top_p(both.log(), 0.8).exp() > 0).sum(1).tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.0, 4), (0.2, 4), (0.21, 3), (0.31, 2), (0.5, 2), (0.51, 1), (1.0, 1)])
 def test_min_p_keeps_what_has_a_share_of_the_likeliest(share, kept):
-    result = min_p(P.log()[:, [2, 0, 3, 1]], share).exp()
+    result = keep_min_p(P.log()[:, [2, 0, 3, 1]], share).exp()
     assert int((result > 0).sum()) == kept
     assert float(result.sum()) == pytest.approx(1.0)
 
 
 def test_typical_takes_those_first_that_surprise_as_expected():
     # surprises in bits 1, 2, 2.74, 3.32; expected 1.74: distances .74, .26, .99, 1.58
-    close(typical(P.log(), 0.2), [[0.0, 1.0, 0.0, 0.0]])
-    close(typical(P.log(), 0.3), [[2 / 3, 1 / 3, 0.0, 0.0]])
-    close(typical(P.log(), 0.75), [[2 / 3, 1 / 3, 0.0, 0.0]])
-    close(typical(P.log(), 0.76), [[0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0.0]])
-    close(typical(P.log(), 1.0), P.tolist())
+    close(keep_typical(P.log(), 0.2), [[0.0, 1.0, 0.0, 0.0]])
+    close(keep_typical(P.log(), 0.3), [[2 / 3, 1 / 3, 0.0, 0.0]])
+    close(keep_typical(P.log(), 0.75), [[2 / 3, 1 / 3, 0.0, 0.0]])
+    close(keep_typical(P.log(), 0.76), [[0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0.0]])
+    close(keep_typical(P.log(), 1.0), P.tolist())
     # The likeliest is not typical where much is said by the many: p .3 and seventy times .01
     flat = torch.cat([torch.tensor([[0.3]]), torch.full((1, 70), 0.01)], 1)
-    assert typical(flat.log(), 0.5)[0, 0] == -math.inf
-    assert int((typical(flat.log(), 0.5) > -math.inf).sum()) == 50
+    assert keep_typical(flat.log(), 0.5)[0, 0] == -math.inf
+    assert int((keep_typical(flat.log(), 0.5) > -math.inf).sum()) == 50
 
 
 def test_of_equals_the_first_are_kept():
     equal = torch.full((1, 10), 0.1).log()
-    for rule in (top_p, typical):
+    for rule in (keep_top_p, keep_typical):
         assert (rule(equal, 0.35) > -math.inf).tolist() == [[True] * 4 + [False] * 6]
 
 
 def test_penalty_divides_the_logit_measured_from_chance():
-    scores = penalise(P.log(), torch.tensor([[True, False, False, True]]), 2.0)
+    scores = penalize_repetition(P.log(), torch.tensor([[True, False, False, True]]), 2.0)
     # log(.5 · 4) = log 2, halved: sqrt 2 / 4. log(.1 · 4) = log .4, doubled: .16 / 4.
     close(scores, [[math.sqrt(2) / 4, 0.25, 0.15, 0.04]])
-    lifted = penalise(P.log(), torch.tensor([[True, False, False, True]]), 0.5)
+    lifted = penalize_repetition(P.log(), torch.tensor([[True, False, False, True]]), 0.5)
     close(lifted, [[1.0, 0.25, 0.15, math.sqrt(0.4) / 4]])
 
 
 def test_an_empty_row_stays_empty_and_is_never_nan():
     nothing = forbid(P.log(), torch.ones(4, dtype=torch.bool))
-    for result in (normalise(nothing), temperature(nothing, 0.7), temperature(nothing, 0), top_k(nothing, 2)):
+    for result in (
+        normalize(nothing),
+        apply_temperature(nothing, 0.7),
+        apply_temperature(nothing, 0),
+        keep_top_k(nothing, 2),
+    ):
         assert result.tolist() == [[-math.inf] * 4]
-    for rule in (top_p, min_p, typical):
+    for rule in (keep_top_p, keep_min_p, keep_typical):
         assert rule(nothing, 0.5).tolist() == [[-math.inf] * 4]
 
 
-def allowed(rules: Rules, rows: int, size: int = 5) -> list[list[int]]:
+def allowed(rules: LogitsProcessor, rows: int, size: int = 5) -> list[list[int]]:
     """The ids that each row may write next, under a uniform model."""
     scores = rules.scores(torch.full((rows, size), -math.log(size)))
     return [[id for id in range(size) if row[id] > -math.inf] for row in scores.tolist()]
 
 
 def test_no_repeat_forbids_what_would_complete_an_ngram_again():
-    rules = Rules(Greedy(no_repeat=3), [[0, 1, 2, 0, 1], [0, 1]])
+    rules = LogitsProcessor(Greedy(no_repeat=3), [[0, 1, 2, 0, 1], [0, 1]])
     assert allowed(rules, 2) == [[0, 1, 3, 4], [0, 1, 2, 3, 4]]
-    rules.wrote(torch.tensor([3, 4]))
+    rules.update(torch.tensor([3, 4]))
     assert allowed(rules, 2) == [[0, 1, 2, 3, 4]] * 2
     for id in (0, 1):
-        rules.wrote(torch.tensor([id, id]))
+        rules.update(torch.tensor([id, id]))
     assert allowed(rules, 2) == [[0, 1, 4], [0, 1, 2, 3]]
 
 
 def test_no_repeat_of_one_writes_each_id_once():
-    rules = Rules(Greedy(no_repeat=1), [[3]])
+    rules = LogitsProcessor(Greedy(no_repeat=1), [[3]])
     assert allowed(rules, 1) == [[0, 1, 2, 4]]
-    rules.wrote(torch.tensor([0]))
+    rules.update(torch.tensor([0]))
     assert allowed(rules, 1) == [[1, 2, 4]]
 
 
 def test_banned_and_allowed_ids():
-    assert allowed(Rules(Greedy(), [()], banned=[1, 4]), 1) == [[0, 2, 3]]
-    assert allowed(Rules(Greedy(), [()], banned=[1], allowed=[0, 1]), 1) == [[0]]
-    assert allowed(Rules(Greedy(), [()], allowed=[]), 1) == [[]]
+    assert allowed(LogitsProcessor(Greedy(), [()], banned=[1, 4]), 1) == [[0, 2, 3]]
+    assert allowed(LogitsProcessor(Greedy(), [()], banned=[1], allowed=[0, 1]), 1) == [[0]]
+    assert allowed(LogitsProcessor(Greedy(), [()], allowed=[]), 1) == [[]]
 
 
 def test_a_bias_is_added_and_bans():
-    rules = Rules(Greedy(bias={0: 1.5, 2: -math.inf}), [()], banned=[3])
+    rules = LogitsProcessor(Greedy(bias={0: 1.5, 2: -math.inf}), [()], banned=[3])
     torch.testing.assert_close(rules.scores(P.log()), P.log() + torch.tensor([[1.5, 0.0, -math.inf, -math.inf]]))
     for wrong in ("the", -1, 4):
-        with pytest.raises(NextwordError, match="an id from 0 to 3"):
-            Rules(Greedy(bias={wrong: 1.0}), [()]).scores(P.log())
+        with pytest.raises(InvalidSetting, match="bias"):
+            LogitsProcessor(Greedy(bias={wrong: 1.0}), [()]).scores(P.log())
 
 
-def test_the_end_waits_for_the_least_length():
-    rules = Rules(Greedy(), [(), ()], end=4, least=2)
+def test_end_is_forbidden_before_the_least_length():
+    rules = LogitsProcessor(Greedy(), [(), ()], end=4, least=2)
     for _ in range(2):
         assert allowed(rules, 2) == [[0, 1, 2, 3]] * 2
-        rules.wrote(torch.tensor([0, 1]))
+        rules.update(torch.tensor([0, 1]))
     assert allowed(rules, 2) == [[0, 1, 2, 3, 4]] * 2
 
 
 @pytest.mark.parametrize("how", [Greedy(no_repeat=2), Greedy(no_repeat=1), Greedy(repetition=1.5, no_repeat=2)])
 def test_rows_taken_twice_remember_apart(how):
-    rules = Rules(how, [[0, 1], [2]])
+    rules = LogitsProcessor(how, [[0, 1], [2]])
     rules.scores(torch.zeros(2, 5))
     rules.take(torch.tensor([0, 0, 1]))
-    rules.wrote(torch.tensor([0, 3, 4]))
-    rules.wrote(torch.tensor([1, 1, 1]))  # what followed 1 before is another thing in each row
-    alone = [Rules(how, [ids]) for ids in ([0, 1, 0, 1], [0, 1, 3, 1], [2, 4, 1])]
+    rules.update(torch.tensor([0, 3, 4]))
+    rules.update(torch.tensor([1, 1, 1]))  # what followed 1 before is another thing in each row
+    alone = [LogitsProcessor(how, [ids]) for ids in ([0, 1, 0, 1], [0, 1, 3, 1], [2, 4, 1])]
     uniform = torch.full((1, 5), -math.log(5))
     expected = torch.cat([rules.scores(uniform) for rules in alone])
     torch.testing.assert_close(rules.scores(uniform.expand(3, 5)), expected)
 
 
-def test_without_rules_nothing_is_touched_or_remembered():
-    rules = Rules(Sample(), [[0, 1]])
+def test_default_settings_change_and_store_nothing():
+    rules = LogitsProcessor(Sample(), [[0, 1]])
     log_probs = P.log()
     assert rules.scores(log_probs) is log_probs
-    rules.wrote(torch.tensor([0]))
+    rules.update(torch.tensor([0]))
     assert rules.seen is None
-    assert rules.grams == []
+    assert rules.ngrams == []
 
 
 @pytest.mark.parametrize(
-    ("how", "word"),
+    ("how", "key"),
     [
         (Sample(temperature=-0.1), "temperature"),
         (Sample(temperature=math.nan), "temperature"),
@@ -182,7 +187,7 @@ def test_without_rules_nothing_is_touched_or_remembered():
         (Sample(typical=1.5), "typical"),
         (Sample(min_p=-0.1), "min_p"),
         (Sample(min_p=math.nan), "min_p"),
-        (Contrastive(k=0), "k is 0"),
+        (Contrastive(k=0), "k"),
         (Contrastive(alpha=-0.1), "alpha"),
         (Contrastive(alpha=math.nan), "alpha"),
         (Contrastive(repetition=0.0), "repetition"),
@@ -194,12 +199,13 @@ def test_without_rules_nothing_is_touched_or_remembered():
         (Beam(no_repeat=-2), "no_repeat"),
     ],
 )
-def test_choices_without_meaning_are_refused_by_name(how, word):
-    with pytest.raises(NextwordError, match=word):
-        validate(how)
+def test_invalid_settings_are_rejected(how, key):
+    with pytest.raises(InvalidSetting) as error:
+        check_decoding(how)
+    assert error.value.key == key
 
 
-def test_meaningful_choices_pass():
+def test_valid_settings_pass():
     for how in (
         Greedy(),
         Sample(),
@@ -208,7 +214,7 @@ def test_meaningful_choices_pass():
         Beam(width=1),
         Contrastive(),
     ):
-        validate(how)
+        check_decoding(how)
 
 
 # ------------------------------------------------------------------------------------------------ beside transformers
@@ -223,9 +229,9 @@ def test_typical_and_the_nucleus_are_transformers(mass):
     warp = pytest.importorskip("transformers.generation.logits_process")
     given = scores()
     for ours, theirs in (
-        (typical, warp.TypicalLogitsWarper(mass)),
-        (top_p, warp.TopPLogitsWarper(mass)),
-        (min_p, warp.MinPLogitsWarper(mass)),
+        (keep_typical, warp.TypicalLogitsWarper(mass)),
+        (keep_top_p, warp.TopPLogitsWarper(mass)),
+        (keep_min_p, warp.MinPLogitsWarper(mass)),
     ):
         torch.testing.assert_close(ours(given, mass), theirs(None, given).log_softmax(-1))
 
@@ -233,10 +239,10 @@ def test_typical_and_the_nucleus_are_transformers(mass):
 def test_the_least_length_and_the_bias_are_transformers():
     warp = pytest.importorskip("transformers.generation.logits_process")
     given = scores()
-    rules = Rules(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, least=2)
+    rules = LogitsProcessor(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, least=2)
     bias = warp.SequenceBiasLogitsProcessor({(7,): 2.5, (9,): -4.0})
     for written in range(4):
         ids = torch.ones(4, 5 + written, dtype=torch.long)
         least = warp.MinNewTokensLengthLogitsProcessor(5, 2, 3)
         torch.testing.assert_close(rules.scores(given), least(ids, bias(ids, given)))
-        rules.wrote(torch.ones(4, dtype=torch.long))
+        rules.update(torch.ones(4, dtype=torch.long))

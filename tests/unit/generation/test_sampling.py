@@ -6,14 +6,23 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, RunError
 from nextword.core.types import Greedy, Sample
-from nextword.generation import sampling as choosing
-from nextword.generation.logits_processors import min_p, temperature, top_k, top_p, typical
-from nextword.generation.sampling import NOTHING, choose, draw, greatest, narrowed, seeded, tokens, tokens_batch
+from nextword.generation.logits_processors import apply_temperature, keep_min_p, keep_top_k, keep_top_p, keep_typical
+from nextword.generation.sampling import (
+    NO_TOKEN,
+    choose_tokens,
+    generate_batch,
+    generate_tokens,
+    largest_ids,
+    make_generator,
+    narrow_candidates,
+    sample_ids,
+)
+from tests.support.toy_models import ToyModel
 
 
-class Trigram:
+class Trigram(ToyModel):
     """log p(next | the one before last, last); the state is the id before last, so rows that are mixed up show."""
 
     window = 2
@@ -36,7 +45,7 @@ class Trigram:
 
 
 def write(model, how, count=30, **options):
-    return list(islice(tokens(model, *model.start(1), how, **options), count))
+    return list(islice(generate_tokens(model, *model.start(1), how, **options), count))
 
 
 def test_greedy_takes_the_likeliest_and_log_probs_are_the_models_own():
@@ -76,7 +85,7 @@ def test_a_seed_writes_the_same_text_again_and_none_does_not():
 
 def test_each_token_costs_one_step_made_when_asked_for():
     model = Trigram()
-    stream = tokens(model, *model.start(1), Sample(seed=0))
+    stream = generate_tokens(model, *model.start(1), Sample(seed=0))
     assert model.steps == 0
     for count in range(1, 5):
         next(stream)
@@ -85,7 +94,7 @@ def test_each_token_costs_one_step_made_when_asked_for():
 
 def test_frequencies_are_the_models():
     p = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0])
-    drawn = draw(p.log().expand(20_000, 5), torch.Generator().manual_seed(0))
+    drawn = sample_ids(p.log().expand(20_000, 5), torch.Generator().manual_seed(0))
     share = torch.bincount(drawn, minlength=5) / 20_000
     assert share[1] == share[4] == 0  # also the last id, where a sloppy cumulative sum would end up
     torch.testing.assert_close(share, p, atol=0.015, rtol=0)
@@ -95,7 +104,7 @@ def test_the_smallest_and_the_greatest_number_draw_ids_that_are_possible(monkeyp
     log_probs = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log()
     for number, id in ((0.0, 1), (1 - 2**-53, 2)):
         monkeypatch.setattr(torch, "rand", lambda *shape, n=number, **_: torch.full(shape, n, dtype=torch.float64))
-        assert draw(log_probs, torch.Generator()).tolist() == [id]
+        assert sample_ids(log_probs, torch.Generator()).tolist() == [id]
 
 
 def test_no_repeat_holds_and_counts_the_prompt():
@@ -122,15 +131,15 @@ def test_the_stream_ends_when_nothing_may_be_written():
     assert sorted(id for id, _ in write(Trigram(), Greedy(no_repeat=1), 99)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_wrong_choice_is_refused_before_the_first_token():
-    with pytest.raises(NextwordError):
-        tokens(Trigram(), *Trigram().start(1), Sample(temperature=-1.0))
+def test_invalid_setting_is_rejected_before_the_first_token():
+    with pytest.raises(InvalidSetting):
+        generate_tokens(Trigram(), *Trigram().start(1), Sample(temperature=-1.0))
 
 
 def test_nan_is_an_error_and_not_a_text():
     for how in (Greedy(), Sample(seed=0)):
-        with pytest.raises(NextwordError, match="NaN"):
-            choose(torch.tensor([[0.0, math.nan]]), how, seeded(how))
+        with pytest.raises(RunError):
+            choose_tokens(torch.tensor([[0.0, math.nan]]), how, make_generator(how))
 
 
 def test_a_batch_of_greedy_rows_equals_single_rows():
@@ -138,18 +147,18 @@ def test_a_batch_of_greedy_rows_equals_single_rows():
     last, (_, other) = model.start(3)
     state = (torch.tensor([1, 2, 3]), other)
     how = Greedy(repetition=1.4, no_repeat=3)
-    batch = tokens_batch(model, last, state, how, 12)
+    batch = generate_batch(model, last, state, how, 12)
     assert batch.ids.shape == batch.log_probs.shape == (3, 12)
     assert batch.lengths.tolist() == [12, 12, 12]
     for row, before in enumerate([1, 2, 3]):
-        alone = list(islice(tokens(model, last[:1], (torch.tensor([before]), other), how), 12))
+        alone = list(islice(generate_tokens(model, last[:1], (torch.tensor([before]), other), how), 12))
         assert batch.ids[row].tolist() == [id for id, _ in alone]
         assert batch.log_probs[row].tolist() == pytest.approx([p for _, p in alone])
 
 
 def test_rows_of_a_batch_end_each_in_its_time():
     model = Trigram()
-    batch = tokens_batch(model, *model.start(16), Sample(seed=1), 50, end=2)
+    batch = generate_batch(model, *model.start(16), Sample(seed=1), 50, end=2)
     assert batch.ids.shape[1] == int(batch.lengths.max()) == model.steps
     assert len(set(batch.lengths.tolist())) > 1
     for ids, log_probs, length in zip(
@@ -162,10 +171,10 @@ def test_rows_of_a_batch_end_each_in_its_time():
 
 
 def test_a_batch_stops_where_nothing_may_be_written():
-    batch = tokens_batch(Trigram(), *Trigram().start(2), Greedy(no_repeat=1), 50)
+    batch = generate_batch(Trigram(), *Trigram().start(2), Greedy(no_repeat=1), 50)
     assert batch.lengths.tolist() == [6, 6]
     assert batch.ids.shape == (2, 6)
-    assert tokens_batch(Trigram(), *Trigram().start(2), Greedy(), 0).ids.shape == (2, 0)
+    assert generate_batch(Trigram(), *Trigram().start(2), Greedy(), 0).ids.shape == (2, 0)
 
 
 def test_half_precision_models_are_sampled_in_single():
@@ -176,7 +185,7 @@ def test_half_precision_models_are_sampled_in_single():
 
 def test_each_row_of_a_batch_draws_from_a_seed_of_its_own():
     model = Trigram()
-    batch = tokens_batch(model, *model.start(5), Sample(seed=10), 20, end=2)
+    batch = generate_batch(model, *model.start(5), Sample(seed=10), 20, end=2)
     for row, (ids, length) in enumerate(zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True)):
         alone = [id for id, _ in write(model, Sample(seed=10 + row), 20)]
         assert ids[:length] == alone[:length]
@@ -184,7 +193,7 @@ def test_each_row_of_a_batch_draws_from_a_seed_of_its_own():
 
 def test_the_end_is_not_written_before_the_least_length():
     how = Sample(seed=0, bias={2: 50.0})
-    batch = tokens_batch(Trigram(), *Trigram().start(4), how, 9, end=2, least=3)
+    batch = generate_batch(Trigram(), *Trigram().start(4), how, 9, end=2, least=3)
     assert batch.lengths.tolist() == [4] * 4
     ids = [id for id, _ in write(Trigram(), how, 6, end=2, least=3)]
     assert 2 not in ids[:3]
@@ -220,8 +229,13 @@ NARROWING = [
 
 def definition(scores, how):
     """The rules over the whole vocabulary, one after the other."""
-    scores = temperature(scores, how.temperature)
-    for rule, value in ((top_k, how.top_k), (top_p, how.top_p), (min_p, how.min_p), (typical, how.typical)):
+    scores = apply_temperature(scores, how.temperature)
+    for rule, value in (
+        (keep_top_k, how.top_k),
+        (keep_top_p, how.top_p),
+        (keep_min_p, how.min_p),
+        (keep_typical, how.typical),
+    ):
         scores = rule(scores, value)
     return scores
 
@@ -229,53 +243,53 @@ def definition(scores, how):
 @pytest.mark.parametrize("how", NARROWING)
 @pytest.mark.parametrize("spread", [0.3, 2.0, 5.0])  # nearly flat, so that few ids settle nothing, to peaked
 def test_looking_among_few_ids_changes_nothing(how, spread, monkeypatch):
-    monkeypatch.setattr(choosing, "WIDTHS", (64, 512))
+    monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (64, 512))
     random = torch.Generator().manual_seed(1)
     scores = torch.randn(3, 4000, generator=random).mul(spread).log_softmax(-1)
     scores[:, ::7] = -math.inf
     whole = definition(scores, how)
-    few, ids = narrowed(scores, how)
+    few, ids = narrow_candidates(scores, how)
     dense = few if ids is None else torch.full_like(scores, -math.inf).scatter(1, ids, few)
     assert torch.equal(dense > -math.inf, whole > -math.inf)
     torch.testing.assert_close(dense.log_softmax(-1).nan_to_num(neginf=-99), whole.nan_to_num(neginf=-99))
     assert ids is None or bool((ids[:, 1:] > ids[:, :-1]).all())
     for seed in range(20):
-        drawn = draw(whole, torch.Generator().manual_seed(seed))
-        assert choose(scores, how, torch.Generator().manual_seed(seed)).tolist() == drawn.tolist()
+        drawn = sample_ids(whole, torch.Generator().manual_seed(seed))
+        assert choose_tokens(scores, how, torch.Generator().manual_seed(seed)).tolist() == drawn.tolist()
 
 
 @pytest.mark.parametrize("how", [Sample(top_p=0.5), Sample(top_p=0.9), Sample(typical=0.4), Sample(min_p=0.3)])
 def test_equals_at_the_edge_are_kept_in_order(how, monkeypatch):
     """Scores of half precision have many equals; which of them stay must not depend on how they were looked for."""
-    monkeypatch.setattr(choosing, "WIDTHS", (16, 128))
+    monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (16, 128))
     for seed in range(10):
         scores = (
             torch.randn(2, 600, generator=torch.Generator().manual_seed(seed)).mul(8).round().div(4).log_softmax(-1)
         )
-        few, ids = narrowed(scores, how)
+        few, ids = narrow_candidates(scores, how)
         dense = few if ids is None else torch.full_like(scores, -math.inf).scatter(1, ids, few)
         assert torch.equal(dense > -math.inf, definition(scores, how) > -math.inf)
 
 
 def test_a_peak_is_found_among_few(monkeypatch):
     """That the short way is taken at all: then the width drawn from is the first of WIDTHS."""
-    monkeypatch.setattr(choosing, "WIDTHS", (64, 512))
+    monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (64, 512))
     scores = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)).mul(6).log_softmax(-1)
     for how in (Sample(top_p=0.9), Sample(typical=0.5), Sample(min_p=0.1)):
-        assert narrowed(scores, how)[0].shape == (2, 64)
-    assert narrowed(torch.zeros(2, 4000).log_softmax(-1), Sample(top_p=0.9))[1] is None
+        assert narrow_candidates(scores, how)[0].shape == (2, 64)
+    assert narrow_candidates(torch.zeros(2, 4000).log_softmax(-1), Sample(top_p=0.9))[1] is None
 
 
 def test_greatest_are_the_greatest():
     values = torch.randn(3, 200, generator=torch.Generator().manual_seed(0))
-    assert greatest(values, 30).tolist() == values.topk(30).indices.sort().values.tolist()
-    assert greatest(values, 200).tolist() == [list(range(200))] * 3
+    assert largest_ids(values, 30).tolist() == values.topk(30).indices.sort().values.tolist()
+    assert largest_ids(values, 200).tolist() == [list(range(200))] * 3
 
 
 def test_rows_with_nothing_to_write_are_said_so_and_hurt_no_other():
     scores = torch.full((3, 3000), -math.inf)
     scores[1] = torch.randn(3000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     for how in (Greedy(), *NARROWING):
-        chosen = choose(scores, how, seeded(how)).tolist()
-        assert chosen[0] == chosen[2] == NOTHING
+        chosen = choose_tokens(scores, how, make_generator(how)).tolist()
+        assert chosen[0] == chosen[2] == NO_TOKEN
         assert 0 <= chosen[1] < 3000

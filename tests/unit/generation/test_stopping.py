@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Stop
 from nextword.generation.stopping import Stopper
 
@@ -56,7 +56,7 @@ def test_close_gives_what_is_held():
 
 
 def test_errors():
-    with pytest.raises(NextwordError, match="empty"):
+    with pytest.raises(InvalidSetting, match="empty"):
         Stopper(Stop(strings=("",)))
-    with pytest.raises(NextwordError, match="length"):
+    with pytest.raises(InvalidSetting, match="length"):
         Stopper(Stop(length=-1))

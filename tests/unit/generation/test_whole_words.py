@@ -5,8 +5,20 @@ from collections import defaultdict
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
-from nextword.generation.whole_words import EITHER, JOINT, MARKS, OVER, START, WORD, Spelling, goes_on, next_words, read
+from nextword.core.errors import InvalidSetting, RunError
+from nextword.generation.whole_words import (
+    EITHER,
+    JOINT,
+    MARKS,
+    OVER,
+    START,
+    WORD,
+    Spelling,
+    continues_word,
+    next_words,
+    read_word,
+)
+from tests.support.toy_models import ToyModel
 
 
 class Tree:
@@ -38,7 +50,7 @@ class Tree:
         return torch.stack([self.nodes[int(node)] for node in state]).log(), state
 
 
-class Bigram:
+class Bigram(ToyModel):
     window = 1
 
     def __init__(self, size, seed):
@@ -87,7 +99,7 @@ class Bigram:
     ],
 )
 def test_the_first_word_of_a_text(text, inside, word, place):
-    assert read(text, inside) == (word, place)
+    assert read_word(text, inside) == (word, place)
 
 
 def test_probabilities_by_hand():
@@ -222,15 +234,15 @@ def test_the_table_of_ends_says_what_reading_says():
     spelling = Spelling([*PIECES, b"'a", b"' ", b"--", b"-a", b"\n", b"'.a", b"a'b c"], special=[6])
     for place, (text, inside) in {WORD: (b"ab", False), JOINT: (b"a-", False), MARKS: (b"!", False)}.items():
         for id, piece in enumerate(spelling.pieces):
-            ends = not piece or read(text + piece, inside) == (read(text, inside)[0], OVER)
+            ends = not piece or read_word(text + piece, inside) == (read_word(text, inside)[0], OVER)
             assert bool(spelling.ends[place, id]) == ends, (text, piece)
-    assert [goes_on(piece) for piece in spelling.pieces] == spelling.goes_on.tolist()
+    assert [continues_word(piece) for piece in spelling.pieces] == spelling.continues.tolist()
 
 
 def test_errors():
     model = Bigram(len(PIECES), 0)
-    with pytest.raises(NextwordError, match="k is 0"):
+    with pytest.raises(InvalidSetting, match="k = 0"):
         next_words(model, *model.start(1), Spelling(PIECES), 0)
     model.table[:] = torch.nan
-    with pytest.raises(NextwordError, match="NaN"):
+    with pytest.raises(RunError):
         next_words(model, *model.start(1), Spelling(PIECES))
