@@ -2,6 +2,8 @@
 
     evaluate_finished_run     what `nextword.train` does last: the held-out split of the run's own data, then card.md
     evaluate_run              what `nextword.evaluate` does: any data, any split
+    evaluate_prompt_task      a task posed as text, with solved examples before each question
+    score_lines               one score per line of text
     measure_likelihood        a language model: bits per byte and perplexities
     measure_translations      a sequence-to-sequence model: BLEU, ROUGE, or one metric per task
 
@@ -10,20 +12,28 @@ Results are plain dictionaries, as they appear in log.jsonl and in the output of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import InvalidSetting, UnknownName
-from nextword.core.types import Beam, Decoding, Greedy
+from nextword.core.errors import InvalidSetting, UnknownName, Unsupported
+from nextword.core.types import EXACT, Beam, Decoding, Greedy
 from nextword.data.corpus import Corpus
-from nextword.data.opening import open_corpus, open_whole
-from nextword.data.parallel_files import ParallelCorpus
+from nextword.data.filters.decontaminate import split_by_contamination
+from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.parallel import open_parallel
+from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import Tasks
+from nextword.evaluation.adaptive import prepare_method, settings_text
+from nextword.evaluation.contamination import score_by_contamination
+from nextword.evaluation.dynamic import DynamicSettings
+from nextword.evaluation.few_shot import evaluate_task
 from nextword.evaluation.likelihood import evaluate_stream
+from nextword.evaluation.neural_cache import CacheSettings
+from nextword.evaluation.prompt_tasks import PromptTask
 from nextword.evaluation.text_to_text import choose_split as choose_task_split
 from nextword.evaluation.text_to_text import evaluate_text_task
 from nextword.evaluation.translation import evaluate_translations, sample_evenly, spread_indices
@@ -79,20 +89,34 @@ def evaluate_run(
     stride: int | None = None,
     limit: int | None = None,
     decoding: Decoding | None = None,
+    cache: CacheSettings | None = None,
+    dynamic: DynamicSettings | None = None,
+    against: str = "",
     device: str = "auto",
     on_progress: OnProgress = ignore_progress,
 ) -> dict[str, Any]:
-    """Measure a run on any data; see `nextword.evaluate`."""
+    """Measure a run on any data; see `nextword.evaluate`.
+
+    `cache` and `dynamic` evaluate with a neural cache and dynamically; what they leave open is found on validation
+    text. `against` is a training text: documents that overlap with it are also scored apart from the others.
+    """
     run = RunFolder.open(path)
-    lm = load(path, device)
+    lm: Any = load(path, device)
+    is_adaptive = cache is not None or dynamic is not None
+    _check_model(lm, context, limit, decoding, is_adaptive, against)
     own = run.recipe.phases[-1]
     if not data and not own.data:
         raise InvalidSetting(f"{path} has no data of its own. Name some with --data.", key="data")
     if not lm.is_seq2seq:
-        corpus = open_corpus(own.data) if not data or data == own.data else open_whole(data)
-        return measure_likelihood(
-            lm, run, corpus, choose_split(corpus, split), context, stride, limit=limit, on_progress=on_progress
-        )
+        corpus = open_corpus(own.data) if not data or data == own.data else open_unsplit(data)
+        chosen = choose_split(corpus, split)
+        method = None
+        if is_adaptive:
+            method = prepare_method(lm, run, cache, dynamic, settings_text(lm, run, corpus), on_progress)
+        result = measure_likelihood(lm, run, corpus, chosen, context, stride, method, limit, on_progress=on_progress)
+        if against:
+            result["against"] = score_against(lm, corpus, chosen, against, on_progress)
+        return result
     if not data and not trains_on_pairs(own.objective):
         raise InvalidSetting(
             f"{path} was trained to fill blanks in plain text, which has no likelihood. Name pairs or tasks with "
@@ -102,6 +126,86 @@ def evaluate_run(
     corpus = open_parallel(data or own.data, unsplit=bool(data and data != own.data))
     chosen = choose_split(corpus, split)
     return measure_translations(lm, run, corpus, chosen, decoding or Greedy(), limit or 0, on_progress)
+
+
+def _check_model(
+    lm: Any, context: int | None, limit: int | None, decoding: Decoding | None, is_adaptive: bool, against: str
+) -> None:
+    """Refuse options that do not fit the kind of model."""
+    if lm.is_seq2seq:
+        if context or is_adaptive or against:
+            raise Unsupported(
+                "This run translates: --context, --cache, --dynamic and --against are for language models.",
+                ability="score",
+            )
+        return
+    if decoding is not None:
+        raise Unsupported("This run is a language model: --beam is for sequence-to-sequence runs.", ability="seq2seq")
+    if lm.kind == EXACT and limit:
+        raise InvalidSetting(
+            "--limit is for --task, masked models and sequence-to-sequence runs; this run scores every token.",
+            key="limit",
+            value=limit,
+        )
+    if lm.kind != EXACT and (is_adaptive or against):
+        raise Unsupported(
+            "This model has pseudo-likelihoods only: --cache, --dynamic and --against need a left-to-right model.",
+            ability="score",
+        )
+
+
+def score_against(
+    lm: Any, corpus: Corpus, split: str, against: str, on_progress: OnProgress = ignore_progress
+) -> dict[str, Any]:
+    """Score the documents of a split that overlap with a training text, and the others."""
+    trained = open_corpus(against)
+    size = trained.bytes("train") if "train" in trained.splits else None
+    searching = partial(on_progress, f"searching {trained.name}")
+    contamination = split_by_contamination(
+        corpus, split, trained, progress=lambda done, total=size: searching(done, total)
+    )
+    scoring = partial(on_progress, "scoring clean and dirty documents")
+    return {"data": trained.name, **score_by_contamination(lm, contamination, scoring).as_dict()}
+
+
+def score_lines(path: str | Path, lines: Sequence[str], device: str = "auto") -> list[dict[str, Any]]:
+    """The likelihood of each line by itself."""
+    scores = load(path, device).score_many(lines)
+    return [
+        {
+            "text": line,
+            "kind": score.kind,
+            "nats": score.nats,
+            "tokens": score.tokens,
+            "bits_per_byte": score.bits_per_byte(),
+            "token_perplexity": score.token_perplexity(),
+        }
+        for line, score in zip(lines, scores, strict=True)
+    ]
+
+
+def evaluate_prompt_task(
+    path: str | Path,
+    task: PromptTask,
+    shots: int = 0,
+    *,
+    device: str = "auto",
+    on_progress: OnProgress = ignore_progress,
+    **options: Any,
+) -> dict[str, Any]:
+    """Evaluate a run on a task posed as text, and append the result to its log; `options` are those of
+    evaluate_task."""
+    run = RunFolder.open(path)
+    lm = load(path, device)
+    result = evaluate_task(lm, task, shots, progress=partial(on_progress, f"asking {task.name}"), **options)
+    values = {
+        "slug": run.recipe.slug,
+        "run": str(run.path),
+        "parameters": lm.parameters,
+        **result.as_dict(),
+    }
+    _append_to_log(run, "task", {key: value for key, value in values.items() if key not in ("published", "first")})
+    return values
 
 
 def choose_split(corpus: Corpus, split: str = "") -> str:

@@ -1,328 +1,296 @@
-"""Blanks of any length, filled by a network that writes pieces, and exact likelihoods of what may stand in them.
+"""Blank filling: words for the blanks of a text, blanks of any length, and exact likelihoods of what may stand in them.
 
-    The ___ sat on the ___.       infill:  The old cat sat on the mat.      score_blanks, cloze:  log p of given pieces
-    Once upon a time [gMASK]      ___ or [MASK] is a few tokens; [sMASK] sentences, [gMASK] the rest of a text
+    The ___ sat on the ___.       fill:    words for each blank                       masked models, XLNet, GLM
+                                  infill:  The old cat sat on the mat.                GLM
+                                  score_blanks, cloze: log p of given fillings        GLM
+    Once upon a time [gMASK]      ___ or [MASK] is a few tokens; [sMASK] sentences, [gMASK] the rest of the text
 
-Blanks are filled from left to right, each in sight of all that stands around it and of what fills those before
-(generation/pieces.py). A piece is a word or more of its own, whether there are spaces around the blank or not.
-
-Blanks filled by a model that was trained to write what is missing from a text: T5 after its first training.
-
-    Thank you ___ me to your party ___ week.      →      Thank you for inviting me to your party last week.
-
-A sentinel stands in the place of each blank, and what is written behind it comes back into the text
-(generation/sentinels.py). All spans are written one after the other, each in sight of those before. A run that was
-trained on pairs since, and on nothing taken out of texts beside them, reads ___ as it stands.
+`infill` fills blanks from left to right, each in sight of everything around it and of the fillings before it
+(generation/infilling.py). A filling is one word or more, whether or not there are spaces around the blank.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
-from nextword.core.types import EXACT, Decoding, Greedy, Guess, Prediction, Score, State, Stop
+from nextword.core.errors import InvalidSetting
+from nextword.core.types import EXACT, Decoding, Greedy, Guess, Inputs, Prediction, Score, Stop
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
     BLANK,
     HIDDEN,
     LINES,
+    MOST,
     Filled,
-    Gapped,
-    Ordered,
-    Pieces,
-    around,
-    check_asked,
-    divided,
-    filled,
+    TextWithBlanks,
+    WordPieces,
+    check_infilling,
+    crop_context,
+    encode_part,
+    fill_blanks,
     filling_nats,
-    ids_beside,
-    joined,
-    lettered,
-    likeliest,
-    short,
-    spans,
-    unwritten,
-    written,
+    follows_letter,
+    join_parts,
+    likeliest_fillings,
+    likeliest_words,
+    shorten,
+    split_pieces,
+    unwritable_ids,
 )
-from nextword.tokenizers.base import MASKS, sentinels
+from nextword.lm.base import TextModel
+from nextword.lm.embedding import BATCH_TOKENS, frame_ids
+from nextword.tokenizers.special_tokens import MARKS, MASKS
 
-LONGEST = 16  # tokens of a piece that is guessed for one blank
-PLACES = re.compile("|".join((LINES.pattern, *map(re.escape, MASKS))))
+MAX_GUESS_TOKENS = 16  # of a filling that `fill` guesses
+BLANKS = re.compile("|".join((LINES.pattern, *map(re.escape, MASKS))))
 
 
-class Pieced:
-    """The part of a text-level model that fills blanks with pieces. What it holds is the model's."""
+class BlankFillingMixin(TextModel):
+    """The methods of a text-level model that fill blanks."""
 
-    network: Any
-    tokenizer: Tokenizer
-    _known: Pieces | None = None
+    room: int  # tokens of a text in one window
+    _pieces: WordPieces | None = None
 
-    def _ids(self, text: str, first: bool = False) -> list[int]:
-        raise NotImplementedError  # that of Blanks
+    # -------------------------------------------------------------------------------------------- words for blanks
 
-    def _check(self, text: str) -> None:
-        raise NotImplementedError  # that of Blanks
+    def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
+        """For every blank `___` of the text, the k likeliest words, with all other blanks open.
 
-    def _checked(self, how: Decoding) -> Decoding:
-        return how  # that of Writing, for what writes at all
+        A blank is a word of its own, whether or not there are spaces around it. `tokens`: raw tokens instead of words.
+        """
+        parts = text.split(BLANK)
+        if len(parts) == 1:
+            raise InvalidSetting(
+                f"The text {shorten(text)} has no blank. Write {BLANK} for the missing word, for example "
+                f'"The {BLANK} sat on the mat".',
+                key="text",
+                value=text,
+            )
+        return [self._fill_blank(parts[: i + 1], parts[i + 1 :], k, tokens) for i in range(len(parts) - 1)]
+
+    def _fill_blank(self, left: Sequence[str], right: Sequence[str], k: int, tokens: bool) -> list[Guess]:
+        """Guesses for the blank between two texts; each is a list of parts with further blanks between them."""
+        if k < 1:
+            raise InvalidSetting(f"k = {k}: ask for at least one guess.", key="k", value=k)
+        for part in (*left, *right):
+            self._refuse_mask_token(part)
+        before = encode_part(self.tokenizer, left[0], first=True)
+        for part in left[1:]:
+            before += [HIDDEN, *encode_part(self.tokenizer, part)]
+        after = encode_part(self.tokenizer, right[0])
+        for part in right[1:]:
+            after += [HIDDEN, *encode_part(self.tokenizer, part)]
+        room = min(self.room, self.network.window - 1) if self.writes_pieces else self.room
+        before, after = (list(ids) for ids in crop_context(before, after, room - (1 if tokens else MOST)))
+        if tokens:
+            return self._guess_tokens(before, after, k)
+        bare = not follows_letter(left)
+        if self.writes_pieces:
+            return self._guess_spans(before, after, bare, k)
+        words = likeliest_words(self._hidden_log_probs, before, after, self._word_pieces, k, bare=bare)
+        return [Guess(word, p) for word, p in words]
+
+    def _guess_tokens(self, left: list[int], right: list[int], k: int) -> list[Guess]:
+        log_p = self._hidden_log_probs(np.array([[*left, HIDDEN, *right]]))[0, left.count(HIDDEN)]
+        best = log_p.topk(min(k, len(log_p)))
+        names = {id: name for name, id in self.tokenizer.special.items()}
+        return [
+            Guess(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace"), p)
+            for p, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True)
+        ]
+
+    def _guess_spans(self, left: list[int], right: list[int], bare: bool, k: int) -> list[Guess]:
+        """The k likeliest fillings of one blank; different tokenizations of a text count together."""
+        marks = self.network.pieces
+        ids = [marks.masks[0] if id == HIDDEN else id for id in (*left, HIDDEN, *right)]
+        text = TextWithBlanks((marks.begin, *ids), (len(left) + 1,), (not bare,))
+        fillings = likeliest_fillings(
+            self.network,
+            text,
+            self._word_pieces.inner,
+            2 * k,
+            banned=unwritable_ids(self.tokenizer, marks.end),
+            width=min(max(16, 2 * k), 64),
+            length=min(MAX_GUESS_TOKENS, self.network.window - 1),
+        )
+        probabilities: dict[str, float] = {}
+        for filling in fillings:
+            words = self.tokenizer.decode(filling.ids[:-1]).strip()
+            if words:
+                probabilities[words] = probabilities.get(words, 0.0) + math.exp(filling.log_prob)
+        ranked = sorted(probabilities.items(), key=lambda item: (-item[1], item[0]))
+        return [Guess(words, min(p, 1.0)) for words, p in ranked[:k]]
+
+    @torch.no_grad()
+    def _hidden_log_probs(self, rows: np.ndarray) -> Tensor:
+        """log p (B, hidden, V) at the HIDDEN positions of rows (B, T), equally many in each row."""
+        device = self.network.device
+        outputs = []
+        for part in np.array_split(rows, -(-rows.size // BATCH_TOKENS)):
+            frame = frame_ids(self.network, part[0])
+            ids = np.tile(frame.ids, (len(part), 1))
+            ids[:, slice(*frame.text_spans[0])] = part
+            at = torch.from_numpy(np.flatnonzero(ids == HIDDEN)).to(device)
+            ids[ids == HIDDEN] = self._mask_id
+            inputs = Inputs(torch.from_numpy(ids).to(device))
+            if frame.segments is not None:
+                inputs.segments = torch.from_numpy(np.tile(frame.segments, (len(part), 1))).to(device)
+            outputs.append(self.network.fill(inputs, at).view(len(part), -1, len(self.tokenizer)).float())
+        return torch.cat(outputs)
+
+    @property
+    def _mask_id(self) -> int:
+        """The token that replaces a hidden one. A network without a mask token needs none: it does not look there."""
+        special = self.tokenizer.special
+        return next((special[name] for name in MARKS["mask"] if name in special), self.tokenizer.begin)
+
+    @property
+    def _word_pieces(self) -> WordPieces:
+        if self._pieces is None:
+            self._pieces = WordPieces(self.tokenizer)
+        return self._pieces
+
+    def _refuse_mask_token(self, text: str) -> None:
+        for name in MARKS["mask"]:
+            if name in text and name in self.tokenizer.special:
+                raise InvalidSetting(
+                    f"{name} in a text is plain letters to this tokenizer. Write {BLANK} for a blank.",
+                    key="text",
+                    value=text,
+                )
+
+    # -------------------------------------------------------------------------------------------- blanks of any length
 
     @property
     def writes_pieces(self) -> bool:
-        """Whether blanks may have any length."""
-        return hasattr(self.network, "turned")
+        return bool(self.network.generates_spans)
 
     def blanks(self, text: str) -> int:
-        """How many of them a text has."""
-        return len(PLACES.findall(text))
-
-    def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
-        """The text with all blanks filled, one after the other; the n best that a beam finds, best first."""
-        return self.infill_many([text], how, stop, n)[0]
+        return len(BLANKS.findall(text))
 
     def infill_many(
         self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
-        check_asked(how, stop, n)
-        cut, how = [self._cut(text) for text in texts], self._checked(how)
-        gapped, inner = [self._gapped(*one) for one in cut], self._parts.inner
-        banned = unwritten(self.tokenizer, self.network.pieces.end)
-        found = filled(self.network, gapped, inner, how, stop.length, n, banned=banned, least=stop.least)
+        """Each text with all blanks filled, one after the other; the n best of a beam, best first."""
+        check_infilling(how, stop, n)
+        split = [self._split_at_blanks(text) for text in texts]
+        how = self._check_decoding(how)
+        results = fill_blanks(
+            self.network,
+            [self._encode_blanks(parts, masks) for parts, masks in split],
+            self._word_pieces.inner,
+            how,
+            stop.length,
+            n,
+            banned=unwritable_ids(self.tokenizer, self.network.pieces.end),
+            least=stop.min_length,
+        )
         return [
-            [self._filled(*one, best.ids, best.log_prob, best.score, best.complete) for best in some]
-            for one, some in zip(cut, found, strict=True)
+            [self._insert_fillings(parts, masks, filling) for filling in best]
+            for (parts, masks), best in zip(split, results, strict=True)
         ]
 
     def score_blanks(self, text: str, fillings: Sequence[str | Sequence[str]]) -> list[Score]:
-        """log p of each filling, exact, the ends of its pieces included. One is a text, or a text for each blank."""
-        parts, masks = self._cut(text)
-        gapped, rows, words = self._gapped(parts, masks), [], []
-        for one in fillings:
-            own = [one] if isinstance(one, str) else list(one)
-            if len(own) != len(masks):
-                raise NextwordError(
-                    f"The text has {len(masks)} blanks, but {len(own)} texts are to fill them: {own!r}."
+        """Exact log p of each filling, including the ends of its pieces. A filling is a text, or one text per blank."""
+        parts, masks = self._split_at_blanks(text)
+        encoded = self._encode_blanks(parts, masks)
+        rows, texts = [], []
+        for filling in fillings:
+            pieces = [filling] if isinstance(filling, str) else list(filling)
+            if len(pieces) != len(masks):
+                raise InvalidSetting(
+                    f"The text has {len(masks)} blanks, but {len(pieces)} fillings are given: {pieces!r}.",
+                    key="fillings",
+                    value=pieces,
                 )
-            rows.append([self._ids(p.strip(" "), not parts[0] and not i) for i, p in enumerate(own)])
-            words.append(own)
-        nats = filling_nats(self.network, [gapped] * len(rows), rows)
+            rows.append(
+                [
+                    encode_part(self.tokenizer, piece.strip(" "), not parts[0] and not i)
+                    for i, piece in enumerate(pieces)
+                ]
+            )
+            texts.append(pieces)
+        nats = filling_nats(self.network, [encoded] * len(rows), rows)
         lossless = self.tokenizer.lossless
         return [
             Score(
                 cost,
                 sum(len(piece) + 1 for piece in row),
-                sum(len(piece.split()) for piece in own),
-                sum(len(piece.encode()) for piece in own),
+                sum(len(piece.split()) for piece in pieces),
+                sum(len(piece.encode()) for piece in pieces),
                 EXACT,
                 lossless,
             )
-            for cost, row, own in zip(nats, rows, words, strict=True)
+            for cost, row, pieces in zip(nats, rows, texts, strict=True)
         ]
 
     def cloze(self, text: str, answers: Mapping[str, str] | Sequence[str]) -> Prediction:
-        """The label whose answer fits best into the blank, and p(label) = p(answer) / Σ p(answers).
+        """The label whose answer fits best into the blank; p(label) = p(answer) / Σ p(answers).
 
-        Du et al. (2021), section 2.3. `answers` are {label: answer}, or answers that are labels themselves.
+        Du et al. (2021), section 2.3. `answers` are {label: answer}, or answers that are their own labels.
         """
         named = answers if isinstance(answers, Mapping) else {answer: answer for answer in answers}
         if not named:
-            raise NextwordError("There is no answer to choose from. Give some: {label: answer}.")
+            raise InvalidSetting("There is no answer to choose from. Give some: {label: answer}.", key="answers")
         costs = [score.nats for score in self.score_blanks(text, list(named.values()))]
-        shares = [math.exp(min(costs) - cost) for cost in costs]
-        odds = {label: share / sum(shares) for label, share in zip(named, shares, strict=True)}
-        return Prediction(max(odds, key=odds.__getitem__), odds)
+        weights = [math.exp(min(costs) - cost) for cost in costs]
+        probabilities = {label: weight / sum(weights) for label, weight in zip(named, weights, strict=True)}
+        return Prediction(max(probabilities, key=probabilities.__getitem__), probabilities)
 
-    def _cut(self, text: str) -> tuple[list[str], list[str]]:
-        """The parts of a text around its blanks, and what stands in their places."""
+    def unread(self, text: str) -> int:
+        parts, masks = self._split_at_blanks(text)
+        tokens = sum(len(encode_part(self.tokenizer, part, first=not i)) for i, part in enumerate(parts))
+        return max(0, tokens - self._infill_room) if len(masks) == 1 else 0
+
+    @property
+    def _infill_room(self) -> int:
+        """Tokens around a single blank: the window, less the begin token and the mask."""
+        return int(self.network.window) - 2
+
+    def _split_at_blanks(self, text: str) -> tuple[list[str], list[str]]:
+        """The parts of a text around its blanks, and the blanks as they are written."""
         if not self.writes_pieces:
-            raise Unsupported(
-                "This model guesses words for blanks, one by one, and writes no pieces of any length. Ask it for words "
-                f'(nextword next RUN "The {BLANK} sat"), or use a model that was trained to fill blanks (GLM).'
-            )
-        masks = PLACES.findall(text)
+            raise self.unsupported("infill")
+        masks = BLANKS.findall(text)
         if not masks:
-            raise NextwordError(
-                f"The text {short(text)} has no blank. Write {BLANK} where something is missing, or "
-                f"{' or '.join(MASKS[1:])} for sentences and for the rest of a text."
+            raise InvalidSetting(
+                f"The text {shorten(text)} has no blank. Write {BLANK} for a few words, or {' or '.join(MASKS[1:])} "
+                "for sentences and for the rest of a text.",
+                key="text",
+                value=text,
             )
-        return PLACES.split(text), masks
+        return BLANKS.split(text), masks
 
-    def unread(self, text: str) -> int:
-        """Tokens of a text with one blank that lie too far from it to be read; 0: all of it fits into the window."""
-        parts, masks = self._cut(text)
-        return max(0, sum(map(len, self._sides(parts))) - self._room) if len(masks) == 1 else 0
-
-    @property
-    def _room(self) -> int:
-        """Tokens around one blank: the window, less the one that texts begin with, and the mask."""
-        return self.network.window - 2
-
-    def _sides(self, parts: Sequence[str]) -> list[list[int]]:
-        return [self._ids(part, first=not i) for i, part in enumerate(parts)]
-
-    def _gapped(self, parts: Sequence[str], masks: Sequence[str]) -> Gapped:
-        """What is read. Around one blank the text is cut to the window; of several, none may be cut away."""
+    def _encode_blanks(self, parts: Sequence[str], masks: Sequence[str]) -> TextWithBlanks:
+        """The ids to read. Around a single blank the text is cropped to the window; with several, it must fit."""
         marks = self.network.pieces
-        kinds = dict(zip(MASKS, marks.masks, strict=True))
+        mask_ids = dict(zip(MASKS, marks.masks, strict=True))
         for part in parts:
-            self._check(part)
-        sides: list[Sequence[int]] = [*self._sides(parts)]
+            self._refuse_mask_token(part)
+        sides: list[Sequence[int]] = [encode_part(self.tokenizer, part, first=not i) for i, part in enumerate(parts)]
         if len(masks) == 1:
-            sides = [*around(sides[0], sides[1], self._room)]
-        ids, places = [marks.begin, *sides[0]], []
+            sides = [*crop_context(sides[0], sides[1], self._infill_room)]
+        ids, positions = [marks.begin, *sides[0]], []
         for mask, side in zip(masks, sides[1:], strict=True):
-            places.append(len(ids))
-            ids += [kinds[MASKS[0] if mask.startswith("_") else mask], *side]
+            positions.append(len(ids))
+            ids += [mask_ids[MASKS[0] if mask.startswith("_") else mask], *side]
         if len(ids) > self.network.window:
-            raise NextwordError(
-                f"The text {short(joined(parts, masks))} has {len(ids):,} tokens with its blanks, and the window holds "
-                f"{self.network.window:,}. Shorten it: what stands far from the blanks can be left away."
+            raise InvalidSetting(
+                f"The text {shorten(join_parts(parts, masks))} has {len(ids):,} tokens with its blanks, but the window "
+                f"has room for {self.network.window:,}. Shorten it far from the blanks.",
+                key="text",
+                value=len(ids),
             )
-        return Gapped(tuple(ids), tuple(places), tuple(lettered(parts[: i + 1]) for i in range(len(masks))))
+        after_letters = tuple(follows_letter(parts[: i + 1]) for i in range(len(masks)))
+        return TextWithBlanks(tuple(ids), tuple(positions), after_letters)
 
-    def _filled(self, parts: list[str], masks: list[str], ids: Sequence[int], *rest: Any) -> Filled:
-        blanks = [self.tokenizer.decode(piece).strip(" ") for piece in divided(self.network, ids)]
-        shown = [*blanks, *masks[len(blanks) :]]
-        log_prob, score, complete = rest
-        return Filled(joined(parts, shown), tuple(blanks), log_prob, len(ids), score, complete)
-
-    def _likeliest(self, left: list[int], right: list[int], bare: bool, k: int) -> list[Guess]:
-        """The k likeliest pieces for one blank; what is spelled in several ways is one."""
-        marks = self.network.pieces
-        ids = [marks.masks[0] if id == HIDDEN else id for id in (*left, HIDDEN, *right)]
-        gapped = Gapped((marks.begin, *ids), (len(left) + 1,), (not bare,))
-        rest = {"width": min(max(16, 2 * k), 64), "length": min(LONGEST, self.network.window - 1)}
-        banned = unwritten(self.tokenizer, marks.end)
-        found: dict[str, float] = {}
-        for one in likeliest(self.network, gapped, self._parts.inner, 2 * k, banned=banned, **rest):
-            text = self.tokenizer.decode(one.ids[:-1]).strip()
-            if text:
-                found[text] = found.get(text, 0.0) + math.exp(one.log_prob)
-        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        return [Guess(text, min(p, 1.0)) for text, p in ranked[:k]]
-
-    @property
-    def _parts(self) -> Pieces:
-        """What each id can be in a word."""
-        if self._known is None:
-            self._known = Pieces(self.tokenizer)
-        return self._known
-
-
-class SpanInfilling:
-    """The part of a text-level model that mends texts. What it holds is the model's."""
-
-    network: Any
-    tokenizer: Tokenizer
-    mends: bool  # whether it was trained to
-    _parts: Pieces | None = None
-
-    def _checked(self, how: Decoding) -> Decoding:
-        raise NotImplementedError  # that of Writing
-
-    def _read_all(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        raise NotImplementedError  # that of Conditional
-
-    def _alike(self, lengths: list[int]) -> Iterator[list[int]]:
-        raise NotImplementedError  # that of Conditional
-
-    def _refuse_sentinels(self, texts: Sequence[str]) -> None:
-        raise NotImplementedError  # that of Conditional
-
-    def _nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        raise NotImplementedError  # that of Conditional
-
-    @property
-    def end(self) -> int:
-        raise NotImplementedError  # that of Conditional
-
-    @property
-    def writes_pieces(self) -> bool:
-        """Whether it fills blanks, of any length."""
-        return self.mends
-
-    def blanks(self, text: str) -> int:
-        """How many of them a text has."""
-        return len(LINES.findall(text))
-
-    def unread(self, text: str) -> int:
-        """Tokens of a text that are not read: a source is read whole."""
-        return 0
-
-    def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
-        """The text with all blanks filled, one after the other; the n best that a beam finds, best first."""
-        return self.infill_many([text], how, stop, n)[0]
-
-    def infill_many(
-        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
-    ) -> list[list[Filled]]:
-        """At most `stop.length` tokens are written for a text, sentinels and the end among them."""
-        check_asked(how, stop, n)
-        cut, how = [self._cut(text) for text in texts], self._checked(how)
-        if self._parts is None:
-            self._parts = Pieces(self.tokenizer)
-        marks = self.sentinels
-        model = Ordered(self.network, marks, self.end, self._parts)
-        banned = [id for id in unwritten(self.tokenizer, self.end) if id not in marks]
-        sources = [self._source(parts) for parts in cut]
-        found: list[list[Filled]] = [[] for _ in texts]
-        for group in self._alike([len(source) + stop.length for source in sources]):
-            before = [[lettered(cut[i][: k + 1]) for k in range(len(cut[i]) - 1)] for i in group]
-            begun = model.begin(*self._read_all([sources[i] for i in group]), before)
-            made = written(model, *begun, how, stop.length, self.end, group, n, banned=banned, least=stop.least)
-            for i, best in zip(group, made, strict=True):
-                found[i] = [self._filled(cut[i], one) for one in best]
-        return found
-
-    @torch.no_grad()
-    def score_fillings(self, around: Sequence[tuple[str, str]], fillings: Sequence[str]) -> list[Score]:
-        """What each filling costs between the text before and the text after it, up to the mark that ends it."""
-        self._refuse_sentinels([*fillings, *(text for both in around for text in both)])
-        first, second = self.sentinels[:2]
-        sources = [self._source(both) for both in around]
-        inside = [ids_beside(self.tokenizer, text, False) for text in fillings]
-        nats = self._nats(sources, [[first, *ids, second] for ids in inside])
-        own = self._nats(sources, [[first] for _ in inside])  # the mark before it is no part of it
-        return [
-            Score(whole - mark, len(ids) + 1, len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
-            for whole, mark, ids, text in zip(nats, own, inside, fillings, strict=True)
-        ]
-
-    @property
-    def sentinels(self) -> list[int]:
-        return sentinels(self.tokenizer.special)
-
-    def _cut(self, text: str) -> list[str]:
-        """The parts of a text around its blanks."""
-        if not self.mends:
-            raise Unsupported(
-                "This model was trained on pairs, and not to write what is missing from a text. Use one that was: "
-                "docs/sequence.md, docs/glm.md."
-            )
-        self._refuse_sentinels([text])
-        parts = LINES.split(text)
-        if len(parts) == 1:
-            raise NextwordError(f"The text {short(text)} has no blank. Write {BLANK} where something is missing.")
-        if len(parts) - 1 > len(self.sentinels):
-            raise NextwordError(
-                f"The text {short(text)} has {len(parts) - 1:,} blanks, and this model knows {len(self.sentinels):,} "
-                "at once. Leave some out."
-            )
-        return parts
-
-    def _source(self, parts: Sequence[str]) -> list[int]:
-        ids = ids_beside(self.tokenizer, parts[0], first=True)
-        for sentinel, part in zip(self.sentinels, parts[1:], strict=False):
-            ids += [sentinel, *ids_beside(self.tokenizer, part)]
-        return [*ids, self.end]
-
-    def _filled(self, parts: Sequence[str], one: Hypothesis) -> Filled:
-        blanks = [self.tokenizer.decode(span).strip() for span in spans(one.ids, self.sentinels, self.end)]
-        shown = [*blanks, *[BLANK] * (len(parts) - 1 - len(blanks))]
-        return Filled(joined(parts, shown), tuple(blanks), one.log_prob, len(one.ids), one.score, one.complete)
+    def _insert_fillings(self, parts: list[str], masks: list[str], filling: Hypothesis) -> Filled:
+        blanks = [self.tokenizer.decode(ids).strip(" ") for ids in split_pieces(self.network, filling.ids)]
+        text = join_parts(parts, [*blanks, *masks[len(blanks) :]])
+        return Filled(text, tuple(blanks), filling.log_prob, len(filling.ids), filling.score, filling.complete)

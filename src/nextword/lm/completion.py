@@ -1,9 +1,9 @@
-"""How likely completions are after their contexts, and whether each is what the model itself would write.
+"""Score completions: how likely each is after its context, and whether it is what the model itself would generate.
 
-Context and completion are tokenised together, and a token across the seam belongs to the completion, as in
-`LanguageModel.score`. Where a network gives its hidden vectors, only those that predict a completion meet the readout,
-and what is read twice is read once: choices of one token after the same context cost one reading, and what all contexts
-begin with, as solved examples ahead of every text, is read for all of them together.
+Context and completion are tokenized together, and a token across the border belongs to the completion, as in
+`TextModel.score`. If a network exposes its hidden states, only those that predict a completion go through the output
+layer, and nothing is read twice: completions of one token after the same context cost one reading, and a prefix that
+all contexts share, such as few-shot examples, is read once for all of them.
 """
 
 from __future__ import annotations
@@ -15,184 +15,192 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import Unsupported
+from nextword.core.protocols import Autoregressive
 from nextword.core.types import EXACT, Decoding, Encoding, Inputs, State, Stop
-from nextword.lm.embedding import CHUNK, TOGETHER
+from nextword.lm.base import OnProgress, TextModel
+from nextword.lm.embedding import BATCH_TOKENS, CHUNK
 
-ROWS = 256  # distributions over the vocabulary held at once
-SHARED = 16  # tokens; where rows begin with no more in common, each reads them itself
+TEXTS_PER_BLOCK = 4096  # tokenized at once
+BATCH_ROWS = 256  # distributions over the vocabulary held at once
+MIN_SHARED = 16  # tokens that a shared prefix must have to be worth a reading of its own
 
-Progress = Callable[[float, float | None], None]
+Progress = OnProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Likelihood:
+class CompletionScore:
     nats: float
     tokens: int
     bytes: int
-    greedy: bool | None = None  # whether each token is the likeliest at its place; None: not asked
-    unknown: bool = False  # holds a word outside the vocabulary, whose cost is not that word's
+    greedy: bool | None = None  # whether every token is the likeliest in its place; None: not computed
+    unknown: bool = False  # contains a word outside the vocabulary, whose probability is not that of the word
 
 
-def likelihoods(
-    lm: Any,
+def score_completions(
+    lm: TextModel,
     completions: Sequence[str],
     given: Sequence[str],
     greedy: bool = False,
-    progress: Progress | None = None,
-) -> list[Likelihood]:
-    """One for each completion after what is given. No model would write a word outside its vocabulary."""
-    if getattr(lm, "kind", EXACT) != EXACT:
+    progress: OnProgress | None = None,
+) -> list[CompletionScore]:
+    """One score per completion after its context in `given`. A completion with an unknown word is never greedy."""
+    if lm.kind != EXACT:
         raise Unsupported(
-            "This model sees both sides and has pseudo-likelihoods alone, which do not say how likely a completion is. "
-            "Use one that reads from left to right."
+            "This model has pseudo-likelihoods, which do not say how likely a completion is. Use a model that reads "
+            "from left to right.",
+            ability="score",
         )
-    network, tokenizer = getattr(lm, "network", None), lm.tokenizer
-    unknown = {id for name, id in tokenizer.special.items() if "unk" in name.lower()}
-    parts: list[Likelihood] = []
-    block = 4096  # texts tokenised at once
-    for at in range(0, len(completions), block):
-        texts, before = completions[at : at + block], given[at : at + block]
-        encodings = tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
-        asked = [_places(e, len(g.encode())) for e, g in zip(encodings, before, strict=True)]
-        best: Sequence[bool | None]
-        if hasattr(network, "hidden") and hasattr(network, "readout"):
-            done = _share(progress, at, len(completions))
-            nats, best = _read(network, encodings, asked, done)
+    unknown = {id for name, id in lm.tokenizer.special.items() if "unk" in name.lower()}
+    scores: list[CompletionScore] = []
+    for at in range(0, len(completions), TEXTS_PER_BLOCK):
+        texts, before = completions[at : at + TEXTS_PER_BLOCK], given[at : at + TEXTS_PER_BLOCK]
+        encodings = lm.tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
+        positions = [
+            np.flatnonzero(encoding.spans[:, 1] > len(g.encode()))
+            for encoding, g in zip(encodings, before, strict=True)
+        ]
+        is_greedy: Sequence[bool | None]
+        if lm.network.has_hidden_states:
+            nats, is_greedy = _score_by_hidden_states(
+                lm.network, encodings, positions, _offset_progress(progress, at, len(completions))
+            )
         else:
             nats = [score.nats for score in lm.score_many(texts, before)]
-            best = _steps(network, encodings, asked) if greedy else [None] * len(texts)
-        for text, encoding, places, cost, top in zip(texts, encodings, asked, nats, best, strict=True):
-            missing = bool(unknown.intersection(encoding.ids[places].tolist()))
-            flag = (bool(top) and not missing) if greedy else None
-            parts.append(Likelihood(cost, len(places), len(text.encode()), flag, missing))
+            is_greedy = _check_greedy_by_steps(lm.network, encodings, positions) if greedy else [None] * len(texts)
+        for text, encoding, here, cost, is_likeliest in zip(texts, encodings, positions, nats, is_greedy, strict=True):
+            has_unknown = bool(unknown.intersection(encoding.ids[here].tolist()))
+            flag = (bool(is_likeliest) and not has_unknown) if greedy else None
+            scores.append(CompletionScore(cost, len(here), len(text.encode()), flag, has_unknown))
         if progress:
-            progress(min(at + block, len(completions)), len(completions))
-    return parts
+            progress(min(at + TEXTS_PER_BLOCK, len(completions)), len(completions))
+    return scores
 
 
-def written(lm: Any, prompts: Sequence[str], how: Decoding, stop: Stop) -> list[str]:
-    """What the model writes after each prompt: side by side, where it can."""
-    if hasattr(lm, "generate_many"):
-        found = lm.generate_many(list(prompts), how, stop)
-    else:
-        found = [lm.generate(prompt, how, stop) for prompt in prompts]
-    return ["".join(piece.text for piece in pieces) for pieces in found]
+def generate_texts(lm: TextModel, prompts: Sequence[str], how: Decoding, stop: Stop) -> list[str]:
+    """The continuation of each prompt."""
+    return ["".join(piece.text for piece in pieces) for pieces in lm.generate_many(list(prompts), how, stop)]
 
 
-def window_of(lm: Any) -> int | None:
-    """How many tokens fit; None where a model reads on without end, be it by a state or one token at a time."""
-    stride = getattr(lm, "stride", None)
-    return getattr(lm, "context", None) if stride is not None and stride > 1 else None
+def context_window(lm: TextModel) -> int | None:
+    """How many tokens fit into the model's window; None if it has none, or one that moves with every token."""
+    return lm.context if lm.stride is not None and lm.stride > 1 else None
 
 
-def _places(encoding: Encoding, start: int) -> np.ndarray:
-    return np.flatnonzero(encoding.spans[:, 1] > start)
-
-
-def _share(progress: Progress | None, at: int, total: int) -> Callable[[int], None]:
+def _offset_progress(progress: OnProgress | None, at: int, total: int) -> Callable[[int], None]:
     return (lambda done: progress(at + done, total)) if progress else (lambda done: None)
 
 
+Target = tuple[int, int, int]  # position in the row, token to predict, index of the completion
+
+
 @torch.no_grad()
-def _read(
-    network: Any, encodings: Sequence[Encoding], asked: Sequence[np.ndarray], done: Callable[[int], None]
+def _score_by_hidden_states(
+    network: Any, encodings: Sequence[Encoding], positions: Sequence[np.ndarray], on_done: Callable[[int], None]
 ) -> tuple[list[float], list[bool | None]]:
-    """Sums of −log p and whether all were likeliest, each distinct row of inputs being read once."""
+    """Σ −log p of each completion, and whether it is greedy. Each distinct row of inputs is read once."""
     begin = int(network.start(1)[0][0])
-    rows: dict[bytes, int] = {}
-    inputs: list[np.ndarray] = []
-    wanted: list[list[tuple[int, int, int]]] = []  # of each row: place, target, which completion
-    for which, (encoding, places) in enumerate(zip(encodings, asked, strict=True)):
-        if not len(places):
+    index: dict[bytes, int] = {}
+    rows: list[np.ndarray] = []
+    targets: list[list[Target]] = []  # of each row
+    for completion, (encoding, here) in enumerate(zip(encodings, positions, strict=True)):
+        if not len(here):
             continue
-        row = np.concatenate([[begin], encoding.ids[: places[-1]]]).astype(np.int64)
-        at = rows.setdefault(row.tobytes(), len(rows))
-        if at == len(inputs):
-            inputs.append(row)
-            wanted.append([])
-        wanted[at] += [(int(place), int(encoding.ids[place]), which) for place in places]
-    nats, best = [0.0] * len(encodings), [True] * len(encodings)
-    order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]))
-    ahead = _ahead(network, inputs, min((one[0] for some in wanted for one in some), default=0))
+        row = np.concatenate([[begin], encoding.ids[: here[-1]]]).astype(np.int64)
+        i = index.setdefault(row.tobytes(), len(index))
+        if i == len(rows):
+            rows.append(row)
+            targets.append([])
+        targets[i] += [(int(position), int(encoding.ids[position]), completion) for position in here]
+    nats, is_greedy = [0.0] * len(encodings), [True] * len(encodings)
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    shared = _read_shared_prefix(network, rows, min((target[0] for row in targets for target in row), default=0))
     finished = 0
     while order:
-        count = max(1, TOGETHER // min(len(inputs[order[0]]), CHUNK))
-        together, order = order[:count], order[count:]
-        _read_batch(network, [inputs[i] for i in together], [wanted[i] for i in together], ahead, nats, best)
-        finished += sum(len(wanted[i]) for i in together)
-        done(min(len(encodings), finished))
-    return nats, list(best)
+        count = max(1, BATCH_TOKENS // min(len(rows[order[0]]), CHUNK))
+        batch, order = order[:count], order[count:]
+        _score_batch(network, [rows[i] for i in batch], [targets[i] for i in batch], shared, nats, is_greedy)
+        finished += sum(len(targets[i]) for i in batch)
+        on_done(min(len(encodings), finished))
+    return nats, list(is_greedy)
 
 
-def _ahead(network: Any, rows: Sequence[np.ndarray], most: int) -> tuple[int, State] | None:
-    """What all rows begin with: how many tokens, at most so many, and the state after them; None where it is little."""
+def _read_shared_prefix(network: Any, rows: Sequence[np.ndarray], length: int) -> tuple[int, State] | None:
+    """The length of the prefix of all rows, at most `length`, and the state after it; None if it is short."""
     for row in rows[1:]:
-        other = np.flatnonzero(row[:most] != rows[0][:most])
-        most = int(other[0]) if len(other) else most
-    if len(rows) < 2 or most <= SHARED:
+        different = np.flatnonzero(row[:length] != rows[0][:length])
+        length = int(different[0]) if len(different) else length
+    if len(rows) < 2 or length <= MIN_SHARED:
         return None
     first, state = network.start(1)
-    ids = torch.from_numpy(rows[0][None, :most]).to(first.device)
+    ids = torch.from_numpy(rows[0][None, :length]).to(first.device)
     for chunk in ids.split(CHUNK, 1):
         _, state = network.hidden(Inputs(chunk), state)
-    return most, state
+    return length, state
 
 
-def _read_batch(
+def _score_batch(
     network: Any,
     rows: Sequence[np.ndarray],
-    wanted: Sequence[Sequence[tuple[int, int, int]]],
-    ahead: tuple[int, State] | None,
+    targets: Sequence[Sequence[Target]],
+    shared: tuple[int, State] | None,
     nats: list[float],
-    best: list[bool],
+    is_greedy: list[bool],
 ) -> None:
-    """Rows from a fresh start, or from what all have in common; padded at their end, which nothing before it sees."""
+    """Read rows from the beginning, or from the shared prefix on, and update `nats` and `is_greedy`.
+
+    Rows are padded at their end, which nothing before it sees.
+    """
     first, state = network.start(len(rows))
-    begun = 0
-    if ahead is not None:
-        begun, state = ahead[0], nest.take(ahead[1], torch.zeros(len(rows), dtype=torch.long, device=first.device))
+    start = 0
+    if shared is not None:
+        start, state = shared[0], pytree.take(shared[1], torch.zeros(len(rows), dtype=torch.long, device=first.device))
     padded = np.zeros((len(rows), len(rows[0])), np.int64)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     ids = torch.from_numpy(padded).to(first.device)
-    asked = np.array([(i, *one) for i, some in enumerate(wanted) for one in some], np.int64)
-    for at in range(begun, ids.shape[1], CHUNK):
+    table = np.array([(i, *target) for i, row in enumerate(targets) for target in row], np.int64)
+    for at in range(start, ids.shape[1], CHUNK):
         layers, state = network.hidden(Inputs(ids[:, at : at + CHUNK]), state)
-        here = asked[(asked[:, 1] >= at) & (asked[:, 1] < at + CHUNK)]
-        for part in np.array_split(here, max(1, -(-len(here) // ROWS))):
+        here = table[(table[:, 1] >= at) & (table[:, 1] < at + CHUNK)]
+        for part in np.array_split(here, max(1, -(-len(here) // BATCH_ROWS))):
             columns = torch.from_numpy(part).to(ids.device)
-            which_row, place, target = columns[:, 0], columns[:, 1], columns[:, 2]
-            log_p = network.readout.log_probs(layers[-1][which_row, place - at]).float()
-            mine = log_p.gather(1, target.unsqueeze(1)).squeeze(1)
-            top = (log_p.argmax(1) == target).tolist()
-            for which, cost, likeliest in zip(part[:, 3].tolist(), (-mine.double()).tolist(), top, strict=True):
-                nats[which] += cost
-                best[which] = best[which] and likeliest
+            row_index, position, token = columns[:, 0], columns[:, 1], columns[:, 2]
+            log_p = network.readout.log_probs(layers[-1][row_index, position - at]).float()
+            chosen = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
+            likeliest = (log_p.argmax(1) == token).tolist()
+            for i, cost, is_likeliest in zip(part[:, 3].tolist(), (-chosen.double()).tolist(), likeliest, strict=True):
+                nats[i] += cost
+                is_greedy[i] = is_greedy[i] and is_likeliest
 
 
 @torch.no_grad()
-def _steps(network: Any, encodings: Sequence[Encoding], asked: Sequence[np.ndarray]) -> list[bool]:
-    """The same question to a model that only steps: token after token, until one is not the likeliest."""
-    if not hasattr(network, "step"):
-        raise Unsupported("This model cannot say which token it finds likeliest, so its first guess cannot be told.")
-    found = []
-    for encoding, places in zip(encodings, asked, strict=True):
+def _check_greedy_by_steps(
+    network: Any, encodings: Sequence[Encoding], positions: Sequence[np.ndarray]
+) -> list[bool | None]:
+    """Whether each completion is greedy, for a network that only steps."""
+    if not isinstance(network, Autoregressive):
+        raise Unsupported(
+            f"{type(network).__name__} cannot predict token by token, so its greedy continuation is unknown.",
+            ability="generate",
+        )
+    results: list[bool | None] = []
+    for encoding, here in zip(encodings, positions, strict=True):
         first, state = network.start(1)
         ids = torch.from_numpy(encoding.ids.astype(np.int64)).to(first.device)
-        likeliest = True
-        if len(places):
-            before = torch.cat([first, ids[: places[0]]]).unsqueeze(0)
+        is_greedy = True
+        if len(here):
+            before = torch.cat([first, ids[: here[0]]]).unsqueeze(0)
             if before.shape[1] > 1:
                 lengths = torch.full((1,), before.shape[1], device=ids.device)
                 _, state = network.score(before, lengths, state)
             last = before[:, -1]
-            for place in places.tolist():
+            for position in here.tolist():
                 log_p, state = network.step(last, state)
-                if int(log_p[0].argmax()) != int(ids[place]):
-                    likeliest = False
+                if int(log_p[0].argmax()) != int(ids[position]):
+                    is_greedy = False
                     break
-                last = ids[place : place + 1]
-        found.append(likeliest)
-    return found
+                last = ids[position : position + 1]
+        results.append(is_greedy)
+    return results

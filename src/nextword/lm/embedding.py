@@ -1,21 +1,17 @@
-"""Texts as vectors: which layers, which tokens of a text, and many texts of uneven length read at once.
+"""Embeddings: vectors of texts and of words in context, from any layer of a network.
 
-    texts ──encode──▶ ids ──read──▶ layers (N, D) of all tokens, and whose each is ──mix──▶ (N, D) ──pool──▶ (texts, D)
+    texts ──encode──▶ ids ──read──▶ layers (N, D) of all tokens, and the text of each ──mix──▶ (N, D) ──pool──▶ (texts,
+    D)
 
-A network that sees both sides reads texts in its own frame, end to end in one row without padding where it can. One
-that reads from left to right reads rows of like length, and what is longer than a chunk goes on from the state.
+A bidirectional network reads framed texts, packed into one row without padding where it can. A causal one reads rows of
+similar length; texts longer than a chunk continue from the state. `embed_words` returns a vector per word instead of
+one per text. A network that reads letters (ELMo) gets words outside its vocabulary by their spelling (`UnknownWords`).
 
-`embed_words` gives the vectors of each word instead of one of the text. A network that reads letters (ELMo) gets words
-that its vocabulary lacks by their spelling, as ids past all others (`Unseen`).
+`ContextualVectors` caches all layers of a frozen run on disk, as input for taggers:
 
-Vectors of words in context, of a run that stays as it is: all its layers, found once and kept.
-
-    context = Contextual(nextword.load("runs/elmo"))
-    context.of([["A", "bank", "of", "sand"], …])        # (layers, words of all sentences, width) in 16 bits
-    context.kept(sentences)                             # the same, from the cache's folder if it is there
-
-Any model serves that can embed; a word of several tokens is the mean of theirs. Layers narrower or wider than the last
-are left out, for all are to be mixed.
+    context = ContextualVectors(nextword.load("runs/elmo"))
+    context.of([["A", "bank", "of", "sand"], …])        # (layers, words of all sentences, width) in float16
+    context.kept(sentences)                             # the same, from the cache if it is there
 """
 
 from __future__ import annotations
@@ -25,186 +21,182 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Unseen
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Autoregressive, Tokenizer
+from nextword.batching.examples import UnknownWords
+from nextword.core.errors import InvalidSetting, MissingFile, Unsupported
+from nextword.core.protocols import Autoregressive
 from nextword.core.types import Encoding, FramedText, Inputs
 from nextword.data.segmentation import replace_spaces
+from nextword.lm.base import Layer, TextModel, WordsInContext
 from nextword.models.framing import collate
 from nextword.run_folder import RunFolder
 
-TOGETHER = 8192  # tokens in one batch of texts
-CHUNK = 512  # tokens of a row read at once from left to right; the state is carried over
+BATCH_TOKENS = 8192  # tokens in one batch of texts
+CHUNK = 512  # tokens of a row that are read at once; the state is carried over
 
-OF_TEXT = {  # what a language model has, and what only embeds has not
-    *("score", "score_many", "next", "fill", "generate", "generate_many", "kind", "context", "stride"),
-    *("stream_nats", "windowed_nats", "token_nats", "beyond"),
-}
+Item = TypeVar("Item")
+
 POOLS = ("mean", "text", "first", "last", "max")
-ALL = "all"  # layers, one beside the other instead of mixed
-Layer = int | str | Mapping[int, float]
+ALL_LAYERS = "all"  # next to each other instead of mixed
 
 
-class Read(NamedTuple):
-    """Tokens that were read, of some texts."""
+class TokenVectors(NamedTuple):
+    """The vectors of N tokens that were read together."""
 
     layers: list[Tensor]  # each (N, width)
-    text: np.ndarray  # (N,) whose token it is
-    own: np.ndarray  # (N,) it is the text's, not of the frame around it
-    first: np.ndarray  # (N,) the first of its text, or of a window of it
-    last: np.ndarray  # (N,) the last of its text
-
-
-class InContext(NamedTuple):
-    """The words of a text, and their vectors there: (words, width), or of all layers (layers, words, width)."""
-
-    words: list[str]
-    vectors: Tensor
+    text: np.ndarray  # (N,) which text the token belongs to
+    own: np.ndarray  # (N,) the token is part of the text, not of the frame around it
+    first: np.ndarray  # (N,) it is the first of its text, or of a window
+    last: np.ndarray  # (N,) it is the last of its text
 
 
 class _Window(NamedTuple):
     text: int
     frame: FramedText
-    final: bool  # the last of its text
+    is_last: bool  # of its text
 
 
-class Embedding:
-    """The part of a text-level model that embeds. What it holds is the model's."""
+class EmbeddingMixin(TextModel):
+    """The methods of a text-level model that embed."""
 
-    network: Any
-    tokenizer: Tokenizer
-    can: frozenset[str]
-    is_bidirectional: bool  # a token's vector is made of all the text, not only of what lies before it
-    room: int  # tokens of a text in one window of a network that sees both sides
+    room: int  # tokens of a text in one window of a bidirectional network
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str], layer: Layer = -1, pooling: str = "mean") -> Tensor:
-        """(texts, width): a vector a text.
+        """One vector per text (texts, width).
 
-        `layer` is one of them (0 is the embedding, −1 the last), "mean" of all, "-4:" for the mean of the last four (as
-        Python slices), "1,5" for the mean of these, or weights: {1: 0.3, 5: 0.7}, which may be written "1=0.3,5=0.7".
-
-        `pooling` is over what was read: "mean" or "max" of all, the mean of the "text" alone, without the frame that
-        some networks put around it, or its "first" or "last" vector ([CLS] is the first of a BERT).
+        layer     a number (0 is the embedding, −1 the last), "mean" of all, a slice such as "-4:" for the mean of the
+                  last four, "1,5" for the mean of these, or weights: {1: 0.3, 5: 0.7}, also as "1=0.3,5=0.7"
+        pooling   "mean" or "max" of all tokens, the mean of the "text" without special tokens, or the "first" or "last"
+                  vector (BERT's [CLS] is the first)
         """
-        if "embed" not in self.can:
-            raise Unsupported(
-                f"{type(self.network).__name__} has no vectors inside, so it cannot embed texts. Use a network instead."
-            )
-        weights = mix_of(layer, self.network.widths)
+        self.require("embed")
+        weights = parse_layers(layer, self.network.widths)
         if pooling not in POOLS:
-            raise NextwordError(f"pooling is {pooling!r}; expected one of {', '.join(POOLS)}.")
+            raise InvalidSetting(f"pooling = {pooling!r}. Expected {', '.join(POOLS)}.", key="pooling", value=pooling)
         if pooling == "first" and not self.is_bidirectional:
             raise Unsupported(
-                "This model reads from left to right: its first vector has seen nothing of the text. Pool by 'last' or "
-                "'mean'."
+                "This model reads from left to right, so its first vector has seen nothing of the text. Use pooling = "
+                "'last' or 'mean'.",
+                ability="embed",
             )
-        unseen = Unseen(self.network, self.tokenizer)
+        unknown_words = UnknownWords(self.network, self.tokenizer)
         encodings = self.tokenizer.encode_batch(list(texts))
-        ids = [unseen.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
-        width = self.network.widths[next(iter(weights))]
-        pool = _Pool(len(texts), width, most=pooling == "max")
-        ids = [self._turned(one) for one in ids]
-        for part in self._read_all_of(ids, unseen):
+        ids = [
+            self._in_reading_order(unknown_words.ids(text, encoding))
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
+        pool = _Pool(len(texts), self.network.widths[next(iter(weights))], is_max=pooling == "max")
+        for part in self._read_texts(ids, unknown_words):
             chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
-            pool.add(_mixed(part.layers, weights).cpu(), part.text, chosen)
+            pool.add(_mix_layers(part.layers, weights).cpu(), part.text, chosen)
         return pool.result()
 
     @torch.no_grad()
-    def embed_words(self, texts: Sequence[str | Sequence[str]], layer: Layer | Sequence[int] = -1) -> list[InContext]:
-        """The words of each text in their context.
+    def embed_words(
+        self, texts: Sequence[str | Sequence[str]], layer: Layer | Sequence[int] = -1
+    ) -> list[WordsInContext]:
+        """One vector per word of each text, in its context.
 
-        A text is a string, or a list of words that stay as they are. `layer` is as in `embed`, or "all" of them side by
-        side, or a list of those wanted. A network that reads letters knows any word, and its words are its tokens; of
-        another a word is a run of characters without a space, and its vector the mean of its tokens'.
+        A text is a string, or a list of words that are not split further. `layer` is as in `embed`, or "all", or a list
+        of layers, which are not mixed. A word is a run of characters without spaces, and its vector the mean of its
+        tokens'; for a network that reads letters, words are tokens.
         """
-        if "embed" not in self.can:
-            raise Unsupported(f"{type(self.network).__name__} has no vectors inside, so it cannot embed words.")
+        self.require("embed")
         widths = self.network.widths
-        several = range(len(widths)) if layer == ALL else layer if isinstance(layer, (list, tuple)) else None
-        weights = _each(widths, several) if several is not None else [mix_of(layer, widths)]  # type: ignore[arg-type]
-        unseen = Unseen(self.network, self.tokenizer)
-        split = [self._words(text, unseen) for text in texts]
-        found: list[list[Tensor]] = [[] for _ in texts]
-        for part in self._read_all_of([self._turned(ids) for _, ids, _ in split], unseen):
-            mixed = torch.stack([_mixed(part.layers, one) for one in weights])[:, torch.from_numpy(part.own)].cpu()
-            whose = part.text[part.own]
-            for i in np.unique(whose):
-                found[i].append(mixed[:, torch.from_numpy(whose == i)])
-        width = widths[next(iter(weights[0]))]
-        made = []
-        for (words, ids, places), parts in zip(split, found, strict=True):
-            vectors = torch.cat(parts, 1) if len(ids) else torch.zeros(len(weights), 0, width)
-            vectors = vectors.flip(1) if getattr(self.network, "is_backward", False) else vectors
-            vectors = _means(vectors, places, len(words))
-            made.append(InContext(words, vectors if several is not None else vectors[0]))
-        return made
+        is_list = layer == ALL_LAYERS or isinstance(layer, (list, tuple))
+        if is_list:
+            weights = _single_layers(widths, range(len(widths)) if layer == ALL_LAYERS else layer)  # type: ignore[arg-type]
+        else:
+            weights = [parse_layers(layer, widths)]  # type: ignore[arg-type]
+        unknown_words = UnknownWords(self.network, self.tokenizer)
+        split = [self._split_words(text, unknown_words) for text in texts]
+        parts: list[list[Tensor]] = [[] for _ in texts]
+        for part in self._read_texts([self._in_reading_order(ids) for _, ids, _ in split], unknown_words):
+            mixed = torch.stack([_mix_layers(part.layers, each) for each in weights])
+            mixed, text = mixed[:, torch.from_numpy(part.own)].cpu(), part.text[part.own]
+            for i in np.unique(text):
+                parts[i].append(mixed[:, torch.from_numpy(text == i)])
+        results = []
+        for (words, ids, word_of_token), vectors_of_parts in zip(split, parts, strict=True):
+            width = widths[next(iter(weights[0]))]
+            vectors = torch.cat(vectors_of_parts, 1) if len(ids) else torch.zeros(len(weights), 0, width)
+            vectors = vectors.flip(1) if self.network.is_backward else vectors
+            vectors = _average_words(vectors, word_of_token, len(words))
+            results.append(WordsInContext(words, vectors if is_list else vectors[0]))
+        return results
 
-    def _words(self, text: str | Sequence[str], unseen: Unseen) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """The words of a text, the ids it is read as, and which word each of these belongs to."""
-        if unseen.spells:
+    def _split_words(
+        self, text: str | Sequence[str], unknown_words: UnknownWords
+    ) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """The words of a text, its ids, and the index of each id's word."""
+        if unknown_words.reads_letters:
             if not isinstance(text, str):
-                return list(text), unseen.of_words(text), np.arange(len(text))
+                return list(text), unknown_words.of_words(text), np.arange(len(text))
             (encoding,), raw = self.tokenizer.encode_batch([text]), text.encode()
             words = [raw[a:b].decode() for a, b in encoding.spans.tolist()]
-            return words, unseen.ids(text, encoding), np.arange(len(words))
+            return words, unknown_words.ids(text, encoding), np.arange(len(words))
         if not isinstance(text, str):
-            odd = [word for word in text if len(word.split()) != 1]
-            if odd:
-                raise NextwordError(f"{odd[0]!r} is not one word: it is empty, or has a space in it.")
+            for word in text:
+                if len(word.split()) != 1:
+                    raise InvalidSetting(
+                        f"{word!r} is not one word: it is empty or has a space.", key="texts", value=word
+                    )
             text = " ".join(text)
         encoding = self.tokenizer.encode_batch([text])[0]
         return text.split(), encoding.ids.astype(np.int64), encoding.words
 
-    def _turned(self, ids: np.ndarray) -> np.ndarray:
-        """Ids in the order in which the network reads them."""
-        return ids[::-1] if getattr(self.network, "is_backward", False) else ids
+    def _in_reading_order(self, ids: np.ndarray) -> np.ndarray:
+        return ids[::-1] if self.network.is_backward else ids
 
-    def _read_all_of(self, ids: Sequence[np.ndarray], unseen: Unseen) -> Iterator[Read]:
-        return self._read_frames(ids, unseen) if self.is_bidirectional else self._read_onward(ids)
+    def _read_texts(self, ids: Sequence[np.ndarray], unknown_words: UnknownWords) -> Iterator[TokenVectors]:
+        return self._read_frames(ids, unknown_words) if self.is_bidirectional else self._read_rows(ids)
 
-    def _read_frames(self, texts: Sequence[np.ndarray], unseen: Unseen) -> Iterator[Read]:
-        """Texts in their frames; what does not fit into a window is cut into several, equally long."""
+    def _read_frames(self, texts: Sequence[np.ndarray], unknown_words: UnknownWords) -> Iterator[TokenVectors]:
+        """Framed texts; a text longer than a window is cut into several equal parts."""
         windows = [
-            _Window(i, framed(self.network, part), place == len(parts) - 1)
-            for i, parts in enumerate(_cut(ids, self.room) for ids in texts)
-            for place, part in enumerate(parts)
+            _Window(i, frame_ids(self.network, part), index == len(parts) - 1)
+            for i, parts in enumerate(_cut_evenly(ids, self.room) for ids in texts)
+            for index, part in enumerate(parts)
         ]
         windows.sort(key=lambda window: -len(window.frame.ids))
-        for batch in batches(iter(windows), TOGETHER, lambda window: len(window.frame.ids)):
+        for batch in batch_by_size(iter(windows), BATCH_TOKENS, lambda window: len(window.frame.ids)):
             frames = [window.frame for window in batch]
             sizes = np.array([len(frame.ids) for frame in frames])
             begins = np.cumsum(sizes) - sizes
             own, first, last = (np.zeros(sizes.sum(), bool) for _ in range(3))
             first[begins] = True
-            last[begins + sizes - 1] = [window.final for window in batch]
+            last[begins + sizes - 1] = [window.is_last for window in batch]
             for begin, window in zip(begins, batch, strict=True):
                 start, end = window.frame.text_spans[0] if len(texts[window.text]) else (0, len(window.frame.ids))
                 own[begin + start : begin + end] = True
-            yield Read(
-                self._layers(frames, unseen), np.repeat([window.text for window in batch], sizes), own, first, last
+            yield TokenVectors(
+                self._layers(frames, unknown_words),
+                np.repeat([window.text for window in batch], sizes),
+                own,
+                first,
+                last,
             )
 
-    def _layers(self, frames: Sequence[FramedText], unseen: Unseen) -> list[Tensor]:
-        """Of all tokens of the frames, one after the other."""
+    def _layers(self, frames: Sequence[FramedText], unknown_words: UnknownWords) -> list[Tensor]:
+        """The layers (N, width) of all tokens of the frames."""
         network = self.network
-        if isinstance(self.network, Autoregressive):  # made for rows: end to end, it would compare all with all
+        if isinstance(self.network, Autoregressive):  # in a packed row, it would attend to everything before
             inputs, _ = collate(frames, pad=self.tokenizer.begin, device=network.device)
-            return [layer[inputs.token_mask] for layer in network.encode(unseen.spelled(inputs))[0]]
-        return [layer[0] for layer in network.encode(packed(frames, network.device))[0]]
+            return [layer[inputs.token_mask] for layer in network.encode(unknown_words.spelled(inputs))[0]]
+        return [layer[0] for layer in network.encode(pack_frames(frames, network.device))[0]]
 
-    def _read_onward(self, texts: Sequence[np.ndarray]) -> Iterator[Read]:
-        """Rows of like length, chunk by chunk. Of a text without a token the one is read that texts begin with."""
+    def _read_rows(self, texts: Sequence[np.ndarray]) -> Iterator[TokenVectors]:
+        """Rows of similar length, chunk by chunk. An empty text is read as the begin token."""
         begin = int(self.network.start(1)[0][0])
         rows = [ids if len(ids) else np.array([begin]) for ids in texts]
         order = iter(sorted(range(len(rows)), key=lambda i: -len(rows[i])))
-        for batch in batches(order, TOGETHER, lambda i: min(len(rows[i]), CHUNK)):
+        for batch in batch_by_size(order, BATCH_TOKENS, lambda i: min(len(rows[i]), CHUNK)):
             lengths = np.array([len(rows[i]) for i in batch])
             padded = np.full((len(batch), lengths[0]), begin)
             for row, i in enumerate(batch):
@@ -214,124 +206,136 @@ class Embedding:
                 chunk = torch.from_numpy(padded[:, at : at + CHUNK]).to(first.device)
                 layers, state = self.network.encode(Inputs(chunk), state)
                 column = at + np.arange(chunk.shape[1])
-                there = column < lengths[:, None]  # (B, T)
-                rows_of, where = np.nonzero(there)
-                tokens = torch.from_numpy(there).to(first.device)
-                yield Read(
+                is_token = column < lengths[:, None]  # (B, T)
+                row_of_token, position = np.nonzero(is_token)
+                tokens = torch.from_numpy(is_token).to(first.device)
+                yield TokenVectors(
                     [layer[tokens] for layer in layers],
-                    np.array(batch)[rows_of],
-                    np.ones(len(rows_of), bool),
-                    column[where] == 0,
-                    column[where] == lengths[rows_of] - 1,
+                    np.array(batch)[row_of_token],
+                    np.ones(len(row_of_token), bool),
+                    column[position] == 0,
+                    column[position] == lengths[row_of_token] - 1,
                 )
 
 
 # ------------------------------------------------------------------------------------------------ layers and tokens
 
 
-def _mixed(layers: Sequence[Tensor], weights: Mapping[int, float]) -> Tensor:
+def _mix_layers(layers: Sequence[Tensor], weights: Mapping[int, float]) -> Tensor:
     return sum((weight * layers[i].float() for i, weight in weights.items()), torch.zeros(()))
 
 
-def _each(widths: Sequence[int], layers: Sequence[int]) -> list[dict[int, float]]:
-    """Every one of these layers by itself."""
+def _single_layers(widths: Sequence[int], layers: Sequence[int]) -> list[dict[int, float]]:
+    """The weights of each of these layers alone."""
     if len({widths[i] for i in layers}) > 1:
-        raise NextwordError(
-            f"The layers have different widths ({', '.join(map(str, widths))}) and cannot lie side by side. Name one."
+        raise InvalidSetting(
+            f"The layers have different widths ({', '.join(map(str, widths))}) and cannot be stacked. Choose one.",
+            key="layer",
+            value=list(layers),
         )
     return [{i: 1.0} for i in layers]
 
 
-def _means(vectors: Tensor, places: np.ndarray, words: int) -> Tensor:
+def _average_words(vectors: Tensor, word_of_token: np.ndarray, words: int) -> Tensor:
     """(L, tokens, D) → (L, words, D): the mean of each word's tokens."""
-    if len(places) == words and (places == np.arange(words)).all():
+    if len(word_of_token) == words and (word_of_token == np.arange(words)).all():
         return vectors
-    where = torch.from_numpy(np.asarray(places, np.int64))
-    sums = vectors.new_zeros(len(vectors), words, vectors.shape[2]).index_add(1, where, vectors)
-    return sums / torch.bincount(where, minlength=words).clamp(min=1).view(1, -1, 1)
+    index = torch.from_numpy(np.asarray(word_of_token, np.int64))
+    sums = vectors.new_zeros(len(vectors), words, vectors.shape[2]).index_add(1, index, vectors)
+    return sums / torch.bincount(index, minlength=words).clamp(min=1).view(1, -1, 1)
 
 
-def mix_of(layer: Layer, widths: Sequence[int]) -> dict[int, float]:
-    """Weights of layers, from what a user says: see `embed`."""
+def parse_layers(layer: Layer, widths: Sequence[int]) -> dict[int, float]:
+    """The weight of each layer that a user's choice means: see `embed`."""
     depth = len(widths)
     weights: Mapping[int, float]
     if isinstance(layer, str):
-        weights = _written(layer, depth)
+        weights = _parse_layer_text(layer, depth)
     elif isinstance(layer, Mapping):
         weights = layer
     else:
         weights = {int(layer): 1.0}
     for i in weights:
         if not -depth <= i < depth:
-            raise NextwordError(f"Layer {i} does not exist: this model has layers 0 (embedding) to {depth - 1}, or −1.")
+            raise InvalidSetting(
+                f"There is no layer {i}. This model has layers 0 (embedding) to {depth - 1}.", key="layer", value=i
+            )
     if not weights:
-        raise NextwordError(f"layer = {layer!r} names no layer: this model has layers 0 (embedding) to {depth - 1}.")
-    found: dict[int, float] = {}
-    for i, weight in weights.items():
-        found[i % depth] = found.get(i % depth, 0.0) + float(weight)
-    if len({widths[i] for i in found}) > 1:
-        raise NextwordError(
-            f"Layers {', '.join(map(str, found))} have different widths ({', '.join(str(widths[i]) for i in found)}) "
-            "and cannot be mixed. Choose layers of one width."
+        raise InvalidSetting(
+            f"layer = {layer!r} selects nothing. This model has layers 0 (embedding) to {depth - 1}.",
+            key="layer",
+            value=layer,
         )
-    return found
+    total: dict[int, float] = {}
+    for i, weight in weights.items():
+        total[i % depth] = total.get(i % depth, 0.0) + float(weight)
+    if len({widths[i] for i in total}) > 1:
+        raise InvalidSetting(
+            f"Layers {', '.join(map(str, total))} have different widths ({', '.join(str(widths[i]) for i in total)}) "
+            "and cannot be mixed. Choose layers of one width.",
+            key="layer",
+            value=layer,
+        )
+    return total
 
 
-def _written(layer: str, depth: int) -> Mapping[int, float]:
-    said = layer.replace(" ", "").replace("−", "-")
+def _parse_layer_text(layer: str, depth: int) -> Mapping[int, float]:
+    text = layer.replace(" ", "").replace("−", "-")
     number, weight = r"-?\d+", r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
     chosen: Sequence[int]
-    if re.fullmatch(rf"{number}={weight}(?:,{number}={weight})*", said):
-        pairs = [part.split("=") for part in said.split(",")]
+    if re.fullmatch(rf"{number}={weight}(?:,{number}={weight})*", text):
+        pairs = [part.split("=") for part in text.split(",")]
         return {int(i): float(w) for i, w in pairs}
-    if said == "mean":
+    if text == "mean":
         chosen = range(depth)
-    elif re.fullmatch(rf"(?:{number})?:(?:{number})?", said):
-        first, last = (int(end) if end else None for end in said.split(":"))
+    elif re.fullmatch(rf"(?:{number})?:(?:{number})?", text):
+        first, last = (int(end) if end else None for end in text.split(":"))
         chosen = range(depth)[first:last]
-    elif re.fullmatch(rf"{number}(?:,{number})*", said):
-        chosen = [int(i) for i in said.split(",")]
+    elif re.fullmatch(rf"{number}(?:,{number})*", text):
+        chosen = [int(i) for i in text.split(",")]
     else:
-        raise NextwordError(
-            f"layer = {layer!r} is not understood. Give one (-1 is the last, 0 the embedding), mean of all, -4: for "
-            "the mean of the last four, 1,5 for the mean of these, or weights, as 1=0.3,5=0.7."
+        raise InvalidSetting(
+            f"layer = {layer!r}. Expected a number (-1 is the last, 0 the embedding), mean, -4: (the last four), 1,5 "
+            "(the mean of these) or weights such as 1=0.3,5=0.7.",
+            key="layer",
+            value=layer,
         )
     return dict.fromkeys(chosen, 1 / len(chosen)) if chosen else {}
 
 
 class _Pool:
-    """The mean, or the greatest, of the chosen vectors of each text, which come in any order."""
+    """The mean or maximum of the chosen vectors of each text, which come in any order."""
 
-    def __init__(self, texts: int, width: int, most: bool) -> None:
-        self.most = most
-        self.sum = torch.full((texts, width), -torch.inf if most else 0.0)
+    def __init__(self, texts: int, width: int, is_max: bool) -> None:
+        self.is_max = is_max
+        self.sum = torch.full((texts, width), -torch.inf if is_max else 0.0)
         self.count = torch.zeros(texts, 1)
 
     def add(self, vectors: Tensor, text: np.ndarray, chosen: np.ndarray | None) -> None:
         if chosen is not None:
             vectors, text = vectors[torch.from_numpy(chosen)], text[chosen]
         where = torch.from_numpy(text)
-        if self.most:
+        if self.is_max:
             self.sum.scatter_reduce_(0, where.unsqueeze(1).expand_as(vectors), vectors, "amax")
         else:
             self.sum.index_add_(0, where, vectors)
             self.count.index_add_(0, where, torch.ones(len(where), 1))
 
     def result(self) -> Tensor:
-        return self.sum if self.most else self.sum / self.count
+        return self.sum if self.is_max else self.sum / self.count
 
 
 # ------------------------------------------------------------------------------------------------ frames
 
 
-def framed(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
-    """Ids in the network's own frame for one text."""
-    nowhere = np.zeros((len(ids), 2), np.int64)
-    return network.frame(Encoding(np.asarray(ids, np.int64), nowhere, nowhere[:, 0]))
+def frame_ids(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
+    """Ids with the special tokens that the network puts around one text."""
+    no_spans = np.zeros((len(ids), 2), np.int64)
+    return network.frame(Encoding(np.asarray(ids, np.int64), no_spans, no_spans[:, 0]))
 
 
-def packed(frames: Sequence[FramedText], device: torch.device) -> Inputs:
-    """Frames end to end in one row."""
+def pack_frames(frames: Sequence[FramedText], device: torch.device) -> Inputs:
+    """Frames packed into one row."""
     starts = np.cumsum([0, *(len(frame.ids) for frame in frames)])
     parts = [frame.segments for frame in frames if frame.segments is not None]
     segments = torch.from_numpy(np.concatenate(parts)[None]).to(device) if parts else None
@@ -339,9 +343,11 @@ def packed(frames: Sequence[FramedText], device: torch.device) -> Inputs:
     return Inputs(ids, segments=segments, starts=torch.from_numpy(starts).to(device))
 
 
-def batches(items: Iterator[Any], room: int, size: Any, most: int = 1 << 30) -> Iterator[list[Any]]:
-    """Neighbours whose sizes add up to no more than `room`, and no more than `most` of them; never none."""
-    batch: list[Any] = []
+def batch_by_size(
+    items: Iterator[Item], room: int, size: Callable[[Item], int], most: int = 1 << 30
+) -> Iterator[list[Item]]:
+    """Consecutive items whose sizes sum to at most `room`, at most `most` of them, and at least one."""
+    batch: list[Item] = []
     used = 0
     for item in items:
         needed = size(item)
@@ -354,24 +360,30 @@ def batches(items: Iterator[Any], room: int, size: Any, most: int = 1 << 30) -> 
         yield batch
 
 
-def _cut(ids: np.ndarray, longest: int) -> list[np.ndarray]:
-    """As few parts as fit, of equal length but for one token; an empty text is one empty part."""
+def _cut_evenly(ids: np.ndarray, longest: int) -> list[np.ndarray]:
+    """As few parts as possible, equally long up to one token; an empty text is one empty part."""
     return np.array_split(ids, max(1, -(-len(ids) // longest)))
 
 
+# ------------------------------------------------------------------------------------------------ cached vectors
+
 SENTENCES_PER_BATCH = 256  # sentences read at once
-Progress = Callable[[str, float, float | None], None]
 Sentences = Sequence[Sequence[str]]
 
 
-def nobody(label: str, done: float, total: float | None) -> None:
-    pass
+LabeledProgress = Callable[[str, float, float | None], None]  # label, done, total
 
 
-class Contextual:
-    def __init__(self, lm: Any, run: str | Path = "") -> None:
-        if "embed" not in lm.can or not hasattr(lm.network, "widths"):
-            raise Unsupported(f"{run or 'This run'} has no vectors inside to give. Use a network that can embed.")
+def ignore_progress(label: str, done: float, total: float | None) -> None:
+    """The default progress callback."""
+
+
+class ContextualVectors:
+    """All layers of a run, as vectors of words in context. Layers of another width than the last are left out, because
+    the layers are to be mixed."""
+
+    def __init__(self, lm: TextModel, run: str | Path = "") -> None:
+        lm.require("embed")
         self.lm, self.run = lm, str(run)
         widths = list(lm.network.widths)
         self.chosen = [i for i, width in enumerate(widths) if width == widths[-1]]
@@ -381,27 +393,28 @@ class Contextual:
     def layers(self) -> int:
         return len(self.chosen)
 
-    def of(self, sentences: Sentences, progress: Progress = nobody, into: np.ndarray | None = None) -> np.ndarray:
-        """(layers, words, width) float16, written `into` an array if one is given."""
+    def of(
+        self, sentences: Sentences, progress: LabeledProgress = ignore_progress, into: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(layers, words, width) in float16, written into the array `into` if it is given."""
         total = sum(map(len, sentences))
-        found = np.zeros((self.layers, total, self.width), np.float16) if into is None else into
+        out = np.zeros((self.layers, total, self.width), np.float16) if into is None else into
         at = 0
         for start in range(0, len(sentences), SENTENCES_PER_BATCH):
             for layers in self._read(sentences[start : start + SENTENCES_PER_BATCH]):
-                found[:, at : at + layers.shape[1]] = layers.clip(-65504, 65504)
+                out[:, at : at + layers.shape[1]] = layers.clip(-65504, 65504)
                 at += layers.shape[1]
             progress("reading words in context", at, total)
-        return found
+        return out
 
     def _read(self, sentences: Sentences) -> Iterator[np.ndarray]:
         """(layers, words, width) of each sentence."""
-        for found in self.lm.embed_words([[replace_spaces(word) for word in one] for one in sentences], self.chosen):
-            yield found.vectors.numpy()
+        words = [[replace_spaces(word) for word in sentence] for sentence in sentences]
+        for sentence in self.lm.embed_words(words, self.chosen):
+            yield sentence.vectors.numpy()
 
-    # -------------------------------------------------------------------------------------------- kept
-
-    def kept(self, sentences: Sentences, progress: Progress = nobody) -> np.ndarray:
-        """As `of`, memory-mapped from a file that is made once for these sentences and this run's weights."""
+    def kept(self, sentences: Sentences, progress: LabeledProgress = ignore_progress) -> np.ndarray:
+        """Like `of`, but memory-mapped from a file in the cache that belongs to these sentences and these weights."""
         path = cache_folder() / f"{self._key(sentences)}.npy"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -411,9 +424,10 @@ class Contextual:
                 self.of(sentences, progress, np.lib.format.open_memmap(temporary, "w+", np.float16, shape))
                 temporary.replace(path)
             except OSError as problem:
-                raise NextwordError(
-                    f"The vectors of {shape[1]:,} words cannot be kept in {path.parent}: {problem.strerror}. Set "
-                    "NEXTWORD_CACHE to a folder with room."
+                raise MissingFile(
+                    f"Cannot write the vectors of {shape[1]:,} words to {path.parent}: {problem.strerror}. Set "
+                    "NEXTWORD_CACHE to a folder with more space.",
+                    path=path.parent,
                 ) from None
             finally:
                 temporary.unlink(missing_ok=True)
@@ -421,7 +435,7 @@ class Contextual:
 
     @property
     def fingerprint(self) -> str:
-        """Of the run's files: another where it was trained again."""
+        """A hash of the run's files, which changes if it is trained again."""
         files = RunFolder.open(self.run).manifest.get("files", {}) if self.run else {}
         return blake2b(str(sorted(map(str, files.items()))).encode(), digest_size=8).hexdigest()
 

@@ -1,226 +1,149 @@
-"""Text-level models that fill in: blanks in a text, and texts scored by hiding each token in turn.
+"""Masked language models: words for blanks, contextual vectors, and pseudo-likelihoods.
 
-    The ___ sat on the ___.          next, fill:  the words that may stand there
+    The ___ sat on the ___.          next, fill:  words for the blanks
     [?] cat sat    the [?] sat    the cat [?]     score:  Σ_t log p(x_t | all others), a pseudo-log-likelihood
 
-A pseudo-likelihood (Salazar et al., "Masked Language Model Scoring", 2020) is no likelihood: its terms see each other's
-tokens and make no distribution over texts. It ranks texts under one model; its `kind` says what it is, and nothing here
-puts it beside exact numbers. Pieces of one word give each other away, so long words come out cheap.
+A pseudo-likelihood (Salazar et al., "Masked Language Model Scoring", 2020) is not a likelihood: its terms see each
+other's tokens, so it is no distribution over texts. It ranks texts under one model. Its `kind` says what it is, and it
+is never compared with exact likelihoods. Pieces of one word give each other away, so long words come out cheap.
 
-Every hidden token is read in a window of its own, of which it is the middle where the text goes far enough.
-
-What a network does that fills blanks of any length is in pieces.py.
+Every hidden token is read in a window of its own, in the middle of it where the text is long enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
-from nextword.core.types import PSEUDO, Framed, Guess, Inputs, Prediction, Score
-from nextword.generation.infilling import BLANK, HIDDEN, MOST, around, blank_words, ids_beside, lettered, short
-from nextword.lm.blank_filling import Pieced
-from nextword.lm.embedding import TOGETHER, Embedding, batches, framed, packed
-from nextword.models import count_parameters
-from nextword.tokenizers.base import MARKS
+from nextword.core.errors import InvalidSetting
+from nextword.core.types import PSEUDO, FramedText, Guess, Score
+from nextword.generation.infilling import BLANK, MOST
+from nextword.lm.base import OnProgress
+from nextword.lm.blank_filling import BlankFillingMixin
+from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, batch_by_size, frame_ids, pack_frames
+from nextword.tokenizers.base import Tokenizer
 
-ROWS = 256  # distributions over the vocabulary held at once
-WINDOW = 512  # tokens read at once by a network that has no bound of its own
-
-Progress = Callable[[int, int], None]
+BATCH_ROWS = 256  # distributions over the vocabulary held at once
+WINDOW = 512  # tokens read at once by a network without a window of its own
 
 
-class Blanks(Pieced):
-    """The part of a text-level model that fills blanks. What it holds is the model's."""
-
-    network: Any
-    tokenizer: Tokenizer
-    room: int  # tokens of a text in one window
-
-    def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
-        """For every blank `___` of the text, the likeliest words to stand there; all other blanks stay open.
-
-        A blank is a word of its own, whether there are spaces around it or not. `tokens`: raw tokens instead of words.
-        """
-        parts = text.split(BLANK)
-        if len(parts) == 1:
-            raise NextwordError(
-                f"The text {short(text)} has no blank. Write {BLANK} where a word is to be found, for example "
-                f'"The {BLANK} sat on the mat".'
-            )
-        return [self._fill(parts[: i + 1], parts[i + 1 :], k, tokens) for i in range(len(parts) - 1)]
-
-    def _fill(self, left: Sequence[str], right: Sequence[str], k: int, tokens: bool) -> list[Guess]:
-        """The blank between two texts, each of parts with further blanks between them."""
-        if k < 1:
-            raise NextwordError(f"k = {k}: ask for at least one guess.")
-        for part in (*left, *right):
-            self._check(part)
-        before = self._ids(left[0], first=True)
-        for part in left[1:]:
-            before += [HIDDEN, *self._ids(part)]
-        after = self._ids(right[0])
-        for part in right[1:]:
-            after += [HIDDEN, *self._ids(part)]
-        room = min(self.room, self.network.window - 1) if self.writes_pieces else self.room
-        before, after = (list(ids) for ids in around(before, after, room - (1 if tokens else MOST)))
-        if tokens:
-            return self._tokens(before, after, k)
-        bare = not lettered(left)
-        if self.writes_pieces:
-            return self._likeliest(before, after, bare, k)
-        found = blank_words(self._guess, before, after, self._parts, k, bare=bare)
-        return [Guess(word, p) for word, p in found]
-
-    def _check(self, text: str) -> None:
-        for name in MARKS["mask"]:
-            if name in text and name in self.tokenizer.special:
-                raise NextwordError(
-                    f"The text has {name} in it, which is plain letters to this tokenizer. Write {BLANK} for a blank."
-                )
-
-    def _ids(self, text: str, first: bool = False) -> list[int]:
-        return ids_beside(self.tokenizer, text, first)
-
-    def _tokens(self, left: list[int], right: list[int], k: int) -> list[Guess]:
-        log_p = self._guess(np.array([[*left, HIDDEN, *right]]))[0, left.count(HIDDEN)]
-        best = log_p.topk(min(k, len(log_p)))
-        names = {id: name for name, id in self.tokenizer.special.items()}
-        return [
-            Guess(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace"), p)
-            for p, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True)
-        ]
-
-    @torch.no_grad()
-    def _guess(self, rows: np.ndarray) -> Tensor:
-        """log p (B, hidden, V) at the HIDDEN places of rows (B, T), equally many in each."""
-        found = []
-        for part in np.array_split(rows, -(-rows.size // TOGETHER)):
-            frame = framed(self.network, part[0])
-            ids = np.tile(frame.ids, (len(part), 1))
-            ids[:, slice(*frame.parts[0])] = part
-            at = torch.from_numpy(np.flatnonzero(ids == HIDDEN)).to(self.network.device)
-            ids[ids == HIDDEN] = self._mask
-            inputs = Inputs(torch.from_numpy(ids).to(self.network.device))
-            if frame.segments is not None:
-                inputs.segments = torch.from_numpy(np.tile(frame.segments, (len(part), 1))).to(self.network.device)
-            found.append(self.network.fill(inputs, at).view(len(part), -1, len(self.tokenizer)).float())
-        return torch.cat(found)
-
-    @property
-    def _mask(self) -> int:
-        """What stands in place of a hidden token. Without such a mark the network needs none, and looks away."""
-        special = self.tokenizer.special
-        return next((special[name] for name in MARKS["mask"] if name in special), self.tokenizer.begin)
+class HiddenTokenScores(NamedTuple):
+    nats: np.ndarray  # (N,) −log p of each hidden token
+    right: np.ndarray  # (N,) whether it was the likeliest
 
 
-class Found(NamedTuple):
-    nats: np.ndarray  # (N,) what each hidden token cost
-    right: np.ndarray  # (N,) whether it was the likeliest in its place
-
-
-class MaskedLM(Blanks, Embedding):
-    """A model that sees both sides: pseudo-likelihoods, words for blanks, contextual vectors. It writes no text."""
+class MaskedLM(BlankFillingMixin, EmbeddingMixin):
+    """A model that sees both sides of a token. It does not generate."""
 
     kind = PSEUDO
     is_bidirectional = True
-    goes_on = True  # what it reads is the text itself, not the source of one
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> None:
-        """`longest`: tokens in the longest text, frame included, that the network was trained on; 0: its window."""
-        self.network, self.tokenizer, self.name = network, tokenizer, name
-        self.can = frozenset({"score", "next", "fill", "embed"})
-        self.parameters = count_parameters(network)
-        window = getattr(network, "window", None) or WINDOW
-        self.room = min(window, longest or window) - len(framed(network, ()).ids)
+        """`longest`: tokens of the longest framed text that the network was trained on; 0: its window."""
+        super().__init__(network, tokenizer, name)
+        window = network.window or WINDOW
+        self.room = min(window, longest or window) - len(frame_ids(network, ()).ids)
         if self.room < 1 + MOST:
-            raise NextwordError(
-                f"A window of {window} tokens has no room for a text in its frame. Give it a longer one."
+            raise InvalidSetting(
+                f"A window of {window} tokens has no room for a text and its special tokens. Use a longer window.",
+                key="window",
+                value=window,
             )
-        self.context: int | None = self.room
-        self.stride: int | None = 1
+        self.context = self.room
+        self.stride = 1
 
-    @property
-    def device(self) -> torch.device:
-        return self.network.device
+    def why_not(self, ability: str) -> str:
+        if ability == "generate":
+            return (
+                "This model sees both sides of a word and fills blanks; it cannot continue a text. Ask it for a word "
+                f'(nextword next RUN "The {BLANK} sat on the mat"), or use a model that can generate.'
+            )
+        if ability == "infill":
+            return (
+                "This model fills blanks with single words, not with spans of any length. Ask it for words (nextword "
+                f'next RUN "The {BLANK} sat"), or use a model that was trained to fill blanks (GLM).'
+            )
+        return super().why_not(ability)
+
+    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
+        """The k likeliest words between two texts; `tokens`: raw tokens instead. `fill` takes a text with blanks."""
+        return self._fill_blank([left], [right], k, tokens)
 
     # -------------------------------------------------------------------------------------------- pseudo-likelihood
 
-    def score(self, text: str, given: str = "") -> Score:
-        return self.score_many([text], [given])[0]
-
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
-        """One score a text; `given` is what stands before it, seen but never hidden."""
+        """One score per text; `given` precedes each text, and is seen but never hidden."""
         before = given or [""] * len(texts)
         encodings = self.tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
         starts = [len(g.encode()) for g in before]
-        places = [np.flatnonzero(one.spans[:, 1] > start) for one, start in zip(encodings, starts, strict=True)]
-        found = self.hide([encoding.ids for encoding in encodings], places)
-        lines = self.tokenizer.end is None
-        rest = self.kind, self.tokenizer.lossless, self.context, self.stride
+        positions = [
+            np.flatnonzero(encoding.spans[:, 1] > start) for encoding, start in zip(encodings, starts, strict=True)
+        ]
+        scores = self.hide([encoding.ids for encoding in encodings], positions)
+        counts_lines = self.tokenizer.end is None
+        settings = self.kind, self.tokenizer.lossless, self.context, self.stride
         return [
             Score(
-                float(one.nats.sum()),
+                float(hidden.nats.sum()),
                 len(at),
-                len(text.split()) + (text.count("\n") if lines else 0),
+                len(text.split()) + (text.count("\n") if counts_lines else 0),
                 len(text.encode()),
-                *rest,
+                *settings,
             )
-            for text, at, one in zip(texts, places, found, strict=True)
+            for text, at, hidden in zip(texts, positions, scores, strict=True)
         ]
 
     def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """−log p of every token, each hidden in turn."""
-        return [one.nats for one in self.hide(texts, [np.arange(len(ids)) for ids in texts])]
+        return [hidden.nats for hidden in self.hide(texts, [np.arange(len(ids)) for ids in texts])]
 
-    def stream_nats(self, ids: np.ndarray, progress: Progress | None = None) -> np.ndarray:
-        """The same in one long stream; a document sees no other, and its end, which nobody predicts, costs nothing."""
+    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+        """The same for a long stream. Documents do not see each other, and end tokens cost 0."""
         return self.hide_in_stream(ids, np.arange(len(ids)), progress=progress).nats
 
-    def windowed_nats(self, ids: np.ndarray, context: int, stride: int, progress: Progress | None = None) -> np.ndarray:
-        """The same in windows of at most `context` tokens, which lie `stride` apart."""
+    def windowed_nats(
+        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+    ) -> np.ndarray:
+        """The same in windows of at most `context` tokens, `stride` apart."""
         return self.hide_in_stream(ids, np.arange(len(ids)), context, stride, progress).nats
 
     def hide_in_stream(
-        self, ids: np.ndarray, at: np.ndarray, context: int = 0, stride: int = 1, progress: Progress | None = None
-    ) -> Found:
-        """Hide these places (sorted) of a stream of documents, one at a time."""
+        self, ids: np.ndarray, at: np.ndarray, context: int = 0, stride: int = 1, progress: OnProgress | None = None
+    ) -> HiddenTokenScores:
+        """Hide these positions (sorted) of a stream of documents, one at a time."""
         ids = np.asarray(ids).astype(np.int64)
         end = -1 if self.tokenizer.end is None else self.tokenizer.end
-        edges = np.concatenate(([0], np.flatnonzero(ids == end) + 1, [len(ids)]))
-        wanted = np.searchsorted(at, edges)
-        texts, places = [], []
-        for begin, stop, i, j in zip(edges[:-1], edges[1:], wanted[:-1], wanted[1:], strict=True):
+        borders = np.concatenate(([0], np.flatnonzero(ids == end) + 1, [len(ids)]))
+        bounds = np.searchsorted(at, borders)
+        texts, positions = [], []
+        for begin, stop, i, j in zip(borders[:-1], borders[1:], bounds[:-1], bounds[1:], strict=True):
             body = ids[begin:stop]
             texts.append(body[body != end])
-            places.append(at[i:j] - begin)
-        real = [here[here < len(text)] for here, text in zip(places, texts, strict=True)]
-        found = self.hide(texts, real, context, stride, progress)
+            positions.append(at[i:j] - begin)
+        inside = [here[here < len(text)] for here, text in zip(positions, texts, strict=True)]  # without end tokens
+        scores = self.hide(texts, inside, context, stride, progress)
         nats, right = np.zeros(len(at)), np.zeros(len(at), bool)
-        for i, here, one in zip(wanted[:-1], real, found, strict=True):
-            nats[i : i + len(here)], right[i : i + len(here)] = one
-        return Found(nats, right)
+        for i, here, hidden in zip(bounds[:-1], inside, scores, strict=True):
+            nats[i : i + len(here)], right[i : i + len(here)] = hidden
+        return HiddenTokenScores(nats, right)
 
     @torch.no_grad()
     def hide(
         self,
         texts: Sequence[np.ndarray],
-        places: Sequence[np.ndarray],
+        positions: Sequence[np.ndarray],
         context: int = 0,
         stride: int = 1,
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """Hide these places of each text, one at a time, and see what the network says of them.
+        progress: OnProgress | None = None,
+    ) -> list[HiddenTokenScores]:
+        """Hide these positions of each text, one at a time, and score the hidden tokens.
 
-        A token is read with at most `context` tokens of its text (0: as many as the window holds), itself among them.
-        With a stride of 1 it is in their middle; otherwise windows lie that far apart and it is near to it:
+        A token is read with at most `context` tokens of its text, including itself (0: as many as fit). With stride 1
+        it is in the middle of them; otherwise windows are `stride` apart and it is near the middle:
 
             context 5, stride 3        [a b c d e] f g h i j k      a b c d are hidden here, one at a time
                                         a b c [d e f g h] i j k     e f g
@@ -228,67 +151,51 @@ class MaskedLM(Blanks, Embedding):
         room = min(context or self.room, self.room)
         stride = min(stride, room)
         if context < 0 or stride < 1:
-            raise NextwordError(f"Context and stride count tokens; got context {context}, stride {stride}.")
-        found = [Found(np.zeros(len(at)), np.zeros(len(at), bool)) for at in places]
-        total, done = sum(map(len, places)), 0
-        rows = self._rows(texts, places, room, stride)
-        for batch in batches(rows, TOGETHER, lambda row: len(row.frame.ids), ROWS):
-            inputs = packed([row.frame for row in batch], self.device)
-            sizes = np.array([len(row.frame.ids) for row in batch])
-            at = np.cumsum(sizes) - sizes + [row.at for row in batch]
+            raise InvalidSetting(
+                f"context = {context}, stride = {stride}: expected numbers of tokens.", key="context", value=context
+            )
+        scores = [HiddenTokenScores(np.zeros(len(at)), np.zeros(len(at), bool)) for at in positions]
+        total, done = sum(map(len, positions)), 0
+        windows = self._windows(texts, positions, room, stride)
+        size: Callable[[_Window], int] = lambda window: len(window.frame.ids)  # noqa: E731
+        for batch in batch_by_size(windows, BATCH_TOKENS, size, BATCH_ROWS):
+            inputs = pack_frames([window.frame for window in batch], self.device)
+            sizes = np.array([len(window.frame.ids) for window in batch])
+            at = np.cumsum(sizes) - sizes + [window.at for window in batch]
             log_p = self.network.fill(inputs, torch.from_numpy(at).to(self.device))  # (K, V)
-            target = torch.tensor([row.id for row in batch], device=log_p.device)
+            target = torch.tensor([window.id for window in batch], device=log_p.device)
             nats = -log_p.gather(1, target.unsqueeze(1)).squeeze(1).double().cpu().numpy()
             right = (log_p.argmax(1) == target).cpu().numpy()
-            for row, cost, hit in zip(batch, nats, right, strict=True):
-                found[row.text].nats[row.place], found[row.text].right[row.place] = cost, hit
+            for window, cost, hit in zip(batch, nats, right, strict=True):
+                scores[window.text].nats[window.index], scores[window.text].right[window.index] = cost, hit
             done += len(batch)
             if progress:
                 progress(done, total)
-        return found
+        return scores
 
-    def _rows(
-        self, texts: Sequence[np.ndarray], places: Sequence[np.ndarray], room: int, stride: int
-    ) -> Iterator[_Row]:
-        """One for every hidden token, texts of one length after each other."""
+    def _windows(
+        self, texts: Sequence[np.ndarray], positions: Sequence[np.ndarray], room: int, stride: int
+    ) -> Iterator[_Window]:
+        """One window per hidden token, the longest texts first."""
         for text in sorted(range(len(texts)), key=lambda i: -len(texts[i])):
-            ids, at = np.asarray(texts[text]).astype(np.int64), np.asarray(places[text])
+            ids, at = np.asarray(texts[text]).astype(np.int64), np.asarray(positions[text])
             size = min(len(ids), room)
             begins = ((at - (room - stride) // 2) // stride * stride).clip(0, len(ids) - size)
-            frame, shown = None, -1
-            for place, (t, begin) in enumerate(zip(at.tolist(), begins.tolist(), strict=True)):
-                if frame is None or begin != shown:
-                    frame, shown = framed(self.network, ids[begin : begin + size]), begin
-                inside = frame.parts[0][0] + t - begin
+            frame, framed_begin = None, -1
+            for index, (t, begin) in enumerate(zip(at.tolist(), begins.tolist(), strict=True)):
+                if frame is None or begin != framed_begin:
+                    frame, framed_begin = frame_ids(self.network, ids[begin : begin + size]), begin
+                inside = frame.text_spans[0][0] + t - begin
                 hidden = frame.ids.copy()
-                hidden[inside] = self._mask
-                yield _Row(text, place, replace(frame, ids=hidden), inside, int(ids[t]))
-
-    # -------------------------------------------------------------------------------------------- words, and no text
-
-    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
-        """The likeliest words between two texts; `tokens`: raw tokens instead. `fill` takes a text with blanks."""
-        return self._fill([left], [right], k, tokens)
-
-    def generate(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused, with advice."""
-        raise Unsupported(
-            "This model sees both sides of a word and fills in what is missing; it cannot write on. Ask it for the "
-            f'word in a blank (nextword next RUN "The {BLANK} sat on the mat"), or write with a model that reads from '
-            "left to right; `nextword papers` says which can generate."
-        )
-
-    generate_many = generate
-
-    def predict(self, examples: Sequence[Any]) -> list[Prediction]:
-        raise Unsupported("This run carries no task head, so it predicts no labels. Transfer it to a task first.")
+                hidden[inside] = self._mask_id
+                yield _Window(text, index, replace(frame, ids=hidden), inside, int(ids[t]))
 
 
-class _Row(NamedTuple):
+class _Window(NamedTuple):
     """A window with one token hidden."""
 
     text: int
-    place: int  # among the text's hidden tokens
-    frame: Framed
-    at: int  # where in the frame
-    id: int  # what stood there
+    index: int  # among the text's hidden tokens
+    frame: FramedText
+    at: int  # position in the frame
+    id: int  # the hidden token

@@ -1,16 +1,22 @@
-"""Text from text: a source is read, and what becomes of it is written: translations, summaries.
+"""Sequence-to-sequence models: read a source, generate a target (translation, summarization, text-to-text tasks).
 
     source ──encode──▶ ids end ──read at once──▶ state ──generation──▶ ids ──▶ text
 
-All that writes (`Writing`) works here as it does for models that go on from a prompt; the prompt is the source. Where
-the tokenizer has no token that ends a document (words), a line end ends what is written.
+Generation works as for causal models; the prompt is the source. A tokenizer without an end token (words) ends the
+target with a line end.
 
-A source of any length is read whole. How long those were that a run was trained on, and with which prefixes its tasks
-begin, its recipe says; what it never saw is refused or told. The name of a sentinel in a text is refused: it would be
-read letter by letter, and not as the blank that is meant.
+A source of any length is read as a whole. The recipe of a run says how long its training sources were, and which
+prefixes its tasks have. The names of sentinel tokens are refused in texts, where they would be read as plain letters.
 
-A word that the vocabulary lacks is written as <unk>. A network that shows where it looks copies it: the word of the
-source that it looks at most stands there instead (Luong et al. 2015, "Addressing the Rare Word Problem").
+Copying: a word outside the vocabulary is generated as <unk>. If the network has attention, the source word with the
+most attention replaces it (Luong et al. 2015, "Addressing the Rare Word Problem").
+
+Infilling: a network that was trained on span corruption (T5) fills the blanks of a text.
+
+    Thank you ___ me to your party ___ week.      →      Thank you for inviting me to your party last week.
+
+A sentinel token replaces each blank, and the span that is generated after it goes back into the text. All spans are
+generated one after the other, each in sight of those before it.
 """
 
 from __future__ import annotations
@@ -24,210 +30,315 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.seq2seq import padded
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
-from nextword.core.types import EXACT, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
+from nextword.batching.seq2seq import pad_rows
+from nextword.core.errors import InvalidSetting, NextwordError
+from nextword.core.types import EXACT, Beam, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
 from nextword.data.text_to_text import denoises, is_tasks, prefixes
-from nextword.lm.blank_filling import SpanInfilling
-from nextword.lm.causal import TOGETHER, Candidate, Writing
-from nextword.lm.embedding import Embedding
-from nextword.models import count_parameters
-from nextword.objectives import of_pairs
+from nextword.generation.beam_search import Hypothesis
+from nextword.generation.infilling import (
+    BLANK,
+    LINES,
+    Filled,
+    SentinelDecoder,
+    WordPieces,
+    check_infilling,
+    encode_part,
+    follows_letter,
+    generate_fillings,
+    join_parts,
+    shorten,
+    split_spans,
+    unwritable_ids,
+)
+from nextword.lm.base import Candidate
+from nextword.lm.embedding import EmbeddingMixin
+from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
+from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
-from nextword.tokenizers.base import SENTINEL
-
-WINDOW = 1024  # tokens of a text that are embedded at once
-REFUSED = (
-    "This model makes a text from a source, such as a translation, and has no {}: it models no text by itself. Use "
-    "`nextword generate RUN SOURCE`, or a model that reads from left to right."
-)
-MENDS = (
-    "This model writes what is missing from a text, all of it at once, and has no {}. Use "
-    '`nextword generate RUN "The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
-)
+from nextword.tokenizers.base import Tokenizer
+from nextword.tokenizers.special_tokens import SENTINEL, sentinels
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where a network looks while it writes: `weights[t, s]`, of token t of the target and token s of the source."""
+    """Attention during generation: `weights[t, s]` of token t of the target on token s of the source."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    weights: np.ndarray  # (T, S), rows add up to one
+    weights: np.ndarray  # (T, S), rows sum to 1
 
 
-class Seq2SeqLM(Writing, SpanInfilling, Embedding):
-    """A network whose encoder knows words in their context for their own sake (its `two_sided`) embeds texts, too."""
+class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
+    """A conditional network. It embeds texts if its encoder was trained for that (`is_bidirectional`, as in CoVe)."""
 
     kind = EXACT
-    context = None  # of the source there is no bound
-    goes_on = False
+    is_seq2seq = True
+    room = 1024  # tokens of a text that are embedded at once
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
-        self.network, self.tokenizer, self.name = network, tokenizer, name
-        self.is_bidirectional = getattr(network, "is_bidirectional", False)
-        self.room = WINDOW
-        self.can = frozenset({"score", "generate", *(["embed"] if self.is_bidirectional else [])})
-        self.parameters = count_parameters(network)
-        self._chunk = 0
-        self.looks = hasattr(network, "attention") and getattr(network, "look", None) is not None
+        super().__init__(network, tokenizer, name)
+        self.is_bidirectional = network.is_bidirectional
+        if not self.is_bidirectional:
+            self.disable("embed")
+        self.looks = bool(network.has_attention)
         self._unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
-        self._marked = any(name.startswith(SENTINEL) for name in tokenizer.special)
-        self.longest, self.prefixes, mends = _trained(name)
-        self.mends = self._marked and mends
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.device
+        self._has_sentinels = any(name.startswith(SENTINEL) for name in tokenizer.special)
+        self.longest, self.prefixes, trained_to_fill = _read_training(name)
+        self.mends = self._has_sentinels and trained_to_fill
+        self._pieces: WordPieces | None = None
 
     @property
     def end(self) -> int:
-        """What ends a source, and what is written."""
+        """The token that ends a source and a target."""
         if self.tokenizer.end is not None:
             return self.tokenizer.end
         return int(self.tokenizer.encode("\n").ids[0])
 
-    # -------------------------------------------------------------------------------------------- likelihood
+    def why_not(self, ability: str) -> str:
+        if ability == "predict":
+            return super().why_not(ability)
+        if ability == "infill":
+            return "This model was trained on pairs, not to fill blanks. Use GLM, or a T5 before fine-tuning."
+        if ability == "alignment":
+            return f"{type(self.network).__name__} has no attention that could be shown."
+        if self.mends:
+            return (
+                f"This model fills all blanks of a text at once and cannot {ability}. Use `nextword generate RUN "
+                '"The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
+            )
+        return (
+            f"This model generates a text from a source, such as a translation, and cannot {ability}. Use `nextword "
+            "generate RUN SOURCE`, or a model that reads plain text."
+        )
 
-    def score(self, text: str, given: str = "") -> Score:
-        return self.score_many([text], [given])[0]
+    # -------------------------------------------------------------------------------------------- score
 
     @torch.no_grad()
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
-        """One score a text, its end included; `given` are the sources."""
+        """One score per target, including its end; `given` are the sources."""
         if given is None or len(given) != len(texts):
-            raise NextwordError(
-                f"{len(texts)} texts are to be scored with {0 if given is None else len(given)} sources: this model "
-                "scores a text given what it is made from. Give one source for each (given = …)."
+            raise InvalidSetting(
+                f"{len(texts)} texts need as many sources (given = …); got {0 if given is None else len(given)}.",
+                key="given",
             )
-        sources, targets = self._encoded(given, "slide"), self._encoded(texts, "slide")
-        nats = self._nats(sources, targets)
+        sources, targets = self._encode_prompts(given, "slide"), self._encode_prompts(texts, "slide")
+        nats = self._target_nats(sources, targets)
         return [
             Score(float(cost), len(ids), len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
             for text, ids, cost in zip(texts, targets, nats, strict=True)
         ]
 
-    def _nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        found = [0.0] * len(targets)
-        for group in self._alike([len(a) + len(b) for a, b in zip(sources, targets, strict=True)]):
-            first, state = self._read_all([sources[i] for i in group])
-            ids, there = self._placed([targets[i] for i in group])
-            log_p, _ = self.network.score(torch.cat([first.unsqueeze(1), ids], 1), there.sum(1) + 1, state)
-            for i, nats in zip(group, (-log_p.double().sum(1)).tolist(), strict=True):
-                found[i] = nats
-        return found
+    def _target_nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
+        nats = [0.0] * len(targets)
+        for group in self._group_by_length([len(a) + len(b) for a, b in zip(sources, targets, strict=True)]):
+            first, state = self._read_prompts([sources[i] for i in group])
+            ids, token_mask = self._pad([targets[i] for i in group])
+            log_p, _ = self.network.score(torch.cat([first.unsqueeze(1), ids], 1), token_mask.sum(1) + 1, state)
+            for i, cost in zip(group, (-log_p.double().sum(1)).tolist(), strict=True):
+                nats[i] = cost
+        return nats
 
-    @torch.no_grad()
-    def alignment(self, text: str, source: str) -> Alignment:
-        """At which tokens of the source the network looks as it writes this text."""
-        if not self.looks:
-            raise Unsupported(f"{type(self.network).__name__} has no attention that could be shown.")
-        ids, read = self._encoded([text, source], "slide")
-        weights = self._looks(ids, read)
-        return Alignment(self._shown(read), self._shown(ids), weights.double().cpu().numpy())
-
-    def _looks(self, ids: list[int], source: list[int]) -> Tensor:
-        """(T, S): where it looks when it writes each of the ids."""
-        first, state = self._read_all([source])
-        read = torch.tensor([[int(first[0]), *ids[:-1]]], device=first.device)
-        return self.network.attention(Inputs(read), state)[0]
-
-    def _shown(self, ids: Sequence[int]) -> tuple[str, ...]:
-        names = {id: name for name, id in self.tokenizer.special.items()} | {self.end: "⏎"}
-        return tuple(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace") for id in ids)
-
-    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> Any:
-        raise Unsupported((MENDS if self.mends else REFUSED).format("next words"))
-
-    def fill(self, text: str, k: int = 10, tokens: bool = False) -> Any:
-        raise Unsupported((MENDS if self.mends else REFUSED).format("words for a blank by themselves"))
-
-    def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Any:
-        if "embed" not in self.can:
-            raise Unsupported(REFUSED.format("vectors"))
-        return super().embed(texts, layer, pooling)
-
-    # -------------------------------------------------------------------------------------------- writing
+    # -------------------------------------------------------------------------------------------- generate
 
     def generate(
         self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> Iterator[Piece]:
-        """Pieces of what becomes of the source, as they are written."""
-        self._known([prompt])
+        """Yield pieces of the target as they are generated; the prompt is the source."""
+        self._check_prefixes([prompt])
         pieces = super().generate(prompt, how, stop, overflow)
-        return self._copied(pieces, prompt) if self._copies else pieces
+        return self._copy_while_streaming(pieces, prompt) if self._copies else pieces
 
     def generate_many(
         self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> list[list[Piece]]:
-        self._known(prompts)
-        found = super().generate_many(prompts, how, stop, overflow)
+        self._check_prefixes(prompts)
+        texts = super().generate_many(prompts, how, stop, overflow)
         if not self._copies:
-            return found
-        return [self._all_copied(one, prompt) for one, prompt in zip(found, prompts, strict=True)]
+            return texts
+        return [self._copy_unknown_words(pieces, prompt) for pieces, prompt in zip(texts, prompts, strict=True)]
+
+    def n_best_many(
+        self,
+        prompts: Sequence[str],
+        how: Beam = Beam(),
+        stop: Stop = Stop(),
+        n: int | None = None,
+        overflow: str = "slide",
+    ) -> list[list[Candidate]]:
+        self._check_prefixes(prompts)
+        candidates = super().n_best_many(prompts, how, stop, n, overflow)
+        return [
+            [replace(candidate, text=self._copy_into_candidate(candidate, prompt).lstrip()) for candidate in best]
+            for best, prompt in zip(candidates, prompts, strict=True)
+        ]
+
+    def _preceding(self, ids: list[int]) -> list[int]:
+        return []
+
+    def _forbidden_ids(self) -> list[int]:
+        forbidden = super()._forbidden_ids()
+        return [id for id in forbidden if id != self._unknown] if self._copies else forbidden
+
+    # -------------------------------------------------------------------------------------------- attention and copying
+
+    @torch.no_grad()
+    def alignment(self, text: str, source: str) -> Alignment:
+        """The attention on the tokens of the source while this text is generated."""
+        if not self.looks:
+            raise self.unsupported("alignment")
+        target_ids, source_ids = self._encode_prompts([text, source], "slide")
+        weights = self._attention(target_ids, source_ids)
+        return Alignment(self._show(source_ids), self._show(target_ids), weights.double().cpu().numpy())
+
+    def _attention(self, target: list[int], source: list[int]) -> Tensor:
+        """(T, S): the attention on the source when each token of the target is generated."""
+        first, state = self._read_prompts([source])
+        inputs = torch.tensor([[int(first[0]), *target[:-1]]], device=first.device)
+        weights: Tensor = self.network.attention(Inputs(inputs), state)[0]
+        return weights
+
+    def _show(self, ids: Sequence[int]) -> tuple[str, ...]:
+        names = {id: name for name, id in self.tokenizer.special.items()} | {self.end: "⏎"}
+        return tuple(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace") for id in ids)
 
     @property
     def _copies(self) -> bool:
+        """Whether source words replace unknown words."""
         return self.looks and self._unknown is not None
 
-    def _copied(self, pieces: Iterator[Piece], source: str) -> Iterator[Piece]:
-        """The same with words of the source in the place of unknown ones."""
+    def _copy_while_streaming(self, pieces: Iterator[Piece], source: str) -> Iterator[Piece]:
         ids: list[int] = []
         for piece in pieces:
             ids += piece.ids
             if self._unknown not in piece.ids:
                 yield piece
-            else:  # what comes is not known yet: each of them is looked up as it comes
-                yield self._all_copied([piece], source, ids)[0]
+            else:  # the rest is not known yet, so each unknown word costs a look at the attention of its own
+                yield self._copy_unknown_words([piece], source, ids)[0]
 
     @torch.no_grad()
-    def _all_copied(self, pieces: list[Piece], source: str, before: list[int] | None = None) -> list[Piece]:
-        """The same of pieces that are all there, with one look for all. `before`: the ids up to the last of them."""
-        ids = before or [id for piece in pieces for id in piece.ids]
-        read = self.tokenizer.encode(source)
-        if self._unknown not in ids or not len(read):
+    def _copy_unknown_words(self, pieces: list[Piece], source: str, ids: list[int] | None = None) -> list[Piece]:
+        """Replace unknown words by source words. `ids`: all tokens up to the last piece, if pieces are missing."""
+        ids = ids or [id for piece in pieces for id in piece.ids]
+        encoding = self.tokenizer.encode(source)
+        if self._unknown not in ids or not len(encoding):
             return pieces
-        weights = self._looks(ids, [*read.ids.tolist(), self.end])[:, : len(read)]
-        most = weights.argmax(1).tolist()
-        found, at = [], len(ids) - sum(len(piece.ids) for piece in pieces)
+        weights = self._attention(ids, [*encoding.ids.tolist(), self.end])[:, : len(encoding)]
+        most_attended = weights.argmax(1).tolist()
+        copied, at = [], len(ids) - sum(len(piece.ids) for piece in pieces)
         for piece in pieces:
             at += len(piece.ids)
-            known = self._unknown not in piece.ids
-            found.append(piece if known else replace(piece, text=self._copy(piece.text, read, most[at - 1], source)))
-        return found
+            if self._unknown in piece.ids:
+                piece = replace(piece, text=self._copy_word(piece.text, encoding, most_attended[at - 1], source))
+            copied.append(piece)
+        return copied
 
-    def _copy(self, text: str, read: Encoding, at: int, source: str) -> str:
-        """The text of an unknown word, as that word of the source of which the token `at` is a part."""
-        assert self._unknown is not None
-        word = int(read.words[at])
-        spans = read.spans[read.words == word]
-        copied = source.encode()[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip()
-        name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
-        return text.replace(name, copied) if name in text else text + copied
+    def _copy_word(self, text: str, encoding: Encoding, at: int, source: str) -> str:
+        """The text of an unknown word, replaced by the source word that contains token `at`."""
+        spans = encoding.spans[encoding.words == int(encoding.words[at])]
+        word = source.encode()[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip()
+        name = self._unknown_name
+        return text.replace(name, word) if name in text else text + word
 
     @torch.no_grad()
-    def _with_copies(self, one: Candidate, source: str) -> str:
-        """A candidate's text with words of the source in the place of unknown ones."""
-        read = self.tokenizer.encode(source)
-        if not self._copies or self._unknown not in one.ids or not len(read):
-            return one.text
-        name = next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
-        most = self._looks(list(one.ids), [*read.ids.tolist(), self.end])[:, : len(read)].argmax(1).tolist()
-        text, rest = "", one.text
-        for id, at in zip(one.ids, most, strict=True):
-            before, found, after = rest.partition(name)
-            if id == self._unknown and found:
-                text, rest = text + before + self._copy(name, read, at, source), after
+    def _copy_into_candidate(self, candidate: Candidate, source: str) -> str:
+        """A candidate's text with source words in place of unknown ones."""
+        encoding = self.tokenizer.encode(source)
+        if not self._copies or self._unknown not in candidate.ids or not len(encoding):
+            return candidate.text
+        weights = self._attention(list(candidate.ids), [*encoding.ids.tolist(), self.end])[:, : len(encoding)]
+        text, rest = "", candidate.text
+        for id, at in zip(candidate.ids, weights.argmax(1).tolist(), strict=True):
+            before, name, after = rest.partition(self._unknown_name)
+            if id == self._unknown and name:
+                text, rest = text + before + self._copy_word(name, encoding, at, source), after
         return text + rest
 
-    def n_best_many(self, prompts: Sequence[str], *args: Any, **kwargs: Any) -> list[list[Candidate]]:
-        self._known(prompts)
-        found = super().n_best_many(prompts, *args, **kwargs)
+    @property
+    def _unknown_name(self) -> str:
+        return next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
+
+    # -------------------------------------------------------------------------------------------- infill
+
+    @property
+    def writes_pieces(self) -> bool:
+        return self.mends
+
+    def blanks(self, text: str) -> int:
+        return len(LINES.findall(text))
+
+    def infill_many(
+        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+    ) -> list[list[Filled]]:
+        """At most `stop.length` tokens are generated per text, including sentinels and the end."""
+        check_infilling(how, stop, n)
+        split = [self._split_at_blanks(text) for text in texts]
+        how = self._check_decoding(how)
+        if self._pieces is None:
+            self._pieces = WordPieces(self.tokenizer)
+        decoder = SentinelDecoder(self.network, self.sentinels, self.end, self._pieces)
+        forbidden = [id for id in unwritable_ids(self.tokenizer, self.end) if id not in self.sentinels]
+        sources = [self._encode_with_sentinels(parts) for parts in split]
+        results: list[list[Filled]] = [[] for _ in texts]
+        for group in self._group_by_length([len(source) + stop.length for source in sources]):
+            after_letters = [[follows_letter(split[i][: k + 1]) for k in range(len(split[i]) - 1)] for i in group]
+            start = decoder.begin(*self._read_prompts([sources[i] for i in group]), after_letters)
+            fillings = generate_fillings(
+                decoder, *start, how, stop.length, self.end, group, n, banned=forbidden, least=stop.min_length
+            )
+            for i, best in zip(group, fillings, strict=True):
+                results[i] = [self._insert_spans(split[i], hypothesis) for hypothesis in best]
+        return results
+
+    @torch.no_grad()
+    def score_fillings(self, around: Sequence[tuple[str, str]], fillings: Sequence[str]) -> list[Score]:
+        """−log p of each filling between the text before and the text after it, up to the sentinel that ends it."""
+        self._refuse_sentinels([*fillings, *(text for both in around for text in both)])
+        first, second = self.sentinels[:2]
+        sources = [self._encode_with_sentinels(both) for both in around]
+        spans = [encode_part(self.tokenizer, text, False) for text in fillings]
+        nats = self._target_nats(sources, [[first, *ids, second] for ids in spans])
+        sentinel_nats = self._target_nats(sources, [[first] for _ in spans])  # not part of the filling
         return [
-            [replace(one, text=self._with_copies(one, prompt).lstrip()) for one in best]
-            for best, prompt in zip(found, prompts, strict=True)
+            Score(total - own, len(ids) + 1, len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
+            for total, own, ids, text in zip(nats, sentinel_nats, spans, fillings, strict=True)
         ]
+
+    @property
+    def sentinels(self) -> list[int]:
+        return sentinels(self.tokenizer.special)
+
+    def _split_at_blanks(self, text: str) -> list[str]:
+        """The parts of a text around its blanks."""
+        if not self.mends:
+            raise self.unsupported("infill")
+        self._refuse_sentinels([text])
+        parts = LINES.split(text)
+        if len(parts) == 1:
+            raise InvalidSetting(
+                f"The text {shorten(text)} has no blank. Write {BLANK} for what is missing.", key="text", value=text
+            )
+        if len(parts) - 1 > len(self.sentinels):
+            raise InvalidSetting(
+                f"The text {shorten(text)} has {len(parts) - 1:,} blanks, but this model can fill "
+                f"{len(self.sentinels):,} at once. Leave some out.",
+                key="text",
+                value=text,
+            )
+        return parts
+
+    def _encode_with_sentinels(self, parts: Sequence[str]) -> list[int]:
+        ids = encode_part(self.tokenizer, parts[0], first=True)
+        for sentinel, part in zip(self.sentinels, parts[1:], strict=False):
+            ids += [sentinel, *encode_part(self.tokenizer, part)]
+        return [*ids, self.end]
+
+    def _insert_spans(self, parts: Sequence[str], hypothesis: Hypothesis) -> Filled:
+        spans = split_spans(hypothesis.ids, self.sentinels, self.end)
+        blanks = [self.tokenizer.decode(span).strip() for span in spans]
+        text = join_parts(parts, [*blanks, *[BLANK] * (len(parts) - 1 - len(blanks))])
+        return Filled(
+            text, tuple(blanks), hypothesis.log_prob, len(hypothesis.ids), hypothesis.score, hypothesis.complete
+        )
 
     # -------------------------------------------------------------------------------------------- reading sources
 
@@ -235,86 +346,87 @@ class Seq2SeqLM(Writing, SpanInfilling, Embedding):
         return 0
 
     def past_training(self, sources: Sequence[str]) -> int:
-        """How many of these are longer than any that the run was trained on; 0 where that is not known."""
+        """How many sources are longer than any that the run was trained on; 0 if that is unknown."""
         if not self.longest:
             return 0
-        return sum(len(one) + 1 > self.longest for one in self.tokenizer.encode_batch(list(sources)))
+        return sum(len(encoding) + 1 > self.longest for encoding in self.tokenizer.encode_batch(list(sources)))
 
-    def _encoded(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
+    def _encode_prompts(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
         self._refuse_sentinels(prompts)
-        found = [[*ids, self.end] for ids in super()._encoded(prompts, overflow)]
-        for prompt, ids in zip(prompts, found, strict=True):
+        sources = [[*ids, self.end] for ids in super()._encode_prompts(prompts, overflow)]
+        for prompt, ids in zip(prompts, sources, strict=True):
             if overflow == "error" and self.longest and len(ids) > self.longest:
-                raise NextwordError(
-                    f"The source {prompt[:30]!r}… has {len(ids):,} tokens, and this run was trained on at most "
-                    f"{self.longest:,}. Shorten it, or have it read all the same (overflow = 'slide')."
+                raise InvalidSetting(
+                    f"The source {prompt[:30]!r}… has {len(ids):,} tokens, but this run was trained on at most "
+                    f"{self.longest:,}. Shorten it, or read it nevertheless (overflow = 'slide').",
+                    key="prompt",
+                    value=len(ids),
                 )
-        return found
+        return sources
 
     def _refuse_sentinels(self, texts: Sequence[str]) -> None:
-        for text in texts if self._marked else ():
+        for text in texts if self._has_sentinels else ():
             if SENTINEL in text:
-                raise NextwordError(
-                    f"The text {text[:40]!r} has {SENTINEL}…> in it, the name of a token that stands for a span "
-                    "taken out. In a text it would be read letter by letter. "
-                    + ("Write ___ for what is missing." if self.mends else "Remove it.")
+                remedy = "Write ___ for what is missing." if self.mends else "Remove it."
+                raise InvalidSetting(
+                    f"The text {text[:40]!r} contains {SENTINEL}…>, the name of a special token, which would be read "
+                    f"as plain letters. {remedy}",
+                    key="text",
+                    value=text,
                 )
 
-    def _known(self, prompts: Sequence[str]) -> None:
-        """Refuses sources that begin as those of no task of the run do."""
+    def _check_prefixes(self, prompts: Sequence[str]) -> None:
+        """Raise an error for sources without a task prefix of the run."""
         for prompt in prompts if self.prefixes else ():
             if prompt.startswith(self.prefixes):
                 continue
-            near = next((one for one in self.prefixes if prompt.startswith(one.rstrip())), None)
+            near = next((prefix for prefix in self.prefixes if prompt.startswith(prefix.rstrip())), None)
             if near is not None:
-                raise NextwordError(
-                    f"The source {prompt[:40]!r} begins with '{near.rstrip()}', but the prefix that this run was "
-                    f"trained on is '{near}', with a space and a text after it. Write '{near}…'."
+                raise InvalidSetting(
+                    f"The source {prompt[:40]!r} begins with '{near.rstrip()}', but the prefix is '{near}', with a "
+                    f"space and a text after it. Write '{near}…'.",
+                    key="prompt",
+                    value=prompt,
                 )
-            known = ", ".join(f"'{one}'" for one in self.prefixes)
-            raise NextwordError(
-                f"The source {prompt[:40]!r} begins with no prefix that this run was trained on. Say which task it "
-                f"is: {known}."
+            known = ", ".join(f"'{prefix}'" for prefix in self.prefixes)
+            raise InvalidSetting(
+                f"The source {prompt[:40]!r} has no task prefix of this run. Begin it with one of {known}.",
+                key="prompt",
+                value=prompt,
             )
 
-    def _past(self, ids: list[int]) -> list[int]:
-        return []
-
-    def _banned(self) -> list[int]:
-        banned = super()._banned()
-        return [id for id in banned if id != self._unknown] if self._copies else banned
-
     @torch.no_grad()
-    def _read_all(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        ids, there = self._placed(rows)
-        return self.network.start(len(rows), Inputs(ids, None if bool(there.all()) else there))
+    def _read_prompts(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
+        ids, token_mask = self._pad(rows)
+        first, state = self.network.start(len(rows), Inputs(ids, None if bool(token_mask.all()) else token_mask))
+        return first, state
 
-    def _placed(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        ids, there = padded([np.asarray(row, np.int64) for row in rows])
-        return ids.to(self.device), there.to(self.device)
+    def _pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        ids, token_mask = pad_rows([np.asarray(row, np.int64) for row in rows])
+        return ids.to(self.device), token_mask.to(self.device)
 
-    def _alike(self, lengths: list[int]) -> Iterator[list[int]]:
+    def _group_by_length(self, lengths: list[int]) -> Iterator[list[int]]:
         """Rows that are read together, the longest first."""
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         while order:
-            rows = max(1, TOGETHER // lengths[order[0]])
+            rows = max(1, BATCH_TOKENS // lengths[order[0]])
             yield order[:rows]
             order = order[rows:]
 
 
-def _trained(name: str) -> tuple[int, tuple[str, ...], bool]:
-    """Of the run folder of this name: tokens of its longest pairs, its tasks' prefixes, and whether it last learnt to
-    write what was taken out of texts. Nothing is known where there is none; of one that others trained, anything may
-    be."""
+def _read_training(name: str) -> tuple[int, tuple[str, ...], bool]:
+    """Read from a run folder: tokens of its longest pairs, the prefixes of its tasks, and whether it last learned to
+    fill blanks. Without a folder nothing is known; a converted run may have learned anything."""
     if not name or not (Path(name) / "recipe.toml").is_file():
         return 0, (), True
     run = RunFolder.open(name)
     phase = run.recipe.phases[-1]
-    mends = not of_pairs(phase.objective) or "converted" in run.manifest
+    fills_blanks = not trains_on_pairs(phase.objective) or "converted" in run.manifest
     longest = phase.batches.get("length", 0) if phase.batches.get("kind") in ("sequences", "spans") else 0
+    task_prefixes: tuple[str, ...] = ()
     try:
-        tasks = is_tasks(phase.data)
-        known, mends = (prefixes(phase.data), mends or denoises(phase.data)) if tasks else ((), mends)
-    except NextwordError:  # its file of tasks is no longer there
-        known = ()
-    return int(longest), known, mends
+        if is_tasks(phase.data):
+            task_prefixes, fills_blanks = prefixes(phase.data), fills_blanks or denoises(phase.data)
+    except NextwordError:  # the file of tasks is gone
+        pass
+    return int(longest), task_prefixes, fills_blanks

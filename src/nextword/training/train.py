@@ -267,7 +267,7 @@ def run_in_context_phase(job: Job) -> Iterator[Event]:
         seconds = time.perf_counter() - started if kind != BEGIN else 0.0
         return Event(kind, phase.name, done, fraction, seconds, values)
 
-    facts = {"shots": sum(model.solved.values()), "parameters": model.stored, "seed": phase.seed}
+    facts = {"shots": sum(model.solved.values()), "parameters": model.num_parameters(), "seed": phase.seed}
     yield event(BEGIN, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
     job.run.save_model(model.save)
     for done, total in model.labelled(job.valid):
@@ -284,9 +284,9 @@ class InContextModel(Protocol):
     """A language model that labels examples after a prompt of solved ones (tasks/in_context.py)."""
 
     solved: Mapping[str, int]  # label → solved examples in the prompt
-    stored: int  # parameters
     notes: Sequence[str]
 
+    def num_parameters(self) -> int: ...
     def labelled(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]: ...  # done, total
     def measured(self, examples: Any) -> dict[str, float]: ...
     def save(self, folder: Path) -> list[str]: ...

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import TRAIN, VALIDATION, equal, job, weights
-from tests.support.tiny_transfer import coloured, run_of, written
 
 from nextword import tasks as transfer
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Encoding, Inputs
-from nextword.data.squad import answered
+from nextword.data.squad import make_question
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.evaluation.neural_cache import check_network
-from nextword.lm.causal import BackwardLM, Causal
-from nextword.lm.loading import load, of_network
+from nextword.lm.causal import BackwardLM, CausalLM
+from nextword.lm.loading import load, wrap_network
 from nextword.models import model_class
-from nextword.tasks.asking import Passages, asked
-from nextword.tasks.choosing import choices
-from nextword.tasks.examples import examples
-from nextword.tasks.predicting import Averaged, Classifier
-from nextword.tasks.tag_words import sentences
+from nextword.tasks.classification import Averaged, Classifier
+from nextword.tasks.encoding import encode_texts
+from nextword.tasks.multiple_choice import choices
+from nextword.tasks.question_answering import Passages, asked
+from nextword.tasks.tagging import sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import Words
-from nextword.training.trainer import descend
+from nextword.training.trainer import run_gradient_phase
+from tests.support.small_job import TRAIN, VALIDATION, equal, job, weights
+from tests.support.tiny_transfer import coloured, run_of, written
 
 TOKENIZER = Words([f"w{i}" for i in range(20)])
 TEXT = "w3 w1 w4 w1 w5 w9 w2\nw6 w5 w3"
@@ -64,13 +64,13 @@ def test_it_learns_what_a_forward_one_learns_of_the_text_turned_round(tmp_path: 
     found = []
     for name, model, turn in (("back", {"width": 8, "backward": True}, 1), ("ahead", {"width": 8}, -1)):
         one = job(tmp_path / name, model=model, train=TRAIN[::turn], valid=VALIDATION[::turn], **options)
-        events = list(descend(one))
+        events = list(run_gradient_phase(one))
         losses = [(e.values.get("loss"), e.values.get("valid")) for e in events]
         found.append((losses, weights(one.network)))
     assert found[0][0] == found[1][0]
     assert equal(found[0][1], found[1][1])
     one = job(tmp_path / "other", **options)
-    list(descend(one))
+    list(run_gradient_phase(one))
     assert not equal(weights(one.network), found[0][1])
 
 
@@ -79,9 +79,9 @@ def test_it_learns_what_a_forward_one_learns_of_the_text_turned_round(tmp_path: 
 
 @pytest.mark.parametrize("slug", list(MODELS))
 def test_scores_are_those_of_the_text_turned_round(slug: str) -> None:
-    ahead, back = (of_network(network, TOKENIZER) for network in pair(slug))
+    ahead, back = (wrap_network(network, TOKENIZER) for network in pair(slug))
     assert isinstance(back, BackwardLM)
-    assert type(ahead) is Causal
+    assert type(ahead) is CausalLM
     (nats,) = back.token_nats([TOKENIZER.encode(TEXT).ids])
     (turned,) = ahead.token_nats([reversed_text(TEXT)])
     np.testing.assert_allclose(nats, turned[::-1], rtol=1e-6)
@@ -97,7 +97,7 @@ def test_scores_are_those_of_the_text_turned_round(slug: str) -> None:
 
 
 def test_vectors_are_of_what_follows_a_word() -> None:
-    ahead, back = (of_network(network, TOKENIZER) for network in pair("lstm"))
+    ahead, back = (wrap_network(network, TOKENIZER) for network in pair("lstm"))
     words = TEXT.replace("\n", " ").split()
     turned = ahead.embed_words([words[::-1]])[0].vectors.flip(0)
     torch.testing.assert_close(back.embed_words([words])[0].vectors, turned)
@@ -109,7 +109,7 @@ def test_vectors_are_of_what_follows_a_word() -> None:
 
 def test_what_only_goes_forwards_is_refused() -> None:
     _, network = pair("lstm")
-    lm = of_network(network, TOKENIZER, "runs/back")
+    lm = wrap_network(network, TOKENIZER, "runs/back")
     assert lm.can == {"score", "embed"}
     for ask in (lambda: lm.next("w1"), lambda: lm.generate("w1"), lambda: lm.generate_many(["w1"])):
         with pytest.raises(Unsupported, match="runs/back has \\[model\\] backward = true"):
@@ -129,7 +129,7 @@ def test_frames_are_turned_round_between_their_marks() -> None:
     assert back.frame(encoding).ids.tolist() == [begin, *encoding.ids[::-1].tolist()]
     blank = Encoding(np.zeros(0, np.int64), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
     assert back.frame(blank).ids.tolist() == ahead.frame(blank).ids.tolist()
-    found, _ = examples(back, TOKENIZER, "classify", ["w3 w1 w4", "w5"], None)
+    found, _ = encode_texts(back, TOKENIZER, "classify", ["w3 w1 w4", "w5"], None)
     assert found.ids.tolist() == [*back.frame(encoding).ids.tolist(), begin, int(TOKENIZER.encode("w5").ids[0])]
 
 
@@ -174,7 +174,7 @@ def test_candidates_are_read_from_the_end_too() -> None:
 
 
 def test_answers_are_not_looked_for_from_the_end() -> None:
-    question, _ = answered("x", "w1 ?", "w3 w1 w4", [("w4", None)])
+    question, _ = make_question("x", "w1 ?", "w3 w1 w4", [("w4", None)])
     with pytest.raises(Unsupported, match=r"no head of answers goes over it. Transfer a run that reads from left"):
         asked(pair("lstm")[1], TOKENIZER, [question], Passages())
 

@@ -9,40 +9,40 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.is_bidirectional import TOKENIZERS, lively
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import EXACT, Beam, Contrastive, Greedy, Sample, Stop
-from nextword.generation.infilling import Filler, Gapped, divided, filled, filling_nats, likeliest
-from nextword.lm.causal import Causal
-from nextword.lm.completion import likelihoods
-from nextword.lm.loading import of_network
+from nextword.generation.infilling import BlankDecoder, TextWithBlanks, split_pieces, fill_blanks, filling_nats, likeliest_fillings
+from nextword.lm.causal import CausalLM
+from nextword.lm.completion import score_completions
+from nextword.lm.loading import wrap_network
 from nextword.models.bert import BERT
 from nextword.models.glm import GLM, GLMConfig
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.masked_models import TOKENIZERS, lively
 
 TEXT = "the ___ sat on the ___ ."
 TOKENIZERS = {**TOKENIZERS, "plain": train_tokenizer({"kind": "bytes"}, ())}
 NOTHING = torch.zeros(6, dtype=torch.bool)
 
 
-def model(kind: str, window: int = 40) -> Causal:
-    lm = of_network(lively(GLM, TOKENIZERS[kind], window=window), TOKENIZERS[kind])
-    assert isinstance(lm, Causal)
+def model(kind: str, window: int = 40) -> CausalLM:
+    lm = wrap_network(lively(GLM, TOKENIZERS[kind], window=window), TOKENIZERS[kind])
+    assert isinstance(lm, CausalLM)
     return lm
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram", "plain"])
-def lm(request: pytest.FixtureRequest) -> Causal:
+def lm(request: pytest.FixtureRequest) -> CausalLM:
     return model(request.param)
 
 
-def by_steps(network: Any, text: Gapped, pieces: list[list[int]]) -> float:
+def by_steps(network: Any, text: TextWithBlanks, pieces: list[list[int]]) -> float:
     """−log p, token by token, each piece until its end."""
     marks, nats = network.pieces, 0.0
-    state = network.opened(torch.tensor([text.ids]), torch.tensor([len(text.ids)]))
+    state = network.begin_blanks(torch.tensor([text.ids]), torch.tensor([len(text.ids)]))
     for place, piece in zip(text.places, pieces, strict=True):
-        state = network.turned(state, torch.ones(1).bool(), torch.tensor([place]))
+        state = network.begin_span(state, torch.ones(1).bool(), torch.tensor([place]))
         for fed, wanted in itertools.pairwise([marks.begin, *piece, marks.end]):
             log_p, state = network.step(torch.tensor([fed]), state)
             nats -= float(log_p[0, wanted])
@@ -53,7 +53,7 @@ def by_steps(network: Any, text: Gapped, pieces: list[list[int]]) -> float:
 
 
 @torch.no_grad()
-def test_a_filling_costs_what_its_steps_cost(lm: Causal) -> None:
+def test_a_filling_costs_what_its_steps_cost(lm: CausalLM) -> None:
     fillings = [("cat", "mat"), ("dog", "door"), ("old king", "house by the door")]
     scores = lm.score_blanks(TEXT, fillings)
     text = lm._gapped(*lm._cut(TEXT))
@@ -66,16 +66,16 @@ def test_a_filling_costs_what_its_steps_cost(lm: Causal) -> None:
 
 
 @pytest.mark.parametrize("how", [Greedy(), Sample(seed=3), Sample(0.7, top_k=4, seed=1), Beam(3)])
-def test_what_is_written_costs_what_scoring_says(lm: Causal, how: Any) -> None:
+def test_what_is_written_costs_what_scoring_says(lm: CausalLM, how: Any) -> None:
     texts = [TEXT, "a ___", "___ went to see [sMASK] the ___ house"]
     cut = [lm._gapped(*lm._cut(text)) for text in texts]
-    found = filled(lm.network, cut, lm._parts.inner, how, 30, 1)
-    again = [filled(lm.network, [one], lm._parts.inner, how, 30, 1)[0] for one in cut]
+    found = fill_blanks(lm.network, cut, lm._parts.inner, how, 30, 1)
+    again = [fill_blanks(lm.network, [one], lm._parts.inner, how, 30, 1)[0] for one in cut]
     for i, (text, (best,)) in enumerate(zip(cut, found, strict=True)):
         if not isinstance(how, Sample) or not i:  # the others are drawn with another seed
             assert again[i][0].ids == best.ids
         if best.complete:
-            pieces = divided(lm.network, best.ids)
+            pieces = split_pieces(lm.network, best.ids)
             assert len(pieces) == len(text.places)
             assert all(pieces)
             assert -best.log_prob == pytest.approx(filling_nats(lm.network, [text], [pieces])[0], rel=1e-4)
@@ -98,15 +98,15 @@ def small(window: int = 8) -> Any:
 def test_a_wide_beam_finds_the_true_best_over_both_blanks() -> None:
     """Every pair of pieces of up to two tokens, scored one by one."""
     network = small()
-    text = Gapped((0, 2, 6, 3, 6, 4), (2, 4), (False, False))
+    text = TextWithBlanks((0, 2, 6, 3, 6, 4), (2, 4), (False, False))
     all_pieces = [p for n in (1, 2) for p in itertools.product((2, 3, 4, 5), repeat=n)]
     pairs = list(itertools.product(all_pieces, repeat=2))
     nats = filling_nats(network, [text] * len(pairs), pairs)
     best = np.argsort(nats)
-    (found,) = filled(network, [text], NOTHING, Beam(900), 6, 900, banned=[0])
-    short = [one for one in found if one.complete and max(map(len, divided(network, one.ids))) < 3]
+    (found,) = fill_blanks(network, [text], NOTHING, Beam(900), 6, 900, banned=[0])
+    short = [one for one in found if one.complete and max(map(len, split_pieces(network, one.ids))) < 3]
     for place, one in zip(best[:20], short, strict=False):
-        assert [tuple(piece) for piece in divided(network, one.ids)] == list(pairs[place])
+        assert [tuple(piece) for piece in split_pieces(network, one.ids)] == list(pairs[place])
         assert -one.log_prob == pytest.approx(nats[place], rel=1e-4)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     assert sum(math.exp(-cost) for cost in nats) < 1
@@ -115,17 +115,17 @@ def test_a_wide_beam_finds_the_true_best_over_both_blanks() -> None:
 @torch.no_grad()
 def test_a_beam_of_one_is_greedy() -> None:
     network = small()
-    texts = [Gapped((0, 2, 6, 3, 6, 4), (2, 4), (False, False)), Gapped((0, 8), (1,), (False,))]
-    greedy = filled(network, texts, NOTHING, Greedy(), 8)
-    assert [one.ids for (one,) in filled(network, texts, NOTHING, Beam(1), 8)] == [one.ids for (one,) in greedy]
+    texts = [TextWithBlanks((0, 2, 6, 3, 6, 4), (2, 4), (False, False)), TextWithBlanks((0, 8), (1,), (False,))]
+    greedy = fill_blanks(network, texts, NOTHING, Greedy(), 8)
+    assert [one.ids for (one,) in fill_blanks(network, texts, NOTHING, Beam(1), 8)] == [one.ids for (one,) in greedy]
 
 
 @torch.no_grad()
 def test_the_filler_is_a_distribution_but_for_what_it_forbids() -> None:
     network = small()
     inner = torch.tensor([0, 0, 0, 1, 0, 0]).bool()
-    filler = Filler(network, inner)
-    last, state = filler.begin([Gapped((0, 2, 6, 3, 6, 4), (2, 4), (True, False))])
+    filler = BlankDecoder(network, inner)
+    last, state = filler.begin([TextWithBlanks((0, 2, 6, 3, 6, 4), (2, 4), (True, False))])
     log_p, state = filler.step(last, state)
     assert log_p.shape == (1, 7)
     assert (log_p[0] == -math.inf).tolist() == [False, True, False, True, False, False, True]  # 3 goes on with a word
@@ -142,7 +142,7 @@ def test_the_filler_is_a_distribution_but_for_what_it_forbids() -> None:
 # ------------------------------------------------------------------------------------------------ texts
 
 
-def test_texts_are_filled_as_each_alone(lm: Causal) -> None:
+def test_texts_are_filled_as_each_alone(lm: CausalLM) -> None:
     texts = [TEXT, "a ___", "___ went to see ___ house", "the king ___"]
     together = lm.infill_many(texts, Beam(3), Stop(20), n=2)
     for text, found in zip(texts, together, strict=True):
@@ -155,7 +155,7 @@ def test_texts_are_filled_as_each_alone(lm: Causal) -> None:
                 assert one.text == parts[0] + "".join(b + part for b, part in zip(one.blanks, parts[1:], strict=True))
 
 
-def test_blanks_that_are_not_reached_stay(lm: Causal) -> None:
+def test_blanks_that_are_not_reached_stay(lm: CausalLM) -> None:
     (one,) = lm.infill("the ___ and ___ or ___", Greedy(), Stop(1))
     assert not one.complete
     assert one.tokens == 1
@@ -163,7 +163,7 @@ def test_blanks_that_are_not_reached_stay(lm: Causal) -> None:
     assert one.text.endswith(" and ___ or ___")
 
 
-def test_guesses_are_the_likeliest_pieces_and_exact(lm: Causal) -> None:
+def test_guesses_are_the_likeliest_pieces_and_exact(lm: CausalLM) -> None:
     first, second = lm.fill("the ___ sat on the ___ .", k=4)
     for guesses in (first, second):
         values = [g.probability for g in guesses]
@@ -176,38 +176,38 @@ def test_guesses_are_the_likeliest_pieces_and_exact(lm: Causal) -> None:
 def test_the_likeliest_pieces_are_those_of_all() -> None:
     """Every piece of up to three tokens, scored one by one."""
     network = small()
-    text = Gapped((0, 2, 6, 3), (2,), (False,))
+    text = TextWithBlanks((0, 2, 6, 3), (2,), (False,))
     pieces = [p for n in (1, 2, 3) for p in itertools.product((2, 3, 4, 5), repeat=n)]
     nats = filling_nats(network, [text] * len(pieces), [[p] for p in pieces])
-    found = likeliest(network, text, NOTHING, 10, banned=[0], width=64, length=3)
+    found = likeliest_fillings(network, text, NOTHING, 10, banned=[0], width=64, length=3)
     assert [one.ids[:-1] for one in found] == [pieces[i] for i in np.argsort(nats)[:10]]
     np.testing.assert_allclose([-one.log_prob for one in found], np.sort(nats)[:10], rtol=1e-4)
 
 
-def test_a_word_before_the_blank_is_whole(lm: Causal) -> None:
+def test_a_word_before_the_blank_is_whole(lm: CausalLM) -> None:
     """No piece begins with the rest of a word: what follows a letter is a space, or a mark."""
     inner = lm._parts.inner
     for seed in range(8):
         text = lm._gapped(*lm._cut("the cat ___"))
-        ((one,),) = filled(lm.network, [text], inner, Sample(seed=seed), 4)
+        ((one,),) = fill_blanks(lm.network, [text], inner, Sample(seed=seed), 4)
         assert not inner[one.ids[0]]
 
 
-def test_each_mask_has_its_own_token(lm: Causal) -> None:
+def test_each_mask_has_its_own_token(lm: CausalLM) -> None:
     cut = lm._gapped(*lm._cut("the ___ a [sMASK] b [gMASK]"))
     assert [cut.ids[place] for place in cut.places] == [len(lm.tokenizer) + i for i in range(3)]
     costs = {mask: lm.score_blanks(f"the {mask}", ["cat"])[0].nats for mask in ("___", "[sMASK]", "[gMASK]")}
     assert len(set(costs.values())) == 3
 
 
-def test_tasks_ask_it_as_any_model_that_scores(lm: Causal) -> None:
+def test_tasks_ask_it_as_any_model_that_scores(lm: CausalLM) -> None:
     completions, given = [" cat", " old king", " mat ."], ["the", "the", "the cat sat on the"]
-    found = likelihoods(lm, completions, given, greedy=True)
+    found = score_completions(lm, completions, given, greedy=True)
     for one, text, before in zip(found, completions, given, strict=True):
         assert one.nats == pytest.approx(lm.score(text, before).nats, rel=1e-4)
 
 
-def test_cloze_chooses_by_exact_likelihood(lm: Causal) -> None:
+def test_cloze_chooses_by_exact_likelihood(lm: CausalLM) -> None:
     text, answers = "the cat sat on the mat . it was ___ .", {"yes": "old", "no": "the king"}
     found = lm.cloze(text, answers)
     costs = [score.nats for score in lm.score_blanks(text, list(answers.values()))]
@@ -219,11 +219,11 @@ def test_cloze_chooses_by_exact_likelihood(lm: Causal) -> None:
         lm.cloze(text, [])
 
 
-def test_bias_holds_in_blanks_too(lm: Causal) -> None:
+def test_bias_holds_in_blanks_too(lm: CausalLM) -> None:
     text = lm._gapped(*lm._cut("the ___ sat"))
-    ((plain,),) = filled(lm.network, [text], lm._parts.inner, Greedy(), 4)
+    ((plain,),) = fill_blanks(lm.network, [text], lm._parts.inner, Greedy(), 4)
     bias = {plain.ids[0]: -math.inf}
-    ((other,),) = filled(lm.network, [text], lm._parts.inner, Greedy(bias=bias), 4)
+    ((other,),) = fill_blanks(lm.network, [text], lm._parts.inner, Greedy(bias=bias), 4)
     assert plain.ids[0] not in other.ids
     with pytest.raises(NextwordError, match="ids go from 0"):
         lm.infill("the ___ sat", Greedy(bias={10**6: 1.0}))
@@ -232,7 +232,7 @@ def test_bias_holds_in_blanks_too(lm: Causal) -> None:
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def test_what_cannot_be_is_said(lm: Causal) -> None:
+def test_what_cannot_be_is_said(lm: CausalLM) -> None:
     for ask, said in (
         (lambda: lm.infill("no blank here"), "has no blank"),
         (lambda: lm.infill("the ___ " * 60), "the window holds 40"),
@@ -248,7 +248,7 @@ def test_what_cannot_be_is_said(lm: Causal) -> None:
 
 
 def test_others_write_no_pieces_and_say_so() -> None:
-    other = of_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
+    other = wrap_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
     assert not other.writes_pieces  # type: ignore[union-attr]
     with pytest.raises(Unsupported, match="writes no pieces"):
         other.infill("the ___")  # type: ignore[union-attr]

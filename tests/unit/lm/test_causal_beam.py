@@ -9,8 +9,8 @@ import torch
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Beam, Greedy, Stop, Vocabulary
-from nextword.lm.causal import Causal
-from nextword.lm.loading import of_network
+from nextword.lm.causal import CausalLM
+from nextword.lm.loading import wrap_network
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.tokenizers.characters import Bytes
@@ -32,14 +32,14 @@ def network(slug: str) -> Any:
 
 
 @pytest.fixture(params=["lstm", "gpt2"])
-def lm(request: pytest.FixtureRequest) -> Causal:
-    found = of_network(network(request.param), TOKENIZER)
-    assert isinstance(found, Causal)
+def lm(request: pytest.FixtureRequest) -> CausalLM:
+    found = wrap_network(network(request.param), TOKENIZER)
+    assert isinstance(found, CausalLM)
     return found
 
 
-@pytest.mark.parametrize("how", [Beam(5, 0.6), Beam(4, 1.0, normalisation="gnmt"), Beam(6, groups=3, diversity=1.0)])
-def test_scores_are_the_model_s_own(lm: Causal, how: Beam) -> None:
+@pytest.mark.parametrize("how", [Beam(5, 0.6), Beam(4, 1.0, normalization="gnmt"), Beam(6, groups=3, diversity=1.0)])
+def test_scores_are_the_model_s_own(lm: CausalLM, how: Beam) -> None:
     stop = Stop(9)
     for prompt, found in zip(PROMPTS, lm.n_best_many(PROMPTS, how, stop), strict=True):
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -48,15 +48,15 @@ def test_scores_are_the_model_s_own(lm: Causal, how: Beam) -> None:
             before = TOKENIZER.encode(prompt).ids
             (nats,) = lm.token_nats([torch.tensor([*before, *one.ids]).numpy()])
             assert one.log_prob == pytest.approx(-float(nats[len(before) :].sum()), rel=1e-4, abs=1e-4)
-            divisor = (5 + one.tokens) / 6 if how.normalisation == "gnmt" else one.tokens
+            divisor = (5 + one.tokens) / 6 if how.normalization == "gnmt" else one.tokens
             assert one.score == pytest.approx(one.log_prob / divisor**how.length_penalty, abs=1e-6)
             assert one.complete == (one.ids[-1] == TOKENIZER.end)
             assert one.complete or one.tokens == 9
 
 
-def test_many_are_searched_as_one_alone(lm: Causal) -> None:
+def test_many_are_searched_as_one_alone(lm: CausalLM) -> None:
     """Rows that outgrow the window of 32 included."""
-    how, stop = Beam(4, 0.6), Stop(12, least=2)
+    how, stop = Beam(4, 0.6), Stop(12, min_length=2)
     for prompt, found in zip(PROMPTS, lm.n_best_many(PROMPTS, how, stop, 3), strict=True):
         alone = lm.n_best(prompt, how, stop, 3)
         assert [one.ids for one in found] == [one.ids for one in alone]
@@ -67,14 +67,14 @@ def test_many_are_searched_as_one_alone(lm: Causal) -> None:
         assert alone[:1] == lm.n_best(prompt, how, stop, 1)
 
 
-def test_one_place_is_greedy(lm: Causal) -> None:
+def test_one_place_is_greedy(lm: CausalLM) -> None:
     stop = Stop(10)
     for prompt in PROMPTS:
         (only,) = lm.n_best(prompt, Beam(1), stop)
         assert only.ids == tuple(id for piece in lm.generate(prompt, Greedy(), stop) for id in piece.ids)
 
 
-def test_a_stop_string_ends_a_candidate(lm: Causal) -> None:
+def test_a_stop_string_ends_a_candidate(lm: CausalLM) -> None:
     whole = lm.n_best("the king", Beam(3), Stop(8))[0]
     character = whole.text[2]
     found = lm.n_best("the king", Beam(3), Stop(8, strings=(character,)))
@@ -85,14 +85,14 @@ def test_a_stop_string_ends_a_candidate(lm: Causal) -> None:
     assert cut.log_prob > whole.log_prob
 
 
-def test_what_cannot_be_asked(lm: Causal) -> None:
+def test_what_cannot_be_asked(lm: CausalLM) -> None:
     for n in (0, -1, 5):
         with pytest.raises(NextwordError, match=f"{n} best"):
             lm.n_best("a", Beam(4), Stop(3), n)
     with pytest.raises(NextwordError, match="Greedy"):
         lm.n_best("a", Greedy())  # type: ignore[arg-type]
     with pytest.raises(NextwordError, match="least"):
-        lm.n_best("a", Beam(4), Stop(3, least=4))
+        lm.n_best("a", Beam(4), Stop(3, min_length=4))
     with pytest.raises(Unsupported, match="coverage"):
         lm.n_best("a", Beam(4, coverage=0.2))
     with pytest.raises(Unsupported, match="coverage"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.toy_bigram import Bigram, Config
 
-from nextword.lm.causal import FORGET, Causal
+from nextword.lm.causal import FORGET, CausalLM
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.toy_bigram import Bigram, Config
 
 LEARNT = "the cat sat on the mat\nthe dog sat\n\na naïve cat\n"
 TEXTS = ["the cat sat\n", "", "\n", " \t", "a dog, naïve\u00a0cat", "the the unseen the\r\n\n", ""]
@@ -29,12 +29,12 @@ class Reading(Bigram):
         return out
 
 
-def pair(kind: str, **options: bool) -> tuple[Causal, Causal]:
+def pair(kind: str, **options: bool) -> tuple[CausalLM, CausalLM]:
     tokenizer = train_tokenizer({"kind": kind, **options}, [LEARNT])
     models = []
     for network in (Reading(Config(), vocabulary(tokenizer)), Bigram(Config(), vocabulary(tokenizer))):
         network.counts += torch.arange(network.counts.numel()).reshape(network.counts.shape) % 7
-        models.append(Causal(network, tokenizer))
+        models.append(CausalLM(network, tokenizer))
     return models[0], models[1]
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.toy_bigram import Bigram, Config
 from torch import nn
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Beam, Contrastive, Greedy, Inputs, Piece, Sample, Stop, Vocabulary
 from nextword.lm import causal as writing
-from nextword.lm.causal import Causal
-from nextword.lm.loading import of_network
+from nextword.lm.causal import CausalLM
+from nextword.lm.loading import wrap_network
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
@@ -25,6 +24,7 @@ from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.characters import Bytes
+from tests.support.toy_bigram import Bigram, Config
 
 TOKENIZER = Bytes()
 END = TOKENIZER.end
@@ -65,16 +65,16 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def lm(request: pytest.FixtureRequest) -> Causal:
-    return of_network(MODELS[request.param](), TOKENIZER)
+def lm(request: pytest.FixtureRequest) -> CausalLM:
+    return wrap_network(MODELS[request.param](), TOKENIZER)
 
 
 @pytest.fixture(scope="module")
-def gpt() -> Causal:
-    return of_network(MODELS["gpt2"](), TOKENIZER)
+def gpt() -> CausalLM:
+    return wrap_network(MODELS["gpt2"](), TOKENIZER)
 
 
-def alone(lm: Causal, prompts: list[str], how: Any, stop: Stop) -> list[list[Piece]]:
+def alone(lm: CausalLM, prompts: list[str], how: Any, stop: Stop) -> list[list[Piece]]:
     seeds = [replace(how, seed=how.seed + i) if isinstance(how, Sample) else how for i in range(len(prompts))]
     return [list(lm.generate(prompt, one, stop)) for prompt, one in zip(prompts, seeds, strict=True)]
 
@@ -98,12 +98,12 @@ def same(many: list[list[Piece]], single: list[list[Piece]]) -> None:
     ],
     ids=["greedy", "greedy, ruled", "drawn", "drawn, narrowed", "beam"],
 )
-def test_a_row_is_written_as_if_it_were_alone(lm: Causal, how: Any) -> None:
-    stop = Stop(16, least=2)
+def test_a_row_is_written_as_if_it_were_alone(lm: CausalLM, how: Any) -> None:
+    stop = Stop(16, min_length=2)
     same(lm.generate_many(PROMPTS, how, stop), alone(lm, PROMPTS, how, stop))
 
 
-def test_a_row_does_not_depend_on_its_neighbours(lm: Causal) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(lm: CausalLM) -> None:
     how, stop = Sample(seed=3), Stop(12)
     some = lm.generate_many(PROMPTS, how, stop)
     others = lm.generate_many([*PROMPTS[:3], "quite another prompt", "b", *PROMPTS[5:]], how, stop)
@@ -115,13 +115,13 @@ def test_a_row_does_not_depend_on_its_neighbours(lm: Causal) -> None:
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2", "gpt3"])
 def test_rows_that_outgrow_the_window_move_on_as_alone(slug: str, length: int) -> None:
     """Prompts that fit with all that is written, that outgrow the window meanwhile, and that never fitted."""
-    lm = of_network(MODELS[slug](), TOKENIZER)
+    lm = wrap_network(MODELS[slug](), TOKENIZER)
     prompts = ["ab" * n for n in (1, 4, 12, 20, 23, 24, 40, 60)] + ["ba" * 23, ""]
     stop = Stop(length, at_end=False)
     same(lm.generate_many(prompts, Greedy(), stop), alone(lm, prompts, Greedy(), stop))
 
 
-def test_stop_strings_across_tokens_end_each_row_in_its_time(lm: Causal) -> None:
+def test_stop_strings_across_tokens_end_each_row_in_its_time(lm: CausalLM) -> None:
     how, stop = Sample(seed=1), Stop(25, at_end=False)
     free = ["".join(p.text for p in row) for row in lm.generate_many(PROMPTS, how, stop)]
     marks = tuple(text[3:5] for text in free[:2] if len(text) > 4)
@@ -144,36 +144,36 @@ def test_rows_that_have_ended_cost_nothing() -> None:
         return step(last, state)
 
     network.step = counted
-    written = of_network(network, TOKENIZER).generate_many(["a"] * 12, Sample(seed=0, bias={END: 5.0}), Stop(40))
+    written = wrap_network(network, TOKENIZER).generate_many(["a"] * 12, Sample(seed=0, bias={END: 5.0}), Stop(40))
     assert len(rows) == max(map(len, written))
     assert sum(rows) == sum(map(len, written)) < 12 * len(rows)
 
 
-def test_large_batches_are_cut(gpt: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_cut(gpt: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gpt.generate_many(PROMPTS, Greedy(), Stop(6))
-    monkeypatch.setattr(writing, "TOGETHER", 40)
+    monkeypatch.setattr(writing, "BATCH_TOKENS", 40)
     same(gpt.generate_many(PROMPTS, Greedy(), Stop(6)), whole)
 
 
-def test_nothing_asked_nothing_written(lm: Causal) -> None:
+def test_nothing_asked_nothing_written(lm: CausalLM) -> None:
     assert lm.generate_many([]) == []
     assert lm.generate_many(["a", "b"], Greedy(), Stop(0)) == [[], []]
     assert list(lm.generate("a", Greedy(), Stop(0))) == []
 
 
-def test_the_least_length_holds(lm: Causal) -> None:
+def test_the_least_length_holds(lm: CausalLM) -> None:
     how = Sample(seed=0, bias={END: 20.0})
     early = lm.generate_many(PROMPTS, how, Stop(20))
-    late = lm.generate_many(PROMPTS, how, Stop(20, least=5))
+    late = lm.generate_many(PROMPTS, how, Stop(20, min_length=5))
     assert any(len(row) < 6 for row in early)
     for row in late:
         assert END not in [id for p in row[:5] for id in p.ids]
     assert {len(row) for row in late} >= {6}
     for how in (Beam(3, bias={END: 20.0}), Greedy(bias={END: 20.0})):
-        assert [len(row) for row in lm.generate_many(PROMPTS, how, Stop(20, least=5))] == [6] * len(PROMPTS)
+        assert [len(row) for row in lm.generate_many(PROMPTS, how, Stop(20, min_length=5))] == [6] * len(PROMPTS)
 
 
-def test_a_bias_is_what_is_added_by_hand(gpt: Causal) -> None:
+def test_a_bias_is_what_is_added_by_hand(gpt: CausalLM) -> None:
     """Greedy with a bias, against the model's own log p with the bias added to it, read anew for every token."""
     bias = {ord("e"): 3.0, ord("a"): -1.5, END: -torch.inf}
     ids = TOKENIZER.encode("the king").ids.tolist()
@@ -205,22 +205,22 @@ def test_a_bias_is_what_is_added_by_hand(gpt: Causal) -> None:
         (Contrastive(alpha=2.0), "alpha"),
     ],
 )
-def test_wrong_choices_are_refused_at_once(gpt: Causal, how: Any, word: str) -> None:
+def test_wrong_choices_are_refused_at_once(gpt: CausalLM, how: Any, word: str) -> None:
     with pytest.raises(NextwordError, match=word):
         gpt.generate("a", how)
     with pytest.raises(NextwordError, match=word):
         gpt.generate_many(["a"], how)
 
 
-def test_a_least_length_above_the_greatest_is_refused(gpt: Causal) -> None:
+def test_a_least_length_above_the_greatest_is_refused(gpt: CausalLM) -> None:
     with pytest.raises(NextwordError, match="least"):
-        gpt.generate("a", stop=Stop(4, least=5))
+        gpt.generate("a", stop=Stop(4, min_length=5))
 
 
 # ------------------------------------------------------------------------------------------------ overflow
 
 
-def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: Causal) -> None:
+def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> None:
     """The window holds 48 tokens, the first of them the beginning's; when it is full it moves on by 24."""
     for length, gone in [(0, 0), (47, 0), (48, 23), (71, 23), (72, 47), (95, 47), (96, 71)]:
         assert gpt.beyond("a" * length) == gone
@@ -234,7 +234,7 @@ def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: Causal) -> No
         gpt.generate("a", overflow="cut")
 
 
-def test_what_is_out_of_sight_does_not_count(gpt: Causal) -> None:
+def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
     prompt = "the king of the land went to see his house and all of it"
     gone = gpt.beyond(prompt)
     assert gone > 0
@@ -251,7 +251,7 @@ def test_what_is_out_of_sight_does_not_count(gpt: Causal) -> None:
 
 def test_forgetting_is_no_overflow_where_it_is_the_models_nature() -> None:
     for name in ("lstm", "nplm", "ngram"):
-        lm = of_network(MODELS[name](), TOKENIZER)
+        lm = wrap_network(MODELS[name](), TOKENIZER)
         assert lm.beyond("a" * 500) == 0
         assert len(list(lm.generate("a" * 500, stop=Stop(2, at_end=False), overflow="error"))) == 2
 
@@ -283,7 +283,7 @@ def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
         def parameters(self) -> list[Any]:
             return []
 
-    lm = of_network(Loop(), TOKENIZER)
+    lm = wrap_network(Loop(), TOKENIZER)
     whole = text * 3
     for length in range(1, 3 * len(ids) + 1):
         expected = (text.encode() * 3)[:length].decode("utf-8", "ignore")
@@ -302,7 +302,7 @@ def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
 
 @pytest.mark.parametrize("name", ["gpt1", "gpt2", "gpt3", "lstm", "lstm with words beside", "nplm"])
 def test_contrastive_search_at_its_ends(name: str) -> None:
-    lm, stop = of_network(MODELS[name](), TOKENIZER), Stop(14)
+    lm, stop = wrap_network(MODELS[name](), TOKENIZER), Stop(14)
     greedy = alone(lm, PROMPTS, Greedy(), stop)
     same(lm.generate_many(PROMPTS, Contrastive(5, 0.0), stop), greedy)
     same(lm.generate_many(PROMPTS, Contrastive(1, 0.9), stop), greedy)
@@ -314,7 +314,7 @@ def test_contrastive_search_at_its_ends(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "lstm"])
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 1.0])
 def test_contrastive_search_is_what_reading_all_anew_gives(name: str, alpha: float) -> None:
-    lm = of_network(MODELS[name](), TOKENIZER)
+    lm = wrap_network(MODELS[name](), TOKENIZER)
     network, k = lm.network, 6
     for prompt in ("the king", ""):
         row = [TOKENIZER.begin, *TOKENIZER.encode(prompt).ids.tolist()]
@@ -335,9 +335,9 @@ def test_contrastive_search_is_what_reading_all_anew_gives(name: str, alpha: flo
         assert [p.log_prob for p in pieces] == pytest.approx([p for _, p in expected], abs=1e-4)
 
 
-def test_contrastive_search_keeps_the_rules(gpt: Causal) -> None:
+def test_contrastive_search_keeps_the_rules(gpt: CausalLM) -> None:
     how = Contrastive(8, 0.6, no_repeat=1, bias={END: 20.0})
-    pieces = list(gpt.generate("ab", how, Stop(30, least=9)))
+    pieces = list(gpt.generate("ab", how, Stop(30, min_length=9)))
     ids = [97, 98, *(p.ids[0] for p in pieces)]
     assert len(set(ids)) == len(ids) == 12
     assert pieces[-1].reason == "end"
@@ -346,7 +346,7 @@ def test_contrastive_search_keeps_the_rules(gpt: Causal) -> None:
 
 @pytest.mark.parametrize("name", ["ngram", "bigram"])
 def test_contrastive_search_needs_vectors(name: str) -> None:
-    lm = of_network(MODELS[name](), TOKENIZER)
+    lm = wrap_network(MODELS[name](), TOKENIZER)
     with pytest.raises(Unsupported, match="no vectors inside"):
         lm.generate("a", Contrastive())
     with pytest.raises(Unsupported, match="no vectors inside"):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.is_bidirectional import PAIRS, TEXTS, TOKENIZERS, model
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs
-from nextword.lm.causal import Causal
-from nextword.lm.embedding import mix_of
+from nextword.lm.causal import CausalLM
+from nextword.lm.embedding import parse_layers
 from nextword.lm.masked import MaskedLM
 from nextword.models.rnn import GRU
 from nextword.tokenizers import vocabulary
+from tests.support.masked_models import PAIRS, TEXTS, TOKENIZERS, model
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
@@ -58,7 +58,7 @@ def test_a_long_text_is_read_in_equal_parts() -> None:
 def test_left_to_right_models_embed_many_as_they_embed_one() -> None:
     tokenizer = TOKENIZERS["bpe"]
     network = GRU(GRU.Config(width=8), vocabulary(tokenizer)).eval()
-    lm = Causal(network, tokenizer)
+    lm = CausalLM(network, tokenizer)
     texts = [*TEXTS, "the cat sat on the mat and " * 90]  # longer than a chunk
     for pooling in ("mean", "last", "max"):
         torch.testing.assert_close(
@@ -74,16 +74,16 @@ def test_left_to_right_models_embed_many_as_they_embed_one() -> None:
 
 def test_layers_in_words() -> None:
     widths = [4, 4, 4, 4]
-    assert mix_of(-1, widths) == {3: 1.0}
-    assert mix_of("2", widths) == {2: 1.0}
-    assert mix_of("mean", widths) == dict.fromkeys(range(4), 0.25)
-    assert mix_of("-2:", widths) == {2: 0.5, 3: 0.5}
-    assert mix_of("1:3", widths) == {1: 0.5, 2: 0.5}
-    assert mix_of("1,-1", widths) == {1: 0.5, 3: 0.5}
-    assert mix_of("1=0.25, 3=.75", widths) == {1: 0.25, 3: 0.75}
-    assert mix_of({0: 2, -4: 1}, widths) == {0: 3.0}
+    assert parse_layers(-1, widths) == {3: 1.0}
+    assert parse_layers("2", widths) == {2: 1.0}
+    assert parse_layers("mean", widths) == dict.fromkeys(range(4), 0.25)
+    assert parse_layers("-2:", widths) == {2: 0.5, 3: 0.5}
+    assert parse_layers("1:3", widths) == {1: 0.5, 2: 0.5}
+    assert parse_layers("1,-1", widths) == {1: 0.5, 3: 0.5}
+    assert parse_layers("1=0.25, 3=.75", widths) == {1: 0.25, 3: 0.75}
+    assert parse_layers({0: 2, -4: 1}, widths) == {0: 3.0}
     for bad, said in ((4, "Layer 4"), ("-5", "Layer -5"), ("last", "not understood"), ("3:1", "names no layer")):
         with pytest.raises(NextwordError, match=said):
-            mix_of(bad, widths)
+            parse_layers(bad, widths)
     with pytest.raises(NextwordError, match="different widths"):
-        mix_of("mean", [4, 8])
+        parse_layers("mean", [4, 8])

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.is_bidirectional import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
 from torch import Tensor
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs
-from nextword.generation.infilling import HIDDEN, Pieces, around, blank_words
-from nextword.lm.causal import Causal
-from nextword.lm.loading import of_network
+from nextword.generation.infilling import HIDDEN, WordPieces, crop_context, likeliest_words
+from nextword.lm.causal import CausalLM
+from nextword.lm.loading import wrap_network
 from nextword.lm.masked import MaskedLM
 from nextword.models.bert import BERT
 from nextword.models.xlnet import XLNet
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.masked_models import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
@@ -59,10 +59,10 @@ def by_table(rows: np.ndarray) -> Tensor:
 
 
 def test_words_of_several_pieces_are_weighed_by_how_common_they_are() -> None:
-    pieces = Pieces(Spelled())  # type: ignore[arg-type]
+    pieces = WordPieces(Spelled())  # type: ignore[arg-type]
     one, two = 9 / 11, 1.5 / 11  # nine words of one piece, the "a" on the left among them; 1.5 of two; 0.5 of three
     assert pieces.shares([A], [DOT]) == pytest.approx([one, two, 0.5 / 11])
-    found = dict(blank_words(by_table, [A], [DOT], pieces))
+    found = dict(likeliest_words(by_table, [A], [DOT], pieces))
     assert found == pytest.approx(
         {
             "cat": one * 0.4,
@@ -73,25 +73,25 @@ def test_words_of_several_pieces_are_weighed_by_how_common_they_are() -> None:
             "catg": two * 0.3 * 0.1,
         }
     )
-    best = blank_words(by_table, [A], [DOT], pieces, k=2)
+    best = likeliest_words(by_table, [A], [DOT], pieces, k=2)
     assert [word for word, _ in best] == ["cat", "dog"]
 
 
 def test_pieces_of_words_around_the_blank_are_counted() -> None:
-    pieces = Pieces(Spelled())  # type: ignore[arg-type]
+    pieces = WordPieces(Spelled())  # type: ignore[arg-type]
     counts = np.array([8 + 2, 1.5 + 2, 0.5])  # a, cat; dog of two pieces, twice; four pieces are too many
     shares = pieces.shares([A, DO, G, DOT, CAT], [DO, G, DOT, DO, S, S, S])
     assert shares == pytest.approx(counts / counts.sum())
 
 
 def test_what_may_begin_a_word() -> None:
-    pieces = Pieces(TOKENIZERS["wordpiece"])
+    pieces = WordPieces(TOKENIZERS["wordpiece"])
     marked = [id for id, piece in enumerate(pieces.bytes) if piece and not piece[:1].isspace()]  # ##…
     assert marked
     assert not (pieces.begins | pieces.bare | pieces.marks)[marked].any()
     assert not pieces.inner[~torch.tensor([id in marked for id in range(len(pieces.bytes))])].any()
     special = list(TOKENIZERS["bpe"].special.values())
-    pieces = Pieces(TOKENIZERS["bpe"])
+    pieces = WordPieces(TOKENIZERS["bpe"])
     assert not (pieces.begins | pieces.bare | pieces.marks | pieces.inner)[special].any()
 
 
@@ -106,7 +106,7 @@ def test_what_may_begin_a_word() -> None:
     ],
 )
 def test_the_nearest_tokens_are_read(left: list[int], right: list[int], room: int, kept: Any) -> None:
-    assert around(left, right, room) == kept
+    assert crop_context(left, right, room) == kept
 
 
 def test_raw_tokens_are_what_the_network_says(lm: MaskedLM) -> None:
@@ -192,8 +192,8 @@ def test_of_a_long_text_the_nearest_is_read(lm: MaskedLM) -> None:
 
 def test_xlnet_fills_blanks_and_reads_both_sides_for_vectors() -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TALE * 20)
-    lm = of_network(lively(XLNet, tokenizer, inner=32, memory=8), tokenizer)
-    assert isinstance(lm, Causal)
+    lm = wrap_network(lively(XLNet, tokenizer, inner=32, memory=8), tokenizer)
+    assert isinstance(lm, CausalLM)
     assert {"generate", "fill"} <= lm.can
     assert lm.next("the", "sat on the mat", k=3) != lm.next("the", "slept", k=3)
     assert lm.next("the", "", k=3) == lm.next("the", k=3)  # from left to right

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
-from nextword.generation.infilling import Ordered, spans, written
+from nextword.generation.infilling import SentinelDecoder, split_spans, generate_fillings
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
 from nextword.tokenizers import vocabulary
@@ -38,9 +38,9 @@ class Letters:
 
 
 def fill(network: Fixed, blanks: list[bool], how: Any = Greedy(), length: int = 12, sentinels: Any = (7, 6, 5)) -> Any:
-    model = Ordered(network, sentinels, 1, Letters())  # type: ignore[arg-type]
+    model = SentinelDecoder(network, sentinels, 1, Letters())  # type: ignore[arg-type]
     last, state = model.begin(torch.zeros(1, dtype=torch.long), {}, [blanks])
-    (found,) = written(model, last, state, how, length, 1, [0])
+    (found,) = generate_fillings(model, last, state, how, length, 1, [0])
     return found[0]
 
 
@@ -72,8 +72,8 @@ def test_a_span_shows_something_and_goes_on_with_no_word() -> None:
 def test_what_was_cut_at_the_length_is_not_complete() -> None:
     found = fill(Fixed(0.0, 0.1, 0.5, 0.1, 0.1, 0.05, 0.05, 0.1), [False, False], length=4)
     assert (found.ids, found.complete) == ((7, 2, 2, 2), False)
-    assert spans(found.ids, (7, 6, 5), 1) == [[2, 2, 2]]
-    assert spans((7, 2, 6, 3, 3, 1), (7, 6, 5), 1) == [[2], [3, 3]]
+    assert split_spans(found.ids, (7, 6, 5), 1) == [[2, 2, 2]]
+    assert split_spans((7, 2, 6, 3, 3, 1), (7, 6, 5), 1) == [[2], [3, 3]]
 
 
 # ------------------------------------------------------------------------------------------------ texts
@@ -96,13 +96,13 @@ def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
     assert [id for id in source if id in marks] == marks[:2]
     assert lm.tokenizer.decode([id for id in source if id not in marks][:-1]) == "the king to the."
     (best,) = lm.infill("the king ___ to the ___.", over, Stop(40))
-    model = Ordered(lm.network, marks, lm.end, lm._parts)  # type: ignore[arg-type]
+    model = SentinelDecoder(lm.network, marks, lm.end, lm._parts)  # type: ignore[arg-type]
     begun = model.begin(*lm._read_all([source]), [[True, True]])
-    ((again, *_),) = written(model, *begun, lm._checked(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]])
+    ((again, *_),) = generate_fillings(model, *begun, lm._checked(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]])
     assert again.complete
     assert again.ids[-1] == lm.end
     assert (best.log_prob, best.tokens) == (again.log_prob, len(again.ids))
-    assert list(best.blanks) == [lm.tokenizer.decode(ids).strip() for ids in spans(again.ids, marks, lm.end)]
+    assert list(best.blanks) == [lm.tokenizer.decode(ids).strip() for ids in split_spans(again.ids, marks, lm.end)]
     nats = lm._nats([source], [list(again.ids)])[0]
     if len(marks) == 2:
         assert again.log_prob == pytest.approx(-nats, abs=1e-4)

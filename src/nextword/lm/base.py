@@ -1,0 +1,238 @@
+"""The contract of text-level models: plain strings in, plain values out, over any network and any tokenizer.
+
+    ability     methods                                          who has it
+    score       score, score_many, token_nats, stream_nats       language models; masked ones as pseudo-likelihoods
+    next        next                                             causal and masked language models
+    fill        fill                                             models that see both sides
+    generate    generate, generate_many, n_best, n_best_many     causal and sequence-to-sequence models
+    infill      infill, infill_many                              GLM, T5: blanks of any length
+    embed       embed, embed_words                               all networks with vectors inside
+    predict     predict                                          fine-tuned runs
+
+Every method is defined here once and raises Unsupported with a reason. A subclass overrides what it can do, and `can`
+is computed from what is overridden. What depends on the network rather than the class is removed with `disable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nextword.core.errors import Unsupported
+from nextword.core.types import EXACT, Beam, Decoding, Greedy, Guess, Piece, Prediction, Score, Stop
+from nextword.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from nextword.generation.infilling import Filled
+
+Layer = int | str | Mapping[int, float]  # which layers to read: see `TextModel.embed`
+OnProgress = Callable[[float, float | None], None]  # done, total
+
+# ability → the method whose overriding gives it
+ABILITIES = {
+    "score": "score_many",
+    "next": "next",
+    "fill": "fill",
+    "generate": "generate",
+    "embed": "embed",
+    "predict": "predict",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the n best continuations of a beam search."""
+
+    text: str
+    score: float  # what they are ranked by: see `Beam`
+    log_prob: float  # of the ids, by the model alone
+    ids: tuple[int, ...]
+    complete: bool  # False: cut at the maximal length, or the rules allowed no further token
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+
+class WordsInContext(NamedTuple):
+    """The words of a text and their vectors there: (words, width), or for all layers (layers, words, width)."""
+
+    words: list[str]
+    vectors: Tensor
+
+
+class TextModel:
+    """A network with its tokenizer. See the module's docstring for the abilities."""
+
+    kind: str = EXACT  # scores are exact likelihoods, or PSEUDO
+    is_seq2seq: bool = False  # what it generates is made from a source, not a continuation of the prompt
+    is_bidirectional: bool = False  # a token's vector depends on both sides of it
+    context: int | None = None  # how many tokens back scores can see; None: no bound
+    stride: int | None = None  # by how many tokens a full context moves on
+    _disabled: frozenset[str] = frozenset()
+
+    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+        self.network, self.tokenizer, self.name = network, tokenizer, name
+        self.parameters: int = network.num_parameters()
+
+    def __repr__(self) -> str:
+        parts = [
+            self.name or type(self.network).__name__,
+            f"{self.parameters:,} parameters",
+            ", ".join(sorted(self.can)),
+        ]
+        return f"{type(self).__name__}({'; '.join(parts)})"
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.network.device
+        return device
+
+    # -------------------------------------------------------------------------------------------- abilities
+
+    @property
+    def can(self) -> frozenset[str]:
+        """The abilities of this model: keys of ABILITIES."""
+        cls = type(self)
+        return frozenset(
+            ability
+            for ability, method in ABILITIES.items()
+            if getattr(cls, method) is not getattr(TextModel, method) and ability not in self._disabled
+        )
+
+    def disable(self, *abilities: str) -> None:
+        """Remove abilities that the class has, but this network lacks."""
+        self._disabled |= set(abilities)
+
+    def require(self, ability: str) -> None:
+        """Raise Unsupported unless the model has this ability."""
+        if ability not in self.can:
+            raise self.unsupported(ability)
+
+    def _check_decoding(self, how: Decoding) -> Decoding:
+        return how
+
+    def unsupported(self, ability: str) -> Unsupported:
+        return Unsupported(self.why_not(ability), ability=ability)
+
+    def why_not(self, ability: str) -> str:
+        """Explain, in a sentence or two, why the model lacks an ability and what to use instead."""
+        run = self.name or "This run"
+        if ability == "predict":
+            return f"{run} has no task head, so it predicts no labels. Fine-tune it first (`nextword transfer`)."
+        return f"{run} cannot {ability}. It can {', '.join(sorted(self.can)) or 'do nothing'}."
+
+    # -------------------------------------------------------------------------------------------- score
+
+    def score(self, text: str, given: str = "") -> Score:
+        """−log p of a text, after a text that is `given`."""
+        return self.score_many([text], [given])[0]
+
+    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
+        """One score per text; `given` precedes each text and is not scored."""
+        raise self.unsupported("score")
+
+    def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """−log p of every token of each text of ids."""
+        raise self.unsupported("score")
+
+    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+        """−log p of every token of one long stream, each scored once, with as much context as the model can use."""
+        raise self.unsupported("score")
+
+    def windowed_nats(
+        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+    ) -> np.ndarray:
+        """−log p of every token, each seeing at most `context` tokens and at least `context` − `stride`."""
+        raise self.unsupported("score")
+
+    # -------------------------------------------------------------------------------------------- next and fill
+
+    def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
+        """The k likeliest next words, or words between two texts; `tokens`: raw tokens instead of words."""
+        raise self.unsupported("next")
+
+    def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
+        """For every blank `___` of the text, the k likeliest words, with all other blanks open."""
+        raise self.unsupported("fill")
+
+    @property
+    def writes_pieces(self) -> bool:
+        """Whether `infill` works: blanks of any length."""
+        return False
+
+    def blanks(self, text: str) -> int:
+        """How many blanks a text has for `infill`."""
+        return 0
+
+    def unread(self, text: str) -> int:
+        """Tokens of a text with one blank that are too far from it to be read; 0: all of it fits into the window."""
+        return 0
+
+    def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
+        """The text with all blanks filled, one after the other; the n best of a beam, best first."""
+        return self.infill_many([text], how, stop, n)[0]
+
+    def infill_many(
+        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+    ) -> list[list[Filled]]:
+        raise self.unsupported("infill")
+
+    # -------------------------------------------------------------------------------------------- generate
+
+    def generate(
+        self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> Iterator[Piece]:
+        """Yield pieces of text as they are generated. The prompt is not repeated."""
+        raise self.unsupported("generate")
+
+    def generate_many(
+        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> list[list[Piece]]:
+        """The pieces of each prompt's continuation, as `generate` yields them; prompt i has the seed `how.seed` + i."""
+        raise self.unsupported("generate")
+
+    def n_best(
+        self, prompt: str, how: Beam = Beam(), stop: Stop = Stop(), n: int | None = None, overflow: str = "slide"
+    ) -> list[Candidate]:
+        """The n best continuations of a beam search (default: its width), best first."""
+        return self.n_best_many([prompt], how, stop, n, overflow)[0]
+
+    def n_best_many(
+        self,
+        prompts: Sequence[str],
+        how: Beam = Beam(),
+        stop: Stop = Stop(),
+        n: int | None = None,
+        overflow: str = "slide",
+    ) -> list[list[Candidate]]:
+        raise self.unsupported("generate")
+
+    def beyond(self, prompt: str) -> int:
+        """How many tokens of a prompt have left the window when the first token is generated; 0: it fits."""
+        return 0
+
+    # -------------------------------------------------------------------------------------------- embed and predict
+
+    def embed(self, texts: Sequence[str], layer: Layer = -1, pooling: str = "mean") -> Tensor:
+        """One vector per text (texts, width)."""
+        raise self.unsupported("embed")
+
+    def embed_words(
+        self, texts: Sequence[str | Sequence[str]], layer: Layer | Sequence[int] = -1
+    ) -> list[WordsInContext]:
+        """One vector per word of each text, in its context."""
+        raise self.unsupported("embed")
+
+    def nearest(self, text: str, k: int = 10) -> list[tuple[str, float]]:
+        """The k words whose vectors are nearest, with cosines; the text is a word or a sum of words."""
+        raise self.unsupported("nearest")
+
+    def predict(self, examples: Sequence[Any]) -> list[Prediction]:
+        """One prediction per example, from a fine-tuned run."""
+        raise self.unsupported("predict")
