@@ -5,34 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nextword.core.io import infinite, number
+from nextword.core.io import format_number, restore_infinities
 from nextword.core.types import PSEUDO
-from nextword.data.text_to_text import is_tasks, prefixes
-from nextword.models import abilities, model_class, silent
-from nextword.models.base import Static
-from nextword.objectives import mends, of_pairs
+from nextword.data.text_to_text import is_tasks, list_prefixes
+from nextword.models import abilities, has_output_layer, model_class
+from nextword.models.base import WordVectorNetwork
+from nextword.objectives import trains_blank_filling, trains_on_pairs
 from nextword.run_folder import RunFolder
+from nextword.tasks import parse_task
 
-ASKED = {  # kind of a task → of what something is said, and what
-    "span": ("a question and a passage", "the span of the passage that answers it"),
-    "choice": ("a context and candidates", "which of them is right"),
-}
-EXAMPLES = {"span": '("a question", "a passage")', "choice": '("a context", ["one candidate", "another"])'}
 EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
 
 
 def write_card(run: RunFolder) -> None:
     recipe = run.recipe
     if recipe.task is not None:
-        _task_card(run, recipe.task)
+        _task_card(run)
         return
-    if of_pairs(recipe.phases[-1].objective):
+    if trains_on_pairs(recipe.phases[-1].objective):
         _pairs_card(run)
         return
-    if mends(recipe.phases[-1].objective):
+    if trains_blank_filling(recipe.phases[-1].objective):
         _mending_card(run)
         return
-    if issubclass(model_class(recipe.slug), Static):
+    if issubclass(model_class(recipe.slug), WordVectorNetwork):
         _vectors_card(run)
         return
     named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
@@ -51,7 +47,7 @@ def write_card(run: RunFolder) -> None:
         "",
         "```",
         *uses(run),
-        *([] if silent(recipe.model) else [f"nextword evaluate {run.path} --data my.txt"]),
+        *([] if not has_output_layer(recipe.model) else [f"nextword evaluate {run.path} --data my.txt"]),
         "```",
         "",
         "```python",
@@ -76,10 +72,6 @@ def _facts(run: RunFolder, *more: str) -> list[str]:
     ]
 
 
-def _labels(task: Mapping[str, Any]) -> str:
-    return ", ".join(task["labels"]) or "a number"
-
-
 def _converted(manifest: Mapping[str, Any]) -> list[str]:
     """Of a task's run in fewer bits, which was not measured itself."""
     if "converted" not in manifest:
@@ -87,67 +79,63 @@ def _converted(manifest: Mapping[str, Any]) -> list[str]:
     return [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
 
 
-def _task_numbers(task: Mapping[str, Any], result: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
+def _task_numbers(result: Mapping[str, Any]) -> list[str]:
+    """A table of metrics by split."""
+    splits = [split for split in result.get("examples", {}) if split in result]
+    metrics = list(result.get("dev", {}))
+    rows = []
+    for split in splits:
+        name = f"{split} (also trained on)" if split == "dev" and result.get("merge_dev_into_train") else split
+        values = " | ".join(f"{100 * result[split][metric]:.1f}" for metric in metrics)
+        rows.append(f"| {name} | {result['examples'][split]:,} | {values} |")
     return [
-        f"| on | examples | {' | '.join(task['metrics'])} |",
-        f"| --- | ---: |{' ---: |' * len(task['metrics'])}",
-        *(
-            f"| {split}{', learnt from too' if split == 'dev' and task.get('final') else ''} "
-            f"| {result['examples'][split]:,} | "
-            + " | ".join(f"{100 * result[split][name]:.1f}" for name in task["metrics"])
-            + " |"
-            for split in splits
-        ),
+        f"| on | examples | {' | '.join(metrics)} |",
+        f"| --- | ---: |{' ---: |' * len(metrics)}",
+        *rows,
         *_threshold(result),
         "",
-        "What it gets wrong on dev: `report.html`, to be looked at, and `errors.json`.",
+        "Errors on dev: `report.html` for people, `errors.json` for programs.",
     ]
 
 
-def _task_card(run: RunFolder, task: Mapping[str, Any]) -> None:
-    """Of a run that was transferred to a task."""
+def _task_card(run: RunFolder) -> None:
+    """The card of a run of a task."""
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
-    several: Sequence[Mapping[str, Any]] = task.get("tasks", ())
-    labels = "; ".join(f"{one['name']}: {_labels(one)}" for one in several) or _labels(task)
-    labels = ASKED.get(task["kind"], ("", labels))[1]
-    tags = task["kind"] == "tag"
-    about = "each word" if tags else "texts" if several else "two texts" if task["frame"] != "classify" else "a text"
-    about = ASKED.get(task["kind"], (about, ""))[0]
-    began = "the same network without its weights" if task["scratch"] else "its weights, and a new head over them"
-    if "shots" in result:
-        began = f"as it is; {sum(result['shots'].values())} solved examples stand before every text: `prompt.txt`"
-    splits = [split for split in result.get("examples", {}) if split in result]
-    name, frame = ("", task["frame"]) if tags or not several else (several[0]["name"], several[0]["frame"])
-    example = '("one text", "another")' if frame not in ("classify", "tag") else '"some text"'
-    example = EXAMPLES.get(task["kind"], example)
+    task = parse_task(recipe.task, str(run.path))
+    config = task.config
+    if not config.source:
+        origin = "- trained on the task alone, from scratch"
+    elif "shots" in result:
+        shots = sum(result["shots"].values())
+        origin = f"- prompts `{config.source}` with {shots} solved examples: `prompt.txt`"
+    elif config.scratch:
+        origin = f"- the network of `{config.source}`, trained from scratch"
+    else:
+        origin = f"- fine-tuned from `{config.source}`, with a new head"
     lines = [
         f"# {run.path.name}",
         "",
-        f"A `{recipe.slug}` network that says of {about}: {labels}.",
+        f"A `{recipe.slug}` network that predicts, for {task.input_name}: {task.output_name}.",
         "",
-        f"- made of: `{task['source']}` ({began})"
-        if task["source"]
-        else "- made of nothing: trained on the task alone",
+        origin,
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
-        f"- {'made' if 'shots' in result else 'trained'} with nextword {manifest.get('nextword')}, "
-        f"seed {recipe.phases[0].seed}",
+        f"- nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
         "",
         "## Numbers",
         "",
-        *(_converted(manifest) or _task_numbers(task, result, splits)),
+        *(_converted(manifest) or _task_numbers(result)),
         "",
         "## Use",
         "",
         "```",
-        f"nextword predict {run.path} "
-        + ("my.txt --output my.conll" if tags else f"my.csv{f' --task {name}' if name else ''} --output labelled.csv"),
+        f"nextword predict {run.path} {task.example_files}{task.example_options}",
         "```",
         "",
         "```python",
         "import nextword",
-        f'nextword.load("{run.path}").predict({example}' + (f', task="{name}")' if name else ")"),
+        f'nextword.load("{run.path}").predict([{task.example_input}]{task.example_arguments})',
         "```",
     ]
     run.write("card.md", "\n".join(lines) + "\n")
@@ -195,7 +183,7 @@ def _pairs_card(run: RunFolder) -> None:
     """Of a run that reads a text and writes another."""
     recipe, result = run.recipe, last_translated(run)
     phase = recipe.phases[-1]
-    known = prefixes(phase.data) if is_tasks(phase.data) else ()
+    known = list_prefixes(phase.data) if is_tasks(phase.data) else ()
     example = (result or {}).get("example") or {}
     source = quoted(example.get("source") or (f"{known[0]}…" if known else "a source"))
     reads = "a text that begins with the prefix of a task" if known else f"the source of a pair of `{phase.data}`"
@@ -282,7 +270,7 @@ def _measured(result: Mapping[str, Any] | None) -> list[str]:
     for one in result.get("tasks", [result]):
         where = f"{one.get('task') or result['data']} {one['split']}"
         numbers = ", ".join(f"{name} {score['score']:.2f}" for name, score in one["scores"].items()) or "–"
-        rows.append(f"| {where} | {one['pairs']:,} | {numbers} | {number(one['token_perplexity'], 2)} |")
+        rows.append(f"| {where} | {one['pairs']:,} | {numbers} | {format_number(one['token_perplexity'], 2)} |")
     heads = ["| on | pairs | measured | target token perplexity |", "| --- | ---: | --- | ---: |"]
     return [*heads, *rows, "", f"- decoding: {result['decoding']}"]
 
@@ -290,12 +278,12 @@ def _measured(result: Mapping[str, Any] | None) -> list[str]:
 def last_translated(run: RunFolder) -> dict[str, Any] | None:
     """Of a run that makes texts from sources: how good they were when they were last judged."""
     found = [line for line in run.read_log() if line.get("event") == "translated"]
-    return infinite(found[-1]) if found else None
+    return restore_infinities(found[-1]) if found else None
 
 
 def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
     found = [line for line in run.read_log() if line.get("event") == "evaluation"]
-    return infinite(found[-1]) if found else None
+    return restore_infinities(found[-1]) if found else None
 
 
 def _of_words(run: RunFolder) -> bool:
@@ -320,7 +308,7 @@ def uses(run: RunFolder) -> list[str]:
 
 def _numbers(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
-    if silent(run.recipe.model):
+    if not has_output_layer(run.recipe.model):
         return ["None: it has no output layer, so it predicts nothing. It gives vectors."]
     if result is None:
         return ["Not evaluated yet: `nextword evaluate`."]
@@ -332,8 +320,8 @@ def _numbers(run: RunFolder) -> list[str]:
     return [
         f"| on | {heads} | context |",
         "| --- | --- | --- | --- | --- |",
-        f"| {result['data']} {result['split']} | {number(result['bits_per_byte'], 4)} | "
-        f"{number(result['word_perplexity'], 2)} | {number(result['token_perplexity'], 2)} | {context} |",
+        f"| {result['data']} {result['split']} | {format_number(result['bits_per_byte'], 4)} | "
+        f"{format_number(result['word_perplexity'], 2)} | {format_number(result['token_perplexity'], 2)} | {context} |",
         "",
         *_conventions(result.get("conventions", ())),
         *(f"- {note}" for note in result["notes"]),
@@ -347,7 +335,7 @@ def _conventions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "| counted | tokens | token perplexity |",
         "| --- | ---: | ---: |",
-        *(f"| {row['name']} | {row['tokens']:,} | {number(row['perplexity'], 2)} |" for row in rows),
+        *(f"| {row['name']} | {row['tokens']:,} | {format_number(row['perplexity'], 2)} |" for row in rows),
         "",
     ]
 

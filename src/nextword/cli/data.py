@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar, say_columns
-from nextword.cli.evaluate import data_here, table
+from nextword.cli.console import Json, Quiet, console, emit_json, print_columns, progress_bar
+from nextword.cli.evaluate import data_here, print_table
 
 CLASSIFIER = ".safetensors"
 
@@ -27,24 +27,24 @@ def clean_corpus(
 ) -> dict[str, Any]:
     """The report of cleaning a corpus into a new folder."""
     from nextword.core.errors import NextwordError
-    from nextword.data.filters.pipeline import check, clean
-    from nextword.data.opening import open_corpus, open_whole
+    from nextword.data.filters.pipeline import check_cleaning, clean_corpus
+    from nextword.data.opening import open_corpus, open_unsplit
 
     if not name:
         raise NextwordError("--clean needs a text: nextword data NAME --clean OUT --deduplicate.")
     if not (deduplicate or good or against):
         raise NextwordError("--clean does nothing by itself. Say what to remove: --deduplicate, --quality, --against.")
-    say_columns([name], quiet)
+    print_columns([name], quiet)
     corpus = open_corpus(name)
-    check(corpus, out)
-    sets = [open_whole(item) for item in against]
+    check_cleaning(corpus, out)
+    sets = [open_unsplit(item) for item in against]
     for item in sets:
         if not set(item.splits) - {"train"}:
             raise NextwordError(
                 f"{item.name} has no held-out split to look for. Give the file with the evaluation text."
             )
     classifier = _classifier(corpus, good, seed, quiet) if good else None
-    return clean(
+    return clean_corpus(
         corpus,
         out,
         lambda label, total: progress_bar(label, total, quiet),
@@ -58,23 +58,23 @@ def clean_corpus(
 def _classifier(corpus: Any, good: str, seed: int, quiet: bool) -> Any:
     """A saved one, or one that learns now what the good text has and the corpus has not."""
     from nextword.data.filters.decontaminate import training_documents
-    from nextword.data.filters.quality import Quality, sample, train
-    from nextword.data.opening import open_whole
+    from nextword.data.filters.quality import QualityClassifier, sample_texts, train_classifier
+    from nextword.data.opening import open_unsplit
 
     if good.endswith(CLASSIFIER):
-        return Quality.load(Path(good))
-    fine = open_whole(good)
+        return QualityClassifier.load(Path(good))
+    fine = open_unsplit(good)
     with progress_bar(f"reading {fine.name}", quiet=quiet) as update:
-        positive = sample(training_documents(fine), seed, progress=update)
+        positive = sample_texts(training_documents(fine), seed, progress=update)
     with progress_bar(f"reading {corpus.name}", corpus.bytes("train"), quiet) as update:
-        negative = sample(corpus.documents("train"), seed, progress=update)
-    return train(positive, negative, seed, (fine.name, corpus.name))
+        negative = sample_texts(corpus.documents("train"), seed, progress=update)
+    return train_classifier(positive, negative, seed, (fine.name, corpus.name))
 
 
 def show_report(report: dict[str, Any], out: Path) -> None:
     from rich.markup import escape
 
-    from nextword.cli.evaluate import table
+    from nextword.cli.evaluate import print_table
 
     rows = []
     for step in report["steps"]:
@@ -82,7 +82,7 @@ def show_report(report: dict[str, Any], out: Path) -> None:
         counts = [f"{step[key]:,}" for key in ("documents", "documents_left", "bytes", "bytes_left")]
         rows.append([step["name"], *counts, f"{gone:.2%}"])
     console.print(f"[bold]{escape(report['corpus'])}[/]  {escape(report['source'])}", soft_wrap=True)
-    table(("step", "documents", "left", "bytes", "left", "removed"), rows)
+    print_table(("step", "documents", "left", "bytes", "left", "removed"), rows)
     for step in report["steps"]:
         for line in _facts(step["name"], step["facts"]):
             console.print(f"[dim]· {escape(line)}[/]", soft_wrap=True)
@@ -115,21 +115,21 @@ def score_against(lm: Any, corpus: Any, split: str, against: str, quiet: bool) -
     """What a model scores on the documents of a split that a training text holds in part, and on the others."""
     from nextword.data.filters.decontaminate import split_by_contamination
     from nextword.data.opening import open_corpus
-    from nextword.evaluation.contamination import score_apart
+    from nextword.evaluation.contamination import score_by_contamination
 
     trained = open_corpus(against)
     size = trained.bytes("train") if "train" in trained.splits else None
     with progress_bar(f"looking into {trained.name}", size, quiet) as update:
         found = split_by_contamination(corpus, split, trained, progress=update)
     with progress_bar("scoring clean and dirty documents", len(found.verdicts), quiet) as update:
-        return {"data": trained.name, **score_apart(lm, found, update).as_dict()}
+        return {"data": trained.name, **score_by_contamination(lm, found, update).as_dict()}
 
 
 def show_apart(result: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    from nextword.cli.evaluate import table
-    from nextword.core.io import number
+    from nextword.cli.evaluate import print_table
+    from nextword.core.io import format_number
 
     about = result["contamination"]
     console.print(
@@ -140,12 +140,12 @@ def show_apart(result: dict[str, Any]) -> None:
     rows = []
     for name in ("all", "clean", "dirty"):
         row = result[name]
-        bits = number(row["bits_per_byte"], 4)
+        bits = format_number(row["bits_per_byte"], 4)
         if row["bits_per_byte_low"] is not None:
             bits += f" [dim]({row['bits_per_byte_low']:.3f}–{row['bits_per_byte_high']:.3f})[/]"
-        perplexity = number(row["word_perplexity"], 2), number(row["token_perplexity"], 2)
+        perplexity = format_number(row["word_perplexity"], 2), format_number(row["token_perplexity"], 2)
         rows.append([name, f"{row['documents']:,}", f"{row['bytes']:,}", bits, *perplexity])
-    table(("documents", "", "bytes", "bits/byte", "word ppl", "token ppl"), rows)
+    print_table(("documents", "", "bytes", "bits/byte", "word ppl", "token ppl"), rows)
     for example in result["examples"]:
         console.print(
             f"[dim]· {escape(example['document'])}: “{escape(example['gram'])}” in {escape(example['seen_in'])}[/]"
@@ -173,7 +173,7 @@ def list_known(json: bool) -> None:
         ]
         for row in rows
     ]
-    table(("task", *WORDS[:-1], "here", WORDS[-1]), cells, words=WORDS)
+    print_table(("task", *WORDS[:-1], "here", WORDS[-1]), cells, words=WORDS)
     console.print(
         "[dim]by transfer: nextword transfer RECIPE --from RUN --data TASK · by train: nextword train t5/tasks --data "
         "TASK · by evaluate: nextword evaluate RUN --task TASK · GLUE's five with labels at hand: --data glue[/]"
@@ -181,7 +181,7 @@ def list_known(json: bool) -> None:
 
 
 def _of_texts() -> list[dict[str, Any]]:
-    from nextword.tasks.datasets.catalog import TASKS, is_here
+    from nextword.tasks.datasets.catalog import BENCHMARKS, is_installed
 
     return [
         {
@@ -191,23 +191,23 @@ def _of_texts() -> list[dict[str, Any]]:
             "metric": task.metrics[0],
             "dev": task.dev,
             "by": LEARNT,
-            "here": is_here(task),
-            "submission": dict(task.submission),
+            "here": is_installed(task),
+            "submission": dict(task.submission.files),
         }
-        for task in TASKS.values()
+        for task in BENCHMARKS.values()
     ]
 
 
 def _of_questions() -> list[dict[str, Any]]:
     """Questions that a span of a passage answers."""
     from nextword.data.catalog import catalog
-    from nextword.metrics.squad import OF_ANSWERS
-    from nextword.tasks.datasets.base import OWN
-    from nextword.tasks.question_data import KIND
+    from nextword.metrics.squad import ANSWER_METRICS
+    from nextword.tasks.datasets.base import PUBLISHED
+    from nextword.tasks.question_answering import CATALOG_KIND as KIND
 
-    row = {"kind": "span", "metric": OF_ANSWERS[0], "dev": OWN, "by": LEARNT, "submission": {}}
+    row = {"kind": "question_answering", "metric": ANSWER_METRICS[0], "dev": PUBLISHED, "by": LEARNT, "submission": {}}
     return [
-        {"name": entry.name, "title": entry.title, "here": entry.place() is not None, **row}
+        {"name": entry.name, "title": entry.title, "here": entry.find_folder() is not None, **row}
         for entry in catalog().values()
         if entry.kind == KIND
     ]
@@ -238,17 +238,17 @@ def _of_tags() -> list[dict[str, Any]]:
     """Sets of tagged words; what their tags are decides between F1 of spans and accuracy."""
     from nextword.data.catalog import ALL, catalog
     from nextword.data.conll import KIND
-    from nextword.tasks.datasets.base import OWN, TENTH
+    from nextword.tasks.datasets.base import PUBLISHED, TENTH_OF_TRAIN
 
     return [
         {
             "name": entry.name,
             "title": entry.title,
-            "kind": "tag",
+            "kind": "tagging",
             "metric": "span_f1, or token_accuracy",
-            "dev": OWN if "valid" in entry.layout else TENTH,
+            "dev": PUBLISHED if "valid" in entry.layout else TENTH_OF_TRAIN,
             "by": LEARNT,
-            "here": entry.place() is not None,
+            "here": entry.find_folder() is not None,
             "submission": {},
         }
         for entry in catalog().values()
@@ -314,8 +314,8 @@ def data(
       nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
     """
     from nextword.core.errors import NextwordError
-    from nextword.data.catalog import fetch, install
-    from nextword.data.opening import unknown
+    from nextword.data.catalog import download, install
+    from nextword.data.opening import unknown_name_error
     from nextword.data.parallel import parse
 
     if clean or deduplicate or quality or against:
@@ -341,9 +341,9 @@ def data(
     if source or get:
         entry = _entry(parse(name)[0])
         if entry is None:
-            raise unknown(name)
+            raise unknown_name_error(name)
         with progress_bar(f"{'fetching' if get else 'copying'} {entry.name}", quiet=quiet) as update:
-            install(entry, source, update) if source else fetch(entry, update)
+            install(entry, source, update) if source else download(entry, update)
     about = _describe(name, quiet or json)
     if json:
         emit_json(about)
@@ -352,7 +352,7 @@ def data(
 
 
 def _list(json: bool) -> None:
-    from nextword.data.builtin import BUILT_IN, installed
+    from nextword.data.builtin import BUILT_IN, is_installed
     from nextword.data.catalog import catalog
 
     rows: list[dict[str, Any]] = [
@@ -364,12 +364,12 @@ def _list(json: bool) -> None:
             "home": "",
             "unit": "",
             "splits": {},
-            "place": "built in" if installed(name) else None,
+            "place": "built in" if is_installed(name) else None,
         }
         for name, (title, _) in BUILT_IN.items()
     ]
     for entry in catalog().values():
-        place = entry.place()
+        place = entry.find_folder()
         rows.append(
             {
                 "name": entry.name,
@@ -409,15 +409,15 @@ def _list(json: bool) -> None:
 
 def _entry(name: str) -> Any:
     """What the catalog has under a name, or under that of a task, as RACE or SST-2."""
-    from nextword.data.catalog import find
+    from nextword.data.catalog import find_entry
 
-    entry = find(name)
+    entry = find_entry(name)
     if entry is not None or Path(name).exists():
         return entry
-    from nextword.tasks.datasets.catalog import entry_of, find_task
+    from nextword.tasks.datasets.catalog import catalog_entry, find_benchmark
 
-    task = find_task(name)
-    return entry_of(task) if task else None
+    task = find_benchmark(name)
+    return catalog_entry(task) if task else None
 
 
 def _describe(name: str, quiet: bool) -> dict[str, Any]:
@@ -436,11 +436,11 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
         built_in = {"title": VERSIONS, "licence": LICENCES["kjv"]} if parse(name)[0] == BIBLE else {}
         return {"kind": "parallel", **built_in, **_count_pairs(open_parallel(name), quiet)}
     if entry is None:
-        say_columns([name], quiet)
+        print_columns([name], quiet)
         corpus = open_corpus(name)
         return {"name": corpus.name, "kind": "text", "source": corpus.source, **_count(corpus, quiet)}
     pairs = pairs or bool(entry.pair)  # rather the pairs than one side of them as a text
-    place = entry.place()
+    place = entry.find_folder()
     about: dict[str, Any] = {
         "name": entry.name,
         "title": entry.title,
@@ -466,8 +466,8 @@ def _describe(name: str, quiet: bool) -> dict[str, Any]:
 
 
 def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
-    from nextword.data.filters.decontaminate import leakage
-    from nextword.data.mixture import Mixed
+    from nextword.data.filters.decontaminate import count_leaks
+    from nextword.data.mixture import MixedText
 
     counts = {}
     for split in corpus.splits:
@@ -479,8 +479,8 @@ def _count(corpus: Any, quiet: bool) -> dict[str, Any]:
                 words += len(document.text.split())
                 update(size)
         counts[split] = {"documents": documents, "bytes": size, "words": words}
-    about: dict[str, Any] = {"splits": counts, "leakage": leakage(corpus)}
-    if isinstance(mixed := corpus.texts.get("train"), Mixed):
+    about: dict[str, Any] = {"splits": counts, "leakage": count_leaks(corpus)}
+    if isinstance(mixed := corpus.texts.get("train"), MixedText):
         about["sources"] = [vars(row) for row in mixed.table()]
     return about
 
@@ -491,7 +491,7 @@ def _count_pairs(corpus: Any, quiet: bool) -> dict[str, Any]:
 
     import numpy as np
 
-    from nextword.data.corpus import digest
+    from nextword.data.corpus import hash_text
 
     counts: dict[str, Any] = {}
     sample: dict[str, str] = {}
@@ -504,7 +504,7 @@ def _count_pairs(corpus: Any, quiet: bool) -> dict[str, Any]:
                     words[i] += len(text.split())
                     characters[i] += len(text)
                 size += len(document.text.encode())
-                hashes.append(digest(document.source))
+                hashes.append(hash_text(document.source))
                 sample = sample or {"id": document.id, "source": document.source, "target": document.text}
                 update(size)
         sources[split] = np.asarray(hashes, np.uint64)

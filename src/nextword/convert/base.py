@@ -19,7 +19,7 @@ from nextword.models.ngram import NGram
 from nextword.ngrams.trie import Trie
 from nextword.recipe import Recipe, check_types, parse_recipe, recipe_tables
 from nextword.run_folder import RunFolder
-from nextword.tasks.settings import PROMPT, settings_of
+from nextword.tasks import parse_task
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -74,7 +74,7 @@ def open_run(path: Path, check: Callable[[RunFolder, Any], None], with_head: boo
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     words = vocabulary(tokenizer, spellings=True)
     if with_head and recipe.task:
-        network = settings_of(recipe.task, str(path)).load(run.path, cls, recipe.model, words)
+        network = parse_task(recipe.task, str(path)).load_model(run.path, cls, recipe.model, words)
     else:
         network = cls.load(run.path, cls.Config(**recipe.model), words)
     return OpenedRun(run, recipe, tokenizer, network)
@@ -177,7 +177,7 @@ def convert_run(source: Path, target: Path, changes: Sequence[str], progress: Pr
             "have layouts; GPTs and AWD-LSTMs have int8 weights.",
             ability="layout",
         )
-    if (run.recipe.task or {}).get("classifier") == PROMPT:
+    if run.recipe.task and not parse_task(run.recipe.task, str(source)).trains:
         raise Unsupported(
             f"{source} is a language model with a prompt. Convert the language model, then repeat: nextword transfer "
             f"{run.manifest.get('recipe')} --from CONVERTED --data X",

@@ -213,7 +213,7 @@ def _record_transfers(
     for where, outcome in outcomes:
         task = _key(outcome["name"], outcome["metric"])
         settings = _transfer_settings(name, where)
-        is_final = bool(settings.pop("final", False))
+        is_final = bool(settings.pop("merge_dev_into_train", False))
         finals.add(is_final)
         prefix = ("scratch_" if outcome["scratch"] else "") + "".join(f"{_short(*pair)}_" for pair in settings.items())
         if not is_final:
@@ -262,7 +262,7 @@ def _transfer_settings(name: str, folder: Path) -> dict[str, Any]:
     These are the keys of [model] if the recipe has a network of its own (a run is given by its name, not its path), and
     those of [task] that the data does not decide.
     """
-    from nextword.tasks.settings import CHOSEN
+    from nextword.tasks import task_defaults
 
     recipe, runs = _recipe_tables(name), _runs_in(folder)
     if not recipe or not runs:
@@ -273,7 +273,8 @@ def _transfer_settings(name: str, folder: Path) -> dict[str, Any]:
         usual, model = {**_model_defaults(recipe["paper"]["slug"]), **recipe.get("model", {})}, tables.get("model", {})
         different = {k: v for k, v in model.items() if k not in DERIVED_MODEL_KEYS and v != usual.get(k)}
         different = dict(sorted(different.items(), key=lambda pair: pair[0] != "contextual"))
-    usual = {**CHOSEN, **recipe.get("task", {})}
+    table = recipe.get("task", {})
+    usual = {**task_defaults(table.get("kind", "")), **table}
     actual = {key: task.get(key, "") for key in usual}
     different |= {
         key: actual[key]

@@ -1,32 +1,83 @@
-"""TASKS: from a run to labels. A head over any network that has vectors inside, both trained by the one loop.
+"""Tasks: from a pretrained run to labels. One task, one file; base.py has the contract.
 
-from nextword import transfer
-outcome = transfer.run("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews")
-nextword.load("runs/reviews").predict(["A fine film."])[0].label
+    from nextword import tasks
+    outcome = tasks.run("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews")
+    nextword.load("runs/reviews").predict(["A fine film."])[0].label
+
+To add a task: write a subclass of `Task` (base.py) in a file of its own, and add one line to TASKS.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nextword.core.errors import UnknownName, did_you_mean
+
+if TYPE_CHECKING:
+    from nextword.tasks.base import Task
+
+# `kind` in a recipe's [task] → the class. In doubt about what a file holds, the first task that recognizes it counts.
+TASKS = {
+    "question_answering": "nextword.tasks.question_answering:QuestionAnswering",
+    "multiple_choice": "nextword.tasks.multiple_choice:MultipleChoice",
+    "tagging": "nextword.tasks.tagging:Tagging",
+    "cross_view": "nextword.tasks.cross_view:CrossViewTagging",
+    "classification": "nextword.tasks.classification:Classification",
+    "pair_classification": "nextword.tasks.classification:Classification",
+    "regression": "nextword.tasks.regression:Regression",
+    "multitask": "nextword.tasks.multitask:Multitask",
+    "label_text": "nextword.tasks.label_text:LabelText",
+    "in_context": "nextword.tasks.in_context:InContextLearning",
+}
+
+
+def task_class(kind: str) -> type[Task]:
+    """Import the task of this kind."""
+    if kind not in TASKS:
+        raise UnknownName(
+            f"[task] kind = {kind!r} is unknown.{did_you_mean(str(kind), TASKS)} Expected one of {', '.join(TASKS)}.",
+            name=str(kind),
+            known=TASKS,
+        )
+    module, name = TASKS[kind].split(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def parse_task(table: Mapping[str, Any] | None, where: str) -> Task:
+    """The task of a recipe's [task] table; `where` names the recipe or run in errors."""
+    return task_class((table or {}).get("kind", "")).parse(table or {}, where)
+
+
+def task_defaults(kind: str) -> dict[str, Any]:
+    """The settings of [task] that a recipe may change, and their defaults."""
+    from dataclasses import fields
+
+    from nextword.tasks.base import default_of
+
+    settings = [f for f in fields(task_class(kind).Config) if "option" not in f.metadata]
+    return {f.name: default_of(f) for f in settings if f.name not in ("kind", "overrides")}
+
 
 PUBLIC = {
-    "Columns": "nextword.data.tables",
-    "DataSet": "nextword.tasks.text_data",
-    "SUITE_TASKS": "nextword.tasks.datasets.glue",
-    "Outcome": "nextword.tasks.finetune",
-    "Plan": "nextword.tasks.plan",
-    "QuestionSet": "nextword.tasks.question_answering",
-    "Rows": "nextword.data.tables",
-    "SUITE": "nextword.tasks.datasets.glue",
     "BENCHMARKS": "nextword.tasks.datasets.catalog",
     "Benchmark": "nextword.tasks.datasets.base",
+    "Columns": "nextword.data.tables",
+    "Outcome": "nextword.tasks.finetune",
+    "Plan": "nextword.tasks.plan",
+    "QuestionDataset": "nextword.tasks.question_answering",
+    "Rows": "nextword.data.tables",
+    "SUITE": "nextword.tasks.datasets.glue",
+    "SUITE_TASKS": "nextword.tasks.datasets.glue",
+    "Task": "nextword.tasks.base",
+    "TextDataset": "nextword.tasks.text_data",
     "averages": "nextword.tasks.finetune",
-    "errors_in": "nextword.tasks.finetune",
     "make_plan": "nextword.tasks.plan",
-    "open_data": "nextword.tasks.text_data",
-    "open_questions": "nextword.tasks.question_answering",
-    "result_of": "nextword.tasks.finetune",
+    "read_errors": "nextword.tasks.finetune",
+    "read_questions": "nextword.tasks.question_answering",
+    "read_result": "nextword.tasks.finetune",
+    "read_text_data": "nextword.tasks.text_data",
     "resume": "nextword.tasks.finetune",
     "run": "nextword.tasks.finetune",
     "run_suite": "nextword.tasks.suite",

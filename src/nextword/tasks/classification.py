@@ -1,35 +1,28 @@
-"""A label for every example: the class or the candidate, by cross-entropy, or a number, by squared error; and the
-language beside it.
+"""Text classification: one of several classes for a text or for a pair of texts.
 
-    J = 1/n Σ −log p(label | example)   or   1/n Σ (number − label)²        + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
-    J = Σ w_label · −log p(label | example) / Σ w_label                     where classes have weights
-    J = 1/n Σ −log p(tokens of the label | example)                         where labels are written (heads/worded.py)
+    J = 1/n Σ −log p(label | example)  + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
+    J = Σ w_label · −log p(label | example) / Σ w_label                                   with class weights
 
-The second term is the auxiliary objective of Radford et al. (2018, section 3.2), for networks that read from left to
-right. The network is one with a head (nextword.tasks.heads), or with a head for each of several tasks (heads/many.py): then a
-batch is of one task, drawn by its size to the power of `mix`, and the mean over tasks decides. Nats are those of the
-labels; of numbers, the squares of errors.
+The second term of the first line is the auxiliary language-model loss of Radford et al. (2018, section 3.2), for networks
+that read left to right.
 
-How much a class counts in the loss, from what a recipe says under [task] weights.
+`Classification` is also the base class of the other tasks that predict one label for an example: regression, multiple
+choice, several tasks at once, labels written as text, and labels chosen by a prompted language model. A recipe of kind
+"classification" serves them too: the data decide (text_data.py).
 
-"balanced"                  n / (classes · n_class): all classes count alike, however rare (as in scikit-learn)
-{ spam = 4.0 }              by name; those that are not named count 1
-[1.0, 4.0]                  in the order of the classes
-
-A run that carries a task's head, on strings: labels with their probabilities, or numbers; and several runs together.
-
-Averaged([load("runs/forward"), load("runs/backward")]).predict(["A fine film."])
+    nextword.load("runs/reviews").predict(["A fine film."])[0].label
+    AveragedClassifier([load("runs/forward"), load("runs/backward")]).predict(["A fine film."])
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -37,497 +30,681 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.batching.examples import Bucketed, Examples
-from nextword.core.errors import NextwordError, Unsupported, did_you_mean
-from nextword.core.protocols import Autoregressive, Infilling, Tokenizer
+from nextword.batching.settings import require_number
+from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, Unsupported, did_you_mean
+from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Loss, Prediction, State, require_list, texts_of
-from nextword.lm.embedding import OF_TEXT, TOGETHER, Embedding, framed
-from nextword.metrics.classification import METRICS, REGRESSION_METRICS, combine_tasks
-from nextword.models import count_parameters, model_class
+from nextword.data.files import plain_name, read_lines, read_objects
+from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows
+from nextword.data.tables import read_rows as table_rows
+from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
+from nextword.metrics.classification import METRICS, REGRESSION_METRICS
 from nextword.models.framing import next_token_targets
-from nextword.objectives.base import Objective
+from nextword.objectives.base import Objective, build_layout
+from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
-from nextword.tasks.attribution import attributed, of_words
-from nextword.tasks.examples import examples, fitted, places
-from nextword.tasks.mixtures import Several, in_turn, parts_of, validation_batches
-from nextword.tasks.multiple_choice import Candidates, choices
-from nextword.tasks.settings import SEVERAL, Settings, settings_of
-from nextword.tokenizers import vocabulary
-from nextword.tokenizers.loading import load_tokenizer
-from nextword.training.device import quantize, to_device
+from nextword.tasks import error_analysis, task_class
+from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
+from nextword.tasks.base import Count, Dataset, HeadTaskConfig, Progress, Task, is_number, splits_beyond_dev
+from nextword.tasks.datasets.catalog import find_benchmark
+from nextword.tasks.encoding import encode_texts, require_encoder, text_positions, truncated_sizes
+from nextword.tasks.heads import (
+    AUTO,
+    CLASSIFIERS,
+    POOLINGS,
+    HeadConfig,
+    ModelWithHead,
+    TextHead,
+    tokens_before_window,
+)
+from nextword.tasks.text_data import TextDataset, read_text_data
+from nextword.tokenizers.base import Tokenizer
+from nextword.training.device import to_device
 
-FILLED = 128  # tokens: rows of a multiple of them, where shapes should be few
+FILLED = 128  # tokens: rows are filled up to a multiple of this, if few distinct shapes are wanted
+ROWS = 64  # texts at once, if they are read chunk by chunk
+SLOW = 0.1  # fraction of tokens before the BPTT window that deserves a note
+SHOWN = 8  # class weights in a note
+UNSEEN = "_unseen"  # a split without the examples that are also in train or dev
+Example = str | tuple[str, str] | Sequence[str]
 
 
-class Task(Objective[Any]):
+# ------------------------------------------------------------------------------------------------ objective
+
+
+class LabelObjective(Objective[Any]):
+    """Cross-entropy of classes, or squared error of numbers; and perhaps a language-model loss."""
+
     is_likelihood = False  # of labels, not of text
     has_metrics = True
-    recordable = True  # the shape of a batch fixes its number of predictions
-    unit = "prediction"
+    recordable = True  # the shape of a batch says how many predictions it has
+    layouts: ClassVar[dict[str, type[Bucketed]]] = {"examples": Bucketed}
 
     def __init__(self, batches: Mapping[str, Any], language: float = 0.0, mix: float = 1.0) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "examples")
-        if kind != "examples":
-            raise NextwordError(f"The task objective has batches of kind examples; the recipe says '{kind}'.")
-        try:
-            self.layout = Candidates(**options)
-        except TypeError:
-            known = ", ".join(Bucketed.__dataclass_fields__)
-            raise NextwordError(
-                f"Batches of kind 'examples' take {known}; the recipe says {', '.join(options)}."
-            ) from None
-        if isinstance(language, bool) or not isinstance(language, (int, float)) or language < 0:
-            raise NextwordError(f"objective: language = {language!r} is the weight of a loss: 0 or more.")
-        if isinstance(mix, bool) or not isinstance(mix, (int, float)) or not 0 <= mix <= 1:
-            raise NextwordError(
-                f"objective: mix = {mix!r}; expected a number from 0 (all tasks are drawn alike) to 1 (by their size)."
-            )
+        """`language`: weight of the language-model loss. `mix`: tasks are drawn ∝ size^mix, if there are several."""
+        self.layout = build_layout(batches, self.layouts, "task")
+        require_number("objective.language", language, 0)
+        require_number("objective.mix", mix, 0, 1)
         self.language, self.mix = float(language), float(mix)
 
     @property
     def length(self) -> int:
-        """Tokens in the longest example."""
         return self.layout.length
 
     def limit_shapes(self) -> None:
-        """Batches of few shapes, for those who record what is done with each."""
         self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
 
-    def batches_per_epoch(self, text: Examples | Several) -> int:
-        return sum(map(self.layout.batches_per_epoch, parts_of(text)))
+    def batches_per_epoch(self, text: Examples) -> int:
+        return self.layout.batches_per_epoch(text)
 
-    def batches(self, text: Examples | Several, seed: int, step: int) -> Iterator[Batch]:
-        if isinstance(text, Several):
-            return in_turn(self.layout, text, seed, step, self.mix)
+    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
         return self.layout.batches(text, seed, step)
 
-    def validation_batches(self, text: Examples | Several) -> Iterator[Batch]:
-        return validation_batches(self.layout, text)
+    def validation_batches(self, text: Examples) -> Iterator[Batch]:
+        return self.layout.validation_batches(text)
 
     def check(self, network: Any) -> None:
-        """Or an error: the language beside the task goes with this network."""
+        """Raise an error if the language-model loss does not suit this network."""
         if not self.language:
             return
-        encoder = getattr(network, "encoder", network)
-        out = "Leave it out (--set 'phase.*.objective.language=0')."
-        if hasattr(network, "written"):
+        encoder = network.base
+        fix = "Leave it out: --set 'phase.*.objective.language=0'."
+        if not isinstance(encoder, Autoregressive) or isinstance(encoder, Infilling) or encoder.has_two_directions:
             raise Unsupported(
-                f"objective: language = {self.language:g} is for networks that read from left to right, and here "
-                f"labels are written. {out}"
+                f"objective: language = {self.language:g} needs a network that reads left to right, and "
+                f"{type(encoder).__name__} is bidirectional. {fix}"
             )
-        both = isinstance(encoder, Infilling) or hasattr(
-            encoder, "backward"
-        )  # one model, or two that read from both ends
-        if not isinstance(encoder, Autoregressive) or both:
-            raise Unsupported(
-                f"objective: language = {self.language:g} is for networks that read from left to right; "
-                f"{type(encoder).__name__} sees both sides of a token. {out}"
-            )
-        if getattr(network, "is_stateful", False):
-            raise NextwordError(
-                f"objective: language = {self.language:g} is for texts that are read at once; [task] chunk = "
-                f"{network.config.chunk} reads them piece by piece. Leave out either."
+        if network.is_stateful:
+            raise InvalidSetting(
+                f"objective: language = {self.language:g} does not work with [task] chunk = {network.config.chunk}, which "
+                "reads texts piece by piece. Leave one of them out.",
+                key="objective.language",
+                value=self.language,
             )
 
-    def tokens_per_prediction(self, network: Any, text: Examples | Several) -> float:
-        """How many tokens the nats of one prediction are of, for whoever asks whether they are too many: a label that
-        is written is paid for to its end, and squares of errors have no bound."""
-        if hasattr(network, "written"):
-            return float(network.sizes.max())
-        numbers = any(np.issubdtype(part.labels.dtype, np.floating) for part in parts_of(text))
-        return math.inf if numbers else 1.0
+    def tokens_per_prediction(self, network: Any, text: Examples) -> float:
+        return math.inf if np.issubdtype(text.labels.dtype, np.floating) else 1.0  # squared errors have no bound
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if hasattr(network, "written"):
-            return self._written(network, batch)
-        parts: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
+        language: Tensor | None = None
         if self.language and network.training:
             layers = network.encoder.hidden(batch.inputs, None)[0]
-            said, beside = network.judge(layers[network.at], batch), self._beside(network, layers[-1], batch)
+            outputs = network.score_layer(layers[network.layer_index], batch)
+            language = self._language_loss(network, layers[-1], batch)
         else:
-            said, beside = network(batch), None
+            outputs = network(batch)
         count = len(batch.targets)
         if batch.targets.is_floating_point():
-            nats = F.mse_loss(said.squeeze(-1), batch.targets, reduction="sum")
+            nats = F.mse_loss(outputs.squeeze(-1), batch.targets, reduction="sum")
         else:
-            nats = F.cross_entropy(said, batch.targets, reduction="sum")
-        weights = getattr(network, "weights", None)
-        value = nats / count if weights is None else F.cross_entropy(said, batch.targets, weights)
-        if beside is not None:
-            parts = {"task": value.detach(), "language": beside.detach()}
-            value = value + self.language * beside
-        if not network.training and hasattr(network, "evened"):
-            said = network.evened(said)
-        return Loss(value, nats.detach(), count, None, parts, said.detach())
+            nats = F.cross_entropy(outputs, batch.targets, reduction="sum")
+        weights = network.weights
+        value = nats / count if weights is None else F.cross_entropy(outputs, batch.targets, weights)
+        if language is not None:
+            terms = {"task": value.detach(), "language": language.detach()}
+            value = value + self.language * language
+        return Loss(value, nats.detach(), count, None, terms, outputs.detach())
 
-    def _written(self, network: Any, batch: Batch) -> Loss:
-        """A label in words costs what its tokens cost, whatever other labels would; all are compared in use alone."""
-        every = None if network.training else network.every(batch)
-        log_p = network.written(batch) if every is None else every.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
-        said = None if every is None else network.said(every).detach()
-        weights = None if network.weights is None else network.weights[batch.targets]
-        value = -log_p.mean() if weights is None else -(weights * log_p).sum() / weights.sum()
-        return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, said)
-
-    def _beside(self, network: Any, h: Tensor, batch: Batch) -> Tensor:
-        """Nats a token of the texts themselves."""
+    def _language_loss(self, network: Any, h: Tensor, batch: Batch) -> Tensor:
+        """Nats per token of the texts themselves."""
         targets = next_token_targets(batch.inputs, network.vocabulary.size)
         total = network.encoder.readout.total(h.flatten(0, 1), targets.flatten())
         return total / (targets != IGNORE).sum().clamp(min=1)
 
-    # -------------------------------------------------------------------------------------------- how good it is
-
-    def metrics(self, text: Examples | Several, said: Tensor) -> dict[str, float]:
-        """What the examples ask for, of what was said of them in the order of `held_out`; the first decides."""
-        if isinstance(text, Several):
-            sizes = [len(part) for part in text.parts]
-            return combine_tasks(text.names, [self.metrics(*one) for one in zip(text.parts, said.split(sizes), strict=True)])
+    def metrics(self, text: Examples, outputs: Tensor) -> dict[str, float]:
         gold = (text.labels if text.gold is None else text.gold)[self.layout.in_order(text)]
-        return measured(text.metrics, gold, said.float().cpu().numpy())
+        return score_outputs(text.metrics, gold, outputs.float().cpu().numpy())
 
 
-def measured(names: tuple[str, ...], gold: np.ndarray, said: np.ndarray) -> dict[str, float]:
-    """Metrics by name, of what a head says (n, outputs)."""
-    classes, numbers = said.argmax(-1), said[:, 0]
+def score_outputs(names: Sequence[str], gold: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+    """Metrics by name, of logits (n, classes) or numbers (n, 1)."""
+    classes, numbers = outputs.argmax(-1), outputs[:, 0]
     return {name: METRICS[name](gold, numbers if name in REGRESSION_METRICS else classes) for name in names}
 
 
-BALANCED = "balanced"
-SHOWN = 8  # weights in a note
-
-
-def class_weights(asked: Any, data: Any) -> tuple[float, ...]:
-    """One for each class of the data, in their order; none: all count alike."""
-    if isinstance(asked, (str, list, tuple, Mapping)) and not asked:
-        return ()
-    if data.kind not in ("classify", "pair"):
-        what = "tags of words" if data.kind == "tag" else "numbers"
-        raise NextwordError(f"[task] weights are of classes, and {data.name} is about {what}. Leave them out.")
-    labels = data.labels
-    if asked == BALANCED:
-        train = data.splits["train"].labels
-        counts = Counter(train)
-        return tuple(len(train) / (len(labels) * counts[label]) for label in labels)
-    if isinstance(asked, Mapping):
-        for name in asked:
-            if name not in labels:
-                raise NextwordError(
-                    f"[task] weights names the class {name!r}.{did_you_mean(name, labels)} There are "
-                    f"{', '.join(labels[:8])}."
-                )
-        asked = [asked.get(label, 1.0) for label in labels]
-    if not isinstance(asked, (list, tuple)):
-        raise NextwordError(
-            f"[task] weights = {asked!r}; expected '{BALANCED}', a table as {{{labels[0]} = 2.0}}, or a list."
-        )
-    if len(asked) != len(labels):
-        raise NextwordError(
-            f"[task] weights has {len(asked)} numbers, and there are {len(labels)} classes: {', '.join(labels[:8])}."
-        )
-    for label, weight in zip(labels, asked, strict=True):
-        number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        if not number or not math.isfinite(weight) or weight <= 0:
-            raise NextwordError(f"[task] weights: {weight!r} for {label}; expected a number above 0.")
-    return tuple(float(weight) for weight in asked)
-
-
-def weights_told(settings: Settings) -> list[str]:
-    if not settings.weights:
-        return []
-    some = [f"{label} {weight:.3g}" for label, weight in zip(settings.labels, settings.weights, strict=True)][:SHOWN]
-    more = f" and {len(settings.labels) - SHOWN} more" if len(settings.labels) > SHOWN else ""
-    return [f"classes have weights in the loss: {', '.join(some)}{more}"]
-
-
-Example = str | tuple[str, str] | Sequence[str]
-
-ROWS = 64  # texts at once, where each is read piece by piece
+# ------------------------------------------------------------------------------------------------ settings
 
 
 @dataclass(frozen=True)
-class Explained:
-    """How much each word of an example speaks for a label, or, below zero, against it."""
+class TextHeadConfig(HeadTaskConfig):
+    """Settings of a head that reads a whole text: heads.py."""
 
-    label: str  # that was predicted, or asked for
-    words: tuple[list[str], ...]  # of its text, or of its two texts
-    weights: tuple[list[float | None], ...]  # None: the word was not read, for the text was cut before it
-    said: float  # the logit of the label above the mean of all, or the number
-    blank: float  # the same of a text of blanks, as long: the weights add up to the difference of the two
-    gap: float  # but for this
+    frame: str = ""  # how examples are framed: models/framing.py; "": as the data are
+    pooling: str = AUTO  # the vector of a text: auto (as the network's paper), last, mean, max, concat
+    classifier: str = "linear"  # or mlp, or biattentive
+    hidden_sizes: Sequence[int] = (50,)  # mlp: sizes between its linear layers
+    dropouts: Sequence[float] = ()  # mlp: before each linear layer; (): `dropout`
+    width: int = 300  # biattentive: hidden size in each direction
+    reduction: int = 4  # biattentive: of its first maxout layer
+    chunk: int = 0  # tokens read at once by stateful networks; 0: all
+    bptt_window: int = 0  # tokens at the end of a text that the head reads and the gradient reaches; 0: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_choice("pooling", (AUTO, *POOLINGS))
+        self.require_choice("classifier", CLASSIFIERS)
+        for name in ("width", "reduction"):
+            self.require_count(name, 1, "an integer of at least 1")
+        for name in ("chunk", "bptt_window"):
+            self.require_count(name, 0, "a number of tokens, or 0 for all")
+        fits = not self.bptt_window or self.bptt_window >= self.chunk > 0
+        self.require("bptt_window", fits, f"at least chunk = {self.chunk}, which must be set too, as chunk = 70")
+        for name in ("hidden_sizes", "dropouts"):
+            self.require(name, isinstance(getattr(self, name), (list, tuple)), "a list, as [50] or [0.4, 0.1]")
+        sizes = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in self.hidden_sizes)
+        self.require("hidden_sizes", sizes, "sizes between linear layers, as [50]")
+        fractions = all(is_number(p) and 0 <= p < 1 for p in self.dropouts)
+        layers = len(self.hidden_sizes) + 1
+        self.require(
+            "dropouts", fractions and len(self.dropouts) in (0, layers), f"a fraction for each of {layers} layers"
+        )
 
 
-def open_headed(run: RunFolder, device: torch.device, precision: str) -> tuple[Any, Tokenizer, Settings]:
-    """The network with its head, the tokenizer and the settings of a run whose files have been checked."""
-    recipe = run.recipe
-    settings = settings_of(recipe.task or {}, str(run.path))
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    known = vocabulary(tokenizer, spellings=True)
-    headed = settings.load(run.path, model_class(recipe.slug), recipe.model, known)
-    return quantize(headed, precision).to(device), tokenizer, settings
+@dataclass(frozen=True)
+class ClassificationConfig(TextHeadConfig):
+    class_weights: Any = ""  # in the loss: "balanced", {class: weight}, or a list in the order of the classes
 
 
-def open_classifier(run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
-    """Of a run whose files have been checked."""
-    headed, tokenizer, settings = open_headed(run, device, precision)
-    length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
-    kind = {"choice": Chooser, SEVERAL: ManyClassifier}.get(settings.kind, Classifier)
-    return kind(headed, tokenizer, settings, length, str(run.path))
+BALANCED = "balanced"
 
 
-class Classifier(Embedding):
-    """`predict` examples: texts, or pairs of texts. What it embeds is what fine-tuning has made of the network."""
+def resolve_class_weights(weights: Any, data: Any) -> tuple[float, ...]:
+    """One weight per class, in the order of the classes; (): all count alike.
 
-    def __init__(self, headed: Any, tokenizer: Tokenizer, settings: Settings, length: int, name: str = "") -> None:
-        self.headed, self.network, self.tokenizer, self.settings = headed.eval(), headed.encoder, tokenizer, settings
-        self.name, self.length = name, length
-        self.can = frozenset({"predict", "embed"})
-        self.parameters = count_parameters(headed)
-        self.is_bidirectional = isinstance(self.network, Infilling) or getattr(self.network, "is_bidirectional", False)
-        most = min(filter(None, (length, getattr(self.network.config, "window", 0))), default=TOGETHER)
-        self.room = max(1, most - len(framed(self.network, ()).ids))
+    "balanced" is n / (classes · n_class), as in scikit-learn. In a table, classes that are not named have weight 1.
+    """
+    labels = data.labels
+    if isinstance(weights, (str, list, tuple, Mapping)) and not weights:
+        return ()
+    if weights == BALANCED:
+        train = data.splits["train"].labels
+        counts = Counter(train)
+        return tuple(len(train) / (len(labels) * counts[label]) for label in labels)
+    if isinstance(weights, Mapping):
+        for name in weights:
+            if name not in labels:
+                raise UnknownName(
+                    f"[task] class_weights: there is no class {name!r}.{did_you_mean(name, labels)} The classes are "
+                    f"{', '.join(labels[:8])}.",
+                    name=name,
+                    known=labels,
+                )
+        weights = [weights.get(label, 1.0) for label in labels]
+
+    def error(expected: str) -> InvalidSetting:
+        return InvalidSetting(
+            f"[task] class_weights = {weights!r}. Expected {expected}.", key="task.class_weights", value=weights
+        )
+
+    if not isinstance(weights, (list, tuple)):
+        raise error(f"'{BALANCED}', a table as {{{labels[0]} = 2.0}}, or a list")
+    if len(weights) != len(labels):
+        raise error(f"a weight for each of the {len(labels)} classes: {', '.join(labels[:8])}")
+    if not all(is_number(weight) and math.isfinite(weight) and weight > 0 for weight in weights):
+        raise error("numbers above 0")
+    return tuple(float(weight) for weight in weights)
+
+
+# ------------------------------------------------------------------------------------------------ task
+
+
+class Classification(Task):
+    """One of several classes for a text, or for a pair of texts."""
+
+    Config = ClassificationConfig
+    objective = LabelObjective
+
+    # -------------------------------------------------------------------------------------------- labels
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether a number is predicted, not a class."""
+        return False
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether an example has two texts."""
+        return self.config.frame != "classify"
+
+    @property
+    def outputs(self) -> int:
+        """Numbers per example that the head computes."""
+        return len(self.config.labels)
+
+    def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
+        """Labels as the head learns them: the index of the class."""
+        index = {label: i for i, label in enumerate(self.config.labels)}
+        return np.array([index[label] for label in labels], np.int64)
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        """Logits (n, classes) as probabilities."""
+        odds = np.exp(outputs - outputs.max(-1, keepdims=True))
+        return odds / odds.sum(-1, keepdims=True)
+
+    def predictions(self, outputs: np.ndarray) -> list[Prediction]:
+        """Logits (n, classes) as labels with probabilities; (n, 1) as numbers."""
+        decoded = self.decode(outputs)
+        if self.is_numeric:
+            return [Prediction(f"{value:.4g}", {}, value) for value in decoded[:, 0].tolist()]
+        labels = self.config.labels
+        return [Prediction(labels[int(np.argmax(p))], dict(zip(labels, p, strict=True))) for p in decoded.tolist()]
+
+    # -------------------------------------------------------------------------------------------- data
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        if find_benchmark(source) is not None and not Path(source).exists():
+            return True
+        return len({name.lower() for name in table_header(source)}) > 1
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        if kind and not issubclass(task_class(kind), Classification):
+            raise InvalidSetting(
+                f"{kind} needs another recipe, as {task_class(kind).example_recipe}. Leave --kind out.",
+                key="kind",
+                value=kind,
+            )
+        return read_text_data(source, columns, kind)
+
+    def reopen(self, source: str) -> Dataset:
+        return read_text_data(source, self.config.columns, self.data_task if self.config.text else "")
+
+    @property
+    def data_task(self) -> str:
+        """The task in text_data.py whose data this is."""
+        return self.config.kind
+
+    def kind_for(self, data: Dataset) -> str:
+        return data.kind
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        return {
+            "frame": self.config.frame or data.frame,
+            "class_weights": resolve_class_weights(self.config.class_weights, data),
+        }
+
+    # -------------------------------------------------------------------------------------------- network and examples
+
+    def head_config(self, model: Any, config: Any, **more: Any) -> HeadConfig:
+        own = self.config
+        return HeadConfig(
+            model,
+            config,
+            outputs=self.outputs,
+            frame=own.frame,
+            pooling=own.pooling,
+            dropout=own.dropout,
+            classifier=own.classifier,
+            features=str(own.features),
+            frozen=own.frozen,
+            width=own.width,
+            reduction=own.reduction,
+            hidden_sizes=tuple(own.hidden_sizes),
+            dropouts=tuple(own.dropouts),
+            chunk=own.chunk,
+            bptt_window=own.bptt_window,
+            **more,
+        )
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        return TextHead, self.head_config(model, config, class_weights=tuple(self.config.class_weights))
+
+    def notes(self) -> list[str]:
+        """What to know about the settings before training."""
+        weights, labels = self.config.class_weights, self.config.labels
+        if not weights:
+            return []
+        named = [f"{label} {weight:.3g}" for label, weight in zip(labels, weights, strict=True)][:SHOWN]
+        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+        return [f"class weights in the loss: {', '.join(named)}{more}"]
+
+    def encode(
+        self,
+        data: Any,
+        network: Any,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        device: torch.device,
+        progress: Progress,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        require_encoder(network)
+        notes += self.notes()
+        length = int(recipe.phases[0].batches.get("length", Bucketed.length))
+        return self.encode_splits(data, network, tokenizer, length, progress, notes)
+
+    def encode_splits(
+        self,
+        data: Any,
+        network: Any,
+        tokenizer: Tokenizer,
+        length: int,
+        progress: Progress,
+        notes: list[str],
+        prefix: str = "",
+    ) -> dict[str, Any]:
+        limit = min(filter(None, (length, network.max_positions)), default=0)
+        encoded: dict[str, Any] = {}
+        for split, rows in data.splits.items():
+            if rows.labels is None:
+                continue
+            progress(f"reading {prefix}{split}", 0, None)
+            examples, cut = self.encode_rows(rows, network, tokenizer, length)
+            encoded[split] = replace(examples, metrics=tuple(self.config.metrics))
+            if cut:
+                notes.append(f"{prefix}{cut:,} of {len(rows):,} examples of {split} are cut to {limit} tokens")
+            if split == "train" and network.is_stateful:
+                notes += [f"{prefix}{note}" for note in self.long_text_notes(examples)]
+        return encoded
+
+    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+        """Examples of labeled rows, and how many were cut."""
+        labels = self.encode_labels(rows.labels or ())
+        pieces = self.config.chunk > 0
+        return encode_texts(network, tokenizer, self.config.frame, rows.texts, rows.seconds, labels, length, pieces)
+
+    def long_text_notes(self, examples: Examples) -> list[str]:
+        """A note, if much of the texts lies before the BPTT window: it is read in every epoch, and nothing is learned."""
+        chunk, window = self.config.chunk, self.config.bptt_window
+        sizes = np.diff(examples.starts)
+        if not chunk or not window or not sizes.sum():
+            return []
+        before = int(tokens_before_window(sizes.tolist(), chunk, window).sum())
+        if before < SLOW * sizes.sum():
+            return []
+        longer = int((sizes.reshape(-1, examples.each).max(1) > window).sum())
+        return [
+            f"{longer:,} of {len(examples):,} training examples are longer than {window:,} tokens, the longest has "
+            f"{sizes.max():,}: gradients reach the last {window:,} (task.bptt_window), but the {before:,} tokens before "
+            f"them are read in every epoch too. To read only beginnings: --set 'phase.*.batches.length={window}'"
+        ]
+
+    def check_training(self, train: Any, available: int) -> None:
+        if len(set(train.labels.tolist())) < 2:
+            label = self.config.labels[int(train.labels[0])]
+            raise InvalidSetting(
+                f"--train-fraction {self.config.train_fraction:g} draws {len(train)} of {available} examples, and all of them are "
+                f"{label!r}. Draw more, or use another --seed.",
+                key="task.train_fraction",
+                value=self.config.train_fraction,
+            )
+
+    # -------------------------------------------------------------------------------------------- use and results
+
+    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
+        model, tokenizer = self.load_run(run, device, precision)
+        length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
+        return self.predictor(model, tokenizer, length, str(run.path))
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+        return Classifier(model, tokenizer, self, length, name)
+
+    def evaluate(
+        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        results: dict[str, Any] = {}
+        arrays: dict[str, np.ndarray] = {}
+        for split in splits_beyond_dev(examples):
+            outputs = predictor.logits_of(examples[split])
+            arrays[split] = self.decode(outputs).astype(np.float32)
+            results |= self.score_split(data, split, outputs)
+        return results, arrays
+
+    def score_split(self, data: TextDataset, split: str, outputs: np.ndarray) -> dict[str, dict[str, float]]:
+        """Metrics of a split; and without the examples that are also in train or dev, if there are such."""
+        rows, names = data.splits[split], self.config.metrics
+        gold = self.encode_labels(rows.labels or ())
+        results = {split: score_outputs(names, gold, outputs)}
+        unseen = data.unseen_rows(split) if split != "dev" else []
+        if 0 < len(unseen) < len(rows):
+            results[f"{split}{UNSEEN}"] = score_outputs(names, gold[unseen], outputs[unseen])
+        return results
+
+    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+        rows = data.splits["dev"]
+        errors = self.analyze_rows(rows, predictor.logits(rows.texts, rows.seconds))
+        error_analysis.attribute_words(predictor, errors)
+        return errors
+
+    def analyze_rows(self, rows: Rows, outputs: np.ndarray) -> dict[str, Any]:
+        """Error analysis of the outputs for labeled rows."""
+        decoded = self.decode(outputs)
+        if self.is_numeric:
+            return error_analysis.analyze_numbers(np.array(rows.labels, np.float64), decoded[:, 0], rows)
+        gold = self.encode_labels(rows.labels or [])
+        return error_analysis.analyze_classes(self.config.labels, gold, decoded, rows)
+
+    # -------------------------------------------------------------------------------------------- in words
+
+    def describe(self) -> str:
+        predicted = "a number" if self.is_numeric else f"one of {len(self.config.labels)} classes"
+        return f"{predicted} for {self.input_name}"
+
+    @property
+    def input_name(self) -> str:
+        return "two texts" if self.is_pair else "a text"
+
+    @property
+    def output_name(self) -> str:
+        return "a number" if self.is_numeric else ", ".join(self.config.labels)
+
+    @property
+    def example_input(self) -> str:
+        return '("one text", "another")' if self.is_pair else '"some text"'
+
+
+def table_header(source: str) -> list[str]:
+    """The column names of a table, without reading all of it; of JSON lines the keys of the first; []: no table."""
+    path = sample_file(source)
+    if path is None:
+        return []
+    name = plain_name(path)
+    suffix = Path(name).suffix.lower()
+    try:
+        if suffix in DELIMITERS:
+            return next(table_rows(name, read_lines(path), suffix), (0, []))[1]
+        return list(next(read_objects(name, read_lines(path)), {})) if suffix in TABLE_JSON_SUFFIXES else []
+    except NextwordError:  # reading it says what is wrong
+        return []
+
+
+def sample_file(source: str) -> Path | None:
+    """The file, or the training file of a folder; None: there is no such file."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = next((file for file in sorted(path.iterdir()) if "train" in file.name.lower() and file.is_file()), path)
+    return path if path.is_file() else None
+
+
+# ------------------------------------------------------------------------------------------------ predictor
+
+
+class Classifier(EmbeddingMixin):
+    """`predict` labels of texts or pairs of texts. `embed` gives vectors of the fine-tuned network."""
+
+    can_average = True
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, task: Any, length: int, name: str = "") -> None:
+        super().__init__(model.encoder, tokenizer, name)
+        self.model, self.task, self.length = model.eval(), task, length
+        self.parameters = model.num_parameters()
+        self.is_bidirectional = isinstance(self.network, Infilling) or self.network.is_bidirectional
+        limit = min(filter(None, (length, self.network.max_positions)), default=BATCH_TOKENS)
+        self.room = max(1, limit - len(frame_ids(self.network, ()).ids))
 
     @property
     def device(self) -> torch.device:
-        return self.headed.device
-
-    def predict(
-        self,
-        given: Sequence[Example],
-        progress: Callable[[int, int], None] | None = None,
-        notes: list[str] | None = None,
-    ) -> list[Prediction]:
-        """A label for each, with the probability of every label; for a task of numbers, the number.
-
-        `notes`: to be given what is to be known of how they were read.
-        """
-        texts, seconds = self.columns(given)
-        found = self.settings.decoded(self.said(texts, seconds, progress, notes))
-        if self.settings.kind == "regress":
-            return [Prediction(f"{value:.4g}", {}, value) for value in found[:, 0].tolist()]
-        labels = self.settings.labels
-        return [Prediction(labels[int(np.argmax(p))], dict(zip(labels, p, strict=True))) for p in found.tolist()]
-
-    def columns(self, given: Sequence[Example]) -> tuple[list[str], list[str] | None]:
-        """One list of texts, or two; an example of the other make is an error."""
-        wanted = 2 if self.pairs else 1
-        rows = [texts_of(one) for one in require_list(given)]
-        for i, row in enumerate(rows):
-            if len(row) != wanted or not all(isinstance(text, str) for text in row):
-                odd = next((text for text in row if not isinstance(text, str)), None)
-                what = f"has {len(row)}: {str(row)[:80]}" if len(row) != wanted else f"has {str(odd)[:40]}, no text"
-                raise NextwordError(
-                    f"The task of {self.name or 'this run'} is about {'two texts' if wanted == 2 else 'one text'}, and "
-                    f"example {i + 1} {what}. Give {'(text, text)' if wanted == 2 else 'a text'}."
-                )
-        return [row[0] for row in rows], [row[1] for row in rows] if wanted == 2 else None
+        return self.model.device
 
     @property
-    def pairs(self) -> bool:
-        return self.settings.frame != "classify"
+    def is_pair(self) -> bool:
+        return self.task.is_pair
 
-    def said(
+    def predict(
+        self, examples: Sequence[Example], progress: Count | None = None, notes: list[str] | None = None
+    ) -> list[Prediction]:
+        """A label for each example with the probability of every label; for regression, the number.
+
+        Adds to `notes` what to know about how the examples were read.
+        """
+        texts, seconds = self.columns(examples)
+        return self.task.predictions(self.logits(texts, seconds, progress, notes))
+
+    def columns(self, examples: Sequence[Example]) -> tuple[list[str], list[str] | None]:
+        """One list of texts, or two."""
+        expected = 2 if self.is_pair else 1
+        rows = [texts_of(example) for example in require_list(examples)]
+        for i, row in enumerate(rows):
+            if len(row) != expected or not all(isinstance(text, str) for text in row):
+                raise InvalidSetting(
+                    f"{self.name or 'This run'} reads {'pairs of texts' if self.is_pair else 'single texts'}, and example "
+                    f"{i + 1} is {str(row)[:80]}. Expected {'(text, text)' if self.is_pair else 'a string'}.",
+                    key="examples",
+                    value=row,
+                )
+        return [row[0] for row in rows], [row[1] for row in rows] if self.is_pair else None
+
+    def logits(
         self,
         texts: Sequence[str],
         seconds: Sequence[str] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Count | None = None,
         notes: list[str] | None = None,
     ) -> np.ndarray:
-        """(n, outputs) what the head says, unscaled; texts of like length are read together."""
-        network, frame = self.network, self.settings.frame
-        own = self.length, self.headed.is_stateful
-        found, cut = examples(network, self.tokenizer, frame, texts, seconds, None, *own)
-        self.tell_cut(cut, len(texts), notes)
-        return self.said_of(found, progress)
+        """(n, outputs) of the head. Texts of similar length are read together."""
+        examples, cut = self.encode(texts, seconds)
+        self.note_truncation(cut, len(texts), notes)
+        return self.logits_of(examples, progress)
 
-    def tell_cut(self, cut: int, number: int, notes: list[str] | None) -> None:
+    def encode(self, texts: Sequence[str], seconds: Sequence[str] | None) -> tuple[Examples, int]:
+        """Examples without labels, and how many were cut."""
+        frame, pieces = self.task.config.frame, self.model.is_stateful
+        return encode_texts(self.network, self.tokenizer, frame, texts, seconds, None, self.length, pieces)
+
+    def note_truncation(self, cut: int, number: int, notes: list[str] | None) -> None:
         if cut and notes is not None:
-            notes.append(f"{cut:,} of {number:,} examples are longer than {self.length:,} tokens and are cut")
+            notes.append(f"{cut:,} of {number:,} examples are cut to {self.length:,} tokens")
 
     @torch.no_grad()
-    def said_of(self, found: Examples, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
-        """The same of framed examples."""
-        parts: dict[int, np.ndarray] = {}
-        layout, done = Candidates(), 0
-        for chosen in _together(found, getattr(self.headed, "is_stateful", False)):
-            batch = to_device(layout.batch(found, chosen, 0), self.device)
-            parts |= dict(zip(chosen.tolist(), self.headed(batch).double().cpu().numpy(), strict=True))
-            done += len(chosen)
+    def logits_of(self, examples: Any, progress: Count | None = None) -> np.ndarray:
+        """(n, outputs) of encoded examples."""
+        rows: dict[int, np.ndarray] = {}
+        layout = next(iter(self.task.objective.layouts.values()))()
+        for chosen in _similar_lengths(examples, self.model.is_stateful):
+            batch = to_device(layout.batch(examples, chosen, 0), self.device)
+            rows |= dict(zip(chosen.tolist(), self.model(batch).double().cpu().numpy(), strict=True))
             if progress:
-                progress(done, len(found))
-        return np.stack([parts[i] for i in range(len(found))]) if parts else np.zeros((0, self.settings.outputs))
+                progress(len(rows), len(examples))
+        return np.stack([rows[i] for i in range(len(examples))]) if rows else np.zeros((0, self.task.outputs))
 
-    # -------------------------------------------------------------------------------------------- why
+    # -------------------------------------------------------------------------------------------- attribution
 
-    def explain(self, given: Sequence[Example], labels: Sequence[str] | None = None) -> list[Explained]:
-        """Which words speak for the label that is predicted of each, or for these labels: integrated gradients
-        (heads/attribution.py), summed over the tokens of a word."""
-        texts, seconds = self.columns(given)
+    def explain(self, examples: Sequence[Example], labels: Sequence[str] | None = None) -> list[Explanation]:
+        """How much each word contributes to the predicted label, or to these labels: integrated gradients, summed over
+        the tokens of a word (attribution.py)."""
+        texts, seconds = self.columns(examples)
         if labels is None:
-            labels = [one.label for one in self.predict(given)]
+            labels = [prediction.label for prediction in self.predict(examples)]
         columns = [texts] if seconds is None else [texts, seconds]
-        return [self._explained(row, label) for row, label in zip(zip(*columns, strict=True), labels, strict=True)]
-
-    def _explained(self, texts: tuple[str, ...], label: str) -> Explained:
-        frame, scale = self.settings.frame, 1.0
-        output = 0 if self.settings.kind == "regress" else list(self.settings.labels).index(label)
-        if self.settings.kind == "regress":
-            scale = self.settings.spread  # in the labels' own units
-        second = [texts[1]] if len(texts) > 1 else None
-        example, _ = examples(self.network, self.tokenizer, frame, [texts[0]], second, length=self.length)
-        encodings = self.tokenizer.encode_batch(list(texts))
-        sizes = fitted(self.network, frame, tuple(map(len, encodings)), self.length)
-        lie = [
-            [at + start for at in some]
-            for start, some in zip(example.starts.tolist(), places(self.network, frame, sizes), strict=False)
-        ]
-        own = np.zeros(len(example.ids), bool)
-        for some in lie:
-            for at in some:
-                own[at] = True
-        found = attributed(self.headed, example, own, output, partial(to_device, device=self.device))
-        words = tuple(text.split() for text in texts)
-        weights = tuple(
-            of_words(sum((scale * found.tokens[f[i]] for f in lie if len(f[i])), np.zeros(n)), one.words, len(words[i]))
-            for i, (one, n) in enumerate(zip(encodings, sizes, strict=True))
-        )
-        base = self.settings.center if self.settings.kind == "regress" else 0.0
-        return Explained(
-            label, words, weights, scale * found.said + base, scale * found.blank + base, scale * found.gap
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OF_TEXT:
-            raise Unsupported(
-                f"{self.name or 'This run'} carries a task's head: it predicts {self.settings.says}, and models no "
-                "text. Use `nextword predict`; the language model that it was made of is "
-                f"{self.settings.source or 'elsewhere'}."
-            )
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-
-class ManyClassifier(Classifier):
-    """Of a run that has learnt several tasks: `of` is a classifier for one of them; they share the network."""
+        return [self.explain_one(row, label) for row, label in zip(zip(*columns, strict=True), labels, strict=True)]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.settings.each)
+    def unit_scale(self) -> tuple[float, float]:
+        """Scale and offset that turn an output into the units of the labels."""
+        return (self.task.config.std, self.task.config.mean) if self.task.is_numeric else (1.0, 0.0)
 
-    def of(self, name: str) -> Classifier:
-        """By the task's name; of a file, its name without the folder is enough."""
-        plain = {key: Path(key).name.lower() for key in self.names}
-        found = [key for key in self.names if name in (key, plain[key]) or name.lower() == plain[key].split(".")[0]]
-        found = [name] if name in found else found
-        if len(found) != 1:
-            raise NextwordError(
-                f"{self.name or 'This run'} has learnt {', '.join(self.names)}: name one of them with --task"
-                + (f"; there is no {name!r} among them." if name else ".")
-            )
-        head = self.headed.heads[self.names.index(found[0])]
-        return Classifier(head, self.tokenizer, self.settings.each[found[0]], self.length, self.name)
+    def explain_one(self, texts: tuple[str, ...], label: str) -> Explanation:
+        frame, (scale, offset) = self.task.config.frame, self.unit_scale
+        output = 0 if self.task.is_numeric else list(self.task.config.labels).index(label)
+        example, _ = encode_texts(
+            self.network, self.tokenizer, frame, [texts[0]], list(texts[1:]) or None, length=self.length
+        )
+        encodings = self.tokenizer.encode_batch(list(texts))
+        sizes = truncated_sizes(self.network, frame, tuple(map(len, encodings)), self.length)
+        positions = [
+            [at + start for at in places]
+            for start, places in zip(example.starts.tolist(), text_positions(self.network, frame, sizes), strict=False)
+        ]
+        is_text = np.zeros(len(example.ids), bool)
+        for places in positions:
+            for at in places:
+                is_text[at] = True
+        found = attribute_tokens(self.model, example, is_text, output, partial(to_device, device=self.device))
+        words = tuple(text.split() for text in texts)
+        weights = []
+        for i, (encoding, size) in enumerate(zip(encodings, sizes, strict=True)):
+            tokens = sum((scale * found.tokens[places[i]] for places in positions if len(places[i])), np.zeros(size))
+            weights.append(sum_by_word(tokens, encoding.words, len(words[i])))
+        score, baseline = (scale * value + offset for value in (found.score, found.baseline))
+        return Explanation(label, words, tuple(weights), score, baseline, scale * found.gap)
 
-    def predict(
-        self,
-        given: Sequence[Example],
-        progress: Callable[[int, int], None] | None = None,
-        notes: list[str] | None = None,
-        task: str = "",
-    ) -> list[Prediction]:
-        return self.of(task).predict(given, progress, notes)
-
-
-class Chooser(Classifier):
-    """`predict` examples that offer candidates: (context, [candidates]), or (context, question, [candidates])."""
-
-    def predict(
-        self,
-        given: Sequence[Any],
-        progress: Callable[[int, int], None] | None = None,
-        notes: list[str] | None = None,
-    ) -> list[Prediction]:
-        """The number of the best candidate, from 0 on, with the probability of each."""
-        rows = [self.example(one) for one in require_list(given)]
-        columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
-        found, cut = choices(self.network, self.tokenizer, *columns, length=self.length)
-        self.tell_cut(cut, len(rows), notes)
-        made = []
-        for row, p in zip(rows, self.settings.decoded(self.said_of(found, progress)), strict=True):
-            shares = {str(i): float(share) for i, share in enumerate(p[: len(row[2])])}
-            made.append(Prediction(max(shares, key=lambda i: shares[i]), shares))
-        return made
-
-    def example(self, one: Any) -> tuple[str, str, Sequence[str]]:
-        """Context, question and candidates of an example; one of another make is an error."""
-        parts = texts_of(one)
-        texts, some = parts[:-1], parts[-1] if parts and isinstance(parts[-1], (list, tuple)) else ()
-        good = len(texts) in (1, 2) and all(isinstance(text, str) for text in (*texts, *some))
-        if not good or len(some) < 2:
-            raise NextwordError(
-                f"The task of {self.name or 'this run'} is about a context and at least two candidates, and an example "
-                f"is {str(one)[:80]!r}. Give (context, [candidates]), or (context, question, [candidates])."
-            )
-        return texts[0], texts[1] if len(texts) == 2 else "", tuple(some)
+    def why_not(self, ability: str) -> str:
+        return (
+            f"{self.name or 'This run'} has a task head: it predicts {self.task.output_name}, and does not model text. Use "
+            f"`nextword predict`, or the language model it was made from: {self.task.config.source or 'unknown'}."
+        )
 
 
-class Averaged:
+def _similar_lengths(examples: Any, in_chunks: bool) -> Iterator[np.ndarray]:
+    """Examples, the longest first, as many as TOGETHER tokens hold; ROWS if they are read chunk by chunk."""
+    order, lengths = Bucketed().in_order(examples), examples.lengths
+    while len(order):
+        rows = ROWS if in_chunks else max(1, BATCH_TOKENS // int(lengths[order[0]]))
+        yield order[:rows]
+        order = order[rows:]
+
+
+class AveragedClassifier:
     """Several runs of one task: the mean of their probabilities, or of their numbers (Howard & Ruder 2018, 3.3)."""
+
+    can = frozenset({"predict"})
+    can_average = True
 
     def __init__(self, models: Sequence[Any]) -> None:
         self.models = tuple(models)
         if not self.models:
-            raise NextwordError("There is no run to predict with. Give at least one.")
-        for one in self.models:
-            if not hasattr(one, "pairs"):
-                name = getattr(one, "name", "") or "A run"
-                raise NextwordError(f"{name} carries no head of a task of texts, so it cannot be averaged with others.")
+            raise InvalidSetting("There is no run to predict with. Expected at least one.", key="models", value=())
         first, *others = self.models
-        self.settings, self.pairs = first.settings, first.pairs
-        self.name = " + ".join(one.name for one in self.models)
-        self.can = frozenset({"predict"})
-        self.parameters = sum(one.parameters for one in self.models)
-        for one in others:
-            self._check(first, one)
-
-    @staticmethod
-    def _check(first: Classifier, other: Classifier) -> None:
-        a, b = first.settings, other.settings
-        if (a.kind, first.pairs) != (b.kind, other.pairs) or set(a.labels) != set(b.labels):
-            told = [
-                f"{one.name or 'one run'} ({'a number' if s.kind == 'regress' else ', '.join(s.labels[:8])}, of "
-                f"{'two texts' if one.pairs else 'one text'})"
-                for one, s in ((first, a), (other, b))
-            ]
-            raise NextwordError(
-                f"Runs are averaged that learnt the same task with the same labels; these are of "
-                f"{told[0]} and {told[1]}."
-            )
+        for model in self.models:
+            if not model.can_average:
+                raise Unsupported(
+                    f"{model.name or 'A run'} does not classify texts, so it cannot be averaged with others."
+                )
+        self.task, self.is_pair, self.tokenizer, self.network = (
+            first.task,
+            first.is_pair,
+            first.tokenizer,
+            first.network,
+        )
+        self.name = " + ".join(model.name for model in self.models)
+        self.parameters = sum(model.parameters for model in self.models)
+        for other in others:
+            a, b = first.task, other.task
+            same = (a.is_numeric, a.is_pair) == (b.is_numeric, b.is_pair)
+            if not same or set(a.config.labels) != set(b.config.labels):
+                raise InvalidSetting(
+                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {a.output_name} for "
+                    f"{a.input_name}, {other.name or 'another'} {b.output_name} for {b.input_name}.",
+                    key="with",
+                    value=other.name,
+                )
 
     def predict(
-        self,
-        given: Sequence[Example],
-        progress: Callable[[int, int], None] | None = None,
-        notes: list[str] | None = None,
+        self, examples: Sequence[Example], progress: Count | None = None, notes: list[str] | None = None
     ) -> list[Prediction]:
-        given = require_list(given)
-        total, share = len(given) * len(self.models), 1 / len(self.models)
-        found: list[list[Prediction]] = []
+        examples = require_list(examples)
+        total, share = len(examples) * len(self.models), 1 / len(self.models)
+        predictions: list[list[Prediction]] = []
         for i, model in enumerate(self.models):
-            before = i * len(given)
-            told = None if progress is None else lambda done, _, before=before: progress(before + done, total)
-            found.append(model.predict(given, told, None if i else notes))
-        if self.settings.kind == "regress":
-            numbers = [share * sum(one.value or 0.0 for one in all_said) for all_said in zip(*found, strict=True)]
+            before = i * len(examples)
+            count = None if progress is None else lambda done, _, before=before: progress(before + done, total)
+            predictions.append(model.predict(examples, count, None if i else notes))
+        if self.task.is_numeric:
+            numbers = [share * sum(p.value or 0.0 for p in group) for group in zip(*predictions, strict=True)]
             return [Prediction(f"{value:.4g}", {}, value) for value in numbers]
-        said = []
-        for all_said in zip(*found, strict=True):
-            odds = {k: share * sum(one.probabilities[k] for one in all_said) for k in self.settings.labels}
-            said.append(Prediction(max(odds, key=lambda k: odds[k]), odds))
-        return said
-
-
-def _together(found: Examples, pieces: bool) -> Iterator[np.ndarray]:
-    """Examples, the longest first, as many as TOGETHER tokens hold; ROWS where they are read piece by piece."""
-    order, lengths = Bucketed().in_order(found), found.lengths
-    while len(order):
-        rows = ROWS if pieces else max(1, TOGETHER // int(lengths[order[0]]))
-        yield order[:rows]
-        order = order[rows:]
+        means = []
+        for group in zip(*predictions, strict=True):
+            odds = {label: share * sum(p.probabilities[label] for p in group) for label in self.task.config.labels}
+            means.append(Prediction(max(odds, key=lambda label: odds[label]), odds))
+        return means

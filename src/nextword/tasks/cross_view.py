@@ -1,40 +1,27 @@
-"""Heads of tags that see a word from six sides, over a network that has such sides (models/cvt.py): for each task six.
+"""Cross-view training of taggers, from tagged and untagged sentences in turn (Clark et al. 2018), for one task or several.
 
-    primary     [uni; bi]      the whole sentence. The one that is used, and that learns from tags
-    full        [uni; bi]      the same without a relu                       ┐
-    forwards    uni_fw         the word and all before it                    │  these learn to say what the
-    backwards   uni_bw         the word and all after it                     │  primary says, of sentences that
-    future      uni_fw, t − 1  all before the word, but not the word         │  nobody has tagged
-    past        uni_bw, t + 1  all after the word                            ┘
+    tagged       J = 1/W Σ_words CE(tag, p)                        p: the primary head. Tags are smoothed
+    untagged     J = 1/W Σ_tasks Σ_views Σ_words −Σ_k p_k log q_k   q: a head that sees less; p is a constant target
 
-Each is linear, relu, linear. Where nothing has been read, before the first word and after the last, there are zeros.
-Tags that a scheme forbids in a row are not looked for (Viterbi), as with any other head of tags.
+For each task there are six heads over a network that has such views (models/cvt.py), each linear, ReLU, linear:
 
-Cross-view training: in turn, sentences with tags and sentences without (Clark et al. 2018, section 2).
+    primary     [uni; bi]      the whole sentence. It is used for predictions, and learns from tags
+    full        [uni; bi]      the same without ReLU                          ┐
+    forwards    uni_fw         the word and all before it                     │  these learn to predict what the
+    backwards   uni_bw         the word and all after it                      │  primary head predicts, from untagged
+    future      uni_fw, t − 1  all before the word, but not the word          │  sentences
+    past        uni_bw, t + 1  all after the word                             ┘
 
-    with tags       J = 1/W Σ_words CE(tag, p)                       p: the primary head. Tags are smoothed
-    without         J = 1/W Σ_tasks Σ_views Σ_words −Σ_k p_k log q_k  q: a head that sees less; p is a target, no more
-
-The network has heads for every task and view (nextword.tasks.cross_view). A target is made of the weights as they are, with
-nothing dropped, and no gradient goes into it. What is dropped elsewhere is the network's own share where there are
-tags, and `dropout` where there are none. Without `unlabelled` text all steps are of the first kind: the same network,
-learnt from tags alone.
-
-Plain text as sentences of words, for networks that tag: split once, and kept in the cache's folder.
-
-    "The U.S. has said so. It knows."   →   The U.S. has said so .     It knows .      sentences, punctuation apart
-    words    3 7 4 …                        which of the different words each is
-    forms    T h e ▢ ▢ …                    the letters of every different word, and `ids` its token
-
-So letters are stored once a word and not once an occurrence. Sentences of fewer than five words are mostly headings,
-and are left out, as are those that are too long.
+Before the first word and after the last there are zeros. Targets are computed without dropout and without gradients.
+Elsewhere the network's own dropout applies to tagged, and the objective's `dropout` to untagged sentences. Without
+`unlabelled` text all steps are of the first kind: the same network, trained on tags alone.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -46,34 +33,64 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.examples import UNTAGGED
+from nextword.batching.examples import UNLABELED
+from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import tokenizer_hash
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
 from nextword.data.conll import TaggedSentence, TaggedText
 from nextword.data.corpus import Corpus
-from nextword.data.opening import open_whole
-from nextword.data.segmentation import sentences
-from nextword.data.tag_schemes import PLAIN, allowed
-from nextword.layers.char_cnn import letters_of
-from nextword.layers.crf import penalties
+from nextword.data.opening import open_unsplit
+from nextword.data.segmentation import sentence_spans
+from nextword.data.tables import Columns
+from nextword.data.tag_schemes import PLAIN, allowed_transitions
+from nextword.layers.char_cnn import word_characters
+from nextword.layers.crf import forbidden_scores
 from nextword.metrics.classification import combine_tasks
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe
-from nextword.tasks.base import ModelWithHead
-from nextword.tasks.mixtures import Several, in_turn, validation_batches
-from nextword.tasks.multitask import Sets, names_in
-from nextword.tasks.tagging import Tag, TaggedExamples, TagSet, best_of_softmax, open_tags, softmax_nats
-from nextword.tokenizers.ptb_words import split
+from nextword.run_folder import RunFolder
+from nextword.tasks.base import Dataset, Progress, from_data
+from nextword.tasks.heads import ModelWithHead
+from nextword.tasks.mixtures import (
+    MixedDataset,
+    MixedExamples,
+    join_tasks,
+    mixed_batches,
+    mixed_validation_batches,
+    split_names,
+)
+from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, json_lines
+from nextword.tasks.tagging import (
+    TagDataset,
+    TaggedExamples,
+    Tagging,
+    TagObjective,
+    TagTaskConfig,
+    WordTagger,
+    analyze_tags,
+    best_of_softmax,
+    count_words,
+    name_tags,
+    read_tag_request,
+    read_tags,
+    score_tags,
+    softmax_nats,
+    write_conll,
+)
+from nextword.tokenizers.base import Tokenizer
 
 PRIMARY = "primary"
 VIEWS = ("full", "forwards", "backwards", "future", "past")
+UNLABELED_KEY = "phase.0.objective.unlabelled"
+
+
+# ------------------------------------------------------------------------------------------------ heads
 
 
 @dataclass(frozen=True)
-class TagTask:
-    """What one of several tasks says of a word."""
+class TagSet:
+    """The tags of one task."""
 
     name: str
     tags: tuple[str, ...]
@@ -81,119 +98,123 @@ class TagTask:
 
 
 @dataclass(frozen=True)
-class ViewsConfig:
+class CrossViewHeadConfig:
     model: Any  # the network's class
     settings: Any  # its Config
-    tasks: tuple[TagTask, ...]
+    tasks: tuple[TagSet, ...]
     width: int = 512  # between the two linear layers of a head
     features: str = ""
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        if not hasattr(self.model, "views"):
-            raise NextwordError(
-                "[task] classifier = 'views' is for networks that see a word from several sides; "
-                f"{self.model.__name__} does not. Take a recipe of cross-view training, or classifier = 'crf'."
+        if not self.model.has_views:
+            raise Unsupported(
+                f"Cross-view training needs a network with several views of a word, and {self.model.__name__} has none. "
+                "Use a recipe of cvt, or one of kind tagging.",
+                ability="views",
             )
 
 
-class Head(nn.Sequential):
+class ViewHead(nn.Sequential):
     """(…, D) → (…, tags)."""
 
-    def __init__(self, inputs: int, width: int, tags: int, bent: bool = True) -> None:
+    def __init__(self, inputs: int, width: int, tags: int, relu: bool = True) -> None:
         layers = nn.Linear(inputs, width), nn.Linear(width, tags)
-        super().__init__(layers[0], nn.ReLU() if bent else nn.Identity(), layers[1])
+        super().__init__(layers[0], nn.ReLU() if relu else nn.Identity(), layers[1])
         for layer in layers:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
 
-class Heads(nn.Module):
-    """The six of one task, over a network with this width of a side and of the whole."""
+class TaskHeads(nn.Module):
+    """The six heads of one task, over a network with these widths of one direction and of the whole."""
 
     forbidden: Tensor
 
-    def __init__(self, task: TagTask, side: int, whole: int, width: int) -> None:
+    def __init__(self, task: TagSet, side: int, whole: int, width: int) -> None:
         super().__init__()
         tags = len(task.tags)
-        own = {PRIMARY: Head(whole, width, tags), "full": Head(whole, width, tags, bent=False)}
-        own |= {name: Head(side, width, tags) for name in VIEWS[1:]}
-        self.heads = nn.ModuleDict(own)
-        self.free = task.scheme == PLAIN
+        heads = {PRIMARY: ViewHead(whole, width, tags), "full": ViewHead(whole, width, tags, relu=False)}
+        heads |= {name: ViewHead(side, width, tags) for name in VIEWS[1:]}
+        self.heads = nn.ModuleDict(heads)
+        self.is_plain = task.scheme == PLAIN
         steps = None
-        if not self.free:
-            steps = [torch.from_numpy(part) for part in allowed(task.tags, task.scheme)]
-        self.register_buffer("forbidden", penalties(tags, steps), persistent=False)
+        if not self.is_plain:
+            steps = [torch.from_numpy(part) for part in allowed_transitions(task.tags, task.scheme)]
+        self.register_buffer("forbidden", forbidden_scores(tags, steps), persistent=False)
 
-    def primary(self, seen: Any) -> Tensor:
-        """(B, T, K), not yet probabilities."""
-        return self.heads[PRIMARY](seen.both)
+    def primary(self, views: Any) -> Tensor:
+        """(B, T, K) logits."""
+        return self.heads[PRIMARY](views.both)
 
-    def auxiliary(self, seen: Any) -> dict[str, Tensor]:
-        """What each of the others says, (B, T, K)."""
-        sights = {
-            "full": seen.both,
-            "forwards": seen.left,
-            "backwards": seen.right,
-            "future": F.pad(seen.left, (0, 0, 1, 0))[:, :-1],
-            "past": F.pad(seen.right, (0, 0, 0, 1))[:, 1:],
+    def auxiliary(self, views: Any) -> dict[str, Tensor]:
+        """The logits of each of the other heads, (B, T, K)."""
+        inputs = {
+            "full": views.both,
+            "forwards": views.left,
+            "backwards": views.right,
+            "future": F.pad(views.left, (0, 0, 1, 0))[:, :-1],
+            "past": F.pad(views.right, (0, 0, 0, 1))[:, 1:],
         }
-        return {name: self.heads[name](sight) for name, sight in sights.items()}
+        return {name: self.heads[name](view) for name, view in inputs.items()}
 
-    def best(self, emissions: Tensor, there: Tensor) -> Tensor:
-        return best_of_softmax(emissions, there, None if self.free else self.forbidden)
+    def best_tags(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        return best_of_softmax(emissions, mask, None if self.is_plain else self.forbidden)
 
 
-class Views(ModelWithHead):
-    """All tasks' heads over one network. A batch says of which task its tags are (`part`)."""
+class CrossViewHead(ModelWithHead):
+    """The heads of all tasks over one network. A batch says of which task its tags are (`task_index`)."""
 
-    def __init__(self, config: ViewsConfig, network: Any) -> None:
+    def __init__(self, config: CrossViewHeadConfig, network: Any) -> None:
         super().__init__(config, network)
         side, whole = network.widths[1] // 2, network.widths[2]
-        self.out = nn.ModuleList(Heads(task, side, whole, config.width) for task in config.tasks)
+        self.out = nn.ModuleList(TaskHeads(task, side, whole, config.width) for task in config.tasks)
 
-    def seen(self, inputs: Inputs, dropout: float = 0.0) -> Any:
+    def views(self, inputs: Inputs, dropout: float = 0.0) -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
             return self.encoder.views(inputs, dropout)
 
     def forward(self, batch: Batch) -> Tensor:
-        """(B, W, K): what the primary head of the batch's task says."""
+        """(B, W, K): logits of the primary head of the batch's task."""
         dropout = self.encoder.config.dropout if self.training and not self.config.frozen else 0.0
-        return self.out[batch.task_index].primary(self.seen(batch.inputs, dropout)).float()
+        return self.out[batch.task_index].primary(self.views(batch.inputs, dropout)).float()
 
     @torch.no_grad()
-    def taught(self, inputs: Inputs) -> list[Tensor]:
-        """Of every task, the primary head's probabilities (B, W, K): nothing is dropped, and nothing learnt."""
-        seen = self.seen(inputs)
-        return [heads.primary(seen).float().softmax(-1) for heads in self.out]
+    def targets(self, inputs: Inputs) -> list[Tensor]:
+        """Probabilities of the primary head of every task (B, W, K), without dropout."""
+        views = self.views(inputs)
+        return [heads.primary(views).float().softmax(-1) for heads in self.out]
 
     def auxiliary(self, inputs: Inputs, dropout: float) -> list[Mapping[str, Tensor]]:
-        """Of every task, what its other heads say."""
-        seen = self.seen(inputs, dropout)
-        return [heads.auxiliary(seen) for heads in self.out]
+        """Logits of the other heads of every task."""
+        views = self.views(inputs, dropout)
+        return [heads.auxiliary(views) for heads in self.out]
 
     def nats(self, emissions: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """(B,): −log p of the tags of each row, as heads/tags.py has it."""
+        """(B,): −log p of the tags of each row."""
         return softmax_nats(emissions, targets, smoothing)
 
-    def best(self, emissions: Tensor, there: Tensor, part: int = 0) -> Tensor:
-        """(B, W): the best tags that the scheme of this task allows; 0 where there is no word."""
-        return self.out[part].best(emissions, there)
+    def best_tags(self, emissions: Tensor, mask: Tensor, task: int = 0) -> Tensor:
+        """(B, W): the best sequence of tags that the scheme of this task allows; 0 where there is no word."""
+        return self.out[task].best_tags(emissions, mask)
 
-    def best_of_all(self, inputs: Inputs, there: Tensor) -> list[Tensor]:
-        """Of every task, the best tags (B, W); the network is read once."""
-        seen = self.seen(inputs)
-        return [heads.best(heads.primary(seen).float(), there) for heads in self.out]
-
-
-def soft_cross_entropy(emissions: Tensor, targets: Tensor, there: Tensor) -> Tensor:
-    """−Σ_k p_k log q_k, summed over the words that are there: (B, W, K), probabilities (B, W, K), (B, W) → ()."""
-    each = -(targets * emissions.float().log_softmax(-1)).sum(-1)
-    return (each * there).sum()
+    def best_tags_of_all(self, inputs: Inputs, mask: Tensor) -> list[Tensor]:
+        """The best tags of every task (B, W); the network reads once."""
+        views = self.views(inputs)
+        return [heads.best_tags(heads.primary(views).float(), mask) for heads in self.out]
 
 
-class CrossView(Tag):
-    """`unlabelled`: a text, as --data names one; of it the first `sentences` of at most `longest` words are read."""
+def soft_cross_entropy(emissions: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """−Σ_k p_k log q_k, summed over words: (B, W, K), probabilities (B, W, K), (B, W) → ()."""
+    nats = -(targets * emissions.float().log_softmax(-1)).sum(-1)
+    return (nats * mask).sum()
+
+
+# ------------------------------------------------------------------------------------------------ objective
+
+
+class CrossViewObjective(TagObjective):
+    """`unlabelled`: a text, as --data names one; its first `sentences` of at most `longest` words are read."""
 
     def __init__(
         self,
@@ -206,71 +227,74 @@ class CrossView(Tag):
     ) -> None:
         super().__init__(batches)
         for name, value in (("smoothing", smoothing), ("dropout", dropout)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-                raise NextwordError(f"objective: {name} = {value!r} is a share, from 0 up to below 1.")
-        for name, value in (("sentences", sentences), ("longest", longest)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise NextwordError(f"objective: {name} = {value!r} must be a whole number of at least 1.")
+            require_number(f"objective.{name}", value, 0, 1, exclude_high=True)
+        for name, count in (("sentences", sentences), ("longest", longest)):
+            require_count(f"objective.{name}", count)
         self.unlabelled, self.sentences, self.longest = unlabelled, sentences, longest
         self.smoothing, self.dropout = smoothing, dropout
 
-    def batches_per_epoch(self, text: Several) -> int:  # type: ignore[override]
-        """Steps in which there are as many batches with tags as all tasks together have."""
+    def batches_per_epoch(self, text: MixedExamples) -> int:  # type: ignore[override]
+        """Steps with as many tagged batches as all tasks have together."""
         return text.turns * sum(self.layout.batches_per_epoch(part) for part in text.parts)
 
-    def batches(self, text: Several, seed: int, step: int) -> Iterator[Batch]:  # type: ignore[override]
-        return in_turn(self.layout, text, seed, step)
+    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:  # type: ignore[override]
+        return mixed_batches(self.layout, text, seed, step)
 
-    def validation_batches(self, text: Several | TaggedExamples) -> Iterator[Batch]:
-        return validation_batches(self.layout, text)
-
-    # -------------------------------------------------------------------------------------------- losses
+    def validation_batches(self, text: MixedExamples | TaggedExamples) -> Iterator[Batch]:
+        parts = text.parts if isinstance(text, MixedExamples) else (text,)
+        return mixed_validation_batches(self.layout, parts)
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        if batch.task_index == UNTAGGED:
-            return self._between_views(network, batch)
+        if batch.task_index == UNLABELED:
+            return self._loss_between_views(network, batch)
         emissions = network(batch)
         nats = network.nats(emissions, batch.targets).sum()
         if not network.training:
-            there = batch.targets != IGNORE
-            said = network.best(emissions.detach(), there, batch.task_index)[there]  # (words,) row by row
-            return Loss(nats / batch.num_targets, nats, batch.num_targets, outputs=said)
+            mask = batch.targets != IGNORE
+            outputs = network.best_tags(emissions.detach(), mask, batch.task_index)[mask]  # (words,) row by row
+            return Loss(nats / batch.num_targets, nats, batch.num_targets, outputs=outputs)
         value = network.nats(emissions, batch.targets, self.smoothing).sum() / batch.num_targets
         return Loss(value, nats.detach(), batch.num_targets)
 
-    def _between_views(self, network: Any, batch: Batch) -> Loss:
-        """Nothing of it is counted as nats, which are of tags."""
-        there = batch.targets != IGNORE
-        targets = network.taught(batch.inputs)
+    def _loss_between_views(self, network: Any, batch: Batch) -> Loss:
+        """It has no nats, which are those of tags."""
+        mask = batch.targets != IGNORE
+        targets = network.targets(batch.inputs)
         losses: dict[str, Tensor] = {}
         for target, views in zip(targets, network.auxiliary(batch.inputs, self.dropout), strict=True):
             for name, emissions in views.items():
-                loss = soft_cross_entropy(emissions, target, there) / batch.num_targets
+                loss = soft_cross_entropy(emissions, target, mask) / batch.num_targets
                 losses[name] = losses[name] + loss if name in losses else loss
         value = torch.stack(list(losses.values())).sum()
-        parts = {name: loss.detach() for name, loss in losses.items()}
-        return Loss(value, value.new_zeros(()).detach(), 0, terms=parts)
+        terms = {name: loss.detach() for name, loss in losses.items()}
+        return Loss(value, value.new_zeros(()).detach(), 0, terms=terms)
 
-    # -------------------------------------------------------------------------------------------- how good it is
+    def metrics(self, text: MixedExamples | TaggedExamples, outputs: Tensor) -> dict[str, float]:
+        """Of several tasks, the mean of their main metrics, and each."""
+        if not isinstance(text, MixedExamples):
+            return super().metrics(text, outputs)
+        parts = outputs.split([len(part.tags) for part in text.parts])
+        scores = [super(CrossViewObjective, self).metrics(*both) for both in zip(text.parts, parts, strict=True)]
+        return combine_tasks(text.names, scores)
 
-    def metrics(self, text: Several | TaggedExamples, said: Tensor) -> dict[str, float]:
-        """Of one task as `tag` has it; of several, the mean of what decides in each, and then those."""
-        if not isinstance(text, Several):
-            return super().metrics(text, said)
-        sizes = [len(part.tags) for part in text.parts]
-        each = [super(CrossView, self).metrics(*one) for one in zip(text.parts, said.split(sizes), strict=True)]
-        return combine_tasks(text.names, each)
 
+# ------------------------------------------------------------------------------------------------ untagged sentences
+#
+#     "The U.S. has said so. It knows."   →   The U.S. has said so .     It knows .      sentences, punctuation apart
+#     words    3 7 4 …                        the index of each word among the distinct words
+#     forms    T h e ▢ ▢ …                    the letters of every distinct word, and `ids` its token
+#
+# Letters are stored once per distinct word, and the arrays cached. Sentences of fewer than five words are mostly headings,
+# and are left out, like those that are too long.
 
 LEAST = 5  # words of a sentence
 VERSION = 1  # of the file; part of its name
-NAMES = ("ids", "forms", "words", "starts")
-Progress = Callable[[str, float, float | None], None]
+ARRAYS = ("ids", "forms", "words", "starts")
 
 
 @dataclass(frozen=True)
-class Spelt:
-    """Letters of words by their forms: indexed as the array (M, L) would be that it stands for."""
+class SharedLetters:
+    """The letters of words, stored once per distinct word; it can be indexed like the array (M, L)."""
 
     forms: np.ndarray  # (F, L)
     words: np.ndarray  # (M,)
@@ -282,7 +306,7 @@ class Spelt:
         return len(self.words)
 
 
-def untagged(
+def read_untagged(
     corpus: Corpus,
     tokenizer: Tokenizer,
     letters: int,
@@ -290,162 +314,301 @@ def untagged(
     longest: int,
     progress: Progress = lambda label, done, total: None,
 ) -> tuple[TaggedExamples, str]:
-    """The first `most` sentences of a text, of up to `longest` words each, and a key of all that made them so.
+    """The first `most` sentences of a text, of up to `longest` words each, and a hash of everything they depend on.
 
     `letters`: how many of a word are read. All tags are 0.
     """
-    asked = f"{VERSION} {corpus.fingerprint} {tokenizer_hash(tokenizer)} {letters} {most} {longest}"
-    key = blake2b(asked.encode(), digest_size=16).hexdigest()
+    settings = f"{VERSION} {corpus.fingerprint} {tokenizer_hash(tokenizer)} {letters} {most} {longest}"
+    key = blake2b(settings.encode(), digest_size=16).hexdigest()
     path = cache_folder() / f"{key}.npz"
-    found = _kept(path)
-    if found is None:
-        found = _made(corpus, tokenizer, letters, most, longest, progress)
-        _keep(path, found)
-    ids, forms, words, starts = (found[name] for name in NAMES)
-    nothing = np.broadcast_to(np.int64(0), words.shape)  # a number, as often as there are words
+    arrays = _load_cache(path)
+    if arrays is None:
+        arrays = _split_corpus(corpus, tokenizer, letters, most, longest, progress)
+        _save_cache(path, arrays)
+    ids, forms, words, starts = (arrays[name] for name in ARRAYS)
+    zeros = np.broadcast_to(np.int64(0), words.shape)  # takes no memory
     places = np.arange(len(words), dtype=np.int32) - np.repeat(starts[:-1].astype(np.int32), np.diff(starts))
-    text = TaggedExamples(ids[words].astype(np.int64), starts, places, starts, nothing, letters=Spelt(forms, words))
-    return text, key
+    shared = SharedLetters(forms, words)
+    return TaggedExamples(ids[words].astype(np.int64), starts, places, starts, zeros, letters=shared), key
 
 
 def cache_folder() -> Path:
     return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "sentences"
 
 
-def _kept(path: Path) -> dict[str, np.ndarray] | None:
-    """None where there is nothing, or what there is is damaged: then it is made again."""
+def _load_cache(path: Path) -> dict[str, np.ndarray] | None:
+    """None if there is no file, or a damaged one: it is written again."""
     try:
-        with np.load(path) as found:
-            return {name: found[name] for name in NAMES}
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in ARRAYS}
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
 
 
-def _keep(path: Path, found: dict[str, np.ndarray]) -> None:
+def _save_cache(path: Path, arrays: dict[str, np.ndarray]) -> None:
     temporary = path.with_suffix(f".{os.getpid()}.npz")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(temporary, **found)  # type: ignore[arg-type]
+        np.savez(temporary, **arrays)  # type: ignore[arg-type]
         temporary.replace(path)
-    except OSError as problem:
+    except OSError as error:
         raise NextwordError(
-            f"The sentences cannot be kept in {path.parent}: {problem.strerror}. Set NEXTWORD_CACHE to a folder with "
-            "room."
+            f"Sentences cannot be cached in {path.parent}: {error.strerror}. Set NEXTWORD_CACHE to a folder with space."
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _made(
+def _split_corpus(
     corpus: Corpus, tokenizer: Tokenizer, letters: int, most: int, longest: int, progress: Progress
 ) -> dict[str, np.ndarray]:
-    places: dict[str, int] = {}  # of forms
+    index: dict[str, int] = {}  # of distinct words
     words, sizes = array("i"), array("i")
-    own = "train" if "train" in corpus.splits else corpus.splits[0]  # a text that has no splits is read whole
-    texts = (document.text for document in corpus.documents(own))
-    for row in of_words(texts, tokenizer, places):
+    split = "train" if "train" in corpus.splits else corpus.splits[0]  # a text without splits is read whole
+    texts = (document.text for document in corpus.documents(split))
+    for row in index_words(texts, tokenizer, index):
         if LEAST <= len(row) <= longest:
             words.extend(row)
             sizes.append(len(row))
             if len(sizes) % 1000 == 0:
-                progress("reading sentences without tags", len(sizes), most)
+                progress("reading untagged sentences", len(sizes), most)
             if len(sizes) == most:
                 break
     if not sizes:
-        raise NextwordError(
-            f"{corpus.name} has no sentence of {LEAST} to {longest} words, so there is nothing to learn from it. Give "
-            "a text of sentences, or more of it."
+        raise DataError(
+            f"{corpus.name} has no sentence of {LEAST} to {longest} words. Give a text of sentences, or more of it.",
+            path=corpus.name,
         )
-    forms = list(places)
+    forms = list(index)
     tokens = [encoding.ids for encoding in tokenizer.encode_batch(forms)]
-    if any(len(one) != 1 for one in tokens):
-        raise NextwordError(
-            f"Words are to be read one by one, but the tokenizer cuts them ({tokenizer.kind}). Give it kind "
-            '"lexicon" with whole = true.'
+    if any(len(ids) != 1 for ids in tokens):
+        raise InvalidSetting(
+            f"Words are read one by one, but the tokenizer ({tokenizer.kind}) splits them. Use kind "
+            '"lexicon" with whole = true.',
+            key="tokenizer.kind",
+            value=tokenizer.kind,
         )
     return {
         "ids": np.concatenate(tokens).astype(np.int32),
-        "forms": letters_of(forms, letters),
+        "forms": word_characters(forms, letters),
         "words": np.array(words, np.int32),
         "starts": np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))),
     }
 
 
-def of_words(texts: Iterable[str], tokenizer: Any, places: dict[str, int]) -> Iterator[list[int]]:
-    """Every sentence as places of its words in a table that grows; a run of characters is split but once."""
-    parts = getattr(tokenizer, "parts", lambda run: split(run, ()))
+def index_words(texts: Iterable[str], tokenizer: Any, index: dict[str, int]) -> Iterator[list[int]]:
+    """Yield every sentence as indices of its words in a growing table; a run of characters is split only once."""
     runs: dict[str, list[int]] = {}
     for text in texts:
-        for start, end in sentences(text):
+        for start, end in sentence_spans(text):
             row: list[int] = []
             for run in text[start:end].split():
-                found = runs.get(run)
-                if found is None:
-                    found = runs[run] = [places.setdefault(part, len(places)) for part in parts(run)]
-                row += found
+                if run not in runs:
+                    runs[run] = [index.setdefault(part, len(index)) for part in tokenizer.split_words(run)]
+                row += runs[run]
             yield row
 
 
-KEY = "phase.0.objective.unlabelled"
+# ------------------------------------------------------------------------------------------------ task
 
 
 @dataclass(frozen=True)
-class TagSets(Sets):
-    """Of tags: "conll2000 + conll2003:ner", each with its column of tags if need be."""
+class MixedTagDataset(MixedDataset):
+    """Several sets of tagged sentences: "conll2000 + conll2003:ner"."""
 
-    sets: tuple[TagSet, ...]
+    sets: tuple[TagDataset, ...]
 
-    kind = frame = "tag"
+    kind = "cross_view"
+    labels = ()
     scheme = PLAIN  # each has its own
 
     @property
     def tasks(self) -> tuple[dict[str, Any], ...]:
-        """As a run's [task] has them."""
-        return tuple({"name": one.name, "scheme": one.scheme, "labels": list(one.labels)} for one in self.sets)
+        """What each task has of its own, for the run's [task]."""
+        return tuple({"name": data.name, "scheme": data.scheme, "labels": list(data.labels)} for data in self.sets)
 
     @property
-    def splits(self) -> dict[str, TaggedText]:
-        """Sentences of all, one set after the other."""
-        found: dict[str, list[TaggedSentence]] = {}
-        for one in self.sets:
-            for split, text in one.splits.items():
-                found.setdefault(split, []).extend(text.sentences)
-        return {split: TaggedText(self.name, sentences) for split, sentences in found.items()}
+    def splits(self) -> dict[str, TaggedText]:  # type: ignore[override]
+        """The sentences of all sets, one set after the other."""
+        sentences: dict[str, list[TaggedSentence]] = {}
+        for data in self.sets:
+            for split, text in data.splits.items():
+                sentences.setdefault(split, []).extend(text.sentences)
+        return {split: TaggedText(self.name, joined) for split, joined in sentences.items()}
 
 
-def open_several(given: str, column: str = "", scheme: str = "BIOES") -> TagSet | TagSets:
-    """One data set, or several with " + " between them; "conll2003:pos" names the column of tags."""
-    names = names_in(given)
-    if len(names) > 1 and column:
-        raise NextwordError(f"--label {column} is of one data set; of several say it with each, as in conll2003:pos.")
-    found = tuple(_with_column(name, column, scheme) for name in names)
-    return found[0] if len(found) == 1 else TagSets(found)
+@dataclass(frozen=True)
+class CrossViewConfig(TagTaskConfig):
+    width: int = 300  # between the two linear layers of a head
+    tasks: Sequence[Mapping[str, Any]] = from_data((), "--data 'A + B'")  # name, scheme and labels of each of several
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_count("width", 1, "an integer of at least 1")
 
 
-def _with_column(name: str, column: str, scheme: str) -> TagSet:
-    base, colon, own = name.rpartition(":")
-    if not colon or Path(name).exists():
-        return open_tags(name, column, scheme)
-    return replace(open_tags(base, own, scheme), name=name)
+class CrossViewTagging(Tagging):
+    """Tags of one task, or of several at once."""
 
+    Config = CrossViewConfig
+    objective = CrossViewObjective
+    example_recipe = "cvt/conll2000"
 
-def with_untagged(
-    recipe: Recipe, network: Any, tokenizer: Tokenizer, examples: dict[str, Any], progress: Progress
-) -> dict[str, Any]:
-    """Training sentences with the text beside them that the recipe's objective names, if it names one."""
-    phase = recipe.phases[0]
-    objective = make_objective(phase.objective, phase.batches, network.vocabulary)
-    train = examples["train"]
-    train = train if isinstance(train, Several) else Several(("",), (train,))
-    if objective.unlabelled:
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        return False  # as tagging does
+
+    @property
+    def tag_sets(self) -> tuple[TagSet, ...]:
+        own = self.config
+        if not own.tasks:
+            return (TagSet("", tuple(own.labels), own.scheme),)
+        return tuple(TagSet(task["name"], tuple(task["labels"]), task["scheme"]) for task in own.tasks)
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        self.check_options(columns, kind)
+        names, scheme = split_names(source), self.config.scheme or TagTaskConfig.scheme
+        if len(names) == 1:
+            return read_tags(source, columns.label, scheme)
+        if columns.label:
+            raise InvalidSetting(
+                f"--label {columns.label} is for one data set. Name the column with each of several, as conll2003:pos.",
+                key="label",
+                value=columns.label,
+            )
+        return MixedTagDataset(tuple(read_tags(name, scheme=scheme) for name in names))
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        tasks = data.tasks if isinstance(data, MixedTagDataset) else ()
+        return {"scheme": data.scheme, "tasks": tasks}
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        own = self.config
+        return CrossViewHead, CrossViewHeadConfig(
+            model, config, self.tag_sets, own.width, str(own.features), own.frozen
+        )
+
+    def encode(
+        self,
+        data: Any,
+        network: Any,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        device: torch.device,
+        progress: Progress,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        examples: dict[str, Any]
+        if isinstance(data, MixedTagDataset):
+            encoded = [
+                self.encode_splits(part, network, tokenizer, recipe, part.metrics, device, progress, notes)
+                for part in data.sets
+            ]
+            examples = dict(join_tasks(data.names, encoded))
+        else:
+            examples = dict(super().encode(data, network, tokenizer, recipe, device, progress, notes))
+        train = examples["train"]
+        train = train if isinstance(train, MixedExamples) else MixedExamples(("",), (train,))
+        return examples | {"train": self.add_untagged(train, network, tokenizer, recipe, progress)}
+
+    def add_untagged(
+        self, train: MixedExamples, network: Any, tokenizer: Tokenizer, recipe: Recipe, progress: Progress
+    ) -> MixedExamples:
+        """Add the untagged sentences that the recipe's objective names, if it names any."""
+        phase = recipe.phases[0]
+        objective: Any = make_objective(phase.objective, phase.batches, network.vocabulary)
+        if not objective.unlabelled:
+            return train
         try:
-            corpus = open_whole(objective.unlabelled)
-        except NextwordError as problem:
-            raise NextwordError(
-                f"Sentences without tags are to come from {objective.unlabelled!r}: {problem} Name another text with "
-                f"--set {KEY}=FILE, or learn from tags alone with --set {KEY}=''."
+            corpus = open_unsplit(objective.unlabelled)
+        except NextwordError as error:
+            raise InvalidSetting(
+                f"The untagged text {objective.unlabelled!r} cannot be read: {error} Name another with --set "
+                f"{UNLABELED_KEY}=FILE, or train on tags alone with --set {UNLABELED_KEY}=''.",
+                key=UNLABELED_KEY,
+                value=objective.unlabelled,
             ) from None
-        own = network.longest, objective.sentences, objective.longest
-        text, key = untagged(corpus, tokenizer, *own, progress)
-        train = replace(train, untagged=text, key=key)
-    return {**examples, "train": train}
+        limits = network.max_characters, objective.sentences, objective.longest
+        text, key = read_untagged(corpus, tokenizer, *limits, progress)
+        return replace(train, unlabeled=text, key=key)
+
+    def sample(self, examples: Any, fraction: float, seed: int) -> Any:
+        return examples if fraction == 1 else examples.sample(fraction, seed)
+
+    def fingerprint(self, data: Dataset, examples: Mapping[str, Any]) -> str:
+        key = examples["train"].key
+        return f"{data.fingerprint}-{key}" if key else data.fingerprint
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
+        tagger = MultitaskTagger if self.config.tasks else WordTagger
+        return tagger(model, tokenizer, self, length, name)
+
+    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+        return (
+            predict_several_tags(predictor, request) if self.config.tasks else super().predict_file(predictor, request)
+        )
+
+    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+        if not self.config.tasks:
+            return super().analyze_errors(predictor, data, examples)
+        analyses = []
+        for i, (part, own) in enumerate(zip(data.sets, examples.parts, strict=True)):
+            predicted = [tags[:, i] for tags in predictor.best_tags(own)]
+            analyses.append({"task": part.name, **analyze_tags(own, predicted, part)})
+        return {"tasks": analyses}
+
+    def describe(self) -> str:
+        return f"tags of {len(self.config.tasks)} tasks for a word" if self.config.tasks else super().describe()
+
+    @property
+    def output_name(self) -> str:
+        if not self.config.tasks:
+            return super().output_name
+        return "; ".join(f"{task.name}: {', '.join(task.tags)}" for task in self.tag_sets)
+
+
+class MultitaskTagger(WordTagger):
+    """`predict` gives {task: TaggedSentence} for every sentence; the network reads it once."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.task.tag_sets)
+
+    @property
+    def no_tags(self) -> np.ndarray:
+        return np.zeros((0, len(self.names)), np.int64)
+
+    def prediction(self, words: Sequence[str], tags: np.ndarray) -> Any:
+        pairs = zip(self.task.tag_sets, tags.T, strict=True)
+        return {task.name: TaggedSentence(tuple(words), name_tags(own, task.tags, task.scheme)) for task, own in pairs}
+
+    def tag_batch(self, batch: Batch, mask: Tensor) -> Tensor:
+        """(B, W, tasks)"""
+        return torch.stack(self.model.best_tags_of_all(batch.inputs, mask), -1)
+
+    def score(self, examples: Any) -> dict[str, float]:
+        """The mean of the tasks' main metrics, and each."""
+        scores = []
+        for i, part in enumerate(examples.parts):
+            scores.append(score_tags(part, part.gold, [tags[:, i] for tags in self.best_tags(part)]))
+        return combine_tasks(examples.names, scores)
+
+
+def predict_several_tags(model: Any, request: PredictionRequest) -> FilePredictions:
+    """Tag the words of sentences with the tags of several tasks, one column each."""
+    suffix, sentences = read_tag_request(model, request)
+    tagged: Sequence[Mapping[str, Any]] = model.predict([one.words for one in sentences], request.progress)
+    records = []
+    for by_task in tagged:
+        words = next(iter(by_task.values())).words
+        records.append({"words": list(words), "tags": {name: list(one.tags) for name, one in by_task.items()}})
+    if suffix == ".jsonl":
+        content = json_lines(records)
+    else:
+        header = "\t".join(("word", *model.names)) + "\n" if suffix == ".tsv" else ""
+        content = header + "".join(
+            write_conll([record["words"], *(record["tags"][name] for name in model.names)]) for record in records
+        )
+    labels = {task.name: list(task.tags) for task in model.task.tag_sets}
+    summary = f"{count_words(sentences)}; columns: word, {', '.join(model.names)}"
+    return FilePredictions(content, records, summary, labels, unit="sentences")

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from nextword.data.tables import BETWEEN, Rows
+from nextword.data.tables import SEPARATOR, Rows
 
 Key = tuple[str, ...]  # all texts of one example
 MAX_LABELS = 5  # named in a note
@@ -66,7 +66,7 @@ def _normalize_label(label: str) -> str | float:
 
 
 def _keys(rows: Rows) -> list[Key]:
-    return [tuple(example.split(BETWEEN)) for example in rows.examples]
+    return [tuple(example.split(SEPARATOR)) for example in rows.examples]
 
 
 def normalize(key: Key) -> Key:

@@ -22,7 +22,7 @@ import torch
 from nextword.core.errors import Unsupported
 from nextword.data.squad import Question
 from nextword.data.tables import Rows
-from nextword.data.tag_schemes import converted, spans
+from nextword.data.tag_schemes import convert_tags, find_spans
 from nextword.metrics.classification import calibration, confusion_matrix, most_confused, score_classes
 from nextword.metrics.spans import score_types
 from nextword.metrics.squad import EXACT, F1, score_questions
@@ -190,7 +190,7 @@ def analyze_tags(
 
     def tags(ids: np.ndarray) -> list[str]:
         tags = [names[id] for id in ids.tolist()]
-        return converted(tags, DISPLAY_SCHEME) if has_spans else tags
+        return convert_tags(tags, DISPLAY_SCHEME) if has_spans else tags
 
     worst = [i for i in np.argsort(-errors, kind="stable")[:MAX_MISTAKES].tolist() if errors[i]]
     analysis["mistakes"] = [
@@ -200,7 +200,7 @@ def analyze_tags(
 
 
 def _spans(names: Sequence[str], sentences: Sequence[np.ndarray]) -> list[tuple[int, int, int, str]]:
-    return [(i, *span) for i, ids in enumerate(sentences) for span in spans(names[id] for id in ids.tolist())]
+    return [(i, *span) for i, ids in enumerate(sentences) for span in find_spans(names[id] for id in ids.tolist())]
 
 
 # ------------------------------------------------------------------------------------------------ attributions
@@ -261,62 +261,3 @@ def _attribute_example(model: Any, example: dict[str, Any], texts: Sequence[str]
 def tasks_of(analysis: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The analysis of each task of a run: several, or this one."""
     return analysis.get("tasks") or [analysis]
-
-
-# ------------------------------------------------------------------------------------------------ by kind of task
-
-
-def errors_of(model: Any, settings: Any, data: Any, examples: Any) -> Analysis:
-    """Analyze what a predictor gets wrong on dev."""
-    from dataclasses import replace
-
-    from nextword.tasks.question_answering import answers
-
-    def words(part: Any) -> list[tuple[str, ...]]:
-        return [sentence.words for sentence in part.splits[SPLIT].sentences]
-
-    def of_tags(text: Any, predicted: Any, part: Any) -> Analysis:
-        return analyze_tags(text.names, [text.of(i) for i in range(len(text))], predicted, words(part), text.spans)
-
-    def of_logits(own: Any, logits: np.ndarray, rows: Rows) -> Analysis:
-        if own.kind != "regress":
-            return analyze_classes(own.labels, own.encoded(rows.labels or []), own.decoded(logits), rows)
-        return analyze_numbers(np.array(rows.labels, np.float64), own.decoded(logits)[:, 0], rows, own.numbers)
-
-    def of_texts(predictor: Any, own: Any, rows: Rows) -> Analysis:
-        found = of_logits(own, predictor.said(rows.texts, rows.seconds), rows)
-        attribute_words(predictor, found)
-        return found
-
-    if settings.kind == "tag" and settings.tasks:
-        pairs = enumerate(zip(data.sets, examples.parts, strict=True))
-        found: Analysis = {
-            "tasks": [
-                {"task": one.name, **of_tags(part, [tags[:, i] for tags in model.best(part)], one)}
-                for i, (one, part) in pairs
-            ]
-        }
-    elif settings.kind == "tag":
-        found = of_tags(examples, model.best(examples), data)
-    elif settings.tasks:
-        found = {
-            "tasks": [
-                {
-                    "task": one.name,
-                    "kind": one.kind,
-                    **of_texts(model.of(one.name), settings.each[one.name], one.splits[SPLIT]),
-                }
-                for one in data.sets
-            ]
-        }
-    elif settings.kind == "span":
-        asked = replace(examples, threshold=model.threshold)
-        found = analyze_answers(asked.questions, answers(asked, model.spans(asked)), asked.some_without)
-    elif settings.kind == "choice":
-        found = analyze_choices(data.splits[SPLIT], settings.decoded(model.said_of(examples)))
-    elif settings.prompted:
-        found = of_logits(settings, model.said_of(examples), examples.rows)
-        found["attribution"] = {"method": "", "why": NO_HEAD}
-    else:
-        found = of_texts(model, settings, data.splits[SPLIT])
-    return {"split": SPLIT, "kind": settings.kind, **found}

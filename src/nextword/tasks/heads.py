@@ -1,55 +1,17 @@
-"""A head over a network: one vector for an example, and from it a class or a number. One head for every encoder.
+"""A network with a task head on top of it, and the heads that turn the tokens of a text into one vector of logits.
 
-    frames ──network.encode──▶ h (B, T, D) ──speaker, or mean──▶ (n, D) ──[dense, tanh]── linear──▶ (n, outputs)
+    frames ──network.encode──▶ h (B, T, D) ──pooling──▶ (n, D) ──[dense, tanh]── linear──▶ (n, outputs)
 
-What is read follows the papers, and is seen from what a network can do, not from its name:
+`ModelWithHead` is the base class of every head; tagging, question answering and the others define theirs in their own
+files. `TextHead` gives one vector of logits per example. What it reads follows the papers, and depends on what a network
+can do, not on its name (`pooling = "auto"`):
 
-    a pooler that was trained on pairs      tanh(W h₁), as BERT and ALBERT have it; it is kept and trained on
-    sees both sides, has no pooler          the same with new weights: RoBERTa at <s>, XLNet at its last token
-    reads from left to right                the last token's vector as it is: GPT, recurrent networks
+    has a pretrained pooler          tanh(W h₁), as BERT and ALBERT have it; it is fine-tuned with the rest
+    bidirectional, no pooler         the same with new weights: RoBERTa at <s>, XLNet at its last token
+    reads left to right              the vector of the last token, unchanged: GPT, recurrent networks
 
-New weights are drawn from N(0, 0.02²). With `reads = "mean"` it is the mean of all vectors of a frame, and no tanh; so
-are "last", "max" and "concat", which is all three (pooling.py). With `classifier = "blocks"` there are two linear
-layers or more, with batch norm (blocks.py).
-
-    frames ──a layer of network.encode──▶ (B, T, D) ──biattentive.py──▶ (n, outputs)
-
-With `classifier = "biattentive"` a network of its own reads all vectors, and none has to speak for the others. `frozen`
-leaves the network under the head as it came: what it gives are features. `chunk` and `kept` are for texts of any length
-over a network that carries its state from left to right (pieces.py).
-
-One vector of the many that a network has for a text, whichever way texts lie in a batch.
-
-    last      h_T              mean   1/T Σ h_t              max   the greatest of each number
-    concat    [h_T; max; mean]                               three times as wide (Howard & Ruder 2018, section 3.3)
-
-Padding is never read.
-
-The classifier of Howard & Ruder (2018, section 3.3): blocks of batch norm, dropout and a linear layer.
-
-x ─ norm ─ dropout 0.4 ─ linear to 50 ─ relu ─ norm ─ dropout 0.1 ─ linear to the classes
-
-The biattentive classification network of McCann et al. (2017, section 5): two texts, each read in view of the other.
-
-    X = biLSTM(relu(W w̃_x))                   Y = biLSTM(relu(W w̃_y))                 w̃: features of each word
-    A = X Yᵀ                                   A_x = softmax(A), by columns             A_y = softmax(Aᵀ), by columns
-    C_x = A_xᵀ X                               C_y = A_yᵀ Y                             what each sees of the other
-    X|y = biLSTM₁([X; X − C_y; X ⊙ C_y])       Y|x = biLSTM₂([Y; Y − C_x; Y ⊙ C_x])
-    x = [max; mean; min; Σ_t β_t X|y_t]        β = softmax(X|y v + d)                   y likewise, of Y|x
-    [x; y] ─▶ maxout, twice, with batch norm ─▶ linear ─▶ classes
-
-Of one text both sides are that text. Padding is never read: LSTMs end where their row does, and all the softmaxes and
-pools leave it out. Shapes: B examples, T and S words of either text, D = 2 · width.
-
-Texts of any length, read piece by piece with the state carried over; the gradient reaches back as far as is kept.
-
-    chunk = 3, kept = 7      a b c│d e f│g h i│j k            of 11 tokens
-                             no gradient│ kept: read by the head, and learnt through
-
-Backpropagation through time for text classification (BPT3C: Howard & Ruder 2018, section 3.3). Pieces begin at
-multiples of `chunk`, and those are kept that begin among the last `kept` tokens: so fastai does it. Within what is kept
-the state is carried with its gradient, so that for a text no longer than that all is as if it were read at once. What
-lies before costs time, but no memory. For networks that carry their state from left to right.
+New weights are drawn from N(0, 0.02²). Other values of `pooling` replace the one token by a pool over all tokens, without
+tanh. `classifier` chooses what computes the logits: "linear", "mlp" or "biattentive".
 """
 
 from __future__ import annotations
@@ -57,120 +19,286 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nextword.core import pytree
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, RunError
 from nextword.core.protocols import Infilling
-from nextword.core.types import Batch, Inputs, State
+from nextword.core.types import Batch, Inputs, State, Vocabulary
 from nextword.layers.bilstm import BiLSTM
 from nextword.models.framing import SPREAD, combine
-from nextword.tasks.base import ModelWithHead
 
-TIMES = {"last": 1, "mean": 1, "max": 1, "concat": 3}  # how much wider than the layer the vector is
+HEAD_FILE = "head.safetensors"
 
 
-def pooled(how: str, h: Tensor, inputs: Inputs) -> Tensor:
-    """(B, T, D) → (frames, D), in 32 bits or more; of "concat" (frames, 3 D)."""
+# ------------------------------------------------------------------------------------------------ a network with a head
+
+
+class ModelWithHead(nn.Module):
+    """A network and a head, trained, saved and loaded as one.
+
+    `config` has the network's class (`model`) and Config (`settings`), the name of the layer that the head reads
+    (`features`), and whether the network stays as it is (`frozen`). The network's own files are unchanged by the head, so
+    the run can also be opened without it.
+    """
+
+    out: Any
+    reinitialized: tuple[
+        str, ...
+    ] = ()  # tensors of the network that keep their random values: see `[task] reinit_layers`
+    readout: Any = None  # the network's output layer is not trained with the head
+    recordable = False
+    is_stateful = False  # reads long texts chunk by chunk
+    weights: Tensor | None  # (classes,) class weights of the loss
+
+    def __init__(self, config: Any, network: Any) -> None:
+        super().__init__()
+        self.config, self.encoder = config, network
+        self.layer_index = find_layer(network, config.features)
+        self.register_buffer("weights", None, persistent=False)
+        if config.frozen:
+            network.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch training mode on or off; a frozen network has no dropout either way."""
+        super().train(mode)
+        if self.config.frozen:
+            self.encoder.eval()
+        return self
+
+    def read_layer(self, inputs: Inputs) -> Tensor:
+        """The layer that the head reads (B, T, D)."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+            return self.layer(inputs)
+
+    def layer(self, inputs: Inputs) -> Tensor:
+        """The same layer; gradients flow through a frozen network too, for attributions."""
+        return self.encoder.layer_at(inputs, self.layer_index)
+
+    # -------------------------------------------------------------------------------------------- for the trainer
+
+    @property
+    def base(self) -> Any:
+        """The network without its task head."""
+        return self.encoder
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.encoder.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.out.parameters()).device
+
+    def num_parameters(self) -> int:
+        """Learned numbers of the network and the head."""
+        own = sum(p.numel() for name, p in self.named_parameters() if not name.startswith("encoder."))
+        return self.encoder.num_parameters() + own
+
+    # -------------------------------------------------------------------------------------------- files
+
+    def quantize(self) -> None:
+        """Replace the network's weights by int8 weights; the head keeps its own."""
+        self.encoder.quantize()
+
+    def save(self, folder: Path) -> list[str]:
+        save_file({name: t.contiguous() for name, t in self._head_tensors().items()}, str(folder / HEAD_FILE))
+        return [*self.encoder.save(folder), HEAD_FILE]
+
+    @classmethod
+    def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
+        model = cls(config, config.model.load(folder, config.settings, vocabulary))
+        tensors, expected = load_file(str(folder / HEAD_FILE)), model._head_tensors()
+        if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in expected.items()}:
+            raise RunError(
+                f"{folder / HEAD_FILE} does not match [task] of its recipe. One of the two was changed after training; "
+                "restore it.",
+                path=folder / HEAD_FILE,
+            )
+        model.load_state_dict(tensors, strict=False)
+        return model.eval()
+
+    def _head_tensors(self) -> dict[str, Tensor]:
+        return {name: t for name, t in self.state_dict().items() if not name.startswith("encoder.")}
+
+
+def find_layer(network: Any, name: str) -> int:
+    """Return the index of the layer of `encode` that a name or a number means; "" is the last."""
+    if not name:
+        return -1
+    if name in network.layer_names:
+        return network.layer_names[name]
+    depth = len(network.widths)
+    if not name.lstrip("-").isdigit() or not -depth <= int(name) < depth:
+        known = ", ".join([*network.layer_names, f"a layer from 0 (embeddings) to {depth - 1}, or -1 for the last"])
+        raise InvalidSetting(
+            f"[task] features = {name!r}: {type(network).__name__} has no such layer. Expected {known}.",
+            key="task.features",
+            value=name,
+        )
+    return -1 if int(name) == depth - 1 else int(name)  # the last layer has one index, so that -1 means it everywhere
+
+
+def tensors_of_last_layers(network: Any, n: int) -> tuple[str, ...]:
+    """Return the names of the tensors of the last n layers, and of the pooler if there is one.
+
+    They are reinitialized before fine-tuning: Zhang et al., "Revisiting Few-sample BERT Fine-tuning" (2021), section 5,
+    find that on small data new weights in the last layers make fine-tuning more stable.
+    """
+
+    def error(reason: str) -> InvalidSetting:
+        return InvalidSetting(f"[task] reinit_layers = {n}: {reason}", key="task.reinit_layers", value=n)
+
+    if not n:
+        return ()
+    name, stacks = type(network).__name__, network.stacks()
+    if not stacks:
+        raise error(f"{name} has no stack of layers to reinitialize. Leave it out.")
+    layers = network.config.layers
+    if min(map(len, stacks)) < layers:
+        raise error(
+            f"the {layers} layers of this {name} share their weights, so the last ones cannot be reinitialized alone. "
+            "Leave it out, or start without any pretrained weights (--scratch)."
+        )
+    if n > layers:
+        raise error(f"this {name} has {layers} layers. Expected at most {layers}.")
+    modules = [layer for stack in stacks for layer in stack[-n:]]
+    modules += [] if network.pooler is None else [network.pooler]
+    chosen = {id(module) for module in modules}
+    prefixes = tuple(name + "." for name, module in network.named_modules() if id(module) in chosen)
+    return tuple(name for name in network.state_dict() if name.startswith(prefixes))
+
+
+# ------------------------------------------------------------------------------------------------ pooling
+
+POOLINGS = {"last": 1, "mean": 1, "max": 1, "concat": 3}  # how many times wider than the layer the pooled vector is
+
+
+def pool(how: str, h: Tensor, inputs: Inputs) -> Tensor:
+    """(B, T, D) → (frames, D) in at least 32 bits. "concat" is [last; max; mean], (frames, 3 D): Howard & Ruder 2018.
+
+    Frames are padded rows, or packed end to end in one row (`inputs.starts`). Padding is never read.
+    """
     if how == "mean":
-        return mean(h, inputs)
-    x, there = rows(h.to(torch.promote_types(h.dtype, torch.float32)), inputs)
-    sizes = there.sum(1).clamp(min=1)
+        return mean_pool(h, inputs)
+    x, mask = unpack_rows(h.to(torch.promote_types(h.dtype, torch.float32)), inputs)
+    sizes = mask.sum(1).clamp(min=1)
     last = x[torch.arange(len(x), device=x.device), sizes - 1]
     if how == "last":
         return last
-    most = x.masked_fill(~there.unsqueeze(-1), -torch.inf).amax(1)
+    highest = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
     if how == "max":
-        return most
-    return torch.cat([last, most, mean(x, Inputs(inputs.ids, there))], -1)
+        return highest
+    return torch.cat([last, highest, mean_pool(x, Inputs(inputs.ids, mask))], -1)
 
 
-def rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """(frames, T, D), and where there is something, whichever way the frames lie."""
+def unpack_rows(h: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """(frames, T, D), and a mask (frames, T) that is True where there is a token."""
     if inputs.starts is not None:
         sizes = inputs.starts.long().diff()
-        parts = h[0].split(sizes.tolist())
-        padded = pad_sequence(list(parts), batch_first=True)
+        padded = pad_sequence(list(h[0].split(sizes.tolist())), batch_first=True)
         return padded, torch.arange(padded.shape[1], device=h.device) < sizes.unsqueeze(1)
-    there = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if inputs.token_mask is None else inputs.token_mask
-    return h, there
+    if inputs.token_mask is None:
+        return h, torch.ones(h.shape[:2], dtype=torch.bool, device=h.device)
+    return h, inputs.token_mask
 
 
-def mean(h: Tensor, inputs: Inputs) -> Tensor:
-    """(frames, D): the mean of the vectors of each frame, whichever way they lie."""
+def mean_pool(h: Tensor, inputs: Inputs) -> Tensor:
+    """(frames, D): the mean of the vectors of each frame."""
     wide = h.to(torch.promote_types(h.dtype, torch.float32))
     if inputs.starts is not None:
         starts = inputs.starts.long()
         sizes = starts.diff()
         slots = torch.arange(wide.shape[1], device=h.device)
-        whose = torch.searchsorted(starts, slots, right=True) - 1
-        sums = wide.new_zeros(len(sizes), wide.shape[-1]).index_add(0, whose, wide[0])
+        frame = torch.searchsorted(starts, slots, right=True) - 1
+        sums = wide.new_zeros(len(sizes), wide.shape[-1]).index_add(0, frame, wide[0])
         return sums / sizes.clamp(min=1).unsqueeze(1)
     if inputs.token_mask is None:
         return wide.mean(1)
-    there = inputs.token_mask.unsqueeze(-1).to(wide.dtype)
-    return (wide * there).sum(1) / there.sum(1).clamp(min=1)
+    mask = inputs.token_mask.unsqueeze(-1).to(wide.dtype)
+    return (wide * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
-class Blocks(nn.Module):
-    """`inner`: the widths between the linear layers; `drops`: the share that is dropped before each of them."""
+# ------------------------------------------------------------------------------------------------ the "mlp" classifier
 
-    def __init__(self, inputs: int, inner: Sequence[int], outputs: int, drops: Sequence[float]) -> None:
+
+class MLPClassifier(nn.Module):
+    """Blocks of batch norm, dropout and a linear layer, with ReLU between them (Howard & Ruder 2018, section 3.3).
+
+    x ─ norm ─ dropout 0.4 ─ linear to 50 ─ relu ─ norm ─ dropout 0.1 ─ linear to the classes
+    """
+
+    def __init__(self, inputs: int, hidden_sizes: Sequence[int], outputs: int, dropouts: Sequence[float]) -> None:
         super().__init__()
-        sizes = [inputs, *inner, outputs]
-        self.drops = tuple(drops)
-        self.norms = nn.ModuleList(Norm(size) for size in sizes[:-1])
+        sizes = [inputs, *hidden_sizes, outputs]
+        self.dropouts = tuple(dropouts)
+        self.norms = nn.ModuleList(QuickBatchNorm(size) for size in sizes[:-1])
         self.linear = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
         shape = x.shape[:-1]
         x = x.flatten(0, -2)
-        for i, (norm, linear, drop) in enumerate(zip(self.norms, self.linear, self.drops, strict=True)):
+        for i, (norm, linear, dropout) in enumerate(zip(self.norms, self.linear, self.dropouts, strict=True)):
             x = torch.relu(x) if i else x
-            x = linear(F.dropout(norm(x), drop, self.training))
+            x = linear(F.dropout(norm(x), dropout, self.training))
         return x.unflatten(0, shape)
 
 
-class Norm(nn.BatchNorm1d):
-    """Batch norm that can be used after a few steps: what is kept of all batches is their mean at first.
+class QuickBatchNorm(nn.BatchNorm1d):
+    """Batch norm whose running statistics are good after a few steps: they start as a plain mean over batches.
 
-    Torch begins with a variance of 1 and goes a tenth towards that of each batch. The vectors of a text may differ from
-    another's by hundredths, so that after fifty steps, all that a hundred labels give, 1 still outweighs what was seen.
-    Here the n-th batch counts 1/n, and a tenth from the tenth on.
+    Torch starts with a variance of 1 and moves a tenth towards that of each batch. The vectors of two texts may differ by
+    hundredths, so after fifty steps, all that a hundred labels give, the initial 1 still outweighs the data. Here the
+    n-th batch has weight 1/n, and a tenth from the tenth on.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or len(x) == 1:
-            return in_use(self, x)
+            return normalize_with_running_stats(self, x)
         seen: Any = self.num_batches_tracked
         with torch.no_grad():
-            share = (1 / seen.add_(1).to(x.dtype)).clamp(min=self.momentum)
-            for kept, now in ((self.running_mean, x.mean(0)), (self.running_var, x.var(0))):
-                kept.lerp_(now, share)  # type: ignore[union-attr]
+            weight = (1 / seen.add_(1).to(x.dtype)).clamp(min=self.momentum)
+            for running, now in ((self.running_mean, x.mean(0)), (self.running_var, x.var(0))):
+                running.lerp_(now, weight)  # type: ignore[union-attr]
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
 
-def normed(norm: Any, x: Tensor) -> Tensor:
-    """Batch norm. A batch of one has no spread to be divided by: it is normed with what was seen before, as in use."""
-    return in_use(norm, x) if norm.training and len(x) == 1 else norm(x)
+def batch_norm(norm: Any, x: Tensor) -> Tensor:
+    """Batch norm; a batch of one has no variance, so it is normalized with the running statistics."""
+    return normalize_with_running_stats(norm, x) if norm.training and len(x) == 1 else norm(x)
 
 
-def in_use(norm: Any, x: Tensor) -> Tensor:
+def normalize_with_running_stats(norm: Any, x: Tensor) -> Tensor:
     return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
 
 
-CHANNELS = 4  # that a maxout unit chooses from
+# ------------------------------------------------------------------------------------------------ the "biattentive" one
+
+CHANNELS = 4  # per maxout unit
 
 
-class Biattentive(nn.Module):
-    """`reduction`: how many times narrower the first maxout layer is than what was pooled; the second halves that."""
+class BiattentiveClassifier(nn.Module):
+    """The biattentive classification network of McCann et al. (2017, section 5): each text is read in view of the other.
+
+        X = biLSTM(relu(W w̃_x))                   Y = biLSTM(relu(W w̃_y))                 w̃: features of each word
+        A = X Yᵀ                                   A_x = softmax(A), by columns             A_y = softmax(Aᵀ), by columns
+        C_x = A_xᵀ X                               C_y = A_yᵀ Y                             what each sees of the other
+        X|y = biLSTM₁([X; X − C_y; X ⊙ C_y])       Y|x = biLSTM₂([Y; Y − C_x; Y ⊙ C_x])
+        x = [max; mean; min; Σ_t β_t X|y_t]        β = softmax(X|y v + d)                   y likewise, of Y|x
+        [x; y] ─▶ maxout, twice, with batch norm ─▶ linear ─▶ classes
+
+    With one text, both sides are that text. Padding is never read. `reduction` is how many times narrower the first maxout
+    layer is than the pooled vector; the second halves that. Shapes: B examples, T and S words, D = 2 · width.
+    """
 
     def __init__(self, inputs: int, outputs: int, width: int, reduction: int, dropout: float) -> None:
         super().__init__()
@@ -185,24 +313,23 @@ class Biattentive(nn.Module):
         self.maxout = nn.ModuleList((Maxout(pooled, first), Maxout(first, second)))
         self.out = nn.Linear(second, outputs)
 
-    def forward(self, x: Tensor, there: Tensor, each: int = 1) -> Tensor:
-        """(n · each, T, I) features, (n · each, T) where there is a word → (n, outputs); `each` is 2 for pairs."""
-        x = self.encoder(torch.relu(self.lead(self._dropped(x))), there)
-        sides = [(x[i::each], there[i::each]) for i in range(each)]
+    def forward(self, x: Tensor, mask: Tensor, texts: int = 1) -> Tensor:
+        """(n · texts, T, I) features, (n · texts, T) mask → (n, outputs); `texts` is 2 for pairs."""
+        x = self.encoder(torch.relu(self.lead(self._dropout(x))), mask)
+        sides = [(x[i::texts], mask[i::texts]) for i in range(texts)]
         (x, in_x), (y, in_y) = sides[0], sides[-1]
         c_x, c_y = biattention(x, in_x, y, in_y)
         views = ((x, c_y, in_x), (y, c_x, in_y))
-        pools = [self._pooled(i, *view) for i, view in enumerate(views)]
-        z = torch.cat(pools, -1)
+        z = torch.cat([self._integrate(i, *view) for i, view in enumerate(views)], -1)
         for layer in self.maxout:
-            z = layer(self._dropped(z))
-        return self.out(self._dropped(z))
+            z = layer(self._dropout(z))
+        return self.out(self._dropout(z))
 
-    def _pooled(self, side: int, x: Tensor, context: Tensor, there: Tensor) -> Tensor:
-        h = self.integrate[side](torch.cat([x, x - context, x * context], -1), there)
-        return max_mean_pooled(h, there, self.attend[side](h).squeeze(-1))
+    def _integrate(self, side: int, x: Tensor, context: Tensor, mask: Tensor) -> Tensor:
+        h = self.integrate[side](torch.cat([x, x - context, x * context], -1), mask)
+        return max_mean_min_attention_pool(h, mask, self.attend[side](h).squeeze(-1))
 
-    def _dropped(self, x: Tensor) -> Tensor:
+    def _dropout(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
 
 
@@ -214,19 +341,19 @@ def biattention(x: Tensor, in_x: Tensor, y: Tensor, in_y: Tensor) -> tuple[Tenso
     return a_x.transpose(1, 2) @ x, a_y @ y
 
 
-def max_mean_pooled(h: Tensor, there: Tensor, scores: Tensor) -> Tensor:
-    """(B, T, D) → (B, 4 D): the greatest, the mean, the least, and the mean by attention."""
-    gone = ~there.unsqueeze(-1)
-    count = there.sum(1, keepdim=True).to(h.dtype)
-    mean = h.masked_fill(gone, 0).sum(1) / count
-    weights = scores.masked_fill(~there, -torch.inf).softmax(1)
-    attended = (weights.unsqueeze(1) @ h.masked_fill(gone, 0)).squeeze(1)
-    most, least = h.masked_fill(gone, -torch.inf).amax(1), h.masked_fill(gone, torch.inf).amin(1)
-    return torch.cat([most, mean, least, attended], 1)
+def max_mean_min_attention_pool(h: Tensor, mask: Tensor, scores: Tensor) -> Tensor:
+    """(B, T, D) → (B, 4 D): maximum, mean, minimum, and the mean weighted by softmax(scores)."""
+    padding = ~mask.unsqueeze(-1)
+    count = mask.sum(1, keepdim=True).to(h.dtype)
+    mean = h.masked_fill(padding, 0).sum(1) / count
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(1)
+    attended = (weights.unsqueeze(1) @ h.masked_fill(padding, 0)).squeeze(1)
+    highest, lowest = h.masked_fill(padding, -torch.inf).amax(1), h.masked_fill(padding, torch.inf).amin(1)
+    return torch.cat([highest, mean, lowest, attended], 1)
 
 
 class Maxout(nn.Module):
-    """Goodfellow et al. (2013) with batch norm: each unit is the greatest of its channels."""
+    """Goodfellow et al. (2013) with batch norm: each unit is the maximum of its channels."""
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__()
@@ -234,76 +361,89 @@ class Maxout(nn.Module):
         self.norm = nn.BatchNorm1d(CHANNELS * units)
 
     def forward(self, x: Tensor) -> Tensor:
-        return normed(self.norm, self.linear(x)).unflatten(-1, (-1, CHANNELS)).amax(-1)
+        return batch_norm(self.norm, self.linear(x)).unflatten(-1, (-1, CHANNELS)).amax(-1)
 
 
-TOGETHER = 2048  # tokens of all texts that are read at once, where nothing is learnt, or drawn for a piece
+# ------------------------------------------------------------------------------------------------ long texts, in chunks
+#
+#     chunk = 3, bptt_window = 7      a b c│d e f│g h i│j k            of 11 tokens
+#                                     no gradient│ in the window: read by the head, with gradients
+#
+# Backpropagation through time for text classification (BPT3C: Howard & Ruder 2018, section 3.3), for networks that carry
+# their state from left to right. Chunks begin at multiples of `chunk`, and those that begin among the last `bptt_window`
+# tokens are in the window, as in fastai. Within the window the state carries its gradient, so a text no longer than that
+# is read as if at once. What lies before the window costs time, but no memory.
 
-Read = Callable[[Inputs, State], tuple[Tensor, State]]  # what the head reads (B, T, D), and the state after it
+TOGETHER = 2048  # tokens of all texts that are read at once without gradients, if dropout does not depend on chunks
+
+Read = Callable[[Inputs, State], tuple[Tensor, State]]  # the layer that the head reads (B, T, D), and the new state
 
 
-def skipped(sizes: Sequence[int], chunk: int, kept: int) -> np.ndarray:
-    """Tokens at the beginning of each text that are read without a gradient; `kept` = 0: none."""
-    beyond = np.maximum(np.array(sizes, np.int64) - kept, 0) if kept else np.zeros(len(sizes), np.int64)
+def tokens_before_window(sizes: Sequence[int], chunk: int, bptt_window: int) -> np.ndarray:
+    """Tokens at the beginning of each text that are read without a gradient; `bptt_window` = 0: none."""
+    if not bptt_window:
+        return np.zeros(len(sizes), np.int64)
+    beyond = np.maximum(np.array(sizes, np.int64) - bptt_window, 0)
     return -(-beyond // chunk) * chunk
 
 
-def in_pieces(
-    read: Read, initial: State, batch: Batch, chunk: int, kept: int, drawn: bool = True
+def read_in_chunks(
+    read: Read, initial: State, batch: Batch, chunk: int, bptt_window: int, drawn: bool = True
 ) -> tuple[Tensor, Batch]:
-    """The vectors of what is kept (frames, T, D), and the batch as it lies then: rows of that alone, padded.
+    """The vectors of the window (frames, T, D), and the batch reduced to it: padded rows.
 
-    `initial` is the state that every frame begins with, a row each. `drawn`: dropout is drawn for every piece; where it
-    is not, what is not kept is read many pieces at once, which says the same.
+    `initial` is the state in which every frame begins, one row each. `drawn`: the network draws dropout masks per chunk;
+    if not, many chunks before the window are read at once, with the same result.
     """
     inputs = batch.inputs
-    begins, sizes = _layout(inputs)
+    begins, sizes = _frames_of(inputs)
     ids, device = inputs.ids.reshape(-1), inputs.ids.device
-    skips = skipped(sizes.tolist(), chunk, kept)
+    skips = tokens_before_window(sizes.tolist(), chunk, bptt_window)
     state = initial
     with torch.no_grad():
         at = 0
-        while len(those := np.flatnonzero(skips > at)):  # they go on together until one of them is as far as it goes
-            until, going = int(skips[those].min()), torch.from_numpy(those).to(device)
-            some = pytree.take(state, going)
-            step = chunk if drawn else chunk * max(1, TOGETHER // (len(those) * chunk))
+        while len(active := np.flatnonzero(skips > at)):  # texts that are not at their window yet go on together
+            until, rows_on = int(skips[active].min()), torch.from_numpy(active).to(device)
+            part = pytree.take(state, rows_on)
+            step = chunk if drawn else chunk * max(1, TOGETHER // (len(active) * chunk))
             for begin in range(at, until, step):
-                piece = begins[those, None] + np.arange(begin, min(begin + step, until))
-                some = read(_whole(inputs, ids[torch.from_numpy(piece).to(device)]), some)[1]
-            state, at = _put(state, going, some), until
+                piece = begins[active, None] + np.arange(begin, min(begin + step, until))
+                part = read(_unpadded(inputs, ids[torch.from_numpy(piece).to(device)]), part)[1]
+            state, at = _put(state, rows_on, part), until
     rest = sizes - skips
-    there = np.arange(int(rest.max())) < rest[:, None]
-    places = np.where(there, (begins + skips)[:, None] + np.arange(there.shape[1]), begins[:, None])
+    mask = np.arange(int(rest.max())) < rest[:, None]
+    places = np.where(mask, (begins + skips)[:, None] + np.arange(mask.shape[1]), begins[:, None])
     rows = ids[torch.from_numpy(places).to(device)]
-    found = []
+    layers = []
     for at in range(0, rows.shape[1], chunk):
-        those = np.flatnonzero(rest > at)  # a text that has ended is read no further
-        if len(those) == len(rows):
-            h, state = read(_whole(inputs, rows[:, at : at + chunk]), state)
+        active = np.flatnonzero(rest > at)  # texts that have not ended
+        if len(active) == len(rows):
+            h, state = read(_unpadded(inputs, rows[:, at : at + chunk]), state)
         else:
-            going = torch.from_numpy(those).to(device)
-            some, after = read(_whole(inputs, rows[going, at : at + chunk]), pytree.take(state, going))
-            h, state = some.new_zeros(len(rows), *some.shape[1:]).index_copy(0, going, some), _put(state, going, after)
-        found.append(h)
+            rows_on = torch.from_numpy(active).to(device)
+            part, after = read(_unpadded(inputs, rows[rows_on, at : at + chunk]), pytree.take(state, rows_on))
+            h = part.new_zeros(len(rows), *part.shape[1:]).index_copy(0, rows_on, part)
+            state = _put(state, rows_on, after)
+        layers.append(h)
     assert batch.target_positions is not None
-    moved = torch.from_numpy(np.arange(len(sizes)) * there.shape[1] - begins - skips).to(device)
-    laid = Inputs(rows, torch.from_numpy(there).to(device), sizes=tuple(rest.tolist()))
-    return torch.cat(found, 1), replace(batch, inputs=laid, target_positions=batch.target_positions + moved)
+    moved = torch.from_numpy(np.arange(len(sizes)) * mask.shape[1] - begins - skips).to(device)
+    window = Inputs(rows, torch.from_numpy(mask).to(device), sizes=tuple(rest.tolist()))
+    return torch.cat(layers, 1), replace(batch, inputs=window, target_positions=batch.target_positions + moved)
 
 
-def _whole(inputs: Inputs, ids: Tensor) -> Inputs:
-    """Ids of rows without padding, or with some that nobody looks at: from left to right it comes too late."""
+def _unpadded(inputs: Inputs, ids: Tensor) -> Inputs:
+    """Rows without a mask: padding at their ends is read after everything that counts, so it changes nothing."""
     return replace(inputs, ids=ids, token_mask=None, starts=None, sizes=None)
 
 
-def _layout(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-    """Where each frame begins among the flat ids, and its tokens."""
+def _frames_of(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+    """Where each frame begins among the flat ids, and its number of tokens."""
     rows, width = inputs.ids.shape
     if inputs.starts is not None:
         sizes = np.array(inputs.sizes or inputs.starts.diff().tolist(), np.int64)
         return np.cumsum(sizes) - sizes, sizes
-    there = [width] * rows if inputs.token_mask is None else inputs.token_mask.sum(1).tolist()
-    return np.arange(rows) * width, np.array(inputs.sizes or there, np.int64)
+    counts = [width] * rows if inputs.token_mask is None else inputs.token_mask.sum(1).tolist()
+    return np.arange(rows) * width, np.array(inputs.sizes or counts, np.int64)
 
 
 def _put(state: State, rows: Tensor, values: State) -> State:
@@ -313,85 +453,54 @@ def _put(state: State, rows: Tensor, values: State) -> State:
     return pytree.unflatten({name: t.index_copy(0, rows, new[name].to(t.dtype)) for name, t in old.items()}, shape)
 
 
-READS = ("speaker", *TIMES)
-CLASSIFIERS = ("linear", "blocks", "biattentive")
+# ------------------------------------------------------------------------------------------------ logits of a text
+
+AUTO = "auto"
+CLASSIFIERS = ("linear", "mlp", "biattentive")
 
 
 @dataclass(frozen=True)
 class HeadConfig:
+    """A `TextHead` over a network. The values come from [task]: see `TextTaskConfig` in classification.py."""
+
     model: Any  # the network's class
     settings: Any  # its Config
-    outputs: int  # classes, or 1 for a number
-    frame: str = "classify"  # how examples are framed: models/frames.py
-    reads: str = "speaker"
+    outputs: int  # number of classes, or 1 for a number
+    frame: str = "classify"  # how examples are framed: models/framing.py
+    pooling: str = AUTO
     dropout: float = 0.1
     classifier: str = "linear"
-    features: str = ""  # the layer that is read: a name that the network has for it, or a number; "": the last
-    frozen: bool = False  # nothing of the network is trained
-    width: int = 300  # of a biattentive classifier, in each direction
-    reduction: int = 4  # of its first maxout layer
-    inner: Sequence[int] = (50,)  # of blocks: widths between the linear layers
-    drops: Sequence[float] = ()  # of blocks: what is dropped before each linear layer; empty: `dropout`
-    chunk: int = 0  # tokens read at once, the state carried over; 0: all
-    kept: int = 0  # tokens at the end of a text that the head reads and the gradient reaches; 0: all
-    weights: tuple[float, ...] = ()  # of the classes in the loss; none: all alike
-
-    def __post_init__(self) -> None:
-        for name, known in (("reads", READS), ("classifier", CLASSIFIERS)):
-            if getattr(self, name) not in known:
-                raise NextwordError(f"[task] {name} = {getattr(self, name)!r}; expected {' or '.join(known)}.")
-        for name in ("width", "reduction"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise NextwordError(f"[task] {name} = {value!r} must be a whole number of at least 1.")
-        for name in ("chunk", "kept"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise NextwordError(f"[task] {name} = {value!r} must be a whole number of tokens, or 0 for all.")
-        if self.kept and not self.kept >= self.chunk > 0:
-            raise NextwordError(
-                f"[task] kept = {self.kept} with chunk = {self.chunk}: what is kept are whole pieces of a text, so it "
-                "has to be as long as one at least, as in chunk = 70, kept = 1400."
-            )
-        self._check_blocks()
-        if not isinstance(self.frozen, bool):
-            raise NextwordError(f"[task] frozen = {self.frozen!r} must be true or false.")
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
-            raise NextwordError(f"[task] dropout = {self.dropout!r} is the share dropped before the head, below 1.")
-
-    def _check_blocks(self) -> None:
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in self.inner)
-        if not whole:
-            raise NextwordError(f"[task] inner = {list(self.inner)} are widths between linear layers, as [50].")
-        shares = all(isinstance(p, (int, float)) and not isinstance(p, bool) and 0 <= p < 1 for p in self.drops)
-        if not shares or len(self.drops) not in (0, len(self.inner) + 1):
-            raise NextwordError(
-                f"[task] drops = {list(self.drops)}: give the share dropped before each of the {len(self.inner) + 1} "
-                "linear layers, below 1, as [0.4, 0.1]; or none, for dropout before each."
-            )
+    features: str = ""
+    frozen: bool = False
+    width: int = 300
+    reduction: int = 4
+    hidden_sizes: Sequence[int] = (50,)
+    dropouts: Sequence[float] = ()
+    chunk: int = 0
+    bptt_window: int = 0
+    class_weights: tuple[float, ...] = ()
 
 
-class Headed(ModelWithHead):
-    """What it says is one vector an example."""
+class TextHead(ModelWithHead):
+    """One vector of logits, or one number, per example."""
 
     def __init__(self, config: HeadConfig, network: Any) -> None:
         super().__init__(config, network)
-        self.weights: Tensor | None
-        self.register_buffer("weights", torch.tensor(config.weights) if config.weights else None, persistent=False)
-        width = network.widths[self.at]
+        self.weights = torch.tensor(config.class_weights) if config.class_weights else None
+        width = network.widths[self.layer_index]
         self.out: Any
         self.dense: nn.Linear | None = None
-        self.pools = False
+        self.uses_pooler = False
         if config.classifier == "biattentive":
-            self.out = Biattentive(width, config.outputs, config.width, config.reduction, config.dropout)
+            self.out = BiattentiveClassifier(width, config.outputs, config.width, config.reduction, config.dropout)
             return
-        speaker, inputs = config.reads == "speaker", TIMES.get(config.reads, 1) * width
-        self.pools = speaker and self.at == -1 and getattr(network, "pooler", None) is not None
-        if config.classifier == "blocks":
-            drops = tuple(config.drops) or (config.dropout,) * (len(config.inner) + 1)
-            self.out = Blocks(inputs, config.inner, config.outputs, drops)
+        auto, inputs = config.pooling == AUTO, POOLINGS.get(config.pooling, 1) * width
+        self.uses_pooler = auto and self.layer_index == -1 and network.pooler is not None
+        if config.classifier == "mlp":
+            dropouts = tuple(config.dropouts) or (config.dropout,) * (len(config.hidden_sizes) + 1)
+            self.out = MLPClassifier(inputs, config.hidden_sizes, config.outputs, dropouts)
             return
-        dense = speaker and not self.pools and isinstance(network, Infilling)
+        dense = auto and not self.uses_pooler and isinstance(network, Infilling)
         self.dense = nn.Linear(width, width) if dense else None
         self.out = nn.Linear(inputs, config.outputs)
         for layer in (self.dense, self.out):
@@ -400,56 +509,54 @@ class Headed(ModelWithHead):
                 nn.init.zeros_(layer.bias)
 
     @property
-    def recordable(self) -> bool:
-        """Whether forward and backward ask nothing of a GPU on the way."""
-        plain = type(self) is Headed and self.config.classifier == "linear" and self.config.reads in ("speaker", "mean")
-        return plain and not self.is_stateful and bool(getattr(self.encoder, "recordable", False))
+    def recordable(self) -> bool:  # type: ignore[override]
+        """Whether training steps can be captured in a CUDA graph: they never synchronize with the GPU."""
+        plain = type(self) is TextHead and self.config.classifier == "linear" and self.config.pooling in (AUTO, "mean")
+        return plain and not self.is_stateful and self.encoder.recordable
 
-    # -------------------------------------------------------------------------------------------- what it computes
+    @property
+    def is_stateful(self) -> bool:  # type: ignore[override]
+        return bool(self.config.chunk) and self.encoder.is_stateful
 
     def forward(self, batch: Batch) -> Tensor:
         """(n, outputs) in 32 bits: logits of the classes, or one number."""
         if self.is_stateful:
-            return self.judge(*self.read_on(batch))
-        return self.judge(self.read_layer(batch.inputs), batch)
+            return self.score_layer(*self.read_chunks(batch))
+        return self.score_layer(self.read_layer(batch.inputs), batch)
 
-    @property
-    def is_stateful(self) -> bool:
-        """Are texts read piece by piece?"""
-        return bool(self.config.chunk) and getattr(self.encoder, "is_stateful", False)
-
-    def read_on(self, batch: Batch) -> tuple[Tensor, Batch]:
-        """What the head reads of texts of any length, and the batch as it lies then."""
+    def read_chunks(self, batch: Batch) -> tuple[Tensor, Batch]:
+        """The layer that the head reads, of texts of any length, and the batch reduced to what it reads."""
         frames = len(batch.inputs.ids) if batch.inputs.starts is None else len(batch.inputs.starts) - 1
 
         def read(inputs: Inputs, state: State) -> tuple[Tensor, State]:
             layers, state = self.encoder.encode(inputs, state)
-            return layers[self.at], state
+            return layers[self.layer_index], state
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
             initial = self.encoder.start(frames)[1]
-            drawn = self.encoder.training and self.encoder.locks
-            return in_pieces(read, initial, batch, self.config.chunk, self.config.kept, drawn)
+            drawn = self.encoder.training and self.encoder.has_locked_dropout
+            return read_in_chunks(read, initial, batch, self.config.chunk, self.config.bptt_window, drawn)
 
-    def judge(self, h: Tensor, batch: Batch) -> Tensor:
-        """The same of the layer that is read (B, T, D), for whoever needs that layer besides."""
-        h = h[..., : self.encoder.widths[self.at]]
-        frames = None if batch.target_positions is None else len(batch.target_positions)  # a text that only fills up a row is none of them
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
+        """(n, outputs) from the layer that the head reads (B, T, D), for callers that need that layer themselves."""
+        h = h[..., : self.encoder.widths[self.layer_index]]
+        positions = batch.target_positions
+        frames = None if positions is None else len(positions)  # a frame that only fills up a row does not count
         if self.config.classifier == "biattentive":
-            x, there = (t[:frames] for t in rows(h, batch.inputs))
+            x, mask = (t[:frames] for t in unpack_rows(h, batch.inputs))
             with torch.autocast(x.device.type, enabled=False):
-                return self.out(x.to(self.out.out.weight.dtype), there, len(x) // len(batch.targets))
-        if self.config.reads != "speaker":
-            x = pooled(self.config.reads, h, batch.inputs)[:frames]
+                return self.out(x.to(self.out.out.weight.dtype), mask, len(x) // len(batch.targets))
+        if self.config.pooling != AUTO:
+            x = pool(self.config.pooling, h, batch.inputs)[:frames]
         else:
-            assert batch.target_positions is not None
-            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.target_positions)  # (frames, D)
-        return self.score(x, len(batch.targets))
+            assert positions is not None
+            x = h.reshape(-1, h.shape[-1]).index_select(0, positions)  # (frames, D)
+        return self.score_vectors(x, len(batch.targets))
 
-    def score(self, x: Tensor, examples: int | None = None) -> Tensor:
-        """(n, outputs) of the vectors (frames, D) that stand for frames; `examples`: how many those belong to, if not
-        each to its own."""
-        if self.pools:
+    def score_vectors(self, x: Tensor, examples: int | None = None) -> Tensor:
+        """(n, outputs) from one vector per frame (frames, D); `examples`: how many examples the frames belong to, if an
+        example may have several."""
+        if self.uses_pooler:
             x = self.encoder.pooled(x)
         elif self.dense is not None:
             x = torch.tanh(self.dense(F.dropout(x, self.config.dropout, self.training)))

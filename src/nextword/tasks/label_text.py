@@ -1,35 +1,30 @@
-"""A label in words: no head at all, but what a network that makes texts from sources pays for writing each label.
+"""Labels written as text, by a network that generates texts from sources (T5): there is no head.
 
     classify: a fine film end ──encoder──▶ memory        log p(positive end)  −0.2      one number for every label,
-                                 begin ──decoder──▶      log p(negative end)  −1.9      and the greatest is said
+                                 begin ──decoder──▶      log p(negative end)  −1.9      and the greatest wins
 
-Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a
-text with a prefix, its answer another text, and what is learnt is to write that. So the loss is −log p(label, end) over
-the whole vocabulary (objectives/task.py), and nothing is drawn anew. Where the paper lets the network write, and counts
-what is no label as wrong, here the labels alone are compared. Numbers are written too (numbered.py).
+    J = 1/n Σ −log p(tokens of the label, end | source)
 
-A number in words: one of few strings, from the least to the greatest that is learnt, in equal steps.
+Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a text
+with a prefix, its answer another text, and the network learns to generate that. The paper lets the network generate
+freely and counts what is not a label as wrong; here only the labels are compared.
 
-    stsb sentence1: … sentence2: … ──encoder──▶ memory      log p(2.4 end)  −3.1       2.57 is learnt as "2.6", and the
-                                   begin ──decoder──▶      log p(2.6 end)  −0.4       number of the likeliest string is
-                                                           log p(2.8 end)  −1.7       what is said
+A number is written as one of few strings, in equal steps from the smallest to the largest training label:
 
-Raffel et al. (2020, section 2.4): scores are rounded to the nearest increment of 0.2 and written; what is written is
-read as a number again. Where the paper lets the network write, here the strings are compared, as with classes
-(worded.py). The strings are multiples of the step. Within the network a number is the place of its string, so that
-(number − center) / spread, with the least number and the step, is on the same scale.
+    stsb sentence1: … sentence2: … ──encoder──▶ memory      log p(2.4 end)  −3.1       2.57 is learned as "2.6"; the
+                                   begin ──decoder──▶      log p(2.6 end)  −0.4       likeliest string is the
+                                                           log p(2.8 end)  −1.7       prediction
 
-A run that writes its labels in words (heads/worded.py), on strings: `predict` and `explain` as of any classifier.
-
-What stands for the labels of a task where they are written, or asked of a language model: the strings of numbers,
-and the tokens of either, which have to differ.
+as the paper rounds STS-B to increments of 0.2 (section 2.4). The head's output is the index of a string, so that
+mean + std · index is the number, with the first string as mean and the step as std.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -38,315 +33,476 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Bucketed, Examples, joined
+from nextword.batching.examples import Examples, join_frames
 from nextword.core import pytree
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Tokenizer
-from nextword.core.types import Batch, FramedText, Inputs
-from nextword.data.text_to_text import multiple, rounded
+from nextword.core.errors import InvalidSetting, UnknownName, Unsupported, did_you_mean
+from nextword.core.types import Batch, FramedText, Inputs, Loss, State
+from nextword.data.tables import Columns, Rows
+from nextword.data.text_to_text import nearest_multiple, round_to_step
 from nextword.models import model_class
 from nextword.run_folder import RunFolder
-from nextword.tasks.attribution import attributed, of_words
-from nextword.tasks.base import ModelWithHead
-from nextword.tasks.classification import Classifier, Explained, open_headed
-from nextword.tasks.settings import WORDS, Settings
+from nextword.tasks import error_analysis
+from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
+from nextword.tasks.base import Dataset, TaskConfig, from_data, is_number
+from nextword.tasks.classification import Classification, Classifier, LabelObjective, resolve_class_weights
+from nextword.tasks.heads import ModelWithHead
+from nextword.tasks.text_data import CLASSIFICATION, PAIRS, REGRESSION
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import to_device
 
 TEXT, SECOND = "{text}", "{second}"
-ASKED = ("classify: {text}", "classify sentence1: {text} sentence2: {second}")  # of one text, and of two
-WRITTEN = 4096  # tokens of labels that are compared at once: each needs a number for every word of the vocabulary
-READ = 1 << 14  # and of their sources, which every label of a text has in its memory
-KNOWN = 'Give words that the tokenizer knows: --set \'task.words={ A = "bad", B = "good" }\'.'
-Spelled = tuple[tuple[int, ...], ...]
+PROMPTS = ("classify: {text}", "classify sentence1: {text} sentence2: {second}")  # for one text, and for two
+LABEL_TOKENS = 4096  # of labels that are compared at once: each needs a number for every word of the vocabulary
+SOURCE_TOKENS = 1 << 14  # of their sources, which every label of a text has in its memory
+STEPS = 25  # at most, between the smallest and the largest number: STS-B has 25, from 0 to 5 by 0.2
+MAX_STRINGS = 1000  # every one is scored for every text
+LABEL_ADVICE = 'Give words that the tokenizer knows: --set \'task.label_words={ A = "bad", B = "good" }\'.'
+NUMBER_ADVICE = "Use a run whose tokenizer knows digits, or a recipe with a head, as bert/finetune."
+LabelIds = tuple[tuple[int, ...], ...]
+
+
+# ------------------------------------------------------------------------------------------------ model and loss
 
 
 @dataclass(frozen=True)
-class WordedConfig:
+class LabelTextModelConfig:
     model: Any  # the network's class
     settings: Any  # its Config
-    spelled: Spelled  # tokens of each label, its end included
+    label_ids: LabelIds  # tokens of each label, with the end token
     frozen: bool = False
-    weights: tuple[float, ...] = ()  # of the classes in the loss; none: all alike
+    class_weights: tuple[float, ...] = ()
     features: str = ""
-    chunk: int = 0
 
 
 class LabelTextModel(ModelWithHead):
-    """What it says is log p of every label (n, labels)."""
+    """Its outputs are log p of every label (n, labels)."""
 
-    is_stateful = False
-    recordable = False
     ids: Tensor  # (labels, tokens of the longest)
     sizes: Tensor
 
-    def __init__(self, config: WordedConfig, network: Any) -> None:
-        check_writes(type(network))
+    def __init__(self, config: LabelTextModelConfig, network: Any) -> None:
+        require_text_to_text(type(network))
         super().__init__(config, network)
-        longest = max(map(len, config.spelled))
-        ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in config.spelled])
+        longest = max(map(len, config.label_ids))
+        ids = torch.tensor([[*label, *[0] * (longest - len(label))] for label in config.label_ids])
         self.register_buffer("ids", ids, persistent=False)
-        self.register_buffer("sizes", torch.tensor([len(one) for one in config.spelled]), persistent=False)
-        self.weights: Tensor | None
-        self.register_buffer("weights", torch.tensor(config.weights) if config.weights else None, persistent=False)
+        self.register_buffer("sizes", torch.tensor([len(label) for label in config.label_ids]), persistent=False)
+        self.weights = torch.tensor(config.class_weights) if config.class_weights else None
 
     @property
     def device(self) -> torch.device:
         return self.encoder.device
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.said(self.every(batch))
+        return self.outputs(self.score_labels(batch))
 
-    def said(self, every: Tensor) -> Tensor:
-        """What is said, of log p of every label."""
-        return every
+    def outputs(self, log_p: Tensor) -> Tensor:
+        """What is predicted, from log p of every label."""
+        return log_p
 
-    def every(self, batch: Batch) -> Tensor:
+    def score_labels(self, batch: Batch) -> Tensor:
         """log p of every label (n, labels)."""
-        n, labels = len(batch.targets), len(self.config.spelled)
-        places = torch.arange(labels, device=self.ids.device)
-        return self._paid(batch.inputs, places.repeat(n), labels).view(n, labels)
+        n, labels = len(batch.targets), len(self.config.label_ids)
+        every = torch.arange(labels, device=self.ids.device)
+        return self._score(batch.inputs, every.repeat(n), labels).view(n, labels)
 
-    def written(self, batch: Batch) -> Tensor:
+    def score_targets(self, batch: Batch) -> Tensor:
         """log p of the right label of each example (n,)."""
-        return self._paid(batch.inputs, batch.targets, 1)
+        return self._score(batch.inputs, batch.targets, 1)
 
-    def _paid(self, source: Inputs, chosen: Tensor, each: int) -> Tensor:
-        """log p of the chosen labels, `each` of them for a source; a source is read once."""
+    def _score(self, source: Inputs, chosen: Tensor, each: int) -> Tensor:
+        """log p of the chosen labels, `each` of them per source; a source is encoded once."""
         n = len(source.ids)
         first, state = self.encoder.start(n, source)
         rows = torch.arange(n, device=chosen.device).repeat_interleave(each)
         ids = torch.cat([first[rows].unsqueeze(1), self.ids[chosen]], 1)
         if each == 1:
-            return self._scored(ids, chosen, state)
-        size = max(1, min(WRITTEN // ids.shape[1], READ // source.ids.shape[1]))
+            return self._score_rows(ids, chosen, state)
+        size = max(1, min(LABEL_TOKENS // ids.shape[1], SOURCE_TOKENS // source.ids.shape[1]))
         parts = zip(ids.split(size), chosen.split(size), rows.split(size), strict=True)
-        return torch.cat([self._scored(some, own, pytree.take(state, whose)) for some, own, whose in parts])
+        return torch.cat([self._score_rows(part, own, pytree.take(state, whose)) for part, own, whose in parts])
 
-    def _scored(self, ids: Tensor, chosen: Tensor, state: Any) -> Tensor:
+    def _score_rows(self, ids: Tensor, chosen: Tensor, state: Any) -> Tensor:
         log_p, _ = self.encoder.score(ids, self.sizes[chosen] + 1, state)
         return log_p.float().sum(1)
 
     # -------------------------------------------------------------------------------------------- for attribution
 
     def layer(self, inputs: Inputs) -> Tensor:
-        """There is no one layer that is read: `judge` begins with the texts."""
+        """No single layer is read: `score_layer` starts from the texts."""
         return inputs.ids
 
-    def judge(self, h: Tensor, batch: Batch) -> Tensor:
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
         return self(batch)
 
 
-# ------------------------------------------------------------------------------------------------ texts
+class NumberTextModel(LabelTextModel):
+    """Its output is the index of the likeliest string (n, 1)."""
+
+    def outputs(self, log_p: Tensor) -> Tensor:
+        return log_p.argmax(1, keepdim=True).float()
+
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
+        """The expected index (n, 1): the likeliest one has no gradient, and this one follows it."""
+        p = self.score_labels(batch).softmax(1)
+        return p @ torch.arange(p.shape[1], dtype=p.dtype, device=p.device).unsqueeze(1)
 
 
-def check_writes(network: type) -> None:
-    """Or an error: a network of this class makes texts from sources."""
-    if not getattr(network, "is_conditional", False):
+class LabelTextObjective(LabelObjective):
+    """Cross-entropy of the label's tokens. In training only the right label is scored; in validation, all of them."""
+
+    def check(self, network: Any) -> None:
+        if self.language:
+            raise Unsupported(
+                f"objective: language = {self.language:g} needs a network that reads left to right; here labels are "
+                "generated as text. Leave it out: --set 'phase.*.objective.language=0'."
+            )
+
+    def tokens_per_prediction(self, network: Any, text: Any) -> float:
+        return float(network.sizes.max())
+
+    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        outputs = None
+        if network.training:
+            log_p = network.score_targets(batch)
+        else:
+            scores = network.score_labels(batch)
+            log_p = scores.gather(1, batch.targets.unsqueeze(1)).squeeze(1)
+            outputs = network.outputs(scores).detach()
+        weights = None if network.weights is None else network.weights[batch.targets]
+        value = -log_p.mean() if weights is None else -(weights * log_p).sum() / weights.sum()
+        return Loss(value, -log_p.sum().detach(), len(log_p), None, {}, outputs)
+
+
+# ------------------------------------------------------------------------------------------------ sources and labels
+
+
+def require_text_to_text(network: Any) -> None:
+    """Raise an error unless networks of this class generate texts from sources."""
+    if not network.is_conditional:
         raise Unsupported(
-            f"[task] classifier = '{WORDS}' has a label written from a text, and {network.__name__} makes no "
-            "text from a source. Transfer a run of t5 or seq2seq, or take another recipe, as bert/finetune."
+            f"Labels as text need a text-to-text network, and {network.__name__} is not one. Use a run of t5 or seq2seq, "
+            "or another recipe, as bert/finetune.",
+            ability="generate",
         )
 
 
-def spelled(tokenizer: Tokenizer, labels: Sequence[str], words: Any, advice: str = KNOWN) -> Spelled:
-    """The tokens of each label, or of the words that stand for it, and the end of a text.
-
-    `advice`: what to do where the tokenizer cannot tell two of them apart.
-    """
-    strange = [name for name in words if name not in labels]
-    if strange:
-        raise NextwordError(f"[task] words names {strange[0]!r}; the labels are {', '.join(labels[:8])}.")
-    texts = [str(words.get(label, label)) for label in labels]
-    found = tuple((*one.ids.tolist(), end_of(tokenizer)) for one in tokenizer.encode_batch(texts))
-    for i, one in enumerate(found):
-        same = next((labels[k] for k in range(i) if found[k] == one), None)
-        if same is not None:
-            raise NextwordError(
-                f"The labels {same!r} and {labels[i]!r} are written with the same tokens, so that none can be told "
-                f"from the other. {advice}"
-            )
-    return found
-
-
-def end_of(tokenizer: Tokenizer) -> int:
-    """What ends a source, and what is written: of vocabularies of words the line end."""
+def end_token(tokenizer: Tokenizer) -> int:
+    """What ends a source and a label; in word vocabularies the line end."""
     return tokenizer.end if tokenizer.end is not None else int(tokenizer.encode("\n").ids[0])
 
 
-def sources(asks: str, texts: Sequence[str], seconds: Sequence[str] | None) -> list[str]:
-    """What is read of each example: the texts, put into the template."""
-    asks = asks or ASKED[seconds is not None]
-    for mark, wanted in ((TEXT, True), (SECOND, seconds is not None)):
-        if asks.count(mark) != wanted:
-            raise NextwordError(
-                f"[task] asks = {asks!r}: expected {TEXT} in it once"
+def tokenize_labels(
+    tokenizer: Tokenizer, labels: Sequence[str], label_words: Mapping[str, str], advice: str = LABEL_ADVICE
+) -> LabelIds:
+    """The tokens of each label, or of the words that stand for it, and the end token.
+
+    `advice`: what to do if the tokenizer cannot tell two of them apart.
+    """
+    check_label_words(label_words, labels)
+    texts = [str(label_words.get(label, label)) for label in labels]
+    ids = tuple((*encoding.ids.tolist(), end_token(tokenizer)) for encoding in tokenizer.encode_batch(texts))
+    for i, tokens in enumerate(ids):
+        if tokens in ids[:i]:
+            same = labels[ids.index(tokens)]
+            raise InvalidSetting(
+                f"The labels {same!r} and {labels[i]!r} have the same tokens, so they cannot be told apart. {advice}",
+                key="task.label_words",
+                value=(same, labels[i]),
+            )
+    return ids
+
+
+def check_label_words(label_words: Mapping[str, str], labels: Sequence[str]) -> None:
+    for name in label_words:
+        if name not in labels:
+            raise UnknownName(
+                f"[task] label_words: there is no label {name!r}.{did_you_mean(name, labels)} The labels are "
+                f"{', '.join(labels[:8])}.",
+                name=name,
+                known=labels,
+            )
+
+
+def fill_prompt(prompt: str, texts: Sequence[str], seconds: Sequence[str] | None) -> list[str]:
+    """The source of each example: its texts in the prompt."""
+    prompt = prompt or PROMPTS[seconds is not None]
+    for mark, expected in ((TEXT, True), (SECOND, seconds is not None)):
+        if prompt.count(mark) != expected:
+            raise InvalidSetting(
+                f"[task] prompt = {prompt!r}. Expected {TEXT} once"
                 + f" and {SECOND} once" * (seconds is not None)
-                + f", as in {ASKED[seconds is not None]!r}."
+                + f", as in {PROMPTS[seconds is not None]!r}.",
+                key="task.prompt",
+                value=prompt,
             )
     if seconds is None:
-        return [asks.replace(TEXT, text) for text in texts]
-    parts = re.split(f"({re.escape(TEXT)}|{re.escape(SECOND)})", asks)
+        return [prompt.replace(TEXT, text) for text in texts]
+    parts = re.split(f"({re.escape(TEXT)}|{re.escape(SECOND)})", prompt)
     rows = ({TEXT: a, SECOND: b} for a, b in zip(texts, seconds, strict=True))
     return ["".join(row.get(part, part) for part in parts) for row in rows]
 
 
-def framed_words(
-    tokenizer: Tokenizer, given: Sequence[str], labels: np.ndarray | None = None, length: int = 0
+def encode_sources(
+    tokenizer: Tokenizer, sources: Sequence[str], labels: np.ndarray | None = None, length: int = 0
 ) -> tuple[Examples, int]:
-    """Sources as such a network reads them, with the end behind each, and how many were cut to `length` tokens."""
-    end, cut, frames = end_of(tokenizer), 0, []
-    for one in tokenizer.encode_batch(list(given)):
-        room = length - 1 if length else len(one.ids)
-        cut += len(one.ids) > room
-        ids = np.append(one.ids[:room], end).astype(np.int64)
+    """Sources with the end token, as a text-to-text network reads them; and how many were cut to `length` tokens."""
+    end, cut, frames = end_token(tokenizer), 0, []
+    for encoding in tokenizer.encode_batch(list(sources)):
+        room = length - 1 if length else len(encoding.ids)
+        cut += len(encoding.ids) > room
+        ids = np.append(encoding.ids[:room], end).astype(np.int64)
         frames.append(FramedText(ids, len(ids) - 1))
-    return joined(frames, np.zeros(len(given), np.int64) if labels is None else labels), cut
+    return join_frames(frames, np.zeros(len(sources), np.int64) if labels is None else labels), cut
 
 
-STEPS = 25  # between the least number and the greatest: STS-B has so many, from 0 to 5 by 0.2
-MOST = 1000  # strings: every one is scored for every text
-DIGITS = "For the numbers of {} take a run whose tokenizer knows digits, or a recipe with a head, as bert/finetune."
+# ------------------------------------------------------------------------------------------------ numbers as strings
 
 
-class Numbered(LabelTextModel):
-    """What it says is the place of the likeliest string (n, 1); labels are places as well."""
-
-    def said(self, every: Tensor) -> Tensor:
-        return every.argmax(1, keepdim=True).float()
-
-    def judge(self, h: Tensor, batch: Batch) -> Tensor:
-        """The mean place by the strings' shares (n, 1): what is said has no gradient, and this goes along with it."""
-        shares = self.every(batch).softmax(1)
-        return shares @ torch.arange(shares.shape[1], dtype=shares.dtype, device=shares.device).unsqueeze(1)
-
-
-def numbers_of(step: float, worded: bool, data: Any) -> tuple[str, ...]:
-    """What is written for the numbers of the training rows; none where it is not numbers that are written."""
-    if not worded or data.kind != "regress":
-        if step:
-            what = "numbers are read off a head" if data.kind == "regress" else f"{data.name} is of kind {data.kind}"
-            raise NextwordError(f"[task] step = {step:g} is of numbers that are written, and {what}. Leave it out.")
-        return ()
-    return strings(data.splits["train"].labels or (), step, data.name)
-
-
-def strings(labels: Sequence[str], step: float = 0.0, name: str = "The data") -> tuple[str, ...]:
-    """All multiples of the step from the least label to the greatest; `step` 0: the usual one."""
-    by = Decimal(str(step)) if step else usual_step(labels)
-    ends = [multiple(one, by) for one in (min(labels, key=Decimal), max(labels, key=Decimal))]
-    number = ends[1] - ends[0] + 1
-    if not 2 <= number <= MOST:
-        many = "all of them would be the same" if number == 1 else f"there would be {number:,} of them"
-        raise NextwordError(
-            f"{name}: numbers from {min(labels, key=Decimal)} to {max(labels, key=Decimal)} are written in steps of "
-            f"{by:f}, and {many}. Choose a {'smaller' if number == 1 else 'larger'} one, so that there are 2 to "
-            f"{MOST:,}: --set task.step={usual_step(labels):f}"
+def number_strings(labels: Sequence[str], step: float = 0.0, name: str = "The data") -> tuple[str, ...]:
+    """All multiples of the step from the smallest to the largest label; `step` = 0: `default_step`."""
+    by = Decimal(str(step)) if step else default_step(labels)
+    low, high = min(labels, key=Decimal), max(labels, key=Decimal)
+    first, last = nearest_multiple(low, by), nearest_multiple(high, by)
+    count = last - first + 1
+    if not 2 <= count <= MAX_STRINGS:
+        raise InvalidSetting(
+            f"{name}: numbers from {low} to {high} in steps of {by:f} are {count:,} strings. Expected 2 to "
+            f"{MAX_STRINGS:,}: --set task.number_step={default_step(labels):f}",
+            key="task.number_step",
+            value=step,
         )
-    return tuple(rounded(i * by, by) for i in range(ends[0], ends[1] + 1))
+    return tuple(round_to_step(i * by, by) for i in range(first, last + 1))
 
 
-def usual_step(labels: Sequence[str]) -> Decimal:
-    """The least of … 0.1, 0.2, 0.5, 1, 2 … of which at most STEPS lie between the least label and the greatest; but no
+def default_step(labels: Sequence[str]) -> Decimal:
+    """The smallest of … 0.1, 0.2, 0.5, 1, 2 … with at most STEPS steps between the smallest and the largest label, but no
     finer than the labels are: 1 for stars from 1 to 5."""
-    numbers = [Decimal(one) for one in labels]
+    numbers = [Decimal(label) for label in labels]
     span = max(numbers) - min(numbers)
     power = (span / STEPS).adjusted()
-    some = (Decimal(m).scaleb(power + more) for more in (0, 1) for m in (1, 2, 5))
-    by = next(one for one in some if span <= STEPS * one)
-    finest = min((int(one.normalize().as_tuple().exponent) for one in numbers if one), default=0)
+    steps = (Decimal(m).scaleb(power + more) for more in (0, 1) for m in (1, 2, 5))
+    by = next(step for step in steps if span <= STEPS * step)
+    finest = min((int(number.normalize().as_tuple().exponent) for number in numbers if number), default=0)
     return max(by, Decimal(1).scaleb(finest))
 
 
-def places(labels: Sequence[str], numbers: Sequence[str]) -> np.ndarray:
-    """The place of the nearest string of each label (n,); of one beyond the last, the last."""
+def nearest_strings(labels: Sequence[str], numbers: Sequence[str]) -> np.ndarray:
+    """The index of the nearest string of each label (n,); beyond the last, the last."""
     by = Decimal(numbers[1]) - Decimal(numbers[0])
-    first = multiple(numbers[0], by)
-    found = [min(max(multiple(one, by) - first, 0), len(numbers) - 1) for one in labels]
-    return np.array(found, np.int64)
+    first = nearest_multiple(numbers[0], by)
+    indices = [min(max(nearest_multiple(label, by) - first, 0), len(numbers) - 1) for label in labels]
+    return np.array(indices, np.int64)
 
 
-def scale_of(numbers: Sequence[str]) -> tuple[float, float]:
-    """The number of the first place, and what there is from one to the next."""
+def scale_of_strings(numbers: Sequence[str]) -> tuple[float, float]:
+    """The first number, and the step from one to the next."""
     return float(numbers[0]), float(Decimal(numbers[1]) - Decimal(numbers[0]))
 
 
-def in_words(numbers: Sequence[str]) -> list[str]:
-    """A note on what is written."""
+def note_strings(numbers: Sequence[str]) -> list[str]:
     if not numbers:
         return []
     by = Decimal(numbers[1]) - Decimal(numbers[0])
     shown = f"{', '.join(numbers[:2])} … {numbers[-1]}" if len(numbers) > 3 else ", ".join(numbers)
-    return [f"numbers are written, the nearest of {len(numbers)}: {shown}, in steps of {by:f} (--set task.step)"]
+    return [
+        f"numbers are written as the nearest of {len(numbers)} strings: {shown}, steps of {by:f} (task.number_step)"
+    ]
 
 
-def open_writer(run: RunFolder, device: torch.device, precision: str = "fp32") -> Writer:
-    """Of a run whose files have been checked."""
-    headed, tokenizer, settings = open_headed(run, device, precision)
-    length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
-    return Writer(headed, tokenizer, settings, length, str(run.path))
+# ------------------------------------------------------------------------------------------------ task
 
 
-class Writer(Classifier):
-    """Of a run that writes its labels (heads/worded.py): texts are read in the words of the task around them."""
+@dataclass(frozen=True)
+class WrittenLabelsConfig(TaskConfig):
+    """Settings of tasks whose labels are text: generated (label_text), or scored in a prompt (in_context)."""
 
-    def said(
-        self,
-        texts: Sequence[str],
-        seconds: Sequence[str] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        notes: list[str] | None = None,
-    ) -> np.ndarray:
-        found, cut = framed_words(self.tokenizer, sources(self.settings.asks, texts, seconds), None, self.length)
-        self.tell_cut(cut, len(texts), notes)
-        return self.said_of(found, progress)
+    frame: str = ""  # "classify": one text; otherwise two
+    label_words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label
+    number_step: float = 0.0  # from one number that can be written to the next; 0: at most 25 steps
+    numbers: Sequence[str] = from_data(())  # that can be written, the smallest first; (): labels are classes
+    mean: float = from_data(0.0)  # number = mean + std · index
+    std: float = from_data(1.0)
 
-    def _explained(self, texts: tuple[str, ...], label: str) -> Explained:
-        """Words of the task around the texts stay as they are; those of the texts fade in.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = self.label_words
+        texts = isinstance(words, Mapping) and all(isinstance(text, str) and text.strip() for text in words.values())
+        self.require("label_words", texts, "a text for each label, as { 0 = 'bad', 1 = 'good' }")
+        step = self.number_step
+        self.require("number_step", is_number(step) and 0 <= step < math.inf, "the step between numbers, as 0.2")
 
-        Of numbers it is the mean by the strings' shares that is explained (heads/numbered.py), in the labels' units.
+
+class WrittenLabels(Classification):
+    """Classification, or regression if `numbers` is not empty, with labels as text."""
+
+    @property
+    def is_numeric(self) -> bool:
+        return bool(self.config.numbers)
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.is_numeric else len(self.config.labels)
+
+    @property
+    def data_task(self) -> str:
+        return REGRESSION if self.is_numeric else PAIRS if self.is_pair else CLASSIFICATION
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        return False
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        data = super().read(source, columns, kind)
+        if data.kind not in (CLASSIFICATION, PAIRS, REGRESSION):
+            raise InvalidSetting(
+                f"{data.name} is for {data.kind}. Expected classes or numbers of texts; use another recipe, as "
+                "bert/finetune.",
+                key="data",
+                value=source,
+            )
+        return data
+
+    def kind_for(self, data: Dataset) -> str:
+        return self.config.kind
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        own = self.config
+        if own.number_step and not data.is_numeric:
+            raise InvalidSetting(
+                f"[task] number_step = {own.number_step:g} is for numbers, and {data.name} has classes. Leave it out.",
+                key="task.number_step",
+                value=own.number_step,
+            )
+        numbers = (
+            number_strings(data.splits["train"].labels or (), own.number_step, data.name) if data.is_numeric else ()
+        )
+        mean, std = scale_of_strings(numbers) if numbers else (0.0, 1.0)
+        return {"frame": own.frame or data.frame, "numbers": numbers, "mean": mean, "std": std}
+
+    def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
+        if not self.is_numeric:
+            return super().encode_labels(labels)
+        return ((np.array(labels, np.float64) - self.config.mean) / self.config.std).astype(np.float32)
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        if not self.is_numeric:
+            return super().decode(outputs)
+        return np.array(self.config.numbers, np.float64)[outputs.astype(np.int64)]  # as written, to the last digit
+
+    def check_training(self, train: Any, available: int) -> None:
+        if not self.is_numeric:
+            super().check_training(train, available)
+
+    def analyze_rows(self, rows: Rows, outputs: np.ndarray) -> dict[str, Any]:
+        if not self.is_numeric:
+            return super().analyze_rows(rows, outputs)
+        gold, predicted = np.array(rows.labels, np.float64), self.decode(outputs)[:, 0]
+        return error_analysis.analyze_numbers(gold, predicted, rows, self.config.numbers)
+
+
+@dataclass(frozen=True)
+class LabelTextConfig(WrittenLabelsConfig):
+    prompt: str = ""  # the source, with {text} in it, and {second} for two texts; "": PROMPTS
+    class_weights: Any = ""  # as of classification
+    frozen: bool = False
+    reinit_layers: int = 0
+    label_ids: Sequence[Sequence[int]] = from_data(())  # tokens of each label, or of each number
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("prompt", isinstance(self.prompt, str), f"a text with {TEXT} in it")
+        self.require_bool("frozen")
+        self.require_count("reinit_layers", 0, "a number of layers, as 2")
+
+
+class LabelText(WrittenLabels):
+    """A label generated as text."""
+
+    Config = LabelTextConfig
+    objective = LabelTextObjective
+    example_recipe = "t5/finetune"
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        if run is None:
+            raise InvalidSetting(
+                "Labels as text need a pretrained run. Name it with --from RUN.", key="source", value=""
+            )
+        require_text_to_text(model_class(run.recipe.slug))
+        own = super().settings_from(data, run)
+        tokenizer = load_tokenizer(run.path / "tokenizer.json")
+        names, advice = (own["numbers"], NUMBER_ADVICE) if data.is_numeric else (data.labels, LABEL_ADVICE)
+        ids = tokenize_labels(tokenizer, names, self.config.label_words, advice)
+        weights = self.config.class_weights
+        if weights and data.is_numeric:
+            raise InvalidSetting(
+                f"[task] class_weights is for classes, and {data.name} has numbers. Leave it out.",
+                key="task.class_weights",
+                value=weights,
+            )
+        own["class_weights"] = () if data.is_numeric else resolve_class_weights(weights, data)
+        return own | {"label_ids": [list(tokens) for tokens in ids]}  # lists, as TOML has them
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        own = self.config
+        ids = tuple(tuple(tokens) for tokens in own.label_ids)
+        weights = tuple(own.class_weights)
+        return (
+            NumberTextModel if self.is_numeric else LabelTextModel,
+            LabelTextModelConfig(model, config, ids, own.frozen, weights),
+        )
+
+    def notes(self) -> list[str]:
+        return [*super().notes(), *note_strings(self.config.numbers)]
+
+    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+        labels = self.encode_labels(rows.labels or ())
+        sources = fill_prompt(self.config.prompt, rows.texts, rows.seconds)
+        examples, cut = encode_sources(tokenizer, sources, labels, length)
+        if self.is_numeric:  # the nearest string is learned; metrics compare with the number itself
+            examples = replace(examples, labels=nearest_strings(rows.labels or (), self.config.numbers), gold=labels)
+        return examples, cut
+
+    def long_text_notes(self, examples: Examples) -> list[str]:
+        return []
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+        return LabelTextPredictor(model, tokenizer, self, length, name)
+
+
+class LabelTextPredictor(Classifier):
+    """`predict` and `explain` as any classifier; texts are read in the prompt of the task."""
+
+    def encode(self, texts: Sequence[str], seconds: Sequence[str] | None) -> tuple[Examples, int]:
+        sources = fill_prompt(self.task.config.prompt, texts, seconds)
+        return encode_sources(self.tokenizer, sources, None, self.length)
+
+    def explain_one(self, texts: tuple[str, ...], label: str) -> Explanation:
+        """Attributions of the words of the texts; the words of the prompt stay as they are.
+
+        For numbers it explains the expected number under the strings' probabilities, in the units of the labels.
         """
-        second = [texts[1]] if len(texts) > 1 else None
-        source = sources(self.settings.asks, [texts[0]], second)[0]
-        example, _ = framed_words(self.tokenizer, [source], None, self.length)
+        prompt, (scale, offset) = self.task.config.prompt, self.unit_scale
+        second = list(texts[1:]) or None
+        source = fill_prompt(prompt, [texts[0]], second)[0]
+        example, _ = encode_sources(self.tokenizer, [source], None, self.length)
         encoding = self.tokenizer.encode(source)
-        words, marked = tuple(text.split() for text in texts), sources(self.settings.asks, [TEXT], second and [SECOND])
-        whose, at = np.full(len(source.split()) + 1, -1), 0
+        words, marked = tuple(text.split() for text in texts), fill_prompt(prompt, [TEXT], second and [SECOND])
+        text_of_word, at = np.full(len(source.split()) + 1, -1), 0
         for word in marked[0].split():
             i = next((k for k, mark in enumerate((TEXT, SECOND)) if mark in word), None)
             size = 1 if i is None else len(words[i])
-            whose[at : at + size] = -1 if i is None else i
+            text_of_word[at : at + size] = -1 if i is None else i
             at += size
-        owner = whose[np.minimum(encoding.words[: len(example.ids) - 1], len(whose) - 1)]
-        own = np.append(owner >= 0, False)
-        numbers = bool(self.settings.numbers)
-        scale, base = (self.settings.spread, self.settings.center) if numbers else (1.0, 0.0)
-        output = 0 if numbers else list(self.settings.labels).index(label)
-        found = attributed(self.headed, example, own, output, partial(to_device, device=self.device))
+        owner = text_of_word[np.minimum(encoding.words[: len(example.ids) - 1], len(text_of_word) - 1)]
+        is_text = np.append(owner >= 0, False)
+        output = 0 if self.task.is_numeric else list(self.task.config.labels).index(label)
+        found = attribute_tokens(self.model, example, is_text, output, partial(to_device, device=self.device))
         weights = []
-        for i, some in enumerate(words):
+        for i, text in enumerate(words):
             mine = np.flatnonzero(owner == i)
-            inside = encoding.words[mine] - np.flatnonzero(whose == i)[:1] if len(mine) else mine
-            weights.append(of_words(scale * found.tokens[mine], inside, len(some)))
-        said, blank = (scale * one + base for one in (found.said, found.blank))
-        return Explained(label, words, tuple(weights), said, blank, scale * found.gap)
-
-
-OF_TEXTS = ("classify", "pair", "regress")
-
-
-def in_words_of(asked: Settings, data: Any, run: RunFolder | None) -> tuple[tuple[str, ...], list[list[int]]]:
-    """The strings of numbers, where the task is of those, and the tokens of what is written; or nothing."""
-    numbers = numbers_of(asked.step, asked.worded or asked.prompted, data)
-    if not asked.worded and not (asked.prompted and numbers and run):
-        return numbers, []
-    if data.kind not in OF_TEXTS or run is None:
-        what = f"{data.name} is of kind {data.kind}" if run else "there is no run to transfer"
-        raise NextwordError(
-            f"[task] classifier = '{WORDS}' writes classes of texts, or numbers, and {what}. Take another recipe."
-        )
-    if asked.worded:
-        check_writes(model_class(run.recipe.slug))
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    found = spelled(tokenizer, numbers or data.labels, asked.words, DIGITS.format(data.name) if numbers else KNOWN)
-    return numbers, [list(one) for one in found] if asked.worded else []  # lists, as TOML has them
+            inside = encoding.words[mine] - np.flatnonzero(text_of_word == i)[:1] if len(mine) else mine
+            weights.append(sum_by_word(scale * found.tokens[mine], inside, len(text)))
+        score, baseline = (scale * value + offset for value in (found.score, found.baseline))
+        return Explanation(label, words, tuple(weights), score, baseline, scale * found.gap)

@@ -1,44 +1,61 @@
-"""One of several candidates, over any network: each is framed with its context and scored, and a softmax is over them.
+"""Multiple choice: which of several candidates fits a context (SWAG, RACE, Story Cloze).
 
-    frames of an example ──network.encode──▶ the vector that speaks in each ──linear──▶ scores (B, K) ──softmax──▶ p
+    frames of an example ──network.encode──▶ one vector per frame ──linear──▶ scores (B, K) ──softmax──▶ probabilities
 
-How context, question and candidate are dressed follows the papers, and is seen from what a network can do:
+Each candidate is framed with its context. How follows the papers, and depends on what a network can do:
 
-    sees both sides            context │ question candidate        BERT, RoBERTa on SWAG and RACE
-    reads from left to right   context question │ candidate        GPT: Radford et al. 2018, section 3.3
+    bidirectional              context │ question candidate        BERT, RoBERTa on SWAG and RACE
+    reads left to right        context question │ candidate        GPT: Radford et al. 2018, section 3.3
 
 What does not fit is cut: the context at its end while it is the longer side, then the question, the candidate last.
-
-Examples that offer candidates: a frame for each, as many as there are, scored one against the other.
-
-It rained. [SEP] He got wet.     ┐
-It rained. [SEP] He ate.         ├ one example: (B, K) positions that speak, −1 where an example has fewer than K
-It rained. [SEP] …               ┘
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Bucketed, Examples, Unseen
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import Autoregressive, Infilling, Tokenizer
-from nextword.core.types import Batch, FramedText
+from nextword.batching.examples import Bucketed, Examples, UnknownWords
+from nextword.core.errors import InvalidSetting
+from nextword.core.protocols import Autoregressive, Infilling
+from nextword.core.types import Batch, FramedText, Prediction, require_list, texts_of
+from nextword.data.tables import Columns, Rows
 from nextword.models.framing import truncate_pair
-from nextword.tasks.examples import Mold, blank, check_texts, room_beside
-from nextword.tasks.heads import HeadConfig, Headed, pooled
+from nextword.run_folder import RunFolder
+from nextword.tasks import error_analysis
+from nextword.tasks.base import Count, Dataset
+from nextword.tasks.classification import Classification, Classifier, LabelObjective, TextHeadConfig, table_header
+from nextword.tasks.data_checks import count_empty_texts
+from nextword.tasks.datasets.catalog import find_benchmark
+from nextword.tasks.datasets.multiple_choice import has_candidates, read_multiple_choice
+from nextword.tasks.encoding import FrameTemplate, placeholder, require_text_network, room_in_frame
+from nextword.tasks.heads import AUTO, HeadConfig, ModelWithHead, TextHead, pool
+from nextword.tasks.prediction_files import (
+    TABLES,
+    FilePredictions,
+    PredictionRequest,
+    Record,
+    require_unique_columns,
+    write_table,
+)
+from nextword.tasks.text_data import CHOICE, read_one
+from nextword.tokenizers.base import Tokenizer
+
+# ------------------------------------------------------------------------------------------------ examples and batches
 
 
 @dataclass(frozen=True)
-class Choices(Examples):
+class ChoiceExamples(Examples):
+    """A frame per candidate; examples may have different numbers of candidates."""
+
     counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (examples,) candidates
-    most: int = 0  # of all examples, those that were left out too: what is said of one has this width
+    most: int = 0  # candidates of any example, also of those that were left out: the width of the scores
 
     @property
     def lengths(self) -> np.ndarray:
@@ -46,54 +63,30 @@ class Choices(Examples):
         ends = np.cumsum(self.counts)
         return self.starts[ends] - self.starts[ends - self.counts]
 
-    def first(self, tokens: int | None) -> Choices:
+    def first(self, tokens: int | None) -> ChoiceExamples:
         if tokens is None or tokens >= len(self.ids):
             return self
         ends = self.starts[np.cumsum(self.counts)]
         return self.take(np.arange(max(1, int(np.searchsorted(ends, tokens, side="right")))))
 
-    def take(self, chosen: np.ndarray) -> Choices:
-        return cast(Choices, replace(super().take(chosen), counts=self.counts[chosen]))  # type: ignore[call-arg]
+    def take(self, chosen: np.ndarray) -> ChoiceExamples:
+        return cast(ChoiceExamples, replace(super().take(chosen), counts=self.counts[chosen]))  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
-class Candidates(Bucketed):
-    """`rows` examples a batch, with all their candidates."""
+class ChoiceBatches(Bucketed):
+    """`rows` examples per batch, with all their candidates."""
 
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
+        """`target_positions` is (B, K), −1 where an example has fewer than K candidates."""
         batch = super().batch(text, chosen, epoch)
-        if not isinstance(text, Choices):
-            return batch
         assert batch.target_positions is not None
-        there = torch.arange(text.most) < torch.from_numpy(text.counts[chosen]).unsqueeze(1)  # (B, K)
-        at = torch.full(there.shape, -1, dtype=torch.long).masked_scatter(there, batch.target_positions)
+        mask = torch.arange(text.most) < torch.from_numpy(text.counts[chosen]).unsqueeze(1)  # (B, K)
+        at = torch.full(mask.shape, -1, dtype=torch.long).masked_scatter(mask, batch.target_positions)
         return replace(batch, target_positions=at)
 
 
-class Choosing(Headed):
-    """A score for each candidate, of the vector that speaks for its frame, or of the mean."""
-
-    def __init__(self, config: HeadConfig, network: Any) -> None:
-        if config.classifier != "linear":
-            raise NextwordError(
-                f"[task] classifier = {config.classifier!r}: candidates are scored by a linear layer. Leave it out."
-            )
-        super().__init__(config, network)
-
-    def judge(self, h: Tensor, batch: Batch) -> Tensor:
-        """(B, K) in 32 bits; −∞ where there is no candidate."""
-        assert batch.target_positions is not None
-        h = h[..., : self.encoder.widths[self.at]]
-        there = batch.target_positions >= 0
-        if self.config.reads != "speaker":
-            x = pooled(self.config.reads, h, batch.inputs)  # a row a frame, in their order
-        else:
-            x = h.reshape(-1, h.shape[-1]).index_select(0, batch.target_positions[there])  # (frames, D)
-        scores = self.score(x).squeeze(-1)
-        return torch.full(there.shape, -torch.inf, device=h.device, dtype=scores.dtype).masked_scatter(there, scores)
-
-
-def choices(
+def encode_choices(
     network: Any,
     tokenizer: Tokenizer,
     contexts: Sequence[str],
@@ -101,66 +94,46 @@ def choices(
     candidates: Sequence[Sequence[str]],
     labels: np.ndarray | None = None,
     length: int = 0,
-) -> tuple[Choices, int]:
-    """Framed examples, and how many of them were cut to `length` tokens (0: to the network's window)."""
-    check_texts(network)
-    unseen = Unseen(network, tokenizer)
+) -> tuple[ChoiceExamples, int]:
+    """Return the framed examples, and how many of them were cut to `length` tokens (0: to the network's window)."""
+    require_text_network(network)
+    unseen = UnknownWords(network, tokenizer)
 
-    def encoded(texts: Sequence[str]) -> list[np.ndarray]:
-        return [unseen.ids(text, one) for text, one in zip(texts, tokenizer.encode_batch(list(texts)), strict=True)]
+    def encode(texts: Sequence[str]) -> list[np.ndarray]:
+        encodings = tokenizer.encode_batch(list(texts))
+        return [unseen.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
-    known = list(dict.fromkeys(contexts))
-    context_of = dict(zip(known, encoded(known), strict=True))
-    asked = [np.zeros(0, np.int64)] * len(contexts) if questions is None else encoded(questions)
-    every = iter(encoded([text for some in candidates for text in some]))
-    room = room_beside(network, len(network.frame(blank(0, 0), blank(1, 0)).ids), 2, length)
-    with_answer, turned = isinstance(network, Infilling), getattr(network, "is_backward", False)
-    molds: dict[tuple[int, ...], Mold] = {}
+    distinct = list(dict.fromkeys(contexts))
+    context_ids = dict(zip(distinct, encode(distinct), strict=True))
+    question_ids = [np.zeros(0, np.int64)] * len(contexts) if questions is None else encode(questions)
+    candidate_ids = iter(encode([text for choices in candidates for text in choices]))
+    empty = network.frame(placeholder(0, 0), placeholder(1, 0))
+    room = room_in_frame(network, len(empty.ids), 2, length)
+    with_candidate = isinstance(network, Infilling)
+    templates: dict[tuple[int, ...], FrameTemplate] = {}
     frames: list[FramedText] = []
-    cut = 0
-    for context, question, some in zip(contexts, asked, candidates, strict=True):
-        short = False
-        for _ in some:
-            parts = context_of[context], question, next(every)
-            kept = _fitted(len(parts[0]), len(parts[1]), len(parts[2]), room)
-            short |= sum(kept) < sum(map(len, parts))
-            before, asking, answer = (part[:size] for part, size in zip(parts, kept, strict=True))
-            sides = _sides(before, asking, answer, with_answer)
-            if turned:
-                sides = tuple(side[::-1] for side in sides)
-            sizes = tuple(map(len, sides))
-            if sizes not in molds:
-                molds[sizes] = Mold(network.frame(*(blank(i, n) for i, n in enumerate(sizes))), 2)
-            frames.append(molds[sizes].filled(sides, sizes))
-        cut += short
-    return _joined(network, frames, candidates, labels, unseen), cut
-
-
-def _sides(context: np.ndarray, question: np.ndarray, answer: np.ndarray, with_answer: bool) -> tuple[np.ndarray, ...]:
-    if with_answer:
-        return context, np.concatenate((question, answer))
-    return np.concatenate((context, question)), answer
-
-
-def _fitted(context: int, question: int, answer: int, room: int | None) -> tuple[int, int, int]:
-    """How much is left of each."""
-    if room is None or context + question + answer <= room:
-        return context, question, answer
-    context, rest = truncate_pair(context, question + answer, room)
-    answer = min(answer, rest)
-    return context, rest - answer, answer
-
-
-def _joined(
-    network: Any,
-    frames: Sequence[FramedText],
-    candidates: Sequence[Sequence[str]],
-    labels: np.ndarray | None,
-    unseen: Unseen,
-) -> Choices:
+    num_cut = 0
+    for context, question, choices in zip(contexts, question_ids, candidates, strict=True):
+        is_cut = False
+        for _ in choices:
+            parts = context_ids[context], question, next(candidate_ids)
+            sizes = _fit(len(parts[0]), len(parts[1]), len(parts[2]), room)
+            is_cut |= sum(sizes) < sum(map(len, parts))
+            before, asked, candidate = (part[:size] for part, size in zip(parts, sizes, strict=True))
+            if with_candidate:
+                sides = before, np.concatenate((asked, candidate))
+            else:
+                sides = np.concatenate((before, asked)), candidate
+            if network.is_backward:
+                sides = sides[0][::-1], sides[1][::-1]
+            shape = tuple(map(len, sides))
+            if shape not in templates:
+                templates[shape] = FrameTemplate(network.frame(*(placeholder(i, n) for i, n in enumerate(shape))), 2)
+            frames.append(templates[shape].fill(sides, shape))
+        num_cut += is_cut
     counts = np.fromiter(map(len, candidates), np.int64, len(candidates))
     segments = [frame.segments for frame in frames if frame.segments is not None]
-    return Choices(
+    examples = ChoiceExamples(
         ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
         starts=np.concatenate(([0], np.cumsum([len(frame.ids) for frame in frames]))).astype(np.int64),
         pooled_position=np.fromiter((frame.pooled_position for frame in frames), np.int64, len(frames)),
@@ -171,3 +144,189 @@ def _joined(
         counts=counts,
         most=int(counts.max()) if len(counts) else 0,
     )
+    return examples, num_cut
+
+
+def _fit(context: int, question: int, candidate: int, room: int | None) -> tuple[int, int, int]:
+    """Tokens that are kept of each."""
+    if room is None or context + question + candidate <= room:
+        return context, question, candidate
+    context, rest = truncate_pair(context, question + candidate, room)
+    candidate = min(candidate, rest)
+    return context, rest - candidate, candidate
+
+
+# ------------------------------------------------------------------------------------------------ head and loss
+
+
+class ChoiceHead(TextHead):
+    """A score for each candidate, from the vector of its frame."""
+
+    def __init__(self, config: HeadConfig, network: Any) -> None:
+        if config.classifier != "linear":
+            raise InvalidSetting(
+                f"[task] classifier = {config.classifier!r}: candidates are scored by a linear layer. Leave it out.",
+                key="task.classifier",
+                value=config.classifier,
+            )
+        super().__init__(config, network)
+
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
+        """(B, K) in 32 bits; −∞ where there is no candidate."""
+        positions = batch.target_positions
+        assert positions is not None
+        h = h[..., : self.encoder.widths[self.layer_index]]
+        mask = positions >= 0
+        if self.config.pooling != AUTO:
+            x = pool(self.config.pooling, h, batch.inputs)  # one row per frame, in their order
+        else:
+            x = h.reshape(-1, h.shape[-1]).index_select(0, positions[mask])  # (frames, D)
+        scores = self.score_vectors(x).squeeze(-1)
+        return torch.full(mask.shape, -torch.inf, device=h.device, dtype=scores.dtype).masked_scatter(mask, scores)
+
+
+class ChoiceObjective(LabelObjective):
+    layouts = {"examples": ChoiceBatches}
+
+
+# ------------------------------------------------------------------------------------------------ task
+
+
+class MultipleChoice(Classification):
+    """The index of the right candidate."""
+
+    Config = TextHeadConfig
+    objective = ChoiceObjective
+    data_kind = "several candidates in each row"
+    example_recipe = "bert/choice"
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        benchmark = find_benchmark(source)
+        if benchmark is not None and not Path(source).exists():
+            return benchmark.kind == CHOICE
+        return has_candidates(table_header(source))
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        return read_one(source, columns, kind or CHOICE)
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        return {"frame": self.config.frame or data.frame}
+
+    def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
+        return np.array(labels, np.int64)
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        return ChoiceHead, self.head_config(model, config)
+
+    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+        labels = self.encode_labels(rows.labels or ())
+        return encode_choices(network, tokenizer, rows.texts, rows.seconds, rows.choices or (), labels, length)
+
+    def notes(self) -> list[str]:
+        return []
+
+    def check_training(self, train: Any, available: int) -> None:
+        """One example is enough: its candidates differ."""
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+        return ChoicePredictor(model, tokenizer, self, length, name)
+
+    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+        return predict_choices(predictor, request)
+
+    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+        return error_analysis.analyze_choices(data.splits["dev"], self.decode(predictor.logits_of(examples)))
+
+    def describe(self) -> str:
+        return "one of several candidates for a context"
+
+    @property
+    def input_name(self) -> str:
+        return "a context and candidates"
+
+    @property
+    def output_name(self) -> str:
+        return "which of them is right"
+
+    @property
+    def example_input(self) -> str:
+        return '("a context", ["one candidate", "another"])'
+
+
+class ChoicePredictor(Classifier):
+    """`predict` the right candidate of (context, [candidates]), or of (context, question, [candidates])."""
+
+    can_average = False
+
+    def predict(
+        self, examples: Sequence[Any], progress: Count | None = None, notes: list[str] | None = None
+    ) -> list[Prediction]:
+        """The index of the best candidate, from 0 on, with the probability of each."""
+        rows = [self.parse_example(example) for example in require_list(examples)]
+        columns = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+        encoded, cut = encode_choices(self.network, self.tokenizer, *columns, length=self.length)
+        self.note_truncation(cut, len(rows), notes)
+        predictions = []
+        for row, p in zip(rows, self.task.decode(self.logits_of(encoded, progress)), strict=True):
+            odds = {str(i): float(probability) for i, probability in enumerate(p[: len(row[2])])}
+            predictions.append(Prediction(max(odds, key=lambda i: odds[i]), odds))
+        return predictions
+
+    def parse_example(self, example: Any) -> tuple[str, str, Sequence[str]]:
+        """Context, question and candidates of an example."""
+        parts = texts_of(example)
+        texts, choices = parts[:-1], parts[-1] if parts and isinstance(parts[-1], (list, tuple)) else ()
+        is_text = all(isinstance(text, str) for text in (*texts, *choices))
+        if not is_text or len(texts) not in (1, 2) or len(choices) < 2:
+            raise InvalidSetting(
+                f"{self.name or 'This run'} chooses between at least two candidates, and an example is "
+                f"{str(example)[:80]!r}. Expected (context, [candidates]), or (context, question, [candidates]).",
+                key="examples",
+                value=example,
+            )
+        return texts[0], texts[1] if len(texts) == 2 else "", tuple(choices)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def predict_choices(model: Any, request: PredictionRequest) -> FilePredictions:
+    """Predict the index of the best candidate, from 0, with the probability of each."""
+    suffix = request.suffix(TABLES, ".csv")
+    config, named = model.task.config, request.columns
+    usual = Columns(named.text or config.text, named.second or config.second, config.label)
+    rows, _, table = read_multiple_choice(request.file, usual, insist=Columns(named.text, named.second))
+    require_unique_columns(table, request.output)
+    assert rows.choices is not None
+    notes = [*table.notes, *count_empty_texts(rows)]
+    examples = list(zip(rows.texts, rows.seconds or [""] * len(rows), rows.choices, strict=True))
+    predictions = model.predict(examples, request.progress, notes)
+    scores, more = _score_choices(rows, predictions)
+    records = [{"predicted": int(p.label), "probabilities": list(p.probabilities.values())} for p in predictions]
+    cells: list[Record] = records
+    if suffix != ".jsonl":
+        width = max(map(len, rows.choices))
+        cells = [{"predicted": p.label, **_choice_probabilities(p, width)} for p in predictions]
+    content, notes = write_table(table, cells, suffix, request, [*notes, *more])
+    summary = f"{len(predictions):,} predictions"
+    return FilePredictions(content, records, summary, [], scores, f"the labels in {table.name}", notes)
+
+
+def _choice_probabilities(prediction: Prediction, width: int) -> dict[str, str]:
+    probabilities = [prediction.probabilities.get(str(i)) for i in range(width)]
+    return {f"p({i})": "" if p is None else f"{p:.6f}" for i, p in enumerate(probabilities)}
+
+
+def _score_choices(rows: Rows, predictions: Sequence[Prediction]) -> tuple[dict[str, float], list[str]]:
+    if rows.labels is None:
+        return {}, []
+    if not all(rows.labels):
+        empty = sum(not label for label in rows.labels)
+        return {}, [f"{empty:,} of {len(rows):,} rows have no label, so nothing is scored"]
+    right = sum(p.label == gold for p, gold in zip(predictions, rows.labels, strict=True))
+    return {"accuracy": right / len(predictions)}, []

@@ -1,62 +1,60 @@
-"""Heads of several tasks over one network: a class of one text, a class of two, a number. A batch is of one task.
+"""Several tasks at once on labeled texts ("SST-2 + RTE + STS-B"): one network, and a head for each task.
 
     texts ──network.encode──▶ h ─┬─ head of task 0 ──▶ (n, outputs₀)
-                                 └─ head of task 1 ──▶ (n, outputs₁)          `batch.part` says which
+                                 └─ head of task 1 ──▶ (n, outputs₁)          `batch.task_index` says which
 
-Each head is as heads/__init__.py has it. All that the network has of its own, its pooler too, is shared.
-
-Examples of several tasks, and sentences without tags, read in turn: batch k is made of (seed, k) alone.
-
-    step      0      1      2      3      4      5
-    part      NER    —      POS    —      NER    —          — is of the sentences without tags, if there are any
-
-Which task is drawn with a probability ∝ size^mix: 1 is by size, 0 all alike; 0.5, the root, neither forgets a small
-task nor overhears it.
-
-Several data sets for one network: of labelled texts, or of tagged sentences, with others without tags besides.
-
-open_texts("SST-2 + RTE + MRPC")                                   # as --data says it
-open_several("conll2000 + conll2003 + ud-english-ewt:upos")        # tags; a column after a colon
+A batch is of one task, drawn ∝ size^mix (mixtures.py). Everything that the network has of its own, its pooler too, is
+shared. The mean of the tasks' main metrics decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
-from nextword.core.types import Batch
+from nextword.core.errors import UnknownName
+from nextword.core.types import Batch, Loss, Prediction, State
 from nextword.data.tables import Columns
-from nextword.metrics.classification import MEAN
-from nextword.tasks.base import ModelWithHead
-from nextword.tasks.heads import HeadConfig, Headed
-from nextword.tasks.mixtures import Several
-from nextword.tasks.settings import SEVERAL
-from nextword.tasks.text_data import DataSet, open_data
+from nextword.metrics.classification import combine_tasks
+from nextword.recipe import Recipe
+from nextword.run_folder import RunFolder
+from nextword.tasks import task_class
+from nextword.tasks.base import Count, Dataset, Progress, from_data
+from nextword.tasks.classification import Bucketed, Classification, Classifier, Example, LabelObjective, TextHeadConfig
+from nextword.tasks.encoding import require_encoder
+from nextword.tasks.heads import HeadConfig, ModelWithHead, TextHead
+from nextword.tasks.mixtures import MixedExamples, join_tasks, mixed_batches, mixed_validation_batches
+from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, predict_texts
+from nextword.tasks.text_data import read_text_data
+from nextword.tokenizers.base import Tokenizer
+
+# ------------------------------------------------------------------------------------------------ heads and loss
 
 
 @dataclass(frozen=True)
-class ManyConfig:
+class MultitaskHeadConfig:
     model: Any  # the network's class
     settings: Any  # its Config
-    heads: tuple[HeadConfig, ...]  # one for each task
+    heads: tuple[HeadConfig, ...]  # one per task
     features: str = ""
     frozen: bool = False
 
 
-class ManyHeaded(ModelWithHead):
-    def __init__(self, config: ManyConfig, network: Any) -> None:
+class MultitaskHead(ModelWithHead):
+    def __init__(self, config: MultitaskHeadConfig, network: Any) -> None:
         super().__init__(config, network)
-        # A list that torch does not look into: what is a head's alone is registered below, the network once
-        self.heads = [Headed(one, network) for one in config.heads]
+        # A plain list, because every head holds the network: only what belongs to a head alone is registered
+        self.heads = [TextHead(head, network) for head in config.heads]
         self.out = nn.ModuleList(head.out for head in self.heads)
         self.dense = nn.ModuleList(head.dense for head in self.heads if head.dense is not None)
-        self.widest = max(one.outputs for one in config.heads)
+        self.max_outputs = max(head.outputs for head in config.heads)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -67,127 +65,185 @@ class ManyHeaded(ModelWithHead):
     def forward(self, batch: Batch) -> Tensor:
         return self.heads[batch.task_index](batch)
 
-    def judge(self, h: Tensor, batch: Batch) -> Tensor:
-        return self.heads[batch.task_index].judge(h, batch)
-
-    def evened(self, said: Tensor) -> Tensor:
-        """As many columns for every task, so that they lie in one table: those that it has not are never chosen."""
-        return F.pad(said, (0, self.widest - said.shape[1]), value=-float("inf"))
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
+        return self.heads[batch.task_index].score_layer(h, batch)
 
 
+class MultitaskObjective(LabelObjective):
+    def batches_per_epoch(self, text: MixedExamples) -> int:  # type: ignore[override]
+        return sum(map(self.layout.batches_per_epoch, text.parts))
+
+    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:  # type: ignore[override]
+        return mixed_batches(self.layout, text, seed, step, self.mix)
+
+    def validation_batches(self, text: MixedExamples) -> Iterator[Batch]:  # type: ignore[override]
+        return mixed_validation_batches(self.layout, text.parts)
+
+    def tokens_per_prediction(self, network: Any, text: MixedExamples) -> float:  # type: ignore[override]
+        return max(super(MultitaskObjective, self).tokens_per_prediction(network, part) for part in text.parts)
+
+    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+        loss = super().loss(network, batch, state)
+        if (
+            not network.training and loss.outputs is not None
+        ):  # equally many columns, so that all tasks fit in one table
+            missing = network.max_outputs - loss.outputs.shape[1]
+            loss = replace(loss, outputs=F.pad(loss.outputs, (0, missing), value=-torch.inf))  # never the maximum
+        return loss
+
+    def metrics(self, text: MixedExamples, outputs: Tensor) -> dict[str, float]:  # type: ignore[override]
+        parts = outputs.split([len(part) for part in text.parts])
+        scores = [super(MultitaskObjective, self).metrics(*both) for both in zip(text.parts, parts, strict=True)]
+        return combine_tasks(text.names, scores)
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-AND = " + "
-Progress = Callable[[str, float, float | None], None]
+# ------------------------------------------------------------------------------------------------ task
 
 
 @dataclass(frozen=True)
-class Sets:
-    """Several data sets for one network."""
+class MultitaskConfig(TextHeadConfig):
+    tasks: Sequence[Mapping[str, Any]] = from_data((), "--data 'A + B'")  # name and own settings of each
 
-    sets: tuple[Any, ...]
 
-    scale = (0.0, 1.0)
-    labels = ()
-    columns = Columns()
+class Multitask(Classification):
+    Config = MultitaskConfig
+    objective = MultitaskObjective
 
     @property
-    def name(self) -> str:
-        return AND.join(self.names)
+    def each(self) -> dict[str, Classification]:
+        """Name → the task by itself."""
+        tasks: dict[str, Any] = {}
+        for table in self.config.tasks:
+            cls = task_class(table["kind"])
+            known = {f.name for f in fields(cls.Config)}
+            shared = {f.name: getattr(self.config, f.name) for f in fields(self.config) if f.name in known}
+            own = {key: value for key, value in table.items() if key != "name"}
+            tasks[table["name"]] = cls(cls.Config(**(shared | own)))
+        return tasks
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        return False
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        return read_text_data(source, columns, kind)
+
+    def reopen(self, source: str) -> Dataset:
+        return read_text_data(source)
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        return {"tasks": data.tasks}
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        heads = tuple(task.head_config(model, config) for task in self.each.values())
+        return MultitaskHead, MultitaskHeadConfig(model, config, heads, str(self.config.features), self.config.frozen)
+
+    def encode(
+        self,
+        data: Any,
+        network: Any,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        device: torch.device,
+        progress: Progress,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        require_encoder(network)
+        length = int(recipe.phases[0].batches.get("length", Bucketed.length))
+        encoded = [
+            task.encode_splits(part, network, tokenizer, length, progress, notes, f"{part.name}: ")
+            for part, task in zip(data.sets, self.each.values(), strict=True)
+        ]
+        joined = join_tasks(data.names, encoded)
+        return {split: examples for split, examples in joined.items() if split in ("train", "dev")}
+
+    def sample(self, examples: Any, fraction: float, seed: int) -> Any:
+        return examples if fraction == 1 else examples.sample(fraction, seed)
+
+    def check_training(self, train: Any, available: int) -> None:
+        """Tasks are not checked one by one."""
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+        return MultitaskPredictor(model, tokenizer, self, length, name)
+
+    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+        return predict_texts(predictor.of(request.task), replace(request, task=""))
+
+    def evaluate(
+        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All metrics of each task on all its labeled splits but train, under "tasks"."""
+        results: dict[str, Any] = {}
+        for part in data.sets:
+            one = predictor.of(part.name)
+            results[part.name] = {}
+            for split, rows in part.splits.items():
+                if split != "train" and rows.labels is not None:
+                    outputs = one.logits(rows.texts, rows.seconds)
+                    results[part.name] |= one.task.score_split(part, split, outputs)
+        return {"tasks": results}, {}
+
+    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+        analyses = []
+        for part in data.sets:
+            one = predictor.of(part.name)
+            analysis = one.task.analyze_errors(one, part, None)
+            analyses.append({"task": part.name, "kind": part.kind, **analysis})
+        return {"tasks": analyses}
+
+    def describe(self) -> str:
+        return f"labels of {len(self.config.tasks)} tasks for texts"
+
+    @property
+    def input_name(self) -> str:
+        return "texts"
+
+    @property
+    def output_name(self) -> str:
+        return "; ".join(f"{name}: {task.output_name}" for name, task in self.each.items())
+
+    @property
+    def example_input(self) -> str:
+        return next(iter(self.each.values())).example_input
+
+    @property
+    def example_options(self) -> str:
+        return f" --task {self.config.tasks[0]['name']}"
+
+    @property
+    def example_arguments(self) -> str:
+        return f', task="{self.config.tasks[0]["name"]}"'
+
+
+class MultitaskPredictor(Classifier):
+    """A run of several tasks: `of` gives a classifier for one of them. They share the network."""
+
+    can_average = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.sets)
+        return tuple(self.task.each)
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return (MEAN, *self.names)
+    def of(self, name: str) -> Classifier:
+        """The classifier of one task; for a file, its name without the folder is enough."""
+        plain = {key: Path(key).name.lower() for key in self.names}
+        matches = [key for key in self.names if name in (key, plain[key]) or name.lower() == plain[key].split(".")[0]]
+        matches = [name] if name in matches else matches
+        if len(matches) != 1:
+            raise UnknownName(
+                f"{self.name or 'This run'} has no single task {name!r}. Expected --task with one of "
+                f"{', '.join(self.names)}.",
+                name=name,
+                known=self.names,
+            )
+        head = self.model.heads[self.names.index(matches[0])]
+        return Classifier(head, self.tokenizer, self.task.each[matches[0]], self.length, self.name)
 
-    @property
-    def balance(self) -> dict[str, float]:
-        """Data set → its share of the training examples."""
-        sizes = {one.name: len(one.splits["train"]) for one in self.sets}
-        return {name: size / sum(sizes.values()) for name, size in sizes.items()}
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(f"{one.name}: {note}" for one in self.sets for note in one.notes)
-
-    @property
-    def fingerprint(self) -> str:
-        return "+".join(one.fingerprint for one in self.sets)
-
-
-
-
-@dataclass(frozen=True)
-class DataSets(Sets):
-    """Of labelled texts: "SST-2 + RTE + STS-B", classes and numbers side by side."""
-
-    sets: tuple[DataSet, ...]
-
-    kind = frame = SEVERAL
-
-    @property
-    def tasks(self) -> tuple[dict[str, Any], ...]:
-        """As a run's [task] has them: what each has of its own."""
-        return tuple(
-            {
-                "name": one.name,
-                "kind": one.kind,
-                "frame": one.frame,
-                "labels": list(one.labels),
-                "center": one.scale[0],
-                "spread": one.scale[1],
-                "metrics": list(one.metrics),
-                **vars(one.columns),
-            }
-            for one in self.sets
-        )
-
-
-def names_in(given: str) -> list[str]:
-    """What " + " divides, unless all of it is the name of one file; none of them twice."""
-    names = [given] if Path(given).exists() else [name.strip() for name in given.split(AND)]
-    if len(set(names)) < len(names):
-        raise NextwordError(f"{given} names a data set twice. Of one with several columns name those: conll2003:pos.")
-    return names
-
-
-def open_texts(given: str, columns: Columns = Columns(), kind: str = "") -> DataSet | DataSets:
-    """One set of labelled texts, or several with " + " between them."""
-    names = names_in(given)
-    if len(names) == 1:
-        return open_data(given, columns, kind)
-    if columns != Columns() or kind:
-        raise NextwordError("Of several data sets leave --text, --second, --label and --kind out: each has its own.")
-    found = tuple(map(open_data, names))
-    called = [one.name for one in found]
-    if len(set(called)) < len(called):  # RTE + glue/RTE
-        raise NextwordError(f"{given} names a data set twice.")
-    return DataSets(found)
-
-
-
-
-
-
-# ------------------------------------------------------------------------------------------------ for a network
-
-
-def in_parts(names: Sequence[str], framed: Sequence[dict[str, Any]]) -> dict[str, Several]:
-    """Split → its examples of every task; a split that some task lacks is left out."""
-    splits = [split for split in framed[0] if all(split in one for one in framed)]
-    return {split: Several(tuple(names), tuple(one[split] for one in framed)) for split in splits}
+    def predict(
+        self,
+        examples: Sequence[Example],
+        progress: Count | None = None,
+        notes: list[str] | None = None,
+        task: str = "",
+    ) -> list[Prediction]:
+        return self.of(task).predict(examples, progress, notes)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from nextword import __version__
-from nextword.data.tag_schemes import spans
+from nextword.data.tag_schemes import find_spans
 from nextword.html import charts
 from nextword.html.charts import Axis, Point, Series
 from nextword.html.formatting import as_number, escape, format_duration, format_integer
@@ -78,7 +78,7 @@ class _Page:
 
     def headline(self) -> str:
         result, examples = self.result, self.result["examples"]
-        has_final_test = result.get("final") and "test" in result
+        has_final_test = result.get("merge_dev_into_train") and "test" in result
         value = f"{100 * result['test' if has_final_test else 'dev'][self.metric]:.1f}"
         splits = ["dev", *(split for split in examples if split in result and split != "dev")]
         return (
@@ -200,7 +200,7 @@ class _Page:
 
 def count_examples(result: Mapping[str, Any], split: str) -> str:
     """Say how many examples a score is about, and whether the model was trained on them."""
-    trained_on = ", also trained on" if split == "dev" and result.get("final") else ""
+    trained_on = ", also trained on" if split == "dev" and result.get("merge_dev_into_train") else ""
     return f"{result['examples'][split]:,} examples{trained_on}"
 
 
@@ -395,7 +395,7 @@ def _tagged_text(words: Sequence[str], tags: Sequence[str], has_spans: bool) -> 
     if not has_spans:
         return " ".join(f"{word}<sub>{escape(tag)}</sub>" for word, tag in zip(escaped, tags, strict=True))
     parts, end = [], 0
-    for span in spans(tags):
+    for span in find_spans(tags):
         text = " ".join(escaped[span.start : span.end])
         parts += [*escaped[end : span.start], f"<mark>{text}<sub>{escape(span.type)}</sub></mark>"]
         end = span.end

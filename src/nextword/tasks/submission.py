@@ -26,8 +26,9 @@ from nextword.run_folder import RunFolder
 from nextword.tasks.datasets import glue
 from nextword.tasks.datasets.base import Benchmark
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark, locate_benchmark
-from nextword.tasks.finetune import result_of
-from nextword.tasks.multitask import AND
+from nextword.tasks.finetune import read_result
+from nextword.tasks.mixtures import split_names
+from nextword.tasks.multitask import MultitaskPredictor
 
 MANIFEST = "manifest.json"
 Progress = Callable[[int, int], None]
@@ -66,7 +67,7 @@ def predict_test_sets(
         test_sets = {benchmark.name: _test_sets(benchmark) for benchmark in benchmarks}
         lm: Any = load(run, device)
         for benchmark in benchmarks:
-            model = lm.of(benchmark.name) if lm.settings.tasks else lm
+            model = lm.of(benchmark.name) if isinstance(lm, MultitaskPredictor) else lm
             for name, rows in test_sets[benchmark.name].items():
                 files[name] = format_predictions(benchmark, rows, model.predict(_examples(rows), progress))
     return files
@@ -111,7 +112,7 @@ def best_runs(folder: Path) -> list[Path]:
 
 
 def _dev_score(run: Path) -> float:
-    result = result_of(run)
+    result = read_result(run)
     if result is None:
         raise RunError(f"{run} is not finished. Resume it: nextword transfer --resume --out {run}", path=run)
     return result["dev"][result["metric"]]
@@ -121,7 +122,7 @@ def _learned_benchmarks(run: Path) -> list[Benchmark]:
     """Return the benchmarks with a leaderboard that a run was fine-tuned on."""
     recipe = RunFolder.open(run).recipe
     data = recipe.phases[0].data if recipe.task is not None else ""
-    found = [find_benchmark(name.strip()) for name in data.split(AND)]
+    found = [find_benchmark(name) for name in split_names(data)]
     benchmarks = [benchmark for benchmark in found if benchmark is not None and benchmark.submission.files]
     if not benchmarks:
         known = ", ".join(benchmark.name for benchmark in BENCHMARKS.values() if benchmark.submission.files)

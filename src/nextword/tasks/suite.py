@@ -21,13 +21,12 @@ import numpy as np
 from nextword.core.errors import DataError, InvalidSetting, RunError
 from nextword.metrics.intervals import confidence_interval
 from nextword.run_folder import RunFolder
-from nextword.tasks.classification import measured
+from nextword.tasks import parse_task
+from nextword.tasks.classification import score_outputs
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark
 from nextword.tasks.datasets.glue import SUITE, SUITE_TASKS
-from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, data_of, replaced, run, write
-from nextword.tasks.in_context import refuse_twin
-from nextword.tasks.plan import fine_tuning, intended, open_source
-from nextword.tasks.settings import settings_of
+from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, reopen_data, run, write_atomically, write_results
+from nextword.tasks.plan import load_task_recipe, open_source, require_training, resolve
 
 TABLE = "results.md"
 PLAN_OPTIONS = ("columns", "kind", "scratch", "changes", "device")
@@ -69,14 +68,8 @@ def fine_tune(
     `data` and `out` default to those of the recipe. `features`: a run whose contextual embeddings a tagger also reads.
     The other options are those of `finetune.run`.
     """
-    own = fine_tuning(recipe)
+    own = load_task_recipe(recipe)
     data = data or own.phases[0].data
-    if not source and not own.tokenizer:
-        raise InvalidSetting(f"{recipe} fine-tunes a run: name it with --from RUN (see `nextword runs`).", key="--from")
-    if not data:
-        raise InvalidSetting(
-            "Name the training data with --data: a csv file, or a benchmark such as RTE.", key="--data"
-        )
     if features and not own.tokenizer:
         raise InvalidSetting(
             f"--features {features} needs a recipe with a tagger of its own, and {recipe} fine-tunes a run.",
@@ -116,7 +109,7 @@ def run_suite(
     """Fine-tune on several tasks, each in its own folder under `out`, and tabulate the means.
 
     The results are empty if training was interrupted. To use several GPUs, start one process per task (out/RTE …),
-    then call this with `again=True`: it reuses the finished runs.
+    then call this with `resume=True`: it reuses the finished runs.
     """
     _check_all(recipe, source, names, options)
     outcomes: list[Outcome] = []
@@ -133,7 +126,7 @@ def run_twins(
     recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
 ) -> tuple[list[Outcome], list[Outcome], Results]:
     """Fine-tune on each task twice, pretrained and from scratch. The results are empty if training was interrupted."""
-    refuse_twin(fine_tuning(recipe, options.get("changes", ())))
+    require_training(load_task_recipe(recipe, options.get("changes", ())))
     _check_all(recipe, source, names, options)
     pretrained: list[Outcome] = []
     from_scratch: list[Outcome] = []
@@ -158,7 +151,7 @@ def _check_all(recipe: str, source: str | Path, names: Sequence[str], options: M
         locate_benchmark(benchmark)
     plan_options = {key: options[key] for key in PLAN_OPTIONS if key in options}
     for name in names if len(names) > 1 else ():
-        intended(recipe, source, name, **plan_options)
+        resolve(recipe, source, name, **plan_options)
 
 
 # ------------------------------------------------------------------------------------------------ results
@@ -226,12 +219,12 @@ def _percent(result: Mapping[str, Any]) -> str:
 
 def write_results_table(folder: Path, results: Mapping[str, Any]) -> None:
     """Write results.json, and the table as Markdown."""
-    write(folder, results)
+    write_results(folder, results)
     header = table_header(results)
     lines = [header, ["---", "---", *["---:"] * (len(header) - 2)], *table_rows(results)]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     recipe = f"`{results['recipe']}`" + (f" from `{results['source']}`" if results["source"] else "")
-    replaced(folder / TABLE, f"{table}\n{recipe}, dev sets, percent. ± is half a 95 % interval over seeds.\n")
+    write_atomically(folder / TABLE, f"{table}\n{recipe}, dev sets, percent. ± is half a 95 % interval over seeds.\n")
 
 
 # ------------------------------------------------------------------------------------------------ ensembles
@@ -244,7 +237,7 @@ def score_averaged_predictions(runs: Sequence[Path], metric: str, split: str = "
     """
     saved = [_saved_predictions(run, split) for run in runs]
     recipe = RunFolder.open(runs[0]).recipe
-    data, settings = data_of(recipe), settings_of(recipe.task or {}, recipe.name)
+    data, task = reopen_data(recipe), parse_task(recipe.task, recipe.name)
     rows = data.splits.get(split)
     if rows is None or rows.labels is None:
         raise DataError(f"{data.name} has no labels for {split}, so an average cannot be scored.", path=data.name)
@@ -254,7 +247,7 @@ def score_averaged_predictions(runs: Sequence[Path], metric: str, split: str = "
             f"The predictions of {', '.join(map(str, runs))} for {split} have different shapes: {sorted(shapes)}.",
             path=runs[0],
         )
-    return measured((metric,), settings.encoded(rows.labels), np.mean(saved, 0))[metric]
+    return score_outputs((metric,), task.encode_labels(rows.labels), np.mean(saved, 0))[metric]
 
 
 def _saved_predictions(run: Path, split: str) -> np.ndarray:

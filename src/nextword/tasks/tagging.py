@@ -1,106 +1,250 @@
-"""Sentences that are split into words already, into frames of a network, and which token stands for which word.
+"""Tagging: a tag for every word of a sentence, as named entities, chunks or parts of speech.
 
     Washington spoke   ──encode──▶  Wash ##ing ##ton spoke   ──network.frame──▶  [CLS] Wash ##ing ##ton spoke [SEP]
     word               0            0    0     0     1        its token                1                4
 
-Words are joined by spaces, so that every tokenizer sees them as it sees text, and says which word each token lies in. A
-space within a word is written as an underscore.
-
-Sentences with a tag for every word, framed: tokens end to end, words end to end, and batches of like length.
-
-    tokens    [CLS] Wash ##ing ##ton spoke [SEP] [CLS] …        starts        0 6 …      one frame after the other
-    words           0                1                          words         1 4 …      its token within the frame
-    tags            S-LOC            O                          word_starts   0 2 …
-
-A batch has (B, W) tags, padded with IGNORE, and the flat position of each word's token; None where rows are the words
-themselves. Letters and vectors in context go with words, for the networks that read them.
-
-A tag for every word, over any network: a linear layer on each word's vector, and a softmax or a CRF over that.
-
-    frames ──network.encode──▶ h (B, T, D) ──the word's token──▶ (B, W, D) ──linear──▶ emissions (B, W, K)
+    frames ──network.encode──▶ h (B, T, D) ──one token per word──▶ (B, W, D) ──linear──▶ emissions (B, W, K)
 
     linear     log p(tags) = Σ_w log softmax(emissions_w)[tag_w]          each word by itself
-    crf        layers/crf.py: transitions between tags besides
+    crf        with transitions between tags (layers/crf.py)
+    J = 1/B Σ_sentences −log p(tags | sentence)
 
-A word of several tokens is known by its first, or where the network reads from left to right by its last, which has
-read all of it. In either form the best sequence of tags is looked for among those that the scheme allows (Viterbi);
-`strict` has the CRF learn under the same constraints.
-
-A tag for every word of a sentence: its negative log-likelihood, by a softmax at each word or by a CRF.
-
-    J = 1/B Σ_sentences −log p(tags | sentence)         + λ ‖s‖² of a network that mixes layers and asks for it
-
-The network is one with a head of tags (nextword.tasks.tagging). Nats are said per word. A sentence of validation with a
-tag that training never had is left out of the nats, and counts in the metrics as what it is: one that is never found.
-
-Tagged sentences, ready to be learnt from: their scheme found out and converted, their tags, and what to know.
-
-A run that tags words, on sentences: the best tags of each, and the spans that they make.
+A word of several tokens is represented by its first token, or, if the network reads left to right, by its last one, which
+has read the whole word. Either way the best sequence of tags is searched among those that the scheme allows (Viterbi).
 
     tagger = nextword.load("runs/tagger")
     tagger.predict(["U.N. official Ekeus heads for Baghdad ."])[0].tags         # B-ORG O B-PER O O B-LOC O, as IOB2
-    tagger.predict([["U.N.", "official", …]])                                   # or split into words already
-
-A text is split as the tokenizer of words does it, with punctuation apart. Tags of spans are given as IOB2, whatever
-scheme was learnt. A sentence without words has no tags.
+    tagger.predict([["U.N.", "official", …]])                                   # or already split into words
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.examples import Bucketed, Unseen, gathered
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.protocols import Autoregressive, Infilling, Tokenizer
+from nextword.batching.examples import Bucketed, UnknownWords, gather_ranges
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, Unsupported
+from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Encoding, FramedText, Loss, State, require_list, texts_of
-from nextword.data.conll import TaggedSentence, TaggedText, open_tagged, scheme_of
+from nextword.data.catalog import find_entry
+from nextword.data.conll import KIND as CATALOG_KIND
+from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme, is_tagged, open_tagged, read_tagged
+from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_lines
 from nextword.data.segmentation import join_words
-from nextword.data.tables import Columns, Rows, held_out
-from nextword.data.tag_schemes import OUTSIDE, PLAIN, SCHEMES, Span, allowed, converted, parts, spans
-from nextword.layers.char_cnn import PADDING, letters_of
-from nextword.layers.crf import CRF, Steps, penalties, plus, viterbi
-from nextword.lm.embedding import OF_TEXT, Contextual
-from nextword.metrics.classification import combine_tasks
-from nextword.metrics.spans import SPAN_METRICS, TOKEN_ACCURACY
-from nextword.models import count_parameters, model_class
-from nextword.objectives.base import Objective
+from nextword.data.tables import Columns, Rows, choose_held_out, looks_like_header
+from nextword.data.tag_schemes import (
+    OUTSIDE,
+    PLAIN,
+    SCHEMES,
+    Span,
+    allowed_transitions,
+    convert_tags,
+    find_spans,
+    has_spans,
+    parse_tag,
+)
+from nextword.layers.char_cnn import PADDING, word_characters
+from nextword.layers.crf import CRF, Transitions, forbidden_scores, viterbi
+from nextword.lm.base import TextModel
+from nextword.lm.embedding import ContextualVectors
+from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
+from nextword.objectives.base import Objective, build_layout
+from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
-from nextword.tasks.base import ModelWithHead
-from nextword.tasks.examples import check, room_for
-from nextword.tasks.settings import Settings, settings_of
-from nextword.tokenizers import vocabulary
-from nextword.tokenizers.loading import load_tokenizer
-from nextword.tokenizers.ptb_words import split
-from nextword.training.device import quantize, to_device
+from nextword.tasks import error_analysis
+from nextword.tasks.base import (
+    DEV_IS_TRAINED_ON,
+    Count,
+    Dataset,
+    HeadTaskConfig,
+    Progress,
+    Task,
+    splits_beyond_dev,
+)
+from nextword.tasks.classification import sample_file
+from nextword.tasks.encoding import max_text_tokens, require_encoder
+from nextword.tasks.heads import ModelWithHead
+from nextword.tasks.mixtures import split_names
+from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Record, json_lines, shorten_list
+from nextword.tokenizers.base import Tokenizer
+from nextword.training.device import to_device
+
+ROWS = 64  # sentences read at once
+OUTPUT_SCHEME = "IOB2"
+LINES = 200  # of a file that are looked at to recognize it
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+@dataclass(frozen=True)
+class TagDataset(Dataset):
+    """Tagged sentences, in the scheme that is learned."""
+
+    name: str
+    splits: Mapping[str, TaggedText]
+    labels: tuple[str, ...]  # tags of the training sentences, in order
+    unseen: tuple[str, ...]  # tags that only other splits have
+    scheme: str  # "": tags are not spans
+    columns: Columns
+    notes: tuple[str, ...] = ()
+
+    kind = "tagging"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(SPAN_METRICS) if self.scheme != PLAIN else (TOKEN_ACCURACY,)
+
+    @property
+    def possible_metrics(self) -> Sequence[str]:
+        return TAGGING_METRICS if self.scheme != PLAIN else (TOKEN_ACCURACY,)
+
+    @property
+    def balance(self) -> dict[str, float]:
+        """Type of span, or tag → its fraction of the training words."""
+        counts = Counter(self.type(tag) for sentence in self.splits["train"].sentences for tag in sentence.tags)
+        total = sum(counts.values())
+        return {type: n / total for type, n in counts.most_common()}
+
+    def type(self, tag: str) -> str:
+        return tag if self.scheme == PLAIN or tag == OUTSIDE else parse_tag(tag)[1]
+
+    @property
+    def fingerprint(self) -> str:
+        return "-".join(self.splits[split].fingerprint for split in ("train", "dev"))
+
+    def encode_tags(self, split: str) -> list[list[int]]:
+        """Indices of tags among all of them; those from len(labels) on were not seen in training."""
+        index = {tag: i for i, tag in enumerate((*self.labels, *self.unseen))}
+        return [[index[tag] for tag in sentence.tags] for sentence in self.splits[split].sentences]
+
+    def words(self, split: str) -> list[tuple[str, ...]]:
+        return [sentence.words for sentence in self.splits[split].sentences]
+
+    def training_texts(self) -> list[str]:
+        return [join_words(words) for words in self.words("train")]
+
+    def merge_dev_into_train(self) -> Self:
+        train, dev = self.splits["train"], self.splits["dev"]
+        in_dev = {tag for sentence in dev.sentences for tag in sentence.tags}
+        joined = replace(train, sentences=[*train.sentences, *dev.sentences])
+        return replace(
+            self,
+            splits={**self.splits, "train": joined},
+            labels=(*self.labels, *(tag for tag in self.unseen if tag in in_dev)),
+            unseen=tuple(tag for tag in self.unseen if tag not in in_dev),
+            notes=(*self.notes, DEV_IS_TRAINED_ON),
+        )
+
+
+def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDataset:
+    """Read tagged sentences and convert their spans to `scheme`. "conll2003:pos" names the column of tags.
+
+    Without a dev split, a tenth of the training sentences is held out.
+    """
+    base, colon, own = source.rpartition(":")
+    if colon and not Path(source).exists():
+        return replace(read_tags(base, own, scheme), name=source)
+    splits = open_tagged(source, column)
+    if "train" not in splits:
+        raise DataError(f"{source} has no training sentences here, only {', '.join(splits)}.", path=source)
+    own_scheme = detect_scheme(splits)
+    notes = [note for text in splits.values() for note in text.notes]
+    if own_scheme not in (PLAIN, scheme):
+        splits = {split: _convert(text, scheme) for split, text in splits.items()}
+        notes.append(f"tags are {own_scheme}, converted to {scheme}")
+    if "dev" not in splits:
+        splits, note = _hold_out(splits)
+        notes.append(note)
+    seen = {split: {tag for sentence in text.sentences for tag in sentence.tags} for split, text in splits.items()}
+    labels = sorted(seen["train"], key=lambda tag: (tag != OUTSIDE, parse_tag(tag)[1], tag))
+    if len(labels) < 2:
+        raise DataError(
+            f"{source}: every training word has the tag {labels[0]!r}. Is --label the right column?", path=source
+        )
+    unseen = sorted(set().union(*seen.values()) - seen["train"])
+    for split, tags in seen.items():
+        new = sorted(tags - seen["train"])
+        if new:
+            notes.append(
+                f"{split} has {len(new)} tags that no training sentence has ({', '.join(new[:3])}): they count as missed"
+            )
+    learned = PLAIN if own_scheme == PLAIN else scheme
+    notes += _duplicate_notes(splits)
+    return TagDataset(source, splits, tuple(labels), tuple(unseen), learned, Columns(label=column), tuple(notes))
+
+
+def _convert(text: TaggedText, scheme: str) -> TaggedText:
+    return replace(text, sentences=[replace(one, tags=tuple(convert_tags(one.tags, scheme))) for one in text.sentences])
+
+
+def _hold_out(splits: Mapping[str, TaggedText]) -> tuple[dict[str, TaggedText], str]:
+    text = splits["train"]
+    chosen = set(choose_held_out(Rows([" ".join(sentence.words) for sentence in text.sentences]), by_class=False))
+    if not chosen or len(chosen) == len(text):
+        raise DataError(
+            f"{text.name} has {len(text)} sentences, too few to hold some out. Give more, or a folder with a train and a "
+            "dev file.",
+            path=text.name,
+        )
+    train, dev = (
+        replace(text, sentences=[one for i, one in enumerate(text.sentences) if (i in chosen) == wanted])
+        for wanted in (False, True)
+    )
+    note = f"no dev split: {len(chosen):,} of {len(text):,} sentences are held out, the same ones each time"
+    return {**splits, "train": train, "dev": dev}, note
+
+
+def _duplicate_notes(splits: Mapping[str, TaggedText]) -> list[str]:
+    train = {sentence.words for sentence in splits["train"].sentences}
+    counts = {
+        split: sum(sentence.words in train for sentence in splits[split].sentences)
+        for split in ("dev", "test")
+        if split in splits
+    }
+    return [
+        f"{n:,} of {len(splits[split]):,} sentences of {split} are in train too" for split, n in counts.items() if n
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ examples
+#
+#     tokens    [CLS] Wash ##ing ##ton spoke [SEP] [CLS] …        starts        0 6 …      one frame after the other
+#     words           1                4                          words         1 4 …      its token within the frame
+#     tags            S-LOC            O                          word_starts   0 2 …
 
 
 @dataclass(frozen=True)
 class TaggedExamples:
+    """Sentences with a tag for every word, framed: tokens end to end, words end to end."""
+
     ids: np.ndarray  # (N,) of all frames
     starts: np.ndarray  # (sentences + 1,) where each frame begins
-    words: np.ndarray  # (M,) the token of each word, counted from its frame's beginning; −1: it was cut off
+    words: np.ndarray  # (M,) the token of each word, counted from the beginning of its frame; −1: it was cut off
     word_starts: np.ndarray  # (sentences + 1,)
-    tags: np.ndarray  # (M,) int64: places in `names`
+    tags: np.ndarray  # (M,) int64: indices into `names`
     names: tuple[str, ...] = ()  # of all tags; those that no training sentence has come last
     spans: bool = False  # tags are those of spans
     segments: np.ndarray | None = None  # (N,)
-    letters: Any = None  # (M, L) array, or what is indexed as one (untagged.py)
+    letters: Any = None  # (M, L) array, or what can be indexed like one (cross_view.py)
     features: np.ndarray | None = field(default=None, repr=False)  # (layers, M, D) float16, perhaps on disk
-    packs: bool = False  # the network that they are framed for reads texts end to end
+    packs: bool = False  # the network reads texts end to end
     metrics: tuple[str, ...] = ()
-    unseen: Unseen | None = field(default=None, repr=False)  # words without an id, where the network reads letters
-    bytes: int = field(default=0, repr=False)  # of text: not known, so nobody speaks of bits per byte
+    unseen: UnknownWords | None = field(default=None, repr=False)  # words without an id, if the network reads letters
+    bytes: int = field(default=0, repr=False)  # unknown, so there are no bits per byte
 
-    each = 1  # frame an example
+    each = 1  # frame per example
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -111,7 +255,7 @@ class TaggedExamples:
 
     @property
     def pooled_position(self) -> np.ndarray:
-        """No token speaks for the whole; with 0 a batch says where frames begin."""
+        """0: no token represents the sentence, and `target_positions` of a batch says where frames begin."""
         return np.zeros(len(self), np.int64)
 
     @property
@@ -119,26 +263,29 @@ class TaggedExamples:
         return self.pooled_position
 
     @cached_property
-    def own(self) -> bool:
-        """Tokens are the words themselves."""
+    def tokens_are_words(self) -> bool:
         sizes = np.diff(self.word_starts)
         places = np.arange(len(self.words)) - np.repeat(self.word_starts[:-1], sizes)
         return np.array_equal(self.starts, self.word_starts) and np.array_equal(self.words, places)
 
-    def of(self, sentence: int) -> np.ndarray:
-        """The tags of one sentence."""
+    def tags_of(self, sentence: int) -> np.ndarray:
         return self.tags[self.word_starts[sentence] : self.word_starts[sentence + 1]]
 
+    @property
+    def gold(self) -> list[np.ndarray]:
+        """The tags of every sentence."""
+        return [self.tags_of(i) for i in range(len(self))]
+
     def first(self, tokens: int | None) -> TaggedExamples:
-        """The sentences of the first so many tokens, at least one; None: all."""
+        """The sentences of the first `tokens` tokens, at least one; None: all."""
         if tokens is None or tokens >= len(self.ids):
             return self
         return self.take(np.arange(max(1, int(np.searchsorted(self.starts, tokens, side="right")) - 1)))
 
     def take(self, chosen: np.ndarray) -> TaggedExamples:
         """These sentences, in this order."""
-        tokens, starts = gathered(self.starts, chosen)
-        words, word_starts = gathered(self.word_starts, chosen)
+        tokens, starts = gather_ranges(self.starts, chosen)
+        words, word_starts = gather_ranges(self.word_starts, chosen)
         return replace(
             self,
             ids=self.ids[tokens],
@@ -152,121 +299,124 @@ class TaggedExamples:
         )
 
 
-class Sentences(Bucketed):
-    """`rows` sentences a batch; else as examples of a task are laid out."""
+@dataclass(frozen=True)
+class SentenceBatches(Bucketed):
+    """`rows` sentences per batch."""
 
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
+        """Targets are (B, W) tags, padded with IGNORE; `target_positions` is the flat position of each word's token, None
+        if tokens are words. Letters and features go with the words, for networks that read them."""
         batch = super().batch(text, chosen, epoch)
-        taken, starts = gathered(text.word_starts, chosen)
+        taken, starts = gather_ranges(text.word_starts, chosen)
         sizes = np.diff(starts)
-        there = np.arange(max(1, int(sizes.max()))) < sizes[:, None]  # (B, W)
+        mask = np.arange(max(1, int(sizes.max()))) < sizes[:, None]  # (B, W)
         inputs = batch.inputs
         if text.letters is not None:
-            inputs.characters = torch.from_numpy(_spread(_trimmed(text.letters[taken]), there, PADDING))
+            inputs.characters = torch.from_numpy(_pad(_trim(text.letters[taken]), mask, PADDING))
         if text.features is not None:
-            layers = [_spread(np.asarray(layer[taken]), there, 0) for layer in text.features]
+            layers = [_pad(np.asarray(layer[taken]), mask, 0) for layer in text.features]
             inputs.features = torch.from_numpy(np.stack(layers))
         at = None
-        if text.packs or not text.own:
+        if text.packs or not text.tokens_are_words:
             assert batch.target_positions is not None
             token = text.words[taken]
             flat = np.repeat(batch.target_positions.numpy(), sizes) + token
-            at = torch.from_numpy(_spread(np.where(token < 0, -1, flat), there, -1))
-        tags = torch.from_numpy(_spread(text.tags[taken], there, IGNORE))
+            at = torch.from_numpy(_pad(np.where(token < 0, -1, flat), mask, -1))
+        tags = torch.from_numpy(_pad(text.tags[taken], mask, IGNORE))
         return Batch(inputs, tags, reset_state=True, epoch=epoch, target_positions=at, num_targets=len(taken))
 
 
-def _spread(values: np.ndarray, there: np.ndarray, padding: int) -> np.ndarray:
+def _pad(values: np.ndarray, mask: np.ndarray, padding: int) -> np.ndarray:
     """(M, …) → (B, W, …)."""
-    rows = np.full((*there.shape, *values.shape[1:]), padding, values.dtype)
-    rows[there] = values
+    rows = np.full((*mask.shape, *values.shape[1:]), padding, values.dtype)
+    rows[mask] = values
     return rows
 
 
-def _trimmed(letters: np.ndarray) -> np.ndarray:
-    """Without the columns at the end that no word of these reaches; three are always kept."""
+def _trim(letters: np.ndarray) -> np.ndarray:
+    """Drop the last columns that are padding for all words; three columns always stay."""
     used = np.flatnonzero((letters != PADDING).any(0))
     return letters[:, : max(3, int(used[-1]) + 1 if len(used) else 0)]
 
 
-
-
-
-
-
-
-def sentences(
+def encode_sentences(
     network: Any,
     tokenizer: Tokenizer,
-    words: Sequence[Sequence[str]],
+    sentences: Sequence[Sequence[str]],
     tags: Sequence[Sequence[int]] | None = None,
     length: int = 0,
 ) -> tuple[TaggedExamples, int]:
-    """Framed sentences of at least one word each, and of how many words there is no token: they were cut off.
+    """Return framed sentences of at least one word each, and how many words were cut off.
 
-    `length`: tokens of a sentence, at most (0: the network's window). Without tags they are all 0.
+    `length`: tokens per sentence, at most (0: the network's window). Without tags they are all 0.
     """
-    check(network)
-    if getattr(network, "is_backward", False):
+    require_encoder(network)
+    if network.is_backward:
         raise Unsupported(
-            "[model] backward reads texts from their end, and words are tagged in order: no head of tags goes over it. "
-            "Its vectors can be read beside words instead (`contextual`)."
+            "[model] backward reads texts from their end, so it cannot be tagged word by word. Use a run that reads "
+            "forward; this one can serve as features (--features).",
+            ability="tag",
         )
-    empty = next((i for i, one in enumerate(words) if not one), None)
+    empty = next((i for i, words in enumerate(sentences) if not words), None)
     if empty is not None:
-        raise NextwordError(f"Sentence {empty + 1} has no words. Leave it out.")
-    room = room_for(network, "classify", 1, length)
+        raise DataError(f"Sentence {empty + 1} has no words. Leave it out.", line=empty + 1)
+    room = max_text_tokens(network, "classify", 1, length)
     last = isinstance(network, Autoregressive) and not isinstance(network, Infilling)
-    framed: list[FramedText] = []
+    frames: list[FramedText] = []
     tokens: list[np.ndarray] = []
-    unseen = Unseen(network, tokenizer)
-    for one, encoding in zip(words, _encoded(words, tokenizer, unseen), strict=True):
-        part = encoding if room is None else _cut(encoding, room)
-        frame = network.frame(part)
-        framed.append(frame)
-        tokens.append(tokens_of(part, len(one), last, *frame.text_spans[0]))
-    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    unseen = UnknownWords(network, tokenizer)
+    for words, encoding in zip(sentences, _tokenize(sentences, tokenizer, unseen), strict=True):
+        kept = encoding if room is None else _truncate(encoding, room)
+        frame = network.frame(kept)
+        frames.append(frame)
+        tokens.append(tokens_of_words(kept, len(words), last, *frame.parts[0]))
+    sizes = np.fromiter(map(len, sentences), np.int64, len(sentences))
     at = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
-    segments = [frame.segments for frame in framed if frame.segments is not None]
-    every = [word for one in words for word in one]
-    longest = getattr(network, "longest", 0)
-    found = TaggedExamples(
-        ids=np.concatenate([frame.ids for frame in framed]) if framed else np.zeros(0, np.int64),
-        starts=_starts([len(frame.ids) for frame in framed]),
+    segments = [frame.segments for frame in frames if frame.segments is not None]
+    characters = network.max_characters
+    flat_tags = None if tags is None else np.array([tag for one in tags for tag in one], np.int64)
+    examples = TaggedExamples(
+        ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
+        starts=_starts([len(frame.ids) for frame in frames]),
         words=at,
         word_starts=_starts(sizes),
-        tags=np.zeros(len(at), np.int64) if tags is None else np.array([tag for one in tags for tag in one], np.int64),
+        tags=np.zeros(len(at), np.int64) if flat_tags is None else flat_tags,
         segments=np.concatenate(segments) if segments else None,
-        letters=letters_of(every, longest) if longest else None,
-        packs=not isinstance(network, Autoregressive) and not getattr(network, "tags_words", False),
+        letters=word_characters([word for words in sentences for word in words], characters) if characters else None,
+        packs=not isinstance(network, Autoregressive) and not network.is_tagger,
         unseen=unseen if unseen.words else None,
     )
-    if longest and not found.own:
-        raise NextwordError(
-            f"{type(network).__name__} reads words one by one, but its tokenizer cuts them ({tokenizer.kind}). Give it "
-            'one of kind "words", or "lexicon" with whole = true.'
+    if characters and not examples.tokens_are_words:
+        raise InvalidSetting(
+            f"{type(network).__name__} reads word by word, but its tokenizer ({tokenizer.kind}) splits words. Use one of "
+            'kind "words", or "lexicon" with whole = true.',
+            key="tokenizer.kind",
+            value=tokenizer.kind,
         )
-    return found, int((at < 0).sum())
+    return examples, int((at < 0).sum())
 
 
-def _encoded(words: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: Unseen) -> Sequence[Encoding]:
-    """Of each sentence; a network that reads letters gets every word whole, those it never saw by their spelling."""
-    if not unseen.spells:
-        return tokenizer.encode_batch([join_words(one) for one in words])
-    return [Encoding(unseen.of_words(one), np.zeros((len(one), 2), np.int64), np.arange(len(one))) for one in words]
+def _tokenize(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: UnknownWords) -> Sequence[Encoding]:
+    """Words are joined by spaces, so that a tokenizer sees them as in text. A network that reads letters gets words whole."""
+    if not unseen.reads_letters:
+        return tokenizer.encode_batch([join_words(words) for words in sentences])
+    return [
+        Encoding(unseen.of_words(words), np.zeros((len(words), 2), np.int64), np.arange(len(words)))
+        for words in sentences
+    ]
 
 
-def tokens_of(encoding: Encoding, words: int, last: bool, begin: int, end: int) -> np.ndarray:
-    """(words,): the first token of each, or the last, in a frame whose text lies from `begin` to `end`; −1: none."""
-    found = np.full(words, -1, np.int64)
-    some, at, count = np.unique(encoding.words, return_index=True, return_counts=True)
+def tokens_of_words(encoding: Encoding, words: int, last: bool, begin: int, end: int) -> np.ndarray:
+    """(words,): the first token of each word, or the last, in a frame whose text lies from `begin` to `end`; −1: none."""
+    tokens = np.full(words, -1, np.int64)
+    word, at, count = np.unique(encoding.words, return_index=True, return_counts=True)
     at = at + count - 1 if last else at
-    fits = (some < words) & (at < end - begin)
-    found[some[fits]] = begin + at[fits]
-    return found
+    fits = (word < words) & (at < end - begin)
+    tokens[word[fits]] = begin + at[fits]
+    return tokens
 
 
-def _cut(encoding: Encoding, room: int) -> Encoding:
+def _truncate(encoding: Encoding, room: int) -> Encoding:
     return replace(encoding, ids=encoding.ids[:room], spans=encoding.spans[:room], words=encoding.words[:room])
 
 
@@ -274,114 +424,98 @@ def _starts(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
-CLASSIFIERS = ("linear", "crf")
+# ------------------------------------------------------------------------------------------------ head
 
 
 @dataclass(frozen=True)
-class TagConfig:
+class TagHeadConfig:
     model: Any  # the network's class
     settings: Any  # its Config
     tags: tuple[str, ...]
-    scheme: str = PLAIN  # of the tags
+    scheme: str = PLAIN
     classifier: str = "crf"
     strict: bool = False
     dropout: float = 0.1
-    features: str = ""  # the layer that is read; "": the last
+    features: str = ""
     frozen: bool = False
 
-    def __post_init__(self) -> None:
-        if self.classifier not in CLASSIFIERS:
-            raise NextwordError(
-                f"[task] classifier = {self.classifier!r}; for tags there are {' and '.join(CLASSIFIERS)}."
-            )
-        if not 0 <= self.dropout < 1:
-            raise NextwordError(f"[task] dropout = {self.dropout!r} is the share dropped before the head, below 1.")
 
-
-class Tagging(ModelWithHead):
+class TagHead(ModelWithHead):
     forbidden: Tensor
 
-    def __init__(self, config: TagConfig, network: Any) -> None:
+    def __init__(self, config: TagHeadConfig, network: Any) -> None:
         super().__init__(config, network)
-        tags = len(config.tags)
+        num_tags = len(config.tags)
         steps = None
         if config.scheme != PLAIN:
-            steps = [torch.from_numpy(part) for part in allowed(config.tags, config.scheme)]
-        self.out = nn.Linear(network.widths[self.at], tags)
+            steps = [torch.from_numpy(part) for part in allowed_transitions(config.tags, config.scheme)]
+        self.out = nn.Linear(network.widths[self.layer_index], num_tags)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        self.crf = CRF(tags, steps, config.strict) if config.classifier == "crf" else None
-        self.register_buffer("forbidden", penalties(tags, steps), persistent=False)
+        self.crf = CRF(num_tags, steps, config.strict) if config.classifier == "crf" else None
+        self.register_buffer("forbidden", forbidden_scores(num_tags, steps), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """(B, W, K) in 32 bits."""
-        h = self.read_layer(batch.inputs)[..., : self.encoder.widths[self.at]]
-        if batch.target_positions is not None:
-            flat = h.reshape(-1, h.shape[-1])
-            h = F.embedding(batch.target_positions.clamp(min=0), flat) * (batch.target_positions >= 0).unsqueeze(-1)  # (B, W, D)
+        h = self.read_layer(batch.inputs)[..., : self.encoder.widths[self.layer_index]]
+        at = batch.target_positions
+        if at is not None:
+            h = F.embedding(at.clamp(min=0), h.reshape(-1, h.shape[-1])) * (at >= 0).unsqueeze(-1)  # (B, W, D)
         h = F.dropout(h, self.config.dropout, self.training)
         with torch.autocast(h.device.type, enabled=False):
             return self.out(h.to(self.out.weight.dtype))
 
     def nats(self, emissions: Tensor, targets: Tensor) -> Tensor:
-        """(B,): −log p of the tags of each row; 0 for a row that has a tag no training sentence had.
+        """(B,): −log p of the tags of each row; 0 for a row with a tag that was not seen in training.
 
-        `targets` (B, W) are IGNORE where there is no word, and K or more where the tag is such a one.
+        `targets` (B, W) are IGNORE where there is no word, and K or more for unseen tags.
         """
         if self.crf is None:
             return softmax_nats(emissions, targets)
-        there, known, tags = _learnable(emissions, targets)
-        return torch.where(known, -self.crf.log_likelihood(emissions, tags, there), 0.0)
+        mask, known, tags = _known_targets(emissions, targets)
+        return torch.where(known, -self.crf.log_likelihood(emissions, tags, mask), 0.0)
 
-    def best(self, emissions: Tensor, there: Tensor) -> Tensor:
-        """(B, W): the best tags that the scheme allows; 0 where there is no word."""
+    def best_tags(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """(B, W): the best sequence of tags that the scheme allows; 0 where there is no word."""
         if self.crf is not None:
-            return self.crf.viterbi(emissions, there)
-        return best_of_softmax(emissions, there, self.forbidden if self.config.scheme != PLAIN else None)
-
-
-# ------------------------------------------------------------------------------------------------ each word by itself
+            return self.crf.viterbi(emissions, mask)
+        return best_of_softmax(emissions, mask, self.forbidden if self.config.scheme != PLAIN else None)
 
 
 def softmax_nats(emissions: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """(B, W, K), (B, W) → (B,), as `Tagging.nats`. With smoothing, that share of a target is spread over all tags."""
-    there, known, tags = _learnable(emissions, targets)
-    each = F.cross_entropy(emissions.transpose(1, 2), tags, reduction="none", label_smoothing=smoothing)  # (B, W)
-    return torch.where(known, (each * there).sum(1), 0.0)
+    """(B, W, K), (B, W) → (B,), as `TagHead.nats`, with label smoothing."""
+    mask, known, tags = _known_targets(emissions, targets)
+    nats = F.cross_entropy(emissions.transpose(1, 2), tags, reduction="none", label_smoothing=smoothing)  # (B, W)
+    return torch.where(known, (nats * mask).sum(1), 0.0)
 
 
-def best_of_softmax(emissions: Tensor, there: Tensor, forbidden: Tensor | None) -> Tensor:
-    """(B, W): the tags that are best together and that the scheme allows; None: all are allowed."""
+def best_of_softmax(emissions: Tensor, mask: Tensor, forbidden: Tensor | None) -> Tensor:
+    """(B, W): the best sequence of tags without forbidden steps; None: all steps are allowed."""
     if forbidden is None:
-        return emissions.argmax(-1).masked_fill(~there, 0)
+        return emissions.argmax(-1).masked_fill(~mask, 0)
     zeros = torch.zeros_like(forbidden)
-    free = Steps(zeros[:-2], zeros[-2], zeros[-1])
-    return viterbi(emissions.float().log_softmax(-1), there, plus(free, forbidden))
+    free = Transitions(zeros[:-2], zeros[-2], zeros[-1])
+    return viterbi(emissions.float().log_softmax(-1), mask, free.plus(forbidden))
 
 
-def _learnable(emissions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where there is a word (B, W), which rows have tags that are known alone (B,), and those tags, else 0 (B, W)."""
-    there = targets != IGNORE
-    known = ((targets < emissions.shape[-1]) | ~there).all(1)
-    return there, known, targets.masked_fill(~there | ~known.unsqueeze(1), 0)
+def _known_targets(emissions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where there is a word (B, W), which rows have known tags only (B,), and those tags, else 0 (B, W)."""
+    mask = targets != IGNORE
+    known = ((targets < emissions.shape[-1]) | ~mask).all(1)
+    return mask, known, targets.masked_fill(~mask | ~known.unsqueeze(1), 0)
 
 
-class Tag(Objective[Any]):
+# ------------------------------------------------------------------------------------------------ objective and metrics
+
+
+class TagObjective(Objective[Any]):
+    """Negative log-likelihood of the tags, and the penalty of a network that mixes layers. Nats are per word."""
+
     is_likelihood = False  # of tags, not of text
     has_metrics = True
 
     def __init__(self, batches: Mapping[str, Any]) -> None:
-        options = dict(batches)
-        kind = options.pop("kind", "sentences")
-        if kind != "sentences":
-            raise NextwordError(f"The tag objective has batches of kind sentences; the recipe says '{kind}'.")
-        try:
-            self.layout = Sentences(**options)
-        except TypeError:
-            known = ", ".join(Sentences.__dataclass_fields__)
-            raise NextwordError(
-                f"Batches of kind 'sentences' take {known}; the recipe says {', '.join(options)}."
-            ) from None
+        self.layout = build_layout(batches, {"sentences": SentenceBatches}, "tagging")
 
     @property
     def length(self) -> int:
@@ -400,313 +534,406 @@ class Tag(Objective[Any]):
         emissions = network(batch)
         nats = network.nats(emissions, batch.targets).sum()
         value = nats / len(batch.targets)
-        penalty = network.encoder.penalty() if hasattr(network.encoder, "penalty") else None
+        penalty = network.encoder.penalty()
         if penalty is not None:
             value = value + penalty
-        said = None
+        outputs = None
         if not network.training:
-            there = batch.targets != IGNORE
-            said = network.best(emissions.detach(), there)[there]  # (words,) row by row
-        return Loss(value, nats.detach(), batch.num_targets, outputs=said)
+            mask = batch.targets != IGNORE
+            outputs = network.best_tags(emissions.detach(), mask)[mask]  # (words,) row by row
+        return Loss(value, nats.detach(), batch.num_targets, outputs=outputs)
 
-    # -------------------------------------------------------------------------------------------- how good it is
-
-    def metrics(self, text: TaggedExamples, said: Tensor) -> dict[str, float]:
-        """Of tags that were said of all words in the order of `held_out`; the first decides."""
-        order = self.layout.in_order(text)
-        gold = [text.of(i) for i in order.tolist()]
-        ends = np.cumsum([len(one) for one in gold])[:-1]
-        return measured(text, gold, np.split(said.cpu().numpy(), ends))
+    def metrics(self, text: TaggedExamples, outputs: Tensor) -> dict[str, float]:
+        order = self.layout.validation_order(text)
+        gold = [text.tags_of(i) for i in order.tolist()]
+        ends = np.cumsum([len(tags) for tags in gold])[:-1]
+        return score_tags(text, gold, np.split(outputs.cpu().numpy(), ends))
 
 
-def measured(text: TaggedExamples, gold: Sequence[np.ndarray], said: Sequence[np.ndarray]) -> dict[str, float]:
-    """The metrics that the text asks for, of two tags for each word."""
-    found: dict[str, float] = {}
-    right, guessed = (spans_of(text.names, some) if text.spans else [] for some in (gold, said))
+def score_tags(text: TaggedExamples, gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
+    """The metrics of the examples, from two tags for each word."""
+    scores: dict[str, float] = {}
+    right, guessed = (spans_of(text.names, tags) if text.spans else [] for tags in (gold, predicted))
     for name in text.metrics:
         if name == TOKEN_ACCURACY:
-            agreed = sum(int((a == b).sum()) for a, b in zip(gold, said, strict=True))
-            found[name] = agreed / max(1, sum(map(len, gold)))
+            agreed = sum(int((a == b).sum()) for a, b in zip(gold, predicted, strict=True))
+            scores[name] = agreed / max(1, sum(map(len, gold)))
         else:
-            found[name] = SPAN_METRICS[name](right, guessed)
-    return found
+            scores[name] = SPAN_METRICS[name](right, guessed)
+    return scores
 
 
 def spans_of(names: Sequence[str], tags: Sequence[np.ndarray]) -> list[tuple[int, int, int, str]]:
-    """Spans of many sentences, each with the number of its sentence."""
-    return [(i, *span) for i, one in enumerate(tags) for span in spans(names[tag] for tag in one.tolist())]
+    """Spans of many sentences, each with the index of its sentence."""
+    return [(i, *span) for i, ids in enumerate(tags) for span in find_spans(names[tag] for tag in ids.tolist())]
+
+
+# ------------------------------------------------------------------------------------------------ task
 
 
 @dataclass(frozen=True)
-class TagSet:
-    """As transfer/data.py's DataSet, for tags."""
+class TagTaskConfig(HeadTaskConfig):
+    """Settings of tagging and of cross-view training."""
 
-    name: str
-    splits: Mapping[str, TaggedText]  # in the scheme that is learnt
-    labels: tuple[str, ...]  # tags of the training sentences, in order
-    unseen: tuple[str, ...]  # tags that only other splits have
-    scheme: str  # that is learnt; "": tags are no spans
-    columns: Columns
-    notes: tuple[str, ...] = ()
+    scheme: str = "BIOES"  # that spans are learned in; the data are converted
 
-    kind = frame = "tag"
-    scale = (0.0, 1.0)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return tuple(SPAN_METRICS) if self.scheme != PLAIN else (TOKEN_ACCURACY,)
-
-    @property
-    def balance(self) -> dict[str, float]:
-        """Type of span, or tag → its share of the words of the training sentences."""
-        counts = Counter(self.type(tag) for one in self.splits["train"].sentences for tag in one.tags)
-        total = sum(counts.values())
-        return {type: n / total for type, n in counts.most_common()}
-
-    def type(self, tag: str) -> str:
-        return tag if self.scheme == PLAIN or tag == OUTSIDE else parts(tag)[1]
-
-    @property
-    def fingerprint(self) -> str:
-        return "-".join(self.splits[split].fingerprint for split in ("train", "dev"))
-
-    def encoded(self, split: str) -> list[list[int]]:
-        """Places of tags among all that there are; those beyond `labels` were never seen in training."""
-        place = {tag: i for i, tag in enumerate((*self.labels, *self.unseen))}
-        return [[place[tag] for tag in one.tags] for one in self.splits[split].sentences]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_choice("scheme", (*SCHEMES, PLAIN))
 
 
-def open_tags(name: str, column: str = "", scheme: str = "BIOES") -> TagSet:
-    """`scheme`: that spans are to be learnt in. Without a dev split, a tenth of the training sentences is held out."""
-    if scheme not in SCHEMES:
-        raise NextwordError(f"[task] scheme = {scheme!r}; expected one of {', '.join(SCHEMES)}.")
-    splits = open_tagged(name, column)
-    if "train" not in splits:
-        raise NextwordError(f"{name} has no training sentences here, only {', '.join(splits)}.")
-    found = scheme_of(splits)
-    notes = [note for text in splits.values() for note in text.notes]
-    if found not in (PLAIN, scheme):
-        splits = {split: _in_scheme(text, scheme) for split, text in splits.items()}
-        notes.append(f"tags are {found}, and are learnt as {scheme}")
-    if "dev" not in splits:
-        splits, note = _held_out(splits)
-        notes.append(note)
-    seen = {split: {tag for one in text.sentences for tag in one.tags} for split, text in splits.items()}
-    labels = sorted(seen["train"], key=lambda tag: (tag != OUTSIDE, parts(tag)[1], tag))
-    if len(labels) < 2:
-        raise NextwordError(f"{name}: every training word has the tag {labels[0]!r}. Is --label the right column?")
-    unseen = sorted(set().union(*seen.values()) - seen["train"])
-    for split, tags in seen.items():
-        strange = sorted(tags - seen["train"])
-        if strange:
-            notes.append(
-                f"{split} has {len(strange)} tags that no training sentence has ({', '.join(strange[:3])}): they can "
-                "never be found, and count as missed"
+@dataclass(frozen=True)
+class TaggingConfig(TagTaskConfig):
+    classifier: str = "linear"  # or crf
+    strict: bool = False  # the CRF is trained under the constraints of the scheme, too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_choice("classifier", ("linear", "crf"))
+        self.require_bool("strict")
+
+
+class Tagging(Task):
+    """A tag for every word."""
+
+    Config = TaggingConfig
+    objective = TagObjective
+    reads_tables = False
+    data_kind = "tagged words"
+    example_recipe = "bert/tag"
+    loss_unit = "nats per word"
+    example_files = "my.txt --output my.conll"
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        entry = find_entry(source)
+        if entry is not None and not Path(source).exists():
+            return entry.kind == CATALOG_KIND
+        path = sample_file(source)
+        try:
+            return path is not None and is_tagged(plain_name(path), list(islice(read_lines(path), LINES)))
+        except NextwordError:  # reading it says what is wrong
+            return False
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        self.check_options(columns, kind)
+        names = split_names(source)
+        if len(names) > 1:
+            raise InvalidSetting(
+                f"{source} are several tasks, and this recipe learns one. Use a recipe for several, as cvt/multi.",
+                key="data",
+                value=source,
             )
-    return TagSet(
-        name,
-        splits,
-        tuple(labels),
-        tuple(unseen),
-        PLAIN if found == PLAIN else scheme,
-        Columns(label=column),
-        (*notes, *_repeated(splits)),
-    )
+        return read_tags(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
 
+    def check_options(self, columns: Columns, kind: str) -> None:
+        if kind not in ("", "tagging", self.config.kind) or columns.text or columns.second:
+            raise InvalidSetting(
+                "Tagged words have no text columns and no other kind. Leave --kind, --text and --text-pair out.",
+                key="kind",
+                value=kind,
+            )
 
-def _in_scheme(text: TaggedText, scheme: str) -> TaggedText:
-    return replace(text, sentences=[replace(one, tags=tuple(converted(one.tags, scheme))) for one in text.sentences])
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        return {"scheme": data.scheme}
 
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        own = self.config
+        rest = own.classifier, own.strict, own.dropout, str(own.features), own.frozen
+        return TagHead, TagHeadConfig(model, config, tuple(own.labels), own.scheme, *rest)
 
-def _held_out(splits: Mapping[str, TaggedText]) -> tuple[dict[str, TaggedText], str]:
-    text = splits["train"]
-    held = set(held_out(Rows([" ".join(one.words) for one in text.sentences]), by_class=False))
-    if not held or len(held) == len(text):
-        raise NextwordError(
-            f"{text.name} is too short to hold sentences out: it has {len(text)}. Give more of them, or a folder with "
-            "a train and a dev file."
-        )
-    rest, chosen = ([one for i, one in enumerate(text.sentences) if (i in held) == wanted] for wanted in (False, True))
-    note = f"no dev split: {len(held):,} sentences of {len(text):,} are held out, the same ones each time"
-    return {**splits, "train": replace(text, sentences=rest), "dev": replace(text, sentences=chosen)}, note
-
-
-def _repeated(splits: Mapping[str, TaggedText]) -> list[str]:
-    seen = {one.words for one in splits["train"].sentences}
-    notes = []
-    for split in ("dev", "test"):
-        if split in splits:
-            again = sum(one.words in seen for one in splits[split].sentences)
-            if again:
-                notes.append(f"{again:,} of {len(splits[split]):,} sentences of {split} are in train too")
-    return notes
-
-
-ROWS = 64  # sentences read at once
-OUTPUT = "IOB2"
-Load = Callable[..., Any]
-
-
-def open_tagger(run: RunFolder, device: torch.device, precision: str = "fp32", load: Load | None = None) -> WordTagger:
-    """Of a run whose files have been checked. `load` opens another run, which some taggers read vectors of."""
-    recipe = run.recipe
-    settings = settings_of(recipe.task or {}, str(run.path))
-    model = model_class(recipe.slug)
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    config = settings.tag_head(model, model.Config(**recipe.model))
-    network = settings.tag_class.load(run.path, config, vocabulary(tokenizer, spellings=True))
-    length = int(recipe.phases[-1].batches.get("length", 0))
-    own = quantize(network, precision).to(device), tokenizer, settings, length, str(run.path), load
-    return ManyTagger(*own) if settings.tasks else WordTagger(*own)
-
-
-class WordTagger:
-    """`predict` sentences: texts, or lists of words."""
-
-    can = frozenset({"predict"})
-    no_tags = np.zeros(0, np.int64)
-
-    def __init__(
+    def encode(
         self,
-        headed: Any,  # heads/tags.py, or heads/views.py
+        data: Any,
+        network: Any,
         tokenizer: Tokenizer,
-        settings: Settings,
-        length: int = 0,
-        name: str = "",
-        load: Load | None = None,
-    ) -> None:
-        self.headed, self.network, self.tokenizer, self.settings = headed.eval(), headed.encoder, tokenizer, settings
-        self.length, self.name, self.load = length, name, load
-        self.parameters = count_parameters(headed)
-        self._context: Contextual | None = None
+        recipe: Recipe,
+        device: torch.device,
+        progress: Progress,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        metrics = tuple(self.config.metrics)
+        return self.encode_splits(data, network, tokenizer, recipe, metrics, device, progress, notes)
+
+    def encode_splits(
+        self,
+        data: TagDataset,
+        network: Any,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        metrics: tuple[str, ...],
+        device: torch.device,
+        progress: Progress,
+        notes: list[str],
+    ) -> dict[str, TaggedExamples]:
+        length = int(recipe.phases[0].batches.get("length", 0))
+        context = open_features(recipe, device)
+        encoded: dict[str, TaggedExamples] = {}
+        for split, text in data.splits.items():
+            progress(f"reading {split}", 0, None)
+            words = data.words(split)
+            examples, cut = encode_sentences(network, tokenizer, words, data.encode_tags(split), length)
+            encoded[split] = replace(
+                examples,
+                names=(*data.labels, *data.unseen),
+                spans=data.scheme != PLAIN,
+                metrics=metrics,
+                features=context.kept(words, progress) if context else None,
+            )
+            if cut:
+                notes.append(f"{cut:,} of {text.words:,} words of {split} are beyond the window, and are tagged unread")
+        return encoded
+
+    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> WordTagger:
+        model, tokenizer = self.load_run(run, device, precision)
+        length = int(run.recipe.phases[-1].batches.get("length", 0))
+        return self.predictor(model, tokenizer, length, str(run.path))
+
+    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
+        return WordTagger(model, tokenizer, self, length, name)
+
+    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+        return predict_tags(predictor, request)
+
+    def evaluate(
+        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return {split: predictor.score(examples[split]) for split in splits_beyond_dev(examples)}, {}
+
+    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+        return analyze_tags(examples, predictor.best_tags(examples), data)
+
+    def describe(self) -> str:
+        scheme = f", {self.config.scheme}" if self.config.scheme else ""
+        return f"one of {len(self.config.labels)} tags for a word{scheme}"
+
+    @property
+    def input_name(self) -> str:
+        return "each word"
+
+
+def analyze_tags(examples: TaggedExamples, predicted: Sequence[np.ndarray], data: TagDataset) -> dict[str, Any]:
+    return error_analysis.analyze_tags(examples.names, examples.gold, predicted, data.words("dev"), examples.spans)
+
+
+def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | None:
+    """The run whose vectors a tagger reads besides its own (--features), if it reads any."""
+    from nextword.lm.loading import load
+
+    run = recipe.model.get("contextual", "")
+    return ContextualVectors(load(run, str(device)), run) if run else None
+
+
+# ------------------------------------------------------------------------------------------------ predictor
+
+
+class WordTagger(TextModel):
+    """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2, whatever scheme was learned."""
+
+    can_average = False
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, task: Any, length: int = 0, name: str = "") -> None:
+        super().__init__(model.encoder, tokenizer, name)
+        self.model, self.task, self.length = model.eval(), task, length
+        self.parameters = model.num_parameters()
+        self._context: ContextualVectors | None = None
 
     @property
     def device(self) -> torch.device:
-        return self.headed.device
+        return self.model.device
 
     @property
-    def spans(self) -> bool:
-        """Tags are those of spans."""
-        return self.settings.scheme != PLAIN
+    def has_spans(self) -> bool:
+        return self.task.config.scheme != PLAIN
 
-    def predict(
-        self, given: Sequence[str | Sequence[str]], progress: Callable[[int, int], None] | None = None
-    ) -> list[Any]:
-        words = [self.words_of(one) if isinstance(one, str) else self.given(one) for one in require_list(given)]
-        there = [i for i, one in enumerate(words) if one]
-        found = [self.said((), self.no_tags) for _ in words]
-        if there:
-            chosen = [words[i] for i in there]
-            text, _ = sentences(self.network, self.tokenizer, chosen, length=self.length)
-            if getattr(self.network, "context", 0):
-                text = replace(text, features=self._in_context(chosen))
-            for i, tags in zip(there, self.best(text, progress), strict=True):
-                found[i] = self.said(words[i], tags)
-        return found
+    @property
+    def no_tags(self) -> np.ndarray:
+        """The tags of a sentence without words."""
+        return np.zeros(0, np.int64)
 
-    def said(self, words: Sequence[str], tags: np.ndarray) -> Any:
-        """A sentence with its tags by their names."""
-        return TaggedSentence(tuple(words), _named(tags, self.settings.labels, self.settings.scheme))
+    def predict(self, sentences: Sequence[str | Sequence[str]], progress: Count | None = None) -> list[Any]:
+        words = [self.split(one) if isinstance(one, str) else self.check_words(one) for one in require_list(sentences)]
+        predictions = [self.prediction((), self.no_tags) for _ in words]
+        places = [i for i, one in enumerate(words) if one]
+        if places:
+            chosen = [words[i] for i in places]
+            examples, _ = encode_sentences(self.network, self.tokenizer, chosen, length=self.length)
+            if self.network.num_feature_layers:
+                examples = replace(examples, features=self._features(chosen))
+            for i, tags in zip(places, self.best_tags(examples, progress), strict=True):
+                predictions[i] = self.prediction(words[i], tags)
+        return predictions
+
+    def prediction(self, words: Sequence[str], tags: np.ndarray) -> Any:
+        return TaggedSentence(tuple(words), name_tags(tags, self.task.config.labels, self.task.config.scheme))
 
     @staticmethod
-    def given(sentence: Any) -> list[str]:
-        """One that is split into words already."""
+    def check_words(sentence: Any) -> list[str]:
         words = list(texts_of(sentence))
         if not all(isinstance(word, str) for word in words):
-            raise NextwordError(f"Expected a sentence, a text or a list of words, and one is {str(sentence)[:80]}.")
+            raise InvalidSetting(
+                f"A sentence is {str(sentence)[:80]}. Expected a text or a list of words.",
+                key="sentences",
+                value=sentence,
+            )
         return words
 
-    def words_of(self, text: str) -> list[str]:
-        """The words of a plain text, punctuation apart; what the tokenizer knows stays whole."""
-        if hasattr(self.tokenizer, "parts"):
-            return self.tokenizer.parts(text)
-        return [part for run in text.split() for part in split(run, ())]
+    def split(self, text: str) -> list[str]:
+        """The words of a plain text, with punctuation apart; what the tokenizer knows stays whole."""
+        return self.tokenizer.split_words(text)
 
     def spans_of(self, sentence: TaggedSentence) -> list[Span]:
-        return spans(sentence.tags) if self.spans else []
+        return find_spans(sentence.tags) if self.has_spans else []
 
     @torch.no_grad()
-    def best(self, text: TaggedExamples, progress: Callable[[int, int], None] | None = None) -> list[Any]:
-        """The best tags of every sentence, in order; sentences of like length are read together."""
-        layout = Sentences(rows=ROWS)
-        order = layout.in_order(text)
-        found: list[Any] = [None] * len(text)
+    def best_tags(self, examples: TaggedExamples, progress: Count | None = None) -> list[Any]:
+        """The best tags of every sentence, in order. Sentences of similar length are read together."""
+        layout = SentenceBatches(rows=ROWS)
+        order = layout.validation_order(examples)
+        best: list[Any] = [None] * len(examples)
         for at in range(0, len(order), ROWS):
             chosen = order[at : at + ROWS]
-            batch = to_device(layout.batch(text, chosen, 0), self.device)
-            there = batch.targets != IGNORE
-            tags = self.tags_of(batch, there).cpu().numpy()
-            for i, row, size in zip(chosen.tolist(), tags, there.sum(1).tolist(), strict=True):
-                found[i] = row[:size]
+            batch = to_device(layout.batch(examples, chosen, 0), self.device)
+            mask = batch.targets != IGNORE
+            tags = self.tag_batch(batch, mask).cpu().numpy()
+            for i, row, size in zip(chosen.tolist(), tags, mask.sum(1).tolist(), strict=True):
+                best[i] = row[:size]
             if progress:
                 progress(min(at + ROWS, len(order)), len(order))
-        return found
+        return best
 
-    def tags_of(self, batch: Batch, there: torch.Tensor) -> torch.Tensor:
+    def tag_batch(self, batch: Batch, mask: Tensor) -> Tensor:
         """(B, W)"""
-        return self.headed.best(self.headed(batch), there)
+        return self.model.best_tags(self.model(batch), mask)
 
-    def measured(self, text: TaggedExamples) -> dict[str, float]:
-        """The task's metrics on sentences with tags."""
-        return measured(text, [text.of(i) for i in range(len(text))], self.best(text))
+    def score(self, examples: TaggedExamples) -> dict[str, float]:
+        """The task's metrics on tagged sentences."""
+        return score_tags(examples, examples.gold, self.best_tags(examples))
 
-    def _in_context(self, words: Sequence[Sequence[str]]) -> np.ndarray:
+    def _features(self, words: Sequence[Sequence[str]]) -> np.ndarray:
         if self._context is None:
+            from nextword.lm.loading import load
+
             run = self.network.config.contextual
-            if self.load is None:
-                raise NextwordError(f"{self.name} reads the vectors of {run} too. Open it with nextword.load.")
             try:
-                self._context = Contextual(self.load(run, str(self.device)), run)
-            except NextwordError as problem:
-                raise NextwordError(f"{self.name} reads the vectors of {run} besides its own: {problem}") from None
-            if self.network.config.contextual_of not in ("", self._context.fingerprint):
-                self._context = None
-                raise NextwordError(
-                    f"{self.name} learnt from the vectors of {run}, whose files have changed since: they would mean "
-                    "something else to it. Restore that run, or train the tagger again."
+                context = ContextualVectors(load(run, str(self.device)), run)
+            except NextwordError as error:
+                raise RunError(f"{self.name} reads the vectors of {run} besides its own: {error}", path=run) from None
+            if self.network.config.contextual_of not in ("", context.fingerprint):
+                raise RunError(
+                    f"{self.name} was trained on the vectors of {run}, whose files have changed since. Restore that run, or "
+                    "train the tagger again.",
+                    path=run,
                 )
+            self._context = context
         return self._context.of(words)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in (*OF_TEXT, "embed", "embed_words"):
-            raise Unsupported(
-                f"{self.name or 'This run'} tags words: it models no text and gives no vectors. Use `nextword predict`."
-            )
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    def why_not(self, ability: str) -> str:
+        return f"{self.name or 'This run'} tags words, and does not model or embed text. Use `nextword predict`."
 
 
-class ManyTagger(WordTagger):
-    """Of a run that has learnt several tasks at once: each sentence gets tags of them all, and is read but once.
-
-    `predict` gives for every sentence {task: TaggedSentence}.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(task.name for task in self.settings.of_tags)
-
-    @property
-    def no_tags(self) -> np.ndarray:  # type: ignore[override]
-        return np.zeros((0, len(self.names)), np.int64)
-
-    def said(self, words: Sequence[str], tags: np.ndarray) -> Any:
-        each = zip(self.settings.of_tags, tags.T, strict=True)
-        return {task.name: TaggedSentence(tuple(words), _named(own, task.tags, task.scheme)) for task, own in each}
-
-    def tags_of(self, batch: Batch, there: torch.Tensor) -> torch.Tensor:
-        """(B, W, tasks)"""
-        return torch.stack(self.headed.best_of_all(batch.inputs, there), -1)
-
-    def measured(self, text: Any) -> dict[str, float]:
-        """The mean of what decides in each task, and each; of sentences of every task."""
-        found = []
-        for i, part in enumerate(text.parts):
-            said = [tags[:, i] for tags in self.best(part)]
-            found.append(measured(part, [part.of(k) for k in range(len(part))], said))
-        return combine_tasks(text.names, found)
-
-
-def _named(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:
+def name_tags(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:
     """Tags by their names, those of spans as IOB2."""
-    named = [labels[tag] for tag in tags.tolist()]
-    return tuple(converted(named, OUTPUT) if scheme != PLAIN else named)
+    names = [labels[tag] for tag in tags.tolist()]
+    return tuple(convert_tags(names, OUTPUT_SCHEME) if scheme != PLAIN else names)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+TAG_FILES = (".conll", ".tsv", ".jsonl")
+
+
+def predict_tags(model: Any, request: PredictionRequest) -> FilePredictions:
+    """Tag the words of sentences."""
+    suffix, sentences = read_tag_request(model, request)
+    tagged = model.predict([sentence.words for sentence in sentences], request.progress)
+    scores, notes = _score_file(model, sentences, tagged)
+    records = [_record(model, one) for one in tagged]
+    content = json_lines(records) if suffix == ".jsonl" else _tag_columns(model, sentences, tagged)
+    gold = f"the tags in {FROM_STDIN if request.file == STDIN else request.file}"
+    labels = list(model.task.config.labels)
+    return FilePredictions(content, records, count_words(sentences), labels, scores, gold, notes, unit="sentences")
+
+
+def read_tag_request(model: Any, request: PredictionRequest) -> tuple[str, list[TaggedSentence]]:
+    request.reject("--task", request.task, f"{model.name} predicts the tags of all its tasks at once")
+    for option, column in (("--text", request.columns.text), ("--text-pair", request.columns.second)):
+        request.reject(option, column, f"{model.name} tags words, and reads a sentence or a word per line")
+    return request.suffix(TAG_FILES, ".conll", "tags"), _read_sentences(model, request.file)
+
+
+def _read_sentences(model: Any, file: str) -> list[TaggedSentence]:
+    """Read sentences of words, with gold tags if the file has them."""
+    is_table = Path(plain_name(file)).suffix.lower() in (".csv", ".jsonl")
+    source = [] if is_table else list(read_lines(file))
+    if is_table or any(_starts_table(line) for line in source[:1]):
+        name = FROM_STDIN if file == STDIN else file
+        raise DataError(f"{name} is a table. A tagger reads one sentence per line, or one word per line.", path=file)
+    if not any(line.strip() for line in source):
+        raise DataError(f"{file} has no text. Expected one sentence per line, or one word per line.", path=file)
+    if is_tagged(plain_name(file), source):
+        return read_tagged(file, model.task.config.label, bare=True, source=source).sentences
+    return [TaggedSentence(tuple(model.split(line)), ()) for line in source]
+
+
+def _starts_table(line: str) -> bool:
+    """Whether the first line of a file is a csv header or a JSON object."""
+    if not line.lstrip().startswith("{"):
+        return "\t" not in line and looks_like_header(line)
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _score_file(
+    model: Any, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]
+) -> tuple[dict[str, float], list[str]]:
+    """Score the tags if every sentence has gold tags of this task; note tags that were not seen in training."""
+    if not all(sentence.tags for sentence in gold):
+        return {}, []
+    in_file, trained = {tag for sentence in gold for tag in sentence.tags}, set(model.task.config.labels)
+    name = (lambda tag: parse_tag(tag)[1]) if model.has_spans else str
+    unseen = sorted({*map(name, in_file)} - {*map(name, trained)})
+    what = "span types" if model.has_spans else "tags"
+    notes = [f"{what} not seen in training are never predicted: {shorten_list(unseen)}"] if unseen else []
+    if model.has_spans:
+        if in_file != {"O"} and not has_spans(in_file):
+            return {}, notes
+        right, found = (
+            [(i, *span) for i, sentence in enumerate(side) for span in find_spans(sentence.tags)]
+            for side in (gold, predicted)
+        )
+        return {name: metric(right, found) for name, metric in SPAN_METRICS.items()}, notes
+    if not in_file & trained:
+        return {}, notes
+    pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a.tags, b.tags, strict=True)]
+    return {TOKEN_ACCURACY: sum(a == b for a, b in pairs) / len(pairs)}, notes
+
+
+def _record(model: Any, sentence: TaggedSentence) -> Record:
+    record: Record = {"words": list(sentence.words), "tags": list(sentence.tags)}
+    if model.has_spans:
+        record["spans"] = [
+            {"type": s.type, "start": s.start, "end": s.end, "text": " ".join(sentence.words[s.start : s.end])}
+            for s in model.spans_of(sentence)
+        ]
+    return record
+
+
+def _tag_columns(model: Any, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]) -> str:
+    """Word, gold tag if there is one, predicted tag. Both tags have the same scheme, as CoNLL's script expects."""
+    blocks = []
+    for before, after in zip(gold, predicted, strict=True):
+        gold_tags = convert_tags(before.tags, OUTPUT_SCHEME) if model.has_spans else before.tags
+        blocks.append(write_conll([after.words, *([gold_tags] if before.tags else []), after.tags]))
+    return "".join(blocks)
+
+
+def write_conll(columns: Sequence[Sequence[str]]) -> str:
+    """One word per line, and an empty line after the sentence."""
+    return "".join("\t".join(cells) + "\n" for cells in zip(*columns, strict=True)) + "\n"
+
+
+def count_words(sentences: Sequence[TaggedSentence]) -> str:
+    return f"{sum(len(one.words) for one in sentences):,} words of {len(sentences):,} sentences"

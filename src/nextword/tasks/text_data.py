@@ -1,74 +1,85 @@
-"""A labelled data set, ready to be learnt from: what kind of task it is, its classes, its splits, and what to know.
+"""Labeled texts: a benchmark by its name (`RTE`), a file (csv, tsv, JSON lines), or a folder with train, dev and perhaps
+test files. Which task they are for follows from the columns and the labels, unless --kind says it.
 
-A name of the catalog (`RTE`), a file (csv, tsv, JSON lines), or a folder with train, dev and perhaps test files.
-
-Data of a task into examples of a network: each text framed, each sentence with its tags.
-
-What is to be known of them, as how many were cut, is added to the notes of the plan.
+    one text, few labels         classification             two texts            pair_classification
+    many different numbers       regression                 several candidates   multiple_choice
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from nextword.batching.examples import Examples
-from nextword.core.errors import NextwordError
-from nextword.core.protocols import Tokenizer
+from nextword.core.errors import DataError, InvalidSetting, MissingFile
 from nextword.data.tables import (
-    LABELS,
+    LABEL_NAMES,
     SPLIT,
     Columns,
     Header,
     Rows,
     Table,
-    found_in,
-    guess,
-    held_out,
-    how_found,
-    labelled,
+    choose_held_out,
+    concatenate_rows,
+    explain_columns,
+    guess_columns,
+    has_label_columns,
+    match_columns,
     read_table,
 )
+from nextword.metrics.classification import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
 from nextword.tasks.data_checks import check_classes, check_splits
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark, unknown_data
 from nextword.tasks.datasets.multiple_choice import has_candidates, race_reader
 from nextword.tasks.datasets.multiple_choice import multiple_choice_rows as choices_of
-from nextword.tasks.examples import examples
-from nextword.tasks.multiple_choice import choices
-from nextword.tasks.settings import KINDS
+from nextword.tasks.mixtures import MixedDataset, split_names
 
+CLASSIFICATION, PAIRS, REGRESSION, CHOICE = "classification", "pair_classification", "regression", "multiple_choice"
+KINDS = (CLASSIFICATION, PAIRS, REGRESSION, CHOICE)  # of --kind
 SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "val", "validation", "development"),
     "test": ("test", "testing"),
 }
 DELIMITED = ("csv", "tsv")  # tables with a header
-NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "null", "none")  # in files of numbers
+NOT_NUMBERS = ("nan", "inf", "infinity", "na", "n/a", "null", "none")  # in a column of numbers
 MANY = 20  # distinct numbers beyond which labels are numbers and not names of classes
 
 
 @dataclass(frozen=True)
-class DataSet:
+class TextDataset(Dataset):
+    """Texts, or pairs of texts, or contexts with candidates, and a label for each."""
+
     name: str
     kind: str
-    frame: str
+    frame: str  # how the network reads an example: models/framing.py
     labels: tuple[str, ...]  # the classes, in order
-    metrics: tuple[str, ...]  # the first decides
+    metrics: tuple[str, ...]
     splits: Mapping[str, Rows]
     columns: Columns = field(default_factory=Columns)
     notes: tuple[str, ...] = ()
 
     @property
+    def is_numeric(self) -> bool:
+        return self.kind == REGRESSION
+
+    @property
+    def possible_metrics(self) -> Sequence[str]:
+        names = REGRESSION_METRICS if self.is_numeric else CLASSIFICATION_METRICS
+        return [name for name in names if name != "f1" or len(self.labels) == 2]  # F1 is for two classes
+
+    @property
     def balance(self) -> dict[str, float]:
-        """Class → its share of the training rows; of candidates, which is the right one."""
-        if self.kind == "regress":
+        """Class → its fraction of the training rows; with candidates, the position of the right one."""
+        if self.is_numeric:
             return {}
         labels = self.splits["train"].labels or []
         counts = Counter(labels)
@@ -76,77 +87,137 @@ class DataSet:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Mean and spread of numbers to be learnt; (0, 1) for classes."""
-        if self.kind != "regress":
+        """Mean and standard deviation of the training labels; (0, 1) for classes."""
+        if not self.is_numeric:
             return 0.0, 1.0
         numbers = np.array(self.splits["train"].labels, np.float64)
         return float(numbers.mean()), float(numbers.std())
 
     @property
     def fingerprint(self) -> str:
-        hashed = blake2b(digest_size=16)
+        hasher = blake2b(digest_size=16)
         for split in ("train", "dev"):
             rows = self.splits[split]
-            offered = [text for some in rows.choices or () for text in some]
-            for column in (rows.texts, rows.seconds or [], rows.labels or [], *([offered] if offered else [])):
-                hashed.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
-        return hashed.hexdigest()
+            candidates = [text for choices in rows.choices or () for text in choices]
+            for column in (rows.texts, rows.seconds or [], rows.labels or [], *([candidates] if candidates else [])):
+                hasher.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
+        return hasher.hexdigest()
+
+    def training_texts(self) -> list[str]:
+        train = self.splits["train"]
+        return [*train.texts, *(train.seconds or ()), *chain(*(train.choices or ()))]
+
+    def merge_dev_into_train(self) -> Self:
+        rows = concatenate_rows([self.splits["train"], self.splits["dev"]])
+        return replace(self, splits={**self.splits, "train": rows}, notes=(*self.notes, DEV_IS_TRAINED_ON))
+
+    def unseen_rows(self, split: str) -> list[int]:
+        """The rows of a split whose texts are neither in train nor in dev."""
+        known = {example for name in ("train", "dev") for example in self.splits[name].examples}
+        return [i for i, example in enumerate(self.splits[split].examples) if example not in known]
 
 
-def framed_rows(
-    network: Any, tokenizer: Tokenizer, frame: str, rows: Rows, labels: np.ndarray, length: int, pieces: bool = False
-) -> tuple[Examples, int]:
-    """Rows framed for a network, and how many of them were cut."""
-    if rows.choices is not None:
-        return choices(network, tokenizer, rows.texts, rows.seconds, rows.choices, labels, length)
-    return examples(network, tokenizer, frame, rows.texts, rows.seconds, labels, length, pieces)
+@dataclass(frozen=True)
+class MixedTextDataset(MixedDataset):
+    """Several sets of labeled texts: "SST-2 + RTE + STS-B"."""
+
+    sets: tuple[TextDataset, ...]
+
+    kind = "multitask"
+
+    @property
+    def tasks(self) -> tuple[dict[str, Any], ...]:
+        """What each task has of its own, for the run's [task]."""
+        return tuple(
+            {
+                "name": data.name,
+                "kind": data.kind,
+                "frame": data.frame,
+                "labels": list(data.labels),
+                "metrics": list(data.metrics),
+                **({"mean": data.scale[0], "std": data.scale[1]} if data.is_numeric else {}),
+                **vars(data.columns),
+            }
+            for data in self.sets
+        )
 
 
-def open_data(name: str, asked: Columns = Columns(), kind: str = "") -> DataSet:
-    """`kind` overrules what the labels look like."""
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_text_data(source: str, columns: Columns = Columns(), kind: str = "") -> TextDataset | MixedTextDataset:
+    """One set of labeled texts, or several with " + " between their names."""
+    names = split_names(source)
+    if len(names) == 1:
+        return read_one(source, columns, kind)
+    if columns != Columns() or kind:
+        raise InvalidSetting(
+            f"--data {source} has several data sets, each with its own columns. Leave --text, --text-pair, --label and "
+            "--kind out.",
+            key="columns",
+            value=columns,
+        )
+    sets = tuple(map(read_one, names))
+    if len({data.name for data in sets}) < len(sets):  # RTE + glue/RTE
+        raise InvalidSetting(f"--data {source} names a data set twice.", key="data", value=source)
+    return MixedTextDataset(sets)
+
+
+def read_one(name: str, columns: Columns = Columns(), kind: str = "") -> TextDataset:
+    """One set of labeled texts. `kind` overrules what the labels look like."""
     if kind and kind not in KINDS:
-        raise NextwordError(f"--kind {kind}: expected {', '.join(KINDS)}.")
-    task = find_benchmark(name)
-    if task is not None:
-        if kind not in ("", task.kind) or asked != Columns():
-            raise NextwordError(f"{task.name} is a known task of kind {task.kind}: leave --kind and columns out.")
-        splits, notes = task.read(locate_benchmark(task))
-        return _checked(DataSet(task.name, task.kind, task.frame, (), task.metrics, splits, notes=tuple(notes)))
+        raise InvalidSetting(f"--kind {kind} is unknown here. Expected {', '.join(KINDS)}.", key="kind", value=kind)
+    benchmark = find_benchmark(name)
+    if benchmark is not None:
+        if kind not in ("", benchmark.kind) or columns != Columns():
+            raise InvalidSetting(
+                f"{benchmark.name} is a benchmark for {benchmark.kind}. Leave --kind and columns out.",
+                key="kind",
+                value=kind,
+            )
+        splits, notes = benchmark.read(locate_benchmark(benchmark))
+        own = benchmark.kind, benchmark.frame, (), benchmark.metrics
+        return _check(TextDataset(benchmark.name, *own, splits, notes=tuple(notes)))
     path = Path(name).expanduser()
     if not path.exists():
         raise unknown_data(name)
     if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):
         splits, notes = race_reader()(path)
-        return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, notes=tuple(notes)))
-    header = has_candidates if kind == "choice" else lambda cells: has_candidates(cells) or labelled(asked)(cells)
-    tables = _files(path, header) if path.is_dir() else {"": read_table(path, header)}
-    if kind == "choice" or (not kind and has_candidates(next(iter(tables.values())).header)):
-        return _of_choices(path, tables, asked)
-    return _of_tables(path, tables, asked, kind)
+        return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, notes=tuple(notes)))
+    header = (
+        has_candidates if kind == CHOICE else lambda cells: has_candidates(cells) or has_label_columns(columns)(cells)
+    )
+    tables = _read_folder(path, header) if path.is_dir() else {"": read_table(path, header)}
+    if kind == CHOICE or (not kind and has_candidates(next(iter(tables.values())).header)):
+        return _read_candidates(path, tables, columns)
+    return _read_tables(path, tables, columns, kind)
 
 
-def _files(folder: Path, header: Header) -> dict[str, Table]:
-    found: dict[str, Table] = {}
+def _read_folder(folder: Path, header: Header) -> dict[str, Table]:
+    tables: dict[str, Table] = {}
     for split, names in SPLITS.items():
         for file in sorted(folder.iterdir()):
-            if file.name.split(".")[0].lower() in names and split not in found:
-                found[split] = read_table(file, header)
-    if "train" not in found:
-        raise NextwordError(
-            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected that, and dev and test files if there are."
+            if file.name.split(".")[0].lower() in names and split not in tables:
+                tables[split] = read_table(file, header)
+    if "train" not in tables:
+        raise MissingFile(
+            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected one of them, and perhaps dev and test files.",
+            path=folder,
         )
-    return found
+    return tables
 
 
-def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: str) -> DataSet:
+def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: str) -> TextDataset:
     first = next(iter(tables.values()))
-    columns = guess(first, asked)
-    if kind == "pair" and not columns.second:
-        raise NextwordError(f"--kind pair is about two texts, and {path} has no second one. Name it with --second.")
-    if kind == "classify" and columns.second and not asked.second:
+    columns = guess_columns(first, asked)
+    if kind == PAIRS and not columns.second:
+        raise DataError(
+            f"--kind {PAIRS} needs two texts, and {path} has one. Name the second with --text-pair.", path=path
+        )
+    if kind == CLASSIFICATION and columns.second and not asked.second:
         columns = Columns(columns.text, "", columns.label)
-    _has_header(first, asked, columns)
-    notes = how_found(first, asked, columns)
+    _require_header(first, asked, columns)
+    notes = explain_columns(first, asked, columns)
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
         splits, more = _split_by_column(first, columns, first.rows_of(columns))
@@ -154,115 +225,86 @@ def _of_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: st
     else:
         splits = {}
         for split, table in tables.items():
-            with_labels = split == "train" or columns.label in table.header
-            splits[split] = table.rows_of(columns if with_labels else Columns(columns.text, columns.second))
-    labels = splits["train"].labels or []
-    _no_gaps(path, splits)
-    _no_odd_numbers(path, splits, kind)
+            has_labels = split == "train" or columns.label in table.header
+            splits[split] = table.rows_of(columns if has_labels else Columns(columns.text, columns.second))
+    _require_labels(path, splits)
+    _require_numbers(path, splits, kind)
     if not kind:
-        kind, more = _kind_of(labels, bool(columns.second))
+        kind, more = _guess_kind(splits["train"].labels or [], bool(columns.second))
         notes += more
-    splits, more = _held_out(splits, kind)
+    splits, more = _hold_out(splits, kind)
     frame = "entail" if columns.second else "classify"
-    metrics = ("spearman", "pearson") if kind == "regress" else ("accuracy", "macro_f1")
-    return _checked(DataSet(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
+    metrics = ("spearman", "pearson") if kind == REGRESSION else ("accuracy", "macro_f1")
+    return _check(TextDataset(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
 
 
-def _has_header(table: Table, asked: Columns, found: Columns) -> None:
-    """An error where the first line is a row like the others, which would be lost."""
-    name = found.label
-    if asked.label or name.lower() in LABELS or table.kind not in DELIMITED:
-        return
-    below = [one.strip() for one in table.column(name)]
-    if name in below or (is_number(name) and all(map(is_number, below))):
-        raise NextwordError(
-            f"{table.name}: the first line is read as a header, and looks like a row: {name!r} is a label as those "
-            "below it. Write the columns' names into the first line, as text,label (or name them: --text, --label)."
-        )
-
-
-def _of_choices(path: Path, tables: Mapping[str, Table], asked: Columns) -> DataSet:
-    """Tables whose rows offer candidates."""
+def _read_candidates(path: Path, tables: Mapping[str, Table], asked: Columns) -> TextDataset:
     read = {  # other splits may lack the label
-        split: choices_of(table, asked if split in ("", "train") else found_in(table, asked, Columns()))
+        split: choices_of(table, asked if split in ("", "train") else match_columns(table, asked, Columns()))
         for split, table in tables.items()
     }
     columns = next(iter(read.values()))[1]
-    said = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not getattr(asked, role)]
-    notes = [f"columns by their names: {', '.join(said)}"] if said else []
+    guessed = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not vars(asked)[role]]
+    notes = [f"columns by their names: {', '.join(guessed)}"] if guessed else []
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
-        splits, told = _split_by_column(tables[""], columns, read[""][0])
-        notes += told
+        splits, more = _split_by_column(tables[""], columns, read[""][0])
+        notes += more
     else:
         splits = {split: rows for split, (rows, _) in read.items()}
     if splits["train"].labels is None:
-        raise NextwordError(
-            f"{path}: which column is the label? It has {', '.join(next(iter(tables.values())).header[:8])}. Name it "
-            "with --label."
+        header = next(iter(tables.values())).header
+        raise DataError(
+            f"{path}: which column is the label? Its columns are {', '.join(header[:8])}. Name it with --label.",
+            path=path,
         )
-    _no_gaps(path, splits)
-    splits, told = _held_out(splits, "choice")
-    return _checked(DataSet(str(path), "choice", "choose", (), ("accuracy",), splits, columns, (*notes, *told)))
+    _require_labels(path, splits)
+    splits, more = _hold_out(splits, CHOICE)
+    return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, columns, (*notes, *more)))
 
 
 def _split_by_column(table: Table, columns: Columns, rows: Rows) -> tuple[dict[str, Rows], list[str]]:
-    """By a column `split`, where there is one."""
-    name = next((one for one in table.header if one.lower() == SPLIT), "")
+    """Split the rows by a column `split`, if there is one."""
+    name = next((column for column in table.header if column.lower() == SPLIT), "")
     if not name or name in (columns.text, columns.second, columns.label):
         return {"train": rows}, []
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for i, value in enumerate(table.column(name)):
         split = next((s for s, names in SPLITS.items() if value.strip().lower() in names), "")
         if not split:
-            raise NextwordError(f"{table.name}, row {i + 1}: split is {value!r}; expected train, dev or test.")
-        found.setdefault(split, []).append(i)
-    if "train" not in found:
-        raise NextwordError(f"{table.name}: no row's split is train. It has {', '.join(found)}.")
-    return {split: rows.take(chosen) for split, chosen in found.items()}, [f"splits by the column '{name}'"]
-
-
-def _no_gaps(path: Path, splits: Mapping[str, Rows]) -> None:
-    for split, rows in splits.items():
-        gaps = [i for i, label in enumerate(rows.labels or ()) if not label]
-        if gaps:
-            raise NextwordError(
-                f"{path}: {len(gaps)} of {len(rows)} rows of {split} have no label, the first is row {gaps[0] + 1}. "
-                "Fill them in or remove them."
+            raise DataError(
+                f"{table.name}, row {i + 1}: split is {value!r}. Expected train, dev or test.",
+                path=table.name,
+                line=i + 1,
             )
+        places.setdefault(split, []).append(i)
+    if "train" not in places:
+        raise DataError(
+            f"{table.name}: no row has the split train. Its splits are {', '.join(places)}.", path=table.name
+        )
+    return {split: rows.take(chosen) for split, chosen in places.items()}, [f"splits by the column '{name}'"]
 
 
-def _no_odd_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
-    """An error where labels are numbers but for some: any, where a number is to be learnt; where nobody has said so,
-    those that stand for none (nan), or have a comma for a point. They are no numbers, and hardly classes."""
-    numbers = {label for label in splits["train"].labels or () if is_number(label) or _has_comma(label)}
-    if kind != "regress" and (kind or len(numbers) <= MANY):
-        return
-    for split, rows in splits.items():
-        labels = rows.labels or []
-        odd = [i for i, label in enumerate(labels) if not is_number(label)]
-        commas = bool(odd) and any(_has_comma(labels[i]) for i in odd)
-        if odd and (kind or all(labels[i].lower().lstrip("+-") in NO_NUMBER or _has_comma(labels[i]) for i in odd)):
-            others = ", as the others are" if len(odd) < len(labels) else ""
-            mend = "Write a point where decimals begin" if commas else "Mend or remove them"
-            raise NextwordError(
-                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are no numbers{others}; the first is "
-                f"{labels[odd[0]]!r} in row {odd[0] + 1}. {mend}, or say --kind classify."
-            )
-
-
-def _has_comma(label: str) -> bool:
-    """As numbers are written in half of Europe: 1,50."""
-    return "," in label and is_number(label.replace(",", ".", 1))
-
-
-def _kind_of(labels: Sequence[str], pairs: bool) -> tuple[str, list[str]]:
+def _guess_kind(labels: Sequence[str], has_pairs: bool) -> tuple[str, list[str]]:
     distinct = set(labels)
     if len(distinct) > MANY and all(is_number(label) for label in distinct):
-        return "regress", [
-            f"labels are {len(distinct)} different numbers: a number is learnt (--kind to say otherwise)"
-        ]
-    return ("pair" if pairs else "classify"), []
+        note = f"labels are {len(distinct)} different numbers, so a number is predicted (change that with --kind)"
+        return REGRESSION, [note]
+    return (PAIRS if has_pairs else CLASSIFICATION), []
+
+
+def _hold_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], list[str]]:
+    """Hold out a tenth of the training rows, class by class, if there is no dev split."""
+    if "dev" in splits:
+        return dict(splits), []
+    rows = splits["train"]
+    chosen = choose_held_out(rows, by_class=kind not in (REGRESSION, CHOICE))
+    rest = sorted(set(range(len(rows))) - set(chosen))
+    note = f"no dev split: {len(chosen):,} of {len(rows):,} rows are held out, the same ones each time"
+    return {**splits, "train": rows.take(rest), "dev": rows.take(chosen)}, [note]
+
+
+# ------------------------------------------------------------------------------------------------ checks
 
 
 def is_number(text: str) -> bool:
@@ -272,83 +314,107 @@ def is_number(text: str) -> bool:
         return False
 
 
-def _held_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], list[str]]:
-    """A tenth of the training rows, class by class, where there is no dev split."""
-    if "dev" in splits:
-        return dict(splits), []
-    rows = splits["train"]
-    held = held_out(rows, by_class=kind not in ("regress", "choice"))
-    rest = sorted(set(range(len(rows))) - set(held))
-    note = f"no dev split: {len(held):,} rows of {len(rows):,} are held out, the same ones each time"
-    return {**splits, "train": rows.take(rest), "dev": rows.take(held)}, [note]
+def _has_decimal_comma(label: str) -> bool:
+    return "," in label and is_number(label.replace(",", ".", 1))
 
 
-# ------------------------------------------------------------------------------------------------ what is wrong with it
-
-
-def _checked(data: DataSet) -> DataSet:
-    """With its classes and with notes, or an error that says what is wrong."""
-    train, dev = data.splits["train"], data.splits.get("dev")
-    labelled = {split: rows for split, rows in data.splits.items() if rows.labels is not None}
-    labels = _classes(data.name, labelled) if data.kind not in ("regress", "choice") else ()
-    if not len(train) or dev is None or not len(dev):
-        raise NextwordError(
-            f"{data.name}: {len(train)} rows to train on and {len(dev or ())} to check with. Give more rows; a tenth "
-            f"is held out where no dev split is named, and a class needs six rows for that{_of_how_many(labels)}."
+def _require_header(table: Table, asked: Columns, columns: Columns) -> None:
+    """Raise an error if the first line looks like a row, which would be lost as a header."""
+    name = columns.label
+    if asked.label or name.lower() in LABEL_NAMES or table.kind not in DELIMITED:
+        return
+    below = [cell.strip() for cell in table.column(name)]
+    if name in below or (is_number(name) and all(map(is_number, below))):
+        raise DataError(
+            f"{table.name}: the first line is read as a header, but {name!r} looks like a label. Add a header line, as "
+            "text,label, or name the columns with --text and --label.",
+            path=table.name,
+            line=1,
         )
-    if "dev" not in labelled:
-        raise NextwordError(f"{data.name}: the dev split has no labels, so nothing can be checked with it.")
-    if data.kind == "regress":
-        for split, rows in labelled.items():
+
+
+def _require_labels(path: Path, splits: Mapping[str, Rows]) -> None:
+    for split, rows in splits.items():
+        blank = [i for i, label in enumerate(rows.labels or ()) if not label]
+        if blank:
+            raise DataError(
+                f"{path}: {len(blank)} of {len(rows)} rows of {split} have no label; the first is row {blank[0] + 1}. "
+                "Fill them in or remove them.",
+                path=path,
+                line=blank[0] + 1,
+            )
+
+
+def _require_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
+    """Raise an error if some labels of a numeric column are not numbers.
+
+    If --kind is regression, that is any of them. If no kind was given, it is those that stand for a missing number (nan)
+    or have a decimal comma: they are hardly classes.
+    """
+    numbers = {label for label in splits["train"].labels or () if is_number(label) or _has_decimal_comma(label)}
+    if kind != REGRESSION and (kind or len(numbers) <= MANY):
+        return
+    for split, rows in splits.items():
+        labels = rows.labels or []
+        odd = [i for i, label in enumerate(labels) if not is_number(label)]
+        commas = bool(odd) and any(_has_decimal_comma(labels[i]) for i in odd)
+        missing = (labels[i].lower().lstrip("+-") in NOT_NUMBERS or _has_decimal_comma(labels[i]) for i in odd)
+        if odd and (kind or all(missing)):
+            fix = "Write decimals with a point" if commas else "Correct or remove them"
+            raise DataError(
+                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are not numbers; the first is "
+                f"{labels[odd[0]]!r} in row {odd[0] + 1}. {fix}, or use --kind {CLASSIFICATION}.",
+                path=path,
+                line=odd[0] + 1,
+            )
+
+
+def _check(data: TextDataset) -> TextDataset:
+    """Return the data with its classes and notes, or raise an error that says what is wrong with it."""
+    train, dev = data.splits["train"], data.splits.get("dev")
+    labeled = {split: rows for split, rows in data.splits.items() if rows.labels is not None}
+    labels = _find_classes(data.name, labeled) if data.kind not in (REGRESSION, CHOICE) else ()
+    if not len(train) or dev is None or not len(dev):
+        many = f" ({len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
+        raise DataError(
+            f"{data.name} has {len(train)} training and {len(dev or ())} dev rows, which is too few. Without a dev split a "
+            f"tenth is held out, and a class needs six rows for that{many}.",
+            path=data.name,
+        )
+    if "dev" not in labeled:
+        raise DataError(f"{data.name}: the dev split has no labels. Expected a label in every row.", path=data.name)
+    if data.is_numeric:
+        for split, rows in labeled.items():
             odd = next((i for i, label in enumerate(rows.labels or ()) if not is_number(label)), None)
             if odd is not None:
-                raise NextwordError(
-                    f"{data.name}: the label of row {odd + 1} of {split} is {(rows.labels or ())[odd]!r}, which is no "
-                    "number. Mend it, or see --kind."
+                raise DataError(
+                    f"{data.name}: the label of row {odd + 1} of {split} is {(rows.labels or ())[odd]!r}. Expected a "
+                    "number; correct it, or see --kind.",
+                    path=data.name,
+                    line=odd + 1,
                 )
         if data.scale[1] == 0:
-            raise NextwordError(f"{data.name}: every label is {(train.labels or [''])[0]}. There is nothing to learn.")
-    return DataSet(
-        data.name,
-        data.kind,
-        data.frame,
-        labels,
-        data.metrics,
-        data.splits,
-        data.columns,
-        (*data.notes, *(check_classes(labels, data.splits) if labels else ()), *check_splits(data.splits, data.kind == "regress")),
-    )
+            label = (train.labels or [""])[0]
+            raise DataError(f"{data.name}: every label is {label}, so there is nothing to learn.", path=data.name)
+    notes = [*(check_classes(labels, data.splits) if labels else ()), *check_splits(data.splits, data.is_numeric)]
+    return replace(data, labels=labels, notes=(*data.notes, *notes))
 
 
-def _of_how_many(labels: Sequence[str]) -> str:
-    return f" (there are {len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
-
-
-def _classes(name: str, labelled: Mapping[str, Rows]) -> tuple[str, ...]:
-    known = set(labelled["train"].labels or ())
+def _find_classes(name: str, labeled: Mapping[str, Rows]) -> tuple[str, ...]:
+    known = set(labeled["train"].labels or ())
     if len(known) < 2:
-        raise NextwordError(
-            f"{name}: every training row has the label {next(iter(known))!r}. There must be two classes at least; is "
-            "--label the right column?"
+        raise DataError(
+            f"{name}: every training row has the label {next(iter(known))!r}. Expected two classes or more; is --label the "
+            "right column?",
+            path=name,
         )
-    for split, rows in labelled.items():
+    for split, rows in labeled.items():
         unseen = sorted(set(rows.labels or ()) - known)
         if unseen:
             more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
-            labels = f"label{'s' * (len(unseen) > 1)} {', '.join(map(repr, unseen[:5]))}{more}"
-            raise NextwordError(
-                f"{name}: {split} has the {labels}, which no training row has (those are "
-                f"{', '.join(sorted(known)[:5])}). Mend it, or move rows with it into the training split."
+            raise DataError(
+                f"{name}: {split} has labels that no training row has: {', '.join(map(repr, unseen[:5]))}{more}. Correct "
+                "them, or move rows with them into the training split.",
+                path=name,
             )
     return tuple(sorted(known, key=lambda label: (0, float(label), "") if is_number(label) else (1, 0.0, label)))
-
-
-Progress = Callable[[str, float, float | None], None]
-
-
-
-
-
-
-
-

@@ -164,7 +164,7 @@ def _shape_changes(recipe: Recipe, other: Recipe) -> list[str]:
 
 def unknown_word_notes(model: Any, texts: Sequence[str], where: str = "") -> list[str]:
     """Return a note if so many words are unknown that predictions mean little."""
-    unknown = count_unknown_words(getattr(model, "network", None), model.tokenizer, texts)
+    unknown = count_unknown_words(model.network, model.tokenizer, texts)
     if unknown is None or unknown.share <= NOTEWORTHY_IN_PREDICTION:
         return []
     return [unknown.describe(where, "the run")]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from nextword.core.errors import DataError
 from nextword.data.catalog import Entry, find_entry
-from nextword.data.files import read_lines, read_numbered_objects, plain_name
-from nextword.data.tables import Rows, held_out
+from nextword.data.files import plain_name, read_lines, read_numbered_objects
+from nextword.data.tables import Rows, choose_held_out
 
 Splits = dict[str, Rows]
 Read = tuple[Splits, list[str]]  # the rows of each split, and notes for the user
@@ -107,7 +107,7 @@ def hold_out_dev(splits: Splits, unit: str = "rows") -> Read:
 
 def split_off_dev(rows: Rows, chosen: Sequence[int] | None = None) -> tuple[Rows, Rows]:
     """Split rows into train and dev. `chosen`: the indices of dev (default: a tenth of each class, by hash)."""
-    chosen = held_out(rows) if chosen is None else chosen
+    chosen = choose_held_out(rows) if chosen is None else chosen
     rest = sorted(set(range(len(rows))) - set(chosen))
     return rows.take(rest), rows.take(chosen)
 

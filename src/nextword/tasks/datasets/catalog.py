@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextword.core.errors import MissingFile, NextwordError, UnknownName, did_you_mean
-from nextword.data.catalog import Entry, not_installed_error, data_home, find_entry, shared_folders
+from nextword.data.catalog import Entry, data_home, find_entry, not_installed_error, shared_folders
 from nextword.data.text_to_text import is_tasks
 from nextword.tasks.datasets import glue, multiple_choice, nli, text_classification
 from nextword.tasks.datasets.base import Benchmark, catalog_entry_named

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from nextword.core.errors import DataError
 from nextword.data.files import read_lines
-from nextword.data.tables import held_out, joined_rows
+from nextword.data.tables import choose_held_out, concatenate_rows
 from nextword.tasks.datasets.base import (
     NUMBER,
     TENTH_OF_TRAIN,
@@ -63,11 +63,11 @@ def _read_cola(folder: Path) -> Read:
     if not (folder / "train.tsv").is_file():
         names = ("in_domain_train.tsv", "in_domain_dev.tsv", "out_of_domain_dev.tsv")
         (train, notes), *parts = (read_tsv(folder / name, spec, name) for name in names if (folder / name).is_file())
-        splits = {"train": train, **({"dev": joined_rows([rows for rows, _ in parts])} if parts else {})}
+        splits = {"train": train, **({"dev": concatenate_rows([rows for rows, _ in parts])} if parts else {})}
         return require_splits(folder, splits, {"dev": names[1]}), notes
     train, notes = read_tsv(folder / "train.tsv", spec)
     if (folder / "val.tsv").is_file():
-        train = joined_rows([train, read_tsv(folder / "val.tsv", spec)[0]])
+        train = concatenate_rows([train, read_tsv(folder / "val.tsv", spec)[0]])
         notes = [*notes, f"train.tsv and val.tsv together are the official {len(train):,} training sentences"]
     splits = {"train": train}
     if (folder / "dev.tsv").is_file():
@@ -82,7 +82,7 @@ def _read_wnli(folder: Path) -> Read:
     splits, notes = splits_reader(spec, **FILES)(folder)
     if (folder / "val.tsv").is_file():  # a part of train, without a header
         more, _ = read_tsv(folder / "val.tsv", ColumnSpec(1, 2, 3, labels=BINARY))
-        splits["train"] = joined_rows([splits["train"], more])
+        splits["train"] = concatenate_rows([splits["train"], more])
         notes = [*notes, f"train.tsv and val.tsv together are the official {len(splits['train']):,} training pairs"]
     return splits, notes
 
@@ -100,7 +100,7 @@ def _read_mrpc(folder: Path) -> Read:
         ids, _ = read_tsv(original, ColumnSpec(("#1 ID",), ("#2 ID",)))
         chosen = [i for i, pair in enumerate(zip(ids.texts, ids.seconds or [], strict=True)) if pair in dev_pairs]
     else:
-        chosen = held_out(rows)
+        chosen = choose_held_out(rows)
         notes = [*notes, f"no dev_ids.tsv: {len(chosen)} training pairs are held out, the same each time"]
     train, dev = split_off_dev(rows, chosen)
     splits = {"train": train, "dev": dev}

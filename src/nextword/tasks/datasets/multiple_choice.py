@@ -24,7 +24,7 @@ from typing import Any
 
 from nextword.core.errors import DataError
 from nextword.data.files import STDIN, read_chunks
-from nextword.data.tables import LABELS, Columns, Rows, Table, found_in, joined_rows, read_table
+from nextword.data.tables import LABEL_NAMES, Columns, Rows, Table, concatenate_rows, match_columns, read_table
 from nextword.tasks.datasets.base import (
     Benchmark,
     Read,
@@ -63,7 +63,7 @@ def read_multiple_choice(
         ]
         return rows, Columns(), Table(str(path), ["question", "choices"], cells, "jsonl")
     table = read_table(path, has_candidates)
-    return *multiple_choice_rows(table, found_in(table, usual, insist)), table
+    return *multiple_choice_rows(table, match_columns(table, usual, insist)), table
 
 
 # ------------------------------------------------------------------------------------------------ tables
@@ -119,7 +119,7 @@ def _guess_columns(table: Table, named: Columns) -> Columns:
             path=table.name,
         )
     second = named.second or next((lower[n] for n in QUESTION_COLUMNS if n in lower and lower[n] != text), "")
-    label = named.label or next((lower[name] for name in (*LABELS, "answer") if name in lower), "")
+    label = named.label or next((lower[name] for name in (*LABEL_NAMES, "answer") if name in lower), "")
     return Columns(text, second, label)
 
 
@@ -207,7 +207,7 @@ def read_race(path: Path) -> Rows:
     files = sorted(path.rglob("*.txt"), key=_passage_number) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} has no RACE passages. Expected files such as middle/1.txt.", path=path)
-    return joined_rows([_read_passage(file) for file in files])
+    return concatenate_rows([_read_passage(file) for file in files])
 
 
 def _is_race_passage(path: Path) -> bool:
@@ -275,7 +275,7 @@ def race_reader(part: str = "") -> Reader:
             parts = [place / name for name in ((part,) if part else RACE_PARTS) if (place / name).is_dir()]
             if part and not parts:
                 raise DataError(f"{place} has no folder {part}. Expected RACE as published.", path=place)
-            splits[split] = joined_rows([read_race(one) for one in parts]) if parts else read_race(place)
+            splits[split] = concatenate_rows([read_race(one) for one in parts]) if parts else read_race(place)
         return require_splits(folder, splits, expected_files("race")), []
 
     return read

@@ -30,7 +30,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nextword.core.errors import DataError
-from nextword.data.files import read_chunks, read_lines, open_bytes
+from nextword.data.files import open_bytes, read_chunks, read_lines
 from nextword.data.readers import replace_breaks
 from nextword.data.tables import Rows
 from nextword.tasks.datasets.base import (

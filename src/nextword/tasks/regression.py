@@ -1,0 +1,67 @@
+"""Regression: a number for a text or for a pair of texts, as STS-B's similarity from 0 to 5.
+
+    J = 1/n Σ (f(example) − (label − mean) / std)²
+
+Labels are standardized by the mean and the standard deviation of the training labels, and predictions scaled back. "Nats"
+in the log are these squared errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nextword.data.tables import Columns
+from nextword.run_folder import RunFolder
+from nextword.tasks.base import Dataset, from_data
+from nextword.tasks.classification import Classification, TextHeadConfig
+from nextword.tasks.heads import ModelWithHead, TextHead
+from nextword.tasks.text_data import read_one
+
+
+@dataclass(frozen=True)
+class RegressionConfig(TextHeadConfig):
+    mean: float = from_data(0.0)  # of the training labels
+    std: float = from_data(1.0)
+
+
+class Regression(Classification):
+    Config = RegressionConfig
+    loss_unit = "squared error"
+
+    @property
+    def is_numeric(self) -> bool:
+        return True
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @classmethod
+    def recognizes(cls, source: str) -> bool:
+        return False  # as classification does: the labels decide
+
+    def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
+        return read_one(source, columns, kind or self.config.kind)
+
+    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+        mean, std = data.scale
+        return {"frame": self.config.frame or data.frame, "mean": mean, "std": std}
+
+    def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
+        return ((np.array(labels, np.float64) - self.config.mean) / self.config.std).astype(np.float32)
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs * self.config.std + self.config.mean
+
+    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+        return TextHead, self.head_config(model, config)
+
+    def notes(self) -> list[str]:
+        return []
+
+    def check_training(self, train: Any, available: int) -> None:
+        """One example is enough: numbers need not differ."""
