@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_job import events_of, small_job, trained, walk
 from torch import Tensor
 
 from nextword.core.errors import NextwordError
 from nextword.core.types import Vocabulary
-from nextword.evaluation.dynamic import Adapting, Dynamic, dynamic_nats
-from nextword.evaluation.neural_cache import Cache, cache_nats, read
+from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings, dynamic_nats
+from nextword.evaluation.neural_cache import CacheSettings, cache_nats, read_blocks
 from nextword.kernels import triton_kernels as kernels
-from nextword.layers.qrnn import QRNN, _Fused, forget_mult, pooled
+from nextword.layers.qrnn import QRNN, _Fused, forget_mult, fo_pool
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.training.trainer import Trainer
+from tests.support.small_job import events_of, small_job, trained, walk
 
 TIME, ROWS, INPUTS, WIDTH = 7, 3, 5, 4
 SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3)]  # time, rows
@@ -114,7 +114,7 @@ def test_gradients_by_finite_differences(time: int, rows: int) -> None:
     )
     assert torch.autograd.gradcheck(forget_mult, (f, z, c))
     gates = torch.randn(time, rows, 6, generator=g).double().requires_grad_()
-    assert torch.autograd.gradcheck(pooled, (gates, c))
+    assert torch.autograd.gradcheck(fo_pool, (gates, c))
 
 
 @pytest.mark.parametrize("window", [1, 2])
@@ -263,14 +263,14 @@ def test_one_token_at_a_time_it_scores_as_at_once() -> None:
 def test_cache_and_dynamic_evaluation_read_it() -> None:
     """In blocks of any size the cache is the same; a rate of zero adapts to nothing, and a small one to the text."""
     net, ids = network(), walk(5, 300)  # few of the words, again and again
-    found = [cache_nats(read(net, ids, block=block), Cache(0.2, 1.0, 50)) for block in (7, 300)]
+    found = [cache_nats(read_blocks(net, ids, block=block), CacheSettings(0.2, 1.0, 50)) for block in (7, 300)]
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4)
     with_it, plain = found[1]
     assert with_it.sum() < 0.95 * plain.sum()
-    still = dynamic_nats(Adapting(net, Dynamic(0.0, 0.0, kind="sgd")), ids)
+    still = dynamic_nats(DynamicEvaluator(net, DynamicSettings(0.0, 0.0, kind="sgd")), ids)
     np.testing.assert_allclose(still, plain, rtol=1e-4)
-    assert dynamic_nats(Adapting(net, Dynamic(0.5, 0.0, kind="sgd")), ids).sum() < 0.95 * plain.sum()
+    assert dynamic_nats(DynamicEvaluator(net, DynamicSettings(0.5, 0.0, kind="sgd")), ids).sum() < 0.95 * plain.sum()
 
 
 def test_it_learns_is_saved_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_the_kernels_are_torchs(sizes: tuple[int, int, int], dtype: torch.dtype)
     assert (h.dtype, last.dtype) == (dtype, torch.float32)
     found = [h, last, *torch.autograd.grad((h.float() * factors).sum() + (last**2).sum(), (gates, c))]
     exact = gates.detach().double().requires_grad_(), c.detach().double().requires_grad_()
-    h, last = pooled(*exact)
+    h, last = fo_pool(*exact)
     expected = [h, last, *torch.autograd.grad((h * factors).sum() + (last**2).sum(), exact)]
     loose = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     for a, b in zip(found, expected, strict=True):
@@ -350,7 +350,7 @@ def test_a_layer_with_kernels_is_the_definition(window: int) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
+def make_trainer(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
     phase |= {
         "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},
         "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
@@ -366,7 +366,7 @@ def losses(found: Trainer, steps: int) -> Tensor:
     batches, out = found.batches(), []
     for _ in range(steps):
         found.nats.zero_()
-        found.advance(batches)
+        found.step(batches)
         out.append(found.nats.item())
     return torch.tensor(out)
 
@@ -376,7 +376,7 @@ def losses(found: Trainer, steps: int) -> Tensor:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], precision: str, tmp_path: Path) -> None:
     plain, recorded = (
-        descent(tmp_path / str(graphs), model, graphs=graphs, precision=precision) for graphs in (False, True)
+        make_trainer(tmp_path / str(graphs), model, graphs=graphs, precision=precision) for graphs in (False, True)
     )
     loose = {"rtol": 2e-2, "atol": 0.1} if precision == "bf16" else {"rtol": 1e-3, "atol": 1e-2}
     torch.testing.assert_close(losses(recorded, 40), losses(plain, 40), **loose)
@@ -388,11 +388,11 @@ def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], precis
 def test_connections_are_dropped_inside_a_recorded_graph(tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
-        found = descent(tmp_path / str(dropped), {**MODEL, **QUIET, "connections": dropped}, graphs=True)
+        found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "connections": dropped}, graphs=True)
         batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         out = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed
             found.nats.zero_()
-            found.advance(iter([batch]))
+            found.step(iter([batch]))
             out.append(found.nats.item())
         assert len({*out[1:]}) == (4 if dropped else 1), out

@@ -21,7 +21,7 @@ WIDTH, SIZE = 16, 101
 def few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.HELD, "cpu", 64 * SIZE)  # so that 700 rows are eleven chunks
     monkeypatch.setitem(softmax.PLAIN, "cpu", -1)
-    monkeypatch.setattr(softmax, "_kept", threading.local())
+    monkeypatch.setattr(softmax, "_buffers", threading.local())
 
 
 def operands(rows: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:

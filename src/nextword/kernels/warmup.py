@@ -10,9 +10,9 @@ import torch
 
 from nextword.core.types import Inputs, Vocabulary
 from nextword.models import model_class
-from nextword.ngrams.counting import Counted, count_ngrams
+from nextword.ngrams.counting import NgramCounts, count_ngrams
 from nextword.ngrams.estimators import Estimator, estimate
-from nextword.ngrams.layouts import LAYOUTS, build, open_layout
+from nextword.ngrams.layouts import LAYOUTS, open_layout, write_layout
 from nextword.ngrams.trie import Trie
 from nextword.tokenizers.words import train_words
 
@@ -22,12 +22,12 @@ def compile_all() -> None:
     text = "the cat sat on the mat .\nthe dog sat on the cat .\n" * 20
     tokenizer = train_words([text], None, 1, False, True)
     ids, size = tokenizer.encode(text).ids, len(tokenizer)
-    counted = next(x for x in count_ngrams(ids, 3, size, 1, 1 << 40) if isinstance(x, Counted))
+    counted = next(x for x in count_ngrams(ids, 3, size, 1, 1 << 40) if isinstance(x, NgramCounts))
     trie = next(x for x in estimate(counted, Estimator(), np.zeros(size, bool)) if isinstance(x, Trie))
     with tempfile.TemporaryDirectory() as folder:
         for layout in LAYOUTS:
             path = Path(folder) / layout
-            build(trie, path, layout)
+            write_layout(trie, path, layout)
             opened = open_layout(path)
             opened.read(ids.astype(np.uint32))
             opened.distributions(ids[None, :2].astype(np.uint32))

@@ -1,4 +1,4 @@
-"""Leaves: the parts that papers share. Networks assemble them; nothing here knows a paper.
+"""Layers that papers share. Networks assemble them; nothing here knows a paper.
 
 Shapes, everywhere: B batch · T time · S source · D width · H heads · K head width · V vocabulary · N = B·T flattened.
 """

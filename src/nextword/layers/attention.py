@@ -1,65 +1,14 @@
-"""Self-attention from left to right: every token asks all before it, softmax(Q Kᵀ / √d) V, in several heads.
+"""Attention: softmax(Q Kᵀ / √K) V in several heads, in the five forms that the papers here need.
 
-The products are torch's scaled_dot_product_attention, which picks a fused kernel and never writes a (T, T) matrix
-out where it can help it. A `band` b lets a token see itself and the b − 1 tokens before it alone (the locally banded
-layers of GPT-3, after Child et al. 2019). Trained on, the band is cut into blocks, and each asks its own and the one
-before:
+    CausalAttention          each token attends to those before it, with a KV cache            GPT
+    BidirectionalAttention   each token attends to its whole text, padded or packed            BERT
+    PrefixAttention          any mask, with a KV cache                                         GLM
+    RelativeAttention        scores by relative position, in two streams                       Transformer-XL, XLNet
+    SourceAttention          a recurrent decoder attends to a source                           seq2seq
+    DistanceBias             a learned bias per distance bucket                                T5
 
-    keys     [ block 0 | block 1 | block 2 | block 3 ]          T · 2b products instead of T · T
-    queries              [ block 2 ] sees ↑ 1 and 2
-
-Self-attention in both directions: every token asks all tokens of its text, softmax(Q Kᵀ / √d) V, in several heads.
-
-A batch is laid out in one of two ways, and everything but attention works on (B, T, D) whichever it is:
-
-    padded   a a a a · ·      packed   a a a a b b b c c c c c c       starts = 0 4 7 13
-             b b b · · ·               one row without a gap; a, b and c do not see each other
-             c c c c c c
-
-A layout says who sees whom. It is made once a batch, by `layout_of`, and serves all layers. No way to attend over
-packed texts writes an (N, N) matrix: a GPU has a kernel for ragged rows in 16 bits; elsewhere neighbours of one length
-are a block, which is a mere view; and where that would mean many small calls, texts of nearly one length are brought
-together and padded a little.
-
-Self-attention under any mask, whose keys and values may be kept: a prefix read at once, then tokens one by one.
-
-    prefix   a a a          every token of it sees all of it
-    after        b b b      each sees the prefix, and what came before it
-
-Who sees whom is the network's to say. What is kept lies in the slots of layers/past.py, the prefix first.
-
-Attention by distance, in two streams: the scores of Transformer-XL under the orders of XLNet.
-
-Dai et al., "Transformer-XL" (2019), section 3.3; Yang et al., "XLNet" (2019), sections 2.3 to 2.5. A row i that
-asks scores what is known at j by what is there, by how far away it is, and by whether both lie in the same segment:
-
-    ( (q_i + u)·k_j  +  (q_i + w)·W r_{i−j}  +  (q_i + s)·e_{same or other} ) / √K        softmax over the j that i sees
-
-Rows that ask are of two kinds. Both go through the same weights, and both look at the content of tokens alone:
-
-    content   begins as the token itself, sees itself and what comes before it in the order
-    query     begins as one learnt vector, knows its place but not its token, and sees what comes before it in the order
-
-                known   [ memory | content of the segment ]                           S = M + T
-    rows that ask                [ content, T rows ][ queries, P rows ]               Q = T + P
-
-Whatever is a function of rows alone (products, norms) treats the two as one batch of T + P rows.
-
-Attention of a decoder over a source that has been read: which of its tokens matter for the next word.
-
-    weights_j = softmax_j(e(query, memory_j))        context = Σ_j weights_j · memory_j
-
-    Additive         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015; Luong's "concat"
-    Multiplicative   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
-
-What depends on the memory alone, `keys`, is computed once a source; for a look at every step `looking` gives a function
-of the query that leaves gradients of weights and memory for the end (deferred.py). Shapes: query (B, T, D), memory (B,
-S, M), there (B, S) True where there is a source token; the answer is context (B, T, M) and weights (B, T, S).
-
-Distances in buckets: near ones have one each, far ones share, more and more (Raffel et al. 2020, section 2.1).
-
-distance   0  1  2 … 7   8–9  10–12 …   ≥ 128        of 32 buckets: 16 for what follows, 16 for what came before;
-bucket     0  1  2 … 7    8     9   …     15         where nothing that follows is seen, all 32 look back
+The first three call torch's scaled_dot_product_attention, which picks a fused kernel and avoids (T, T) matrices where
+it can.
 """
 
 from __future__ import annotations
@@ -74,15 +23,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs
 from nextword.kernels.lstm import StepwiseEnergies, StepwiseLinear, StepwiseWeightedSum
 from nextword.layers.kv_cache import CacheUpdate, KeyValues
 from nextword.layers.linear import Linear
 
+# ------------------------------------------------------------------------------------------------ left to right
+
 
 class CausalAttention(nn.Module):
-    """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
+    """(B, T, width) → (B, T, width). `join` computes queries, keys and values; `out` merges the heads.
+
+    With a `band` b, a token attends to itself and the b − 1 tokens before it (locally banded layers, Child et al.
+    2019).
+    """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, band: int = 0, bias: bool = True) -> None:
         super().__init__()
@@ -113,7 +68,7 @@ class CausalAttention(nn.Module):
     def _attend_cached(self, q: Tensor, cache: KeyValues, update: CacheUpdate, drop: float) -> Tensor:
         k, v = (t[:, :, : update.most + update.steps] for t in cache)
         mask = update.attention_mask(self.band)
-        if self.band and update.even:  # what lies before the band of the first new token is not even looked at
+        if self.band and update.even:  # tokens before the band of the first new one need not be read
             first = max(0, update.most + 1 - self.band)
             k, v = k[:, :, first:], v[:, :, first:]
             mask = None if mask is None or update.steps == 1 else mask[:, first:]
@@ -121,29 +76,46 @@ class CausalAttention(nn.Module):
 
 
 def banded_attention(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0.0) -> Tensor:
-    """Attention at the last `band` tokens, over (B, H, T, D), in blocks."""
+    """Attention to the last `band` tokens, over (B, H, T, K), in blocks: T · 2b products instead of T².
+
+    keys     [ block 0 | block 1 | block 2 | block 3 ]
+    queries              [ block 2 ] attends to ↑ 1 and 2
+    """
     batch, heads, steps, width = q.shape
     blocks = -(-steps // band)
     q, k, v = (F.pad(t, (0, 0, 0, blocks * band - steps)).view(batch, heads, blocks, band, width) for t in (q, k, v))
-    # the block before, then its own
+    # each block of queries reads the previous block of keys and its own
     k, v = (torch.cat([F.pad(t, (0, 0, 0, 0, 1, 0))[:, :, :-1], t], 3) for t in (k, v))
     here = torch.arange(band, device=q.device).unsqueeze(1)
     there = torch.arange(2 * band, device=q.device) - band
     seen = (there <= here) & (there > here - band)
-    first = seen & (there >= 0)  # before the first block there is nothing
+    first = seen & (there >= 0)  # nothing comes before the first block
     mask = torch.cat([first.unsqueeze(0), seen.expand(blocks - 1, -1, -1)])
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
     return y.reshape(batch, heads, blocks * band, width)[:, :, :steps]
 
 
+# ------------------------------------------------------------------------------------------------ both directions
+
+# A batch is laid out in one of two ways; everything but attention works on (B, T, D) either way:
+#
+#     padded   a a a a · ·      packed   a a a a b b b c c c c c c       starts = 0 4 7 13
+#              b b b · · ·               one row without gaps; a, b and c do not see each other
+#              c c c c c c
+#
+# A layout says who sees whom. `choose_layout` makes it once per batch, for all layers. No layout writes an (N, N)
+# matrix for packed texts: a GPU has a kernel for ragged rows in 16 bits; elsewhere, neighbors of equal length form a
+# block, which is a view; where that would mean many small calls, texts of similar length are gathered and padded a
+# little.
+
 varlen_attn: Any
 try:
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # a torch before 2.10
+except ImportError:  # torch before 2.10
     varlen_attn = None
 
-# What one more call of attention costs, in numbers copied instead and in products computed instead. Measured on a CPU;
-# a GPU copies so fast that there calls are always the dearer.
+# What one more call of attention costs on a CPU, in numbers that could be copied or products that could be computed in
+# the same time. On a GPU, calls are always more expensive.
 COPIED = 6_000
 COMPUTED = 300_000
 
@@ -153,7 +125,7 @@ class Layout(Protocol):
 
 
 class BidirectionalAttention(nn.Module):
-    """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
+    """(B, T, width) → (B, T, width). `join` computes queries, keys and values; `out` merges the heads."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
@@ -162,20 +134,18 @@ class BidirectionalAttention(nn.Module):
         self.out = Linear(width, width, bias=bias)
 
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
-        """With `at` (K,), flat positions of the batch's B·T, what is asked from these alone: (K, width)."""
+        """With flat positions `at` (K,) of the batch's B·T, only those are returned: (K, width)."""
         y = layout.attend(self.join(x), self.heads, self.dropout if self.training else 0.0)
         return self.out(select_positions(y, at))
 
 
 def select_positions(x: Tensor, at: Tensor | None) -> Tensor:
-    """(B, T, D) → (K, D) at these flat positions; without any, x as it is."""
+    """(B, T, D) → (K, D) at these flat positions; None: x itself."""
     return x if at is None else x.reshape(-1, x.shape[-1]).index_select(0, at)
 
 
 def choose_layout(inputs: Inputs, width: int, heads: int, longest: int, dtype: torch.dtype = torch.float32) -> Layout:
-    """How a batch lies. `longest` bounds the length of a text where asking for it would stall a GPU: the lower, the
-    fewer places the kernel for ragged rows looks at in vain.
-    """
+    """The fastest layout of a batch. `longest` is an upper bound of a text's length, so that no GPU need be asked."""
     if inputs.starts is None:
         padding = inputs.token_mask
         if padding is None or (not padding.is_cuda and bool(padding.all())):
@@ -187,17 +157,14 @@ def choose_layout(inputs: Inputs, width: int, heads: int, longest: int, dtype: t
     each = width // heads
     if starts.is_cuda and varlen_attn is not None and dtype.itemsize == 2 and each % 8 == 0 and each <= 256:
         return Ragged(starts.to(torch.int32), longest)
-    return _in_pieces(starts, width)
-
-
-# ------------------------------------------------------------------------------------------------ layouts
+    return _pack_layout(starts, width)
 
 
 @dataclass(frozen=True)
 class Padded:
-    """Texts one below the other."""
+    """One text per row."""
 
-    mask: Tensor | None  # (B, 1, 1, T) True at the keys that are there; None: all are
+    mask: Tensor | None  # (B, 1, 1, T) True at tokens; None: no padding
 
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
         batch, steps, _ = joined.shape
@@ -206,16 +173,16 @@ class Padded:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Texts end to end on a GPU, in 16 bits: one kernel reads them as they lie, and nothing is known of them here."""
+    """Packed texts on a GPU in 16 bits: one kernel reads them, and their lengths stay on the GPU."""
 
     starts: Tensor  # (n + 1,) int32
-    longest: int  # no text has more tokens than these
+    longest: int  # upper bound of a text's length
 
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
         batch, total, width = joined.shape
         q, k, v = joined.view(total, 3, heads, -1).unbind(1)  # each (N, H, K)
         ends, most = self.starts, self.longest
-        if drop:  # the same kernel by its inner name, for the public one does not drop
+        if drop:  # the same kernel by its internal name, because the public function has no dropout
             flash = torch.ops.aten._flash_attention_forward
             y = flash(q, k, v, ends, ends, most, most, drop, False, False)[0]
         else:
@@ -225,9 +192,9 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Runs:
-    """Texts end to end, in blocks of neighbours that have one length: views, so nothing is copied but the result."""
+    """Packed texts, in blocks of neighbors of equal length. Blocks are views: only the result is copied."""
 
-    blocks: tuple[tuple[int, int], ...]  # how many texts, and their length
+    blocks: tuple[tuple[int, int], ...]  # number of texts, and their length
 
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
         if len(self.blocks) == 1:
@@ -239,18 +206,18 @@ class Runs:
 
 @dataclass(frozen=True)
 class Groups:
-    """Texts end to end, brought together by length, the shorter of a group padded at their end.
+    """Packed texts, grouped by length, the shorter ones of a group padded at their end.
 
     row     a a a a b b c c c       slots   a a a a | c c c · | b b
     """
 
-    take: Tensor  # (slots,) which token of the row lies in a slot; where there is none, its text's first
-    back: Tensor  # (N,) in which slot a token of the row lies
-    blocks: tuple[tuple[int, int], ...]  # how many texts, and their length
+    take: Tensor  # (slots,) the token in each slot; in padding, the first of its text
+    back: Tensor  # (N,) the slot of each token
+    blocks: tuple[tuple[int, int], ...]  # number of texts, and their padded length
     masks: tuple[Tensor | None, ...]  # (texts, 1, 1, length)
 
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
-        slots = _Brought.apply(joined.squeeze(0), self.take, self.back)
+        slots = _GatherSlots.apply(joined.squeeze(0), self.take, self.back)
         parts = slots.split([texts * length for texts, length in self.blocks])
         done = [
             _attend(part, *block, heads, drop, mask)
@@ -259,8 +226,8 @@ class Groups:
         return torch.cat(done).index_select(0, self.back).unsqueeze(0)
 
 
-class _Brought(torch.autograd.Function):
-    """Rows into slots. Slots that only fill up a group are masked, so that nothing flows back out of them."""
+class _GatherSlots(torch.autograd.Function):
+    """Tokens → slots. Padding slots are masked, so no gradient comes back from them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, take: Tensor, back: Tensor) -> Tensor:
@@ -282,23 +249,20 @@ def _attend(
     return y.transpose(1, 2).reshape(texts * length, width)
 
 
-# ------------------------------------------------------------------------------------------------ which pieces
-
-
-def _in_pieces(starts: Tensor, width: int) -> Layout:
-    """Runs where they are few for what there is to copy, or else groups."""
+def _pack_layout(starts: Tensor, width: int) -> Layout:
+    """Runs if they are few for what there is to copy, otherwise groups."""
     ends = starts.tolist()
     lengths = [b - a for a, b in pairwise(ends)]
     runs = tuple((len(list(same)), length) for length, same in groupby(n for n in lengths if n))
-    if not runs:  # no token at all
+    if not runs:  # no tokens at all
         return Padded(None)
     if len(runs) == 1 or (not starts.is_cuda and len(runs) * COPIED <= ends[-1] * width):
         return Runs(runs)
-    return _grouped(ends, lengths, width, starts.device)
+    return _group_by_length(ends, lengths, width, starts.device)
 
 
-def _grouped(starts: Sequence[int], lengths: Sequence[int], width: int, device: torch.device) -> Groups:
-    """From the longest text down: a group ends where its padding would cost more than another call."""
+def _group_by_length(starts: Sequence[int], lengths: Sequence[int], width: int, device: torch.device) -> Groups:
+    """From the longest text to the shortest: a group ends where its padding would cost more than another call."""
     order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
     spare, wasted = COMPUTED / width, 0.0
     groups: list[list[int]] = []
@@ -325,8 +289,15 @@ def _grouped(starts: Sequence[int], lengths: Sequence[int], width: int, device: 
     return Groups(torch.cat(take).to(device), back.to(device), blocks, tuple(masks))
 
 
+# ------------------------------------------------------------------------------------------------ any mask
+
+
 class PrefixAttention(nn.Module):
-    """(B, T, width) → (B, T, width). `join` makes queries, keys and values at once; `out` brings the heads together."""
+    """Self-attention under any mask, with a KV cache: (B, T, width) → (B, T, width).
+
+    prefix   a a a          every token of it sees all of it
+    after        b b b      each sees the prefix and what came before it
+    """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -348,13 +319,29 @@ class PrefixAttention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(x.shape)), cache
 
 
-NEVER = -1e9  # a score that no softmax gives any weight beside another; finite, so that a row without sight is no NaN
+# ------------------------------------------------------------------------------------------------ relative positions
+
+# Transformer-XL (Dai et al. 2019, section 3.3) under the orders of XLNet (Yang et al. 2019, sections 2.3 to 2.5). A
+# query at i scores a key at j by its content, by the distance, and by whether both are in the same segment:
+#
+#     ( (q_i + u)·k_j  +  (q_i + w)·W r_{i−j}  +  (q_i + s)·e_{same or other} ) / √K      softmax over the j that i sees
+#
+# Rows that ask are of two kinds. Both go through the same weights, and both attend to the content of tokens only:
+#
+#     content   starts as the token itself, sees itself and what comes before it in the order
+#     query     starts as one learned vector, knows its position but not its token, sees what comes before it
+#
+#                 known   [ memory | content of the segment ]                           S = M + T
+#     rows that ask                [ content, T rows ][ queries, P rows ]               Q = T + P
+
+NEVER = -1e9  # a score that gets no weight; finite, so that a row that sees nothing is not NaN
 
 
 def order_mask(ranks: Tensor) -> Tensor:
-    """(B, T) → (B, T, T), True where the token at i is to be predicted, or read, from the one at j.
+    """(B, T) → (B, T, T), True where the token at i is predicted, or read, from the one at j.
 
-    A rank is when a token's turn comes. What has a negative one is given: seen by all, and seeing no more than that.
+    A rank says when a token's turn comes. Tokens with a negative rank are given: all see them, and they see only each
+    other.
 
     order 2 0 3 1, so ranks 1 3 0 2        j  0 1 2 3        rank 2 is given: −1     j  0 1 2 3
                                       i = 0   . . # .        and ranks 0 2 −1 1  0   . . # .
@@ -368,28 +355,28 @@ def order_mask(ranks: Tensor) -> Tensor:
 
 def distance_encodings(distances: Tensor, width: int) -> Tensor:
     """(R,) → (R, width): sines, then cosines, of each distance at wavelengths from 2π to 10000 · 2π."""
-    turns = 10000.0 ** (-torch.arange(0, width, 2, device=distances.device, dtype=torch.float32) / width)
-    angles = distances.float().unsqueeze(1) * turns
+    frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=distances.device, dtype=torch.float32) / width)
+    angles = distances.float().unsqueeze(1) * frequencies
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 @dataclass(frozen=True)
 class RelativeView:
-    """How the rows that ask see what is known. Made once; all layers look in the same way."""
+    """What each row that asks sees of what is known; the same for all layers."""
 
-    seen: Tensor  # (B or 1, Q, S) True where a row may look
-    near: Tensor  # (B or 1, Q, S) for each pair the row of `table` that its distance has
+    seen: Tensor  # (B or 1, Q, S) True where a row may attend
+    near: Tensor  # (B or 1, Q, S) row of `table` for the distance of each pair
     table: Tensor  # (R, D) encodings of distances
-    apart: Tensor | None = None  # (B, Q, S) True where the two lie in different segments; None: there are none
+    apart: Tensor | None = None  # (B, Q, S) True where the two are in different segments; None: no segments
 
     def last(self, rows: int) -> RelativeView:
-        """The same for the last so many rows that ask alone."""
+        """The view of the last rows only."""
         apart = None if self.apart is None else self.apart[:, -rows:]
         return RelativeView(self.seen[:, -rows:], self.near[:, -rows:], self.table, apart)
 
 
 class RelativeAttention(nn.Module):
-    """(B, Q, width), (B, S, width) → (B, Q, width). A row that sees nothing gets nothing: a vector of zeros."""
+    """(B, Q, width), (B, S, width) → (B, Q, width). A row that sees nothing gets zeros."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -405,25 +392,34 @@ class RelativeAttention(nn.Module):
         self.segment_bias = nn.Parameter(torch.zeros(heads, 1, each))  # s
         self.segments = nn.Parameter(torch.zeros(heads, 2, each))  # e: of the same segment, of another
 
-    def forward(self, x: Tensor, known: Tensor, look: RelativeView) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor, view: RelativeView) -> Tensor:
         q, k, v = self._heads(self.query(x)), self._heads(self.key(known)), self._heads(self.value(known))
-        r = self.distance(look.table).view(len(look.table), self.heads, -1).transpose(0, 1)  # (H, R, K)
+        r = self.distance(view.table).view(len(view.table), self.heads, -1).transpose(0, 1)  # (H, R, K)
         scale = q.shape[-1] ** -0.5
-        by_distance = (q + self.distance_bias) @ r.transpose(1, 2)  # (B, H, Q, R): of every distance there is
-        near = look.near.unsqueeze(1).expand(*q.shape[:3], -1)
-        scores = by_distance.gather(3, near)  # (B, H, Q, S): of the one that each pair has
-        if look.apart is not None:
+        by_distance = (q + self.distance_bias) @ r.transpose(1, 2)  # (B, H, Q, R): for every distance
+        near = view.near.unsqueeze(1).expand(*q.shape[:3], -1)
+        scores = by_distance.gather(3, near)  # (B, H, Q, S): for that of each pair
+        if view.apart is not None:
             same, other = ((q + self.segment_bias) @ self.segments.transpose(1, 2)).split(1, -1)
-            scores = scores + torch.where(look.apart.unsqueeze(1), other, same)
-        scores = (scores * scale).masked_fill(~look.seen.unsqueeze(1), NEVER)
+            scores = scores + torch.where(view.apart.unsqueeze(1), other, same)
+        scores = (scores * scale).masked_fill(~view.seen.unsqueeze(1), NEVER)
         drop = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q + self.content_bias, k, v, attn_mask=scores, dropout_p=drop)
-        y = y.masked_fill(~look.seen.any(-1)[:, None, :, None], 0.0)
+        y = y.masked_fill(~view.seen.any(-1)[:, None, :, None], 0.0)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
 
+
+# ---------------------------------------------------------------------------------------------- a decoder over a source
+
+# weights_j = softmax_j(e(query, memory_j))        context = Σ_j weights_j · memory_j
+#
+#     AdditiveAttention         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015; Luong's "concat"
+#     MultiplicativeAttention   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
+#
+# Shapes: query (B, T, D), memory (B, S, M), token mask (B, S) → context (B, T, M) and weights (B, T, S).
 
 SCORES = ("general", "dot", "concat")
 Attend = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -431,13 +427,15 @@ Attend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 class SourceAttention(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
-        raise NotImplementedError  # each of the two below
+        """What depends on the memory only, computed once per source."""
+        raise NotImplementedError
 
-    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
-        raise NotImplementedError  # each of the two below
+    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
+        """A function of the query, to be called at each step; gradients of weights and memory come at the end."""
+        raise NotImplementedError
 
-    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        return self.over(keys, memory, there)(query)
+    def forward(self, query: Tensor, keys: Tensor, memory: Tensor, token_mask: Tensor) -> tuple[Tensor, Tensor]:
+        return self.over(keys, memory, token_mask)(query)
 
 
 class AdditiveAttention(SourceAttention):
@@ -451,27 +449,31 @@ class AdditiveAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
-    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
-        asked, energies = StepwiseLinear(self.query.weight, self.query.bias), StepwiseEnergies(keys, self.score)
+    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
+        project, energies = StepwiseLinear(self.query.weight, self.query.bias), StepwiseEnergies(keys, self.score)
         mixture = StepwiseWeightedSum(memory)
 
-        def look(query: Tensor) -> tuple[Tensor, Tensor]:
-            return attend_source(energies(asked(query)), mixture, there)
+        def attend(query: Tensor) -> tuple[Tensor, Tensor]:
+            return attend_source(energies(project(query)), mixture, token_mask)
 
-        return look
+        return attend
 
 
 class MultiplicativeAttention(SourceAttention):
-    """With `scaled`, scores are multiplied by one learnt number, which lets the softmax be as sharp as it pays."""
+    """With `scaled`, scores are multiplied by a learned number, the sharpness of the softmax."""
 
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
         super().__init__()
         if score not in SCORES:
-            raise NextwordError(f"[model] score = {score!r}; expected {', '.join(SCORES[:-1])} or {SCORES[-1]}.")
+            raise InvalidSetting(
+                f"[model] score = {score!r} is unknown. Use {' or '.join(SCORES)}.", key="model.score", value=score
+            )
         if score == "dot" and query != memory:
-            raise NextwordError(
-                f'[model] score = "dot" needs vectors of one width, but the decoder\'s have {query} numbers and the '
-                f'encoder\'s {memory}. Use "general", or make them alike.'
+            raise InvalidSetting(
+                f"[model] score = 'dot' needs vectors of equal width, but the decoder has {query} and the encoder "
+                f"{memory}. Use 'general', or make them equal.",
+                key="model.score",
+                value=score,
             )
         self.key = nn.Linear(memory, query, bias=False) if score == "general" else None
         self.scale = nn.Parameter(torch.ones(())) if scaled else None
@@ -479,32 +481,40 @@ class MultiplicativeAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return memory if self.key is None else self.key(memory)
 
-    def over(self, keys: Tensor, memory: Tensor, there: Tensor) -> Attend:
+    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
         mixture, keys = StepwiseWeightedSum(memory), keys.transpose(1, 2)
 
-        def look(query: Tensor) -> tuple[Tensor, Tensor]:
+        def attend(query: Tensor) -> tuple[Tensor, Tensor]:
             e = query @ keys  # (B, T, S)
-            return attend_source(e if self.scale is None else e * self.scale, mixture, there)
+            return attend_source(e if self.scale is None else e * self.scale, mixture, token_mask)
 
-        return look
+        return attend
 
 
 def luong_attention(query: int, memory: int, score: str, scaled: bool) -> SourceAttention:
-    """One of his three: two of them multiply, the third adds."""
+    """One of the three attentions of Luong et al."""
     if score != "concat":
         return MultiplicativeAttention(query, memory, score, scaled)
     if scaled:
-        raise NextwordError('[model] scaled = true is for score = "general" and "dot"; "concat" learns its own scale.')
+        raise InvalidSetting(
+            "[model] scaled = true needs score = 'general' or 'dot'; 'concat' learns its own scale.",
+            key="model.scaled",
+            value=True,
+        )
     return AdditiveAttention(query, memory, query)
 
 
-def attend_source(e: Tensor, mixture: StepwiseWeightedSum, there: Tensor) -> tuple[Tensor, Tensor]:
-    weights = e.masked_fill(~there.unsqueeze(1), float("-inf")).softmax(-1)
+def attend_source(e: Tensor, mixture: StepwiseWeightedSum, token_mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = e.masked_fill(~token_mask.unsqueeze(1), float("-inf")).softmax(-1)
     return mixture(weights.to(mixture.memory.dtype)), weights
 
 
 def distance_bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: bool = True) -> Tensor:
-    """Of key minus query, any shape. From `most` on all are in the last one."""
+    """The bucket of a distance (key minus query): small ones have one each, larger ones share (Raffel et al. 2020).
+
+    distance   0  1  2 … 7   8–9  10–12 …   ≥ 128        of 32 buckets: 16 for what follows, 16 for what came before;
+    bucket     0  1  2 … 7    8     9   …     15         left to right, all 32 look back
+    """
     first = torch.zeros_like(distance)
     if both:
         buckets //= 2
@@ -519,7 +529,7 @@ def distance_bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: 
 
 
 class DistanceBias(nn.Module):
-    """What is added to attention scores, one number for each bucket and head."""
+    """A bias of attention scores: one learned number per bucket and head."""
 
     def __init__(self, heads: int, buckets: int, most: int, both: bool) -> None:
         super().__init__()
@@ -528,8 +538,8 @@ class DistanceBias(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, queries: int, keys: int) -> Tensor:
-        """(H, queries, keys), the queries being the last of the keys."""
-        # one number a distance, from −(keys − 1) to queries − 1; each query sees a stretch of them, one further left
+        """(H, queries, keys), where the queries are the last of the keys."""
+        # one number per distance, from −(keys − 1) to queries − 1; each query reads a window of them, shifted by one
         distance = torch.arange(1 - keys, queries, device=self.weight.device)
         which = distance_bucket(distance, len(self.weight), self.most, self.both)
         return nn.functional.embedding(which, self.weight).t().contiguous().unfold(1, keys, 1).flip(1)

@@ -1,4 +1,4 @@
-"""Initialisations that recipes name. Each fills a network in place; randomness is torch's, seeded by the loop."""
+"""Initializations that recipes name. Each fills a network in place; torch draws the numbers, seeded by the trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def small_normal(network: nn.Module, scale: float) -> None:
 
 
 def uniform(network: nn.Module, scale: float) -> None:
-    """Everything, biases too, from U(−scale, scale): Zaremba 2014."""
+    """All parameters, biases too, from U(−scale, scale), as in Zaremba et al. 2014."""
     for parameter in network.parameters():
         nn.init.uniform_(parameter, -scale, scale)
 
@@ -26,7 +26,7 @@ def uniform(network: nn.Module, scale: float) -> None:
 def xavier(network: nn.Module, scale: float) -> None:
     """Glorot & Bengio 2010: Var(W) = 2 / (n_in + n_out), which keeps the variance of signals; vectors zero.
 
-    An embedding is a look-up, not a product: it has no fan-in, and gets `scale` as its standard deviation.
+    An embedding is a lookup without a fan-in; `scale` is its standard deviation.
     """
     embeddings = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     for parameter in network.parameters():
@@ -39,7 +39,7 @@ def xavier(network: nn.Module, scale: float) -> None:
 
 
 def orthogonal(network: nn.Module, scale: float) -> None:
-    """Square recurrent matrices orthogonal, gate by gate; the rest as Xavier."""
+    """Recurrent matrices orthogonal, gate by gate; the rest as Xavier."""
     xavier(network, scale)
     for name, parameter in network.named_parameters():
         if "weight_hh" in name:
@@ -49,7 +49,7 @@ def orthogonal(network: nn.Module, scale: float) -> None:
 
 
 def zeros(network: nn.Module, scale: float) -> None:
-    """All zero: units stay equal for ever. Kept so that `nextword look initialisation` can show it."""
+    """All zero, so that units stay equal forever; for `nextword look initialization`."""
     for parameter in network.parameters():
         nn.init.zeros_(parameter)
 
@@ -64,7 +64,7 @@ INITIALISATIONS = {
 
 
 def unigram_bias(bias: Tensor, counts: Sequence[int] | Tensor) -> None:
-    """Output bias = log of each word's share, so that training begins at the unigram model (add one, none is −∞)."""
-    counted = torch.as_tensor(counts, dtype=torch.float64) + 1
+    """Output bias = log of the unigram probabilities (add-one), so that training starts from the unigram model."""
+    smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
     with torch.no_grad():
-        bias.copy_((counted / counted.sum()).log().to(bias.dtype))
+        bias.copy_((smoothed / smoothed.sum()).log().to(bias.dtype))

@@ -1,16 +1,16 @@
-"""The quasi-recurrent layer: gates from a convolution over time, and between steps nothing but an average.
+"""The quasi-recurrent layer: gates from a convolution over time; between steps nothing but an average.
 
 Bradbury, Merity, Xiong & Socher, "Quasi-Recurrent Neural Networks" (2016), eq. 1–5, as the AWD-LSTM's authors use it:
 
-    z_t = tanh(W_z x̃_t + b_z)    f_t = σ(W_f x̃_t + b_f)    o_t = σ(W_o x̃_t + b_o)       x̃_t = [x_t; x_{t−1}]
-    c_t = f_t · c_{t−1} + (1 − f_t) · z_t                   h_t = o_t · c_t                  or x_t alone
+    z_t = tanh(W_z x̃_t + b_z)    f_t = σ(W_f x̃_t + b_f)    o_t = σ(W_o x̃_t + b_o)       x̃_t = [x_t; x_{t−1}] or x_t
+    c_t = f_t · c_{t−1} + (1 − f_t) · z_t                   h_t = o_t · c_t
 
-Against the LSTM: no matrix leads from state to state, so that all steps' gates are one product, and what is left to do
-in order costs a few operations a number. The input before the first is zero, and is carried on as part of the memory.
-(The authors' code swaps f for 1 − f. To read its weights, change the sign of W_f and b_f.)
+Difference from the LSTM: no matrix leads from state to state, so the gates of all steps are one product, and what must
+be done in order is a few operations per number. The input before the first is zero, and is carried on as part of the
+state. (The authors' code swaps f and 1 − f. To load its weights, negate W_f and b_f.)
 
-`QRNN.stepwise` is the definition. The fast path is one pass over time, on a GPU one kernel each way: tiles of steps, in
-which averages of averages are taken, (f, x) then (f', x') being (f f', f' x + x').
+`QRNN.stepwise` is the reference. The fast path (`forward`) is one pass over time on a CPU, and one Triton kernel per
+direction on a GPU: tiles of steps, combined by the associative rule (f, x), (f', x') → (f f', f' x + x').
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from torch.autograd.function import once_differentiable
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import drop_connections
 
-Memory = tuple[Tensor, ...]  # (c,), or (c, x) where the window is 2: (B, D) and (B, I)
+QRNNState = tuple[Tensor, ...]  # (c,), or (c, x) where the window is 2: (B, D) and (B, I)
 
 STEPS, BLOCK = 16, 64  # a kernel's tile
 
 
 class QRNN(nn.Module):
-    """One layer over time-major input, with the interface of `recurrent.Layer`.
+    """One layer over time-major input, with the interface of `RecurrentLayer`.
 
-    `weight` (3D, window · I) has the rows of z, f, o and the columns of x_t, then x_{t−1}; `drop` is the share of its
-    connections that are cut while training, anew for each sequence.
+    `weight` (3D, window · I) has the rows of z, f, o and the columns of x_t, then x_{t−1}; `drop` is DropConnect of it,
+    with one mask per sequence.
     """
 
     def __init__(self, inputs: int, width: int, window: int = 1, drop: float = 0.0) -> None:
@@ -46,24 +46,24 @@ class QRNN(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -((window * inputs) ** -0.5), (window * inputs) ** -0.5)  # as nn.Linear
 
-    def start(self, batch: int) -> Memory:
+    def start(self, batch: int) -> QRNNState:
         sizes = [self.width] + [self.inputs] * (self.window - 1)
         return tuple(self.weight.new_zeros(batch, size) for size in sizes)
 
-    def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """(T, B, I), memory → (T, B, D), memory after the last step."""
+    def forward(self, x: Tensor, state: QRNNState) -> tuple[Tensor, QRNNState]:
+        """(T, B, I), state → (T, B, D), state after the last step."""
         seen = x
         if self.window == 2:
-            before = torch.cat([memory[1].to(x.dtype).unsqueeze(0), x[:-1]])
+            before = torch.cat([state[1].to(x.dtype).unsqueeze(0), x[:-1]])
             seen = torch.cat([x, before], -1)
         gates = F.linear(seen, drop_connections(self.weight, self.drop, self.training), self.bias)  # (T, B, 3D)
-        h, c = pooled(gates, memory[0])
-        return h, (c, x[-1].to(memory[1].dtype)) if self.window == 2 else (c,)
+        h, c = fo_pool(gates, state[0])
+        return h, (c, x[-1].to(state[1].dtype)) if self.window == 2 else (c,)
 
-    def stepwise(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """The definition, one step after the other."""
+    def stepwise(self, x: Tensor, state: QRNNState) -> tuple[Tensor, QRNNState]:
+        """The reference, step by step."""
         weight, outputs = drop_connections(self.weight, self.drop, self.training), []
-        c, *before = memory
+        c, *before = state
         for x_t in x:
             z, f, o = F.linear(torch.cat([x_t, *before], -1), weight, self.bias).chunk(3, -1)
             z, f, o = torch.tanh(z), torch.sigmoid(f), torch.sigmoid(o)
@@ -73,10 +73,10 @@ class QRNN(nn.Module):
         return torch.stack(outputs), (c, *before)
 
 
-def pooled(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Gates before their nonlinearities (T, B, 3D) and the first memory → outputs (T, B, D) and the last memory.
+def fo_pool(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Gates before their nonlinearities (T, B, 3D) and the first c → outputs (T, B, D) and the last c.
 
-    Sums over time are in 32 bits or more, whatever the gates are in; the memory keeps its type.
+    Sums over time use at least 32 bits, whatever the type of the gates; c keeps its type.
     """
     if gates.is_cuda and gates.dtype in (torch.float32, torch.bfloat16, torch.float16) and kernels.available():
         return _Fused.apply(gates, c)
@@ -92,8 +92,8 @@ def forget_mult(f: Tensor, z: Tensor, c: Tensor) -> Tensor:
 
 
 class _ForgetMult(torch.autograd.Function):
-    """One operation a step, into place. At 70 × 20 × 1550 on one core fifty times as fast as a scan of log T passes,
-    whose numbers leave the cache, and far faster than autograd on the steps, which makes a gradient for each of them.
+    """One operation per step, in place. At 70 × 20 × 1550 on one core, fifty times as fast as a scan of log T passes,
+    whose numbers leave the cache, and far faster than autograd, which would allocate a gradient per step.
     """
 
     @staticmethod
@@ -124,7 +124,7 @@ class _ForgetMult(torch.autograd.Function):
 
 
 class _Fused(torch.autograd.Function):
-    """Nonlinearities, average and output gate together: each way, every number is read once and written once."""
+    """Nonlinearities, average and output gate in one kernel: every number is read once and written once."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:

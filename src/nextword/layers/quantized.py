@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import TrainingDiverged
 from nextword.core.types import IGNORE
 from nextword.kernels import int8_lstm
 from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products, has_pair_products, limit
@@ -24,66 +24,66 @@ from nextword.kernels.cpu_matmul import multiply, room
 from nextword.layers.output.base import Readout
 from nextword.layers.recurrent import CellState, RecurrentLayer, Weights
 
-FEW = 64 if has_byte_products() else 8  # rows that the compiled loop takes
-PIECE = 1 << 22  # entries widened at once
+FEW = 64 if has_byte_products() else 8  # at most so many rows go through the compiled loop
+PIECE = 1 << 22  # entries that are dequantized at once
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, D) → whole numbers (N, D) in eight bits, and the scale of each row (N,)."""
+    """(N, D) → int8 (N, D), and the scale of each row (N,)."""
     if not torch.isfinite(weight).all():
-        raise NextwordError(
-            "A weight of this run is infinite or no number, which eight bits cannot hold: training went astray. Train "
-            "it again, at a smaller rate."
+        raise TrainingDiverged(
+            "A weight is infinite or NaN, so it cannot be quantized: training diverged. Train again with a lower "
+            "learning rate."
         )
     scale = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
     return (weight.detach().float() / scale.unsqueeze(1)).round().to(torch.int8), scale
 
 
 class RowSums:
-    """Of each row of a matrix of bytes, kept until the matrix changes."""
+    """The sum of each row of an int8 matrix, cached until the matrix changes."""
 
     def __init__(self) -> None:
-        self.of: tuple[int, int] | None = None
+        self.version: tuple[int, int] | None = None
         self.sums = torch.zeros(0, dtype=torch.int32)
 
     def __call__(self, q: Tensor) -> Tensor:
-        now = (q.data_ptr(), q._version)
-        if self.of != now:
-            self.of, self.sums = now, q.sum(1, dtype=torch.int32)
+        version = (q.data_ptr(), q._version)
+        if self.version != version:
+            self.version, self.sums = version, q.sum(1, dtype=torch.int32)
         return self.sums
 
 
 def int8_linear(x: Tensor, q: Tensor, scale: Tensor, sums: RowSums, bias: Tensor | None = None) -> Tensor:
-    """(…, D), (N, D), (N,) → (…, N)."""
+    """x Wᵀ + b: (…, D), (N, D), (N,) → (…, N)."""
     flat = x.reshape(-1, x.shape[-1])
-    suits = 0 < len(flat) <= FEW and not q.shape[1] % (4 * LANES) and len(q) >= ROWS
-    if suits and x.device.type == "cpu":
-        y = _multiplied(flat, q, scale, sums(q))
+    is_small = 0 < len(flat) <= FEW and not q.shape[1] % (4 * LANES) and len(q) >= ROWS
+    if is_small and x.device.type == "cpu":
+        y = _multiply_compiled(flat, q, scale, sums(q))
     else:
-        y = _widened(flat, q, scale)
+        y = _multiply_dequantized(flat, q, scale)
     if bias is not None:
         y = y + bias
     return y.view(*x.shape[:-1], -1).to(x.dtype)
 
 
-def _multiplied(x: Tensor, q: Tensor, scale: Tensor, sums: Tensor) -> Tensor:
+def _multiply_compiled(x: Tensor, q: Tensor, scale: Tensor, sums: Tensor) -> Tensor:
     out = torch.empty(len(x), len(q))
     matrix = np.array([q.data_ptr(), scale.data_ptr(), sums.data_ptr(), 0])
     rows, width = q.shape
     values, to = x.detach().float().contiguous().numpy(), out.numpy()
-    # on this thread alone: torch's own wait for more work for a while, and others would wait for them
+    # On this thread only: torch's threads spin for a while after their work, and ours would wait for them
     multiply(matrix, rows, width, 0, 1, values, room(len(values), width), True, to)
     return out
 
 
-def _widened(x: Tensor, q: Tensor, scale: Tensor) -> Tensor:
+def _multiply_dequantized(x: Tensor, q: Tensor, scale: Tensor) -> Tensor:
     step = max(1, PIECE // q.shape[1])
     parts = [F.linear(x, q[i : i + step].to(x.dtype)) for i in range(0, len(q), step)]
     return torch.cat(parts, -1).float() * scale
 
 
 class Int8Linear(nn.Module):
-    """In place of a linear layer."""
+    """In place of nn.Linear."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8Embedding(nn.Module):
-    """In place of an embedding: its rows are widened when they are looked up."""
+    """In place of nn.Embedding: rows are dequantized when they are looked up."""
 
     def __init__(self, layer: nn.Embedding) -> None:
         super().__init__()
@@ -116,16 +116,16 @@ class Int8Embedding(nn.Module):
         return self.weight[ids] * self.scale[ids].unsqueeze(-1)
 
     def table(self) -> Tensor:
-        """All rows, widened."""
+        """All rows, dequantized."""
         return self.weight * self.scale.unsqueeze(-1)
 
 
 class Int8TiedSoftmax(Readout):
-    """The readout over such an embedding."""
+    """In place of TiedSoftmax, over an Int8Embedding."""
 
     def __init__(self, embedding: Int8Embedding, bias: Tensor | None = None) -> None:
         super().__init__()
-        self.tied = (embedding,)  # the network's own
+        self.tied = (embedding,)  # in a tuple, so that it is registered with the network only
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     def logits(self, h: Tensor) -> Tensor:
@@ -135,15 +135,12 @@ class Int8TiedSoftmax(Readout):
         return F.log_softmax(self.logits(h), -1)
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        step = max(1, (PIECE << 3) // self.tied[0].num_embeddings)  # rows whose logits are held at once
+        step = max(1, (PIECE << 3) // self.tied[0].num_embeddings)  # rows whose logits are in memory at once
         parts = [
             F.cross_entropy(self.logits(h[i : i + step]), targets[i : i + step], ignore_index=IGNORE, reduction="none")
             for i in range(0, len(h), step)
         ]
         return torch.cat(parts) if parts else h.new_zeros(0)
-
-    def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.nll(h, targets).sum()
 
 
 class Int8LSTM(RecurrentLayer):
@@ -201,7 +198,7 @@ class Int8LSTM(RecurrentLayer):
 
 
 def quantize_network(network: Any) -> None:
-    """Replace every linear layer, the embedding of tokens and the readout over it; positions and norms stay."""
+    """Replace all linear layers, the token embedding and the tied readout; positions and norms stay."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):

@@ -1,7 +1,7 @@
-"""Recurrent layers: the readable cell is the definition, torch's fused kernel is the fast path, tested equal to it.
+"""Recurrent layers: the readable cell is the reference; torch's fused kernel is the fast path, tested equal to it.
 
-A cell is a function (x, state, weights) → state, one time step. `Layer` runs one over time, either step by step with
-the cell or at once with the fused kernel; both read the same four tensors, named as torch names them:
+A cell is a function (x, state, weights) → state of one time step. `RecurrentLayer` runs it over time, step by step or
+with the fused kernel. Both use the same four tensors, named as torch names them:
 
     weight_ih (G·D, I)   weight_hh (G·D, D)   bias_ih (G·D,)   bias_hh (G·D,)      G gates: 1 tanh, 3 GRU, 4 LSTM
 """
@@ -12,6 +12,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,25 +24,25 @@ Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 CellState = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
 
 
-def tanh_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
+def tanh_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
     """Elman 1990: h' = tanh(W x + U h + b)."""
-    (h,) = memory
+    (h,) = state
     return (torch.tanh(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
 
 
-def relu_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
-    (h,) = memory
+def relu_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
+    (h,) = state
     return (torch.relu(F.linear(x, w[0], w[2]) + F.linear(h, w[1], w[3])),)
 
 
-def gru_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
-    """Cho et al. 2014, in the form torch and cuDNN compute: the reset gate acts after the product with U."""
-    return gru_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
+def gru_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
+    """Cho et al. 2014, as torch and cuDNN compute it: the reset gate acts after the product with U."""
+    return gru_gates(F.linear(x, w[0], w[2]), F.linear(state[0], w[1], w[3]), state)
 
 
-def gru_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
-    """What is left to do once both products are there, each (B, 3 D)."""
-    (h,) = memory
+def gru_gates(from_input: Tensor, from_state: Tensor, state: CellState) -> CellState:
+    """The gates, given both products (B, 3 D)."""
+    (h,) = state
     rx, zx, nx = from_input.chunk(3, -1)
     rh, zh, nh = from_state.chunk(3, -1)
     reset, update = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
@@ -49,14 +50,14 @@ def gru_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> Cell
     return (candidate + update * (h - candidate),)
 
 
-def lstm_cell(x: Tensor, memory: CellState, w: Weights) -> CellState:
-    """Hochreiter & Schmidhuber 1997 with the forget gate of Gers 2000. The cell state is changed by addition alone."""
-    return lstm_gates(F.linear(x, w[0], w[2]), F.linear(memory[0], w[1], w[3]), memory)
+def lstm_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
+    """Hochreiter & Schmidhuber 1997 with the forget gate of Gers 2000. The cell state changes by addition only."""
+    return lstm_gates(F.linear(x, w[0], w[2]), F.linear(state[0], w[1], w[3]), state)
 
 
-def lstm_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
-    """What is left to do once both products are there, each (B, 4 D)."""
-    _, c = memory
+def lstm_gates(from_input: Tensor, from_state: Tensor, state: CellState) -> CellState:
+    """The gates, given both products (B, 4 D)."""
+    _, c = state
     i, f, g, o = (from_input + from_state).chunk(4, -1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
@@ -66,8 +67,8 @@ def lstm_gates(from_input: Tensor, from_state: Tensor, memory: CellState) -> Cel
 class Cell:
     cell: Callable[[Tensor, CellState, Weights], CellState]
     gates: int
-    memories: int  # tensors in its memory
-    fused: str  # torch's kernel
+    memories: int  # tensors in its state
+    fused: str  # name of torch's kernel
 
 
 CELLS = {
@@ -79,8 +80,8 @@ CELLS = {
 
 
 @contextlib.contextmanager
-def rounding_as_products(x: Tensor) -> Iterator[None]:
-    """By itself torch lets cuDNN round the operands of recurrent layers to tf32, but not those of matrix products."""
+def same_tf32_as_matmul(x: Tensor) -> Iterator[None]:
+    """Round to tf32 only where matrix products do; by default torch lets cuDNN do so in recurrent layers anyway."""
     if not x.is_cuda:
         yield
         return
@@ -93,9 +94,9 @@ def rounding_as_products(x: Tensor) -> Iterator[None]:
 
 
 class RecurrentLayer(nn.Module):
-    """One recurrent layer over time-major input. `leak` α mixes old state in: h = α h' + (1 − α) cell(x, h').
+    """One recurrent layer over time-major input. `leak` α averages states: h = α h' + (1 − α) cell(x, h').
 
-    `drop` is the share of connections (from input, from state) that are cut while training, anew for each sequence.
+    `drop` is DropConnect of (input weights, recurrent weights), with one mask per sequence.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class RecurrentLayer(nn.Module):
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
 
     def weights(self) -> Weights:
-        """As they are for one sequence: asking again draws other connections to cut."""
+        """The weights for one sequence; each call draws new DropConnect masks."""
         matrices = zip((self.weight_ih, self.weight_hh), self.drop, strict=True)
         from_input, from_state = (drop_connections(weight, share, self.training) for weight, share in matrices)
         return from_input, from_state, self.bias_ih, self.bias_hh
@@ -120,40 +121,40 @@ class RecurrentLayer(nn.Module):
     def start(self, batch: int) -> CellState:
         return tuple(self.weight_hh.new_zeros(batch, self.width) for _ in range(self.kind.memories))
 
-    def forward(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
-        """(T, B, I), memory → (T, B, D), memory after the last step."""
-        # For a single step on the CPU the kernel's set-up costs up to ten times the step
+    def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """(T, B, I), state → (T, B, D), state after the last step."""
+        # For a single step on a CPU, setting up the kernel costs up to ten times the step
         single = len(x) == 1 and not x.is_cuda
-        return self.stepwise(x, memory) if self.leak or single else self.fused(x, memory)
+        return self.stepwise(x, state) if self.leak or single else self.fused(x, state)
 
-    def stepwise(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
-        """The definition, one step after the other."""
+    def stepwise(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """The reference, step by step."""
         outputs, weights = [], self.weights()
         for x_t in x:
-            new = self.kind.cell(x_t, memory, weights)
+            new = self.kind.cell(x_t, state, weights)
             if self.leak:
-                new = tuple(self.leak * old + (1 - self.leak) * now for old, now in zip(memory, new, strict=True))
-            memory = new
-            outputs.append(memory[0])
-        return torch.stack(outputs), memory
+                new = tuple(self.leak * old + (1 - self.leak) * now for old, now in zip(state, new, strict=True))
+            state = new
+            outputs.append(state[0])
+        return torch.stack(outputs), state
 
-    def fused(self, x: Tensor, memory: CellState) -> tuple[Tensor, CellState]:
-        kernel = getattr(torch, self.kind.fused)
+    def fused(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        kernel: Any = vars(torch)[self.kind.fused]
         weights = self.weights()
         if x.is_cuda and torch.is_autocast_enabled("cuda"):
-            # torch would take its weights to float16, whatever it is told
+            # torch would cast its weights to float16, whatever the autocast type
             narrow = torch.get_autocast_dtype("cuda")
             x, weights = x.to(narrow), tuple(w.to(narrow) for w in weights)  # type: ignore[assignment]
         else:
-            x = x.to(weights[0].dtype)  # on a CPU in 16 bits, the layer before may have a product as its output
-        past = [m.unsqueeze(0).to(x.dtype) for m in memory]
-        with torch.autocast(x.device.type, enabled=False), rounding_as_products(x), warnings.catch_warnings():
-            # cuDNN wants the weights in one block and copies them there at each call: a few microseconds, and no reason
-            # to keep them in a form that the optimizer and the file do not have
+            x = x.to(weights[0].dtype)  # on a CPU under autocast, the layer below may return 16 bits
+        before = [m.unsqueeze(0).to(x.dtype) for m in state]
+        with torch.autocast(x.device.type, enabled=False), same_tf32_as_matmul(x), warnings.catch_warnings():
+            # cuDNN wants the weights in one block and copies them at each call. That takes microseconds, and is no
+            # reason to store them in a form that neither the optimizer nor the file has.
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             # arguments: has biases, layers, dropout, training, bidirectional, batch first
             y, *after = kernel(
-                x, past if len(past) == 2 else past[0], list(weights), True, 1, 0.0, self.training, False, False
+                x, before if len(before) == 2 else before[0], list(weights), True, 1, 0.0, self.training, False, False
             )
         return y, tuple(m.squeeze(0) for m in after)
 

@@ -1,15 +1,14 @@
-"""One vector out of a network's layers, in shares that a task learns (Peters et al. 2018, eq. 1).
+"""A learned mix of a network's layers (Peters et al. 2018, eq. 1).
 
-    mix = γ Σ_j s_j LN?(h_j)        s = softmax(w), w begins at 0 and γ at 1: at first the mean of the layers
+    mix = γ Σ_j s_j LN?(h_j)        s = softmax(w), w starts at 0 and γ at 1: at first the mean of the layers
 
-The norm, where it is wanted, is the original's: each layer less one mean and over one deviation, those of all numbers
-of the layer that belong to tokens, with nothing learnt. `penalty` is λ‖w‖², which holds the shares together: with a
-large λ the mix stays the mean, with a small one a task chooses its layers. A task may want several mixes: one for its
-input, another for its output.
+The optional norm is the original's: each layer minus one mean, divided by one standard deviation, over all numbers of
+the layer that belong to tokens, without parameters. `penalty` is λ‖w‖²: with a large λ the mix stays the mean, with a
+small one a task chooses its layers. A task may use several mixes, such as one for its input and one for its output:
 
     layers, _ = network.encode(inputs)                                  # frozen: under torch.no_grad()
-    mixes = Mixes(len(layers), 2, dropout=0.5)
-    first, second = mixes(layers, inputs.padding)
+    mixes = ScalarMixes(len(layers), 2, dropout=0.5)
+    first, second = mixes(layers, inputs.token_mask)
     loss = loss + mixes.penalty()
 """
 
@@ -21,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 
 TINY = 1e-12  # added to a variance
 
@@ -31,9 +30,11 @@ class ScalarMix(nn.Module):
         """`weight` is λ."""
         super().__init__()
         if layers < 1 or weight < 0 or not 0 <= dropout < 1:
-            raise NextwordError(
-                f"A mix of {layers} layers with a penalty of {weight} and dropout {dropout}: expected a layer or more, "
-                "a penalty that is not negative, and a share from 0 up to below 1."
+            raise InvalidSetting(
+                f"A mix of {layers} layers with penalty {weight} and dropout {dropout}: expected at least one layer, a "
+                "penalty of at least 0, and a dropout below 1.",
+                key="scalar_mix",
+                value=(layers, weight, dropout),
             )
         self.norm, self.weight, self.dropout = norm, weight, dropout
         self.w = nn.Parameter(torch.zeros(layers))
@@ -41,15 +42,15 @@ class ScalarMix(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """s, which add up to one."""
+        """s: the weights of the layers, which sum to 1."""
         return torch.softmax(self.w, 0)
 
-    def forward(self, layers: Sequence[Tensor] | Tensor, padding: Tensor | None = None) -> Tensor:
-        """Each (B, T, D) → (B, T, D); `padding` (B, T) is true where there is a token, as in `Inputs`."""
+    def forward(self, layers: Sequence[Tensor] | Tensor, token_mask: Tensor | None = None) -> Tensor:
+        """Layers of (B, T, D) each → (B, T, D); `token_mask` (B, T) as in `Inputs`."""
         if len(layers) != len(self.w):
-            raise NextwordError(f"A mix of {len(self.w)} layers was given {len(layers)}.")
+            raise DataError(f"This mix has weights for {len(self.w)} layers, but got {len(layers)}.")
         if self.norm:
-            layers = [normed(layer, padding) for layer in layers]
+            layers = [normalize_layer(layer, token_mask) for layer in layers]
         stack = layers if isinstance(layers, Tensor) else torch.stack(list(layers))
         mixed = self.gamma * torch.einsum("j,j...->...", self.shares.to(stack.dtype), stack)
         return F.dropout(mixed, self.dropout, self.training)
@@ -58,26 +59,26 @@ class ScalarMix(nn.Module):
         return self.weight * self.w.pow(2).sum()
 
 
-class Mixes(nn.Module):
-    """Several mixes of the same layers, each with its own shares."""
+class ScalarMixes(nn.Module):
+    """Several mixes of the same layers, each with its own weights."""
 
     def __init__(self, layers: int, number: int, norm: bool = False, weight: float = 0.0, dropout: float = 0.0) -> None:
         super().__init__()
         self.mixes = nn.ModuleList(ScalarMix(layers, norm, weight, dropout) for _ in range(number))
 
-    def forward(self, layers: Sequence[Tensor], padding: Tensor | None = None) -> list[Tensor]:
-        return [mix(layers, padding) for mix in self.mixes]
+    def forward(self, layers: Sequence[Tensor], token_mask: Tensor | None = None) -> list[Tensor]:
+        return [mix(layers, token_mask) for mix in self.mixes]
 
     def penalty(self) -> Tensor:
         return torch.stack([mix.penalty() for mix in self.mixes]).sum()  # type: ignore[operator]
 
 
-def normed(layer: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Mean 0 and variance 1 over all numbers of its tokens together."""
-    if padding is None:
+def normalize_layer(layer: Tensor, token_mask: Tensor | None = None) -> Tensor:
+    """Mean 0 and variance 1 over all numbers of all tokens."""
+    if token_mask is None:
         mean, variance = layer.mean(), layer.var(correction=0)
     else:
-        inside = padding.unsqueeze(-1).to(layer.dtype)
+        inside = token_mask.unsqueeze(-1).to(layer.dtype)
         count = inside.sum() * layer.shape[-1]
         mean = (layer * inside).sum() / count
         variance = (((layer - mean) * inside) ** 2).sum() / count

@@ -18,7 +18,7 @@ from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings, colle
 from nextword.evaluation.neural_cache import CacheSettings, cache_nats
 from nextword.evaluation.neural_cache import read_blocks as read_text
 from nextword.layers.output import maxent_ngram as module
-from nextword.layers.output.maxent_ngram import DirectConnections, Touched
+from nextword.layers.output.maxent_ngram import DirectConnections, SparseGradient
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.training.trainer import run_gradient_phase
 from tests.support.small_job import events_of, small_job, trained, walk
@@ -188,8 +188,8 @@ def test_gradients_by_finite_differences(kind: str, size: int) -> None:
 
     cost().backward()
     table = net.readout.table
-    assert isinstance(table.grad, Touched) == (size == SIZE)
-    full = table.grad.dense() if isinstance(table.grad, Touched) else table.grad
+    assert isinstance(table.grad, SparseGradient) == (size == SIZE)
+    full = table.grad.dense() if isinstance(table.grad, SparseGradient) else table.grad
     assert full.count_nonzero() > 10
     for name, parameter in net.named_parameters():
         grad = full if parameter is table else parameter.grad
@@ -205,7 +205,7 @@ def test_gradients_by_finite_differences(kind: str, size: int) -> None:
 
 def test_a_gradient_of_some_weights_does_what_the_whole_would() -> None:
     at = torch.tensor([[3, 5, 3], [5, 7, 0]])
-    touched = Touched(10, [(at, torch.tensor([1.0, -2.0, 4.0])), (torch.tensor([[9]]), torch.tensor([0.5]))])
+    touched = SparseGradient(10, [(at, torch.tensor([1.0, -2.0, 4.0])), (torch.tensor([[9]]), torch.tensor([0.5]))])
     dense = torch.tensor([4.0, 0, 0, 5, 0, -1, 0, -2, 0, 0.5])
     torch.testing.assert_close(touched.dense(), dense)
     for _ in range(2):  # the second time finds the zeros put back

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nextword.core.errors import NextwordError
-from nextword.layers.scalar_mix import Mixes, ScalarMix
+from nextword.layers.scalar_mix import ScalarMixes, ScalarMix
 
 LAYERS = [torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[0.0, 0.0], [8.0, 0.0]]])]
 
@@ -50,7 +50,7 @@ def test_what_is_padding_does_not_matter() -> None:
 
 
 def test_several_mixes_have_shares_of_their_own() -> None:
-    mixes = Mixes(2, 2, weight=0.5)
+    mixes = ScalarMixes(2, 2, weight=0.5)
     with torch.no_grad():
         mixes.mixes[0].w.copy_(torch.tensor([1.0, -1.0]))  # type: ignore[operator]
     first, second = mixes(LAYERS)

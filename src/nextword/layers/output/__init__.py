@@ -5,14 +5,14 @@
 | `full`     | softmax; the embedding's matrix where the network is tied      | V                         |
 | `classes`  | p(class) · p(word in class)                                    | about 2√V                 |
 | `tree`     | a path through a binary tree                                   | about log₂ V              |
-| `adaptive` | frequent words first, rare ones in narrow clusters behind them | the head, seldom more     |
+| `adaptive` | frequent words first, rare ones in narrow clusters             | the head, seldom more     |
 | `sampled`  | softmax, trained against a sample of the words                 | V; in training a sample   |
 | `nce`      | softmax, trained to tell text from noise                       | V; in training a sample   |
-| `mixture`  | K softmaxes, weighed by the context                            | K · V                     |
-| `spelled`  | softmax over vectors made of the words' letters                | V; their making, once     |
-| `none`     | nothing: of weights that came without one                      |                           |
+| `mixture`  | K softmaxes, weighted by the context                           | K · V                     |
+| `spelled`  | softmax over vectors made from the words' characters           | V; computing them, once   |
+| `none`     | no output layer, for weights that came without one             |                           |
 
-All are exact in evaluation. A readout that has `prepare(ids)` is shown the training text before the first step.
+All are exact in evaluation. They implement `Readout` (base.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
 from nextword.core.types import Vocabulary
 from nextword.layers.char_cnn import ELMO
 from nextword.layers.output.adaptive import AdaptiveSoftmax
@@ -36,7 +36,7 @@ from nextword.layers.output.sampled import SampledSoftmax
 from nextword.layers.output.softmax import FullSoftmax, LinearReadout, TiedSoftmax
 
 Embedding = nn.Embedding | None
-OURS = ("width", "size", "vocabulary", "embedding")  # what a recipe does not say
+OURS = ("width", "size", "vocabulary", "embedding")  # arguments that do not come from a recipe
 
 
 def _full(width: int, size: int, embedding: Embedding = None) -> LinearReadout:
@@ -97,26 +97,39 @@ READOUTS: dict[str, Callable[..., nn.Module]] = {
 def make_readout(
     width: int, vocabulary: Vocabulary, options: Mapping[str, Any], embedding: nn.Embedding | None = None
 ) -> Any:
-    """The readout of a recipe's table over hidden vectors of this width; with an embedding, tied to it."""
-    given = dict(options)
-    kind = given.pop("kind", "full")
+    """Build the readout that a recipe describes, over hidden vectors of this width; with an embedding, tied to it."""
+    settings = dict(options)
+    kind = settings.pop("kind", "full")
     if kind not in READOUTS:
-        raise NextwordError(f"No readout is called {kind!r}. There are {', '.join(READOUTS)}.")
-    make = READOUTS[kind]
-    accepted = inspect.signature(make).parameters
+        raise UnknownName(
+            f"[model] readout: there is no kind {kind!r}.{did_you_mean(str(kind), READOUTS)} Kinds: "
+            f"{', '.join(READOUTS)}.",
+            name=str(kind),
+            known=READOUTS,
+        )
+    build = READOUTS[kind]
+    accepted = inspect.signature(build).parameters
     keys = [name for name in accepted if name not in OURS]
-    unknown = [key for key in given if key not in keys]
+    unknown = [key for key in settings if key not in keys]
     if unknown:
-        raise NextwordError(
-            f"A readout of kind '{kind}' has no key '{unknown[0]}'; it has {', '.join(keys) or 'no keys'}."
+        raise UnknownName(
+            f"A readout of kind '{kind}' has no key '{unknown[0]}'. It has {', '.join(keys) or 'no keys'}.",
+            name=unknown[0],
+            known=keys,
         )
     if embedding is not None:
         if "embedding" not in accepted:
-            raise NextwordError(
-                f"A readout of kind '{kind}' has vectors of its own and cannot be tied: set tied = false in [model]."
+            raise InvalidSetting(
+                f"A readout of kind '{kind}' cannot share the embedding's matrix. Set tied = false in [model].",
+                key="model.tied",
+                value=True,
             )
-        given["embedding"] = embedding
+        settings["embedding"] = embedding
     try:
-        return make(width, vocabulary if "vocabulary" in accepted else vocabulary.size, **given)
+        return build(width, vocabulary if "vocabulary" in accepted else vocabulary.size, **settings)
     except TypeError as problem:
-        raise NextwordError(f"The readout {dict(options)} has a value of the wrong type: {problem}.") from None
+        raise InvalidSetting(
+            f"[model] readout = {dict(options)} has a value of the wrong type: {problem}.",
+            key="model.readout",
+            value=options,
+        ) from None

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.layers.output.base import (
     CountedReadout,
     count_ids,
@@ -34,12 +34,12 @@ from nextword.layers.output.base import (
 )
 from nextword.layers.output.softmax import linear_cross_entropy, total_cross_entropy
 
-SHARES = (20, 5)  # where nothing is said: the head has one word in twenty, and a second cluster begins at one in five
+DEFAULT_CUTOFFS = (20, 5)  # by default the clusters start at V / 20 and V / 5
 
 
 class AdaptiveSoftmax(CountedReadout):
-    """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `divide` times narrower than the
-    cluster's before. Without cutoffs ([]) it is the full softmax.
+    """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `divide` times narrower than those of
+    the cluster before. Without cutoffs ([]) it is the full softmax.
     """
 
     place: Tensor  # (V,) id → rank
@@ -48,15 +48,21 @@ class AdaptiveSoftmax(CountedReadout):
         self, width: int, size: int, cutoffs: Sequence[int] | None = None, divide: float = 4.0, bias: bool = False
     ) -> None:
         super().__init__(size)
-        given = sorted({size // share for share in SHARES} - {0}) if cutoffs is None else list(cutoffs)
+        given = sorted({size // share for share in DEFAULT_CUTOFFS} - {0}) if cutoffs is None else list(cutoffs)
         bad = [c for c in given if isinstance(c, bool) or not isinstance(c, int) or not 0 < c < size]
         if bad or given != sorted(set(given)):
-            raise NextwordError(
-                f"cutoffs = {given}: expected ranks that rise, above 0 and below the {size} words there are, "
-                f"for example model.readout.cutoffs=[{max(1, size // 20)},{max(2, size // 5)}]."
+            raise InvalidSetting(
+                f"readout: cutoffs = {given} must be increasing ranks between 0 and {size}, for example "
+                f"model.readout.cutoffs=[{max(1, size // 20)},{max(2, size // 5)}].",
+                key="model.readout.cutoffs",
+                value=cutoffs,
             )
         if divide < 1:
-            raise NextwordError(f"divide = {divide}: it says how many times narrower the next cluster is, at least 1.")
+            raise InvalidSetting(
+                f"readout: divide = {divide} must be at least 1: each cluster is so many times narrower than the last.",
+                key="model.readout.divide",
+                value=divide,
+            )
         self.edges = [*given, size]
         self.head_weight = nn.Parameter(torch.empty(self.edges[0] + len(given), width))
         self.head_bias = nn.Parameter(torch.empty(len(self.head_weight))) if bias else None
@@ -76,7 +82,7 @@ class AdaptiveSoftmax(CountedReadout):
         return nll_without_ignored(self._nll, h, targets)
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        head, clusters = self._sorted(targets)
+        head, clusters = self._by_cluster(targets)
         nll = linear_cross_entropy(h, self.head_weight, self.head_bias, head)
         for tail, rows, within in clusters:
             each = linear_cross_entropy(tail[0](h[rows]), cast(Tensor, tail[1].weight), None, within)
@@ -84,15 +90,14 @@ class AdaptiveSoftmax(CountedReadout):
         return nll
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        """The sum, whose gradients are computed along with it."""
-        head, clusters = self._sorted(targets)
+        head, clusters = self._by_cluster(targets)
         total = total_cross_entropy(h, self.head_weight, self.head_bias, head)
         for tail, rows, within in clusters:
             total = total + total_cross_entropy(tail[0](h[rows]), cast(Tensor, tail[1].weight), None, within)
         return total
 
-    def _sorted(self, targets: Tensor) -> tuple[Tensor, list[tuple[nn.Sequential, Tensor, Tensor]]]:
-        """Each row's target in the head (IGNORE stays), and for each cluster: its layers, its rows, their targets."""
+    def _by_cluster(self, targets: Tensor) -> tuple[Tensor, list[tuple[nn.Sequential, Tensor, Tensor]]]:
+        """Each row's target in the head (IGNORE stays), and per cluster: its layers, its rows, their targets."""
         refuse_graph_capture("adaptive", targets.device)
         rank = torch.where(targets < 0, targets, self.place[targets.clamp(min=0)])
         head, clusters = rank, []

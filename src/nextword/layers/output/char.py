@@ -1,16 +1,19 @@
-"""Softmax over words by their letters: z_w = h · (CNN(characters of w) + M c_w) + b_w.
+"""Readouts for vocabularies that are spelled or only partly predicted.
 
-Jozefowicz et al., "Exploring the limits of language modeling" (2016). The output has no matrix: vectors are computed
-from spellings, so it grows with the letters, not with the words, and a word never seen has a vector too. Words that
-look alike would be confused, hence the `correction`: a short vector c_w for each word, led to the width of h by M.
+`CharSoftmax` computes output vectors from spellings (Jozefowicz et al., "Exploring the limits of language modeling",
+2016):
 
-In evaluation all vectors are computed once and kept until the weights change (see characters.py). In training they are
-all computed at each step, or only those needed: kind = "spelled" with `samples` trains by sampled softmax.
+    z_w = h · (CNN(characters of w) + M c_w) + b_w
 
-A readout over the first words of a vocabulary: a network may read more words than it can write.
+There is no output matrix, so the model grows with the characters and not with the words, and any word has a vector.
+Words that look alike would be confused, hence the `correction`: a short vector c_w per word, mapped to the width of h
+by M. In evaluation, all vectors are computed once and cached until the weights change (layers/char_cnn.py). In training
+they are computed at each step: all of them, or with `samples` those of a sampled softmax.
 
-ids    0 … written − 1   are predicted
-       written … V − 1   count as the unknown word where they are to be predicted, and are never written
+`PartialReadout` predicts the first words of a vocabulary, for a network that reads more words than it can predict:
+
+    ids    0 … written − 1   are predicted
+           written … V − 1   count as the unknown word as targets, and have probability 0
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Vocabulary
 from nextword.layers.char_cnn import ELMO, CharacterCNN, WordVectors
 from nextword.layers.output.base import Readout
 from nextword.layers.output.softmax import LinearReadout
 
 
-class Corrected(WordVectors):
+class CorrectedVectors(WordVectors):
     """CNN(characters of w) + M c_w."""
 
     def __init__(self, cnn: CharacterCNN, width: int, correction: int) -> None:
@@ -45,7 +48,7 @@ class Corrected(WordVectors):
 
 
 class CharSoftmax(LinearReadout):
-    """`correction` is the width of c_w; 0 for none. The rest are the CNN's sizes."""
+    """`correction` is the width of c_w, 0 for none; the other arguments are those of the CNN."""
 
     def __init__(
         self,
@@ -59,10 +62,14 @@ class CharSoftmax(LinearReadout):
     ) -> None:
         super().__init__()
         if correction < 0:
-            raise NextwordError(f"correction = {correction}: it is the width of a word's own vector; 0 for none.")
+            raise InvalidSetting(
+                f"readout: correction = {correction} must be the width of a vector, or 0 for none.",
+                key="model.readout.correction",
+                value=correction,
+            )
         self.precision = "fp32"
         cnn = CharacterCNN(width, vocabulary, filters, characters, highway, longest)
-        self.vectors: WordVectors = Corrected(cnn, width, correction) if correction else cnn
+        self.vectors: WordVectors = CorrectedVectors(cnn, width, correction) if correction else cnn
         self.bias = nn.Parameter(torch.zeros(vocabulary.size))
 
     @property
@@ -70,12 +77,11 @@ class CharSoftmax(LinearReadout):
         return self.vectors.table()
 
     def vectors_of(self, ids: Tensor) -> Tensor:
-        """The vectors of these words alone."""
-        return self.vectors.some(ids)
+        return self.vectors.lookup(ids)
 
 
 class PartialReadout(Readout):
-    """`inner` is over `written` words of `size`; the others count as `unknown`."""
+    """`inner` predicts the first `written` of `size` words; the others count as `unknown`."""
 
     def __init__(self, inner: Any, written: int, size: int, unknown: int) -> None:
         super().__init__()
@@ -89,13 +95,13 @@ class PartialReadout(Readout):
         self.inner.fit_vocabulary(np.where(ids < self.written, ids, self.unknown))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.nll(h, self._known(targets))
+        return self.inner.nll(h, self._replace_unwritten(targets))
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.total(h, self._known(targets))
+        return self.inner.total(h, self._replace_unwritten(targets))
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.pad(self.inner.log_probs(h), (0, self.beyond), value=float("-inf"))
 
-    def _known(self, targets: Tensor) -> Tensor:
+    def _replace_unwritten(self, targets: Tensor) -> Tensor:
         return targets.masked_fill(targets >= self.written, self.unknown)  # IGNORE is below all ids

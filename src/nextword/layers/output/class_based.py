@@ -2,29 +2,13 @@
 
 Goodman, "Classes for fast maximum entropy training" (2001); Mikolov et al., "Extensions of recurrent neural network
 language model" (2011). With √V classes of √V words a prediction costs 2√V products instead of V, and is still exact.
+Words of a class are adjacent rows of the matrix.
 
-Classes are made from the training text: by frequency, so that each has the same share of the text (`frequency`), or of
-the square roots of its words' counts (`root`, as rnnlm 0.4: fewer words in the class of the rare ones); or by the words
-beside which a word stands (`brown`, see brown.py). Words of a class lie side by side in the matrix.
+Classes come from the training text, in one of three ways:
 
-Word classes from bigrams: words are alike that stand beside the same classes of words.
-
-Brown et al., "Class-based n-gram models of natural language" (1992) look for the classes that make the text likeliest
-under p(w' | w) = p(class' | class) · p(w' | class'), which is to say, whose neighbours tell most of each other:
-
-    F = Σ_{a,b} f(N(a, b)) − Σ_a f(N(a, ·)) − Σ_b f(N(·, b))        f(x) = x log x,  N(a, b): a word of a, then one of b
-
-Found here by exchange (Kneser & Ney 1993; Martin, Liermann & Ney 1998): each word in turn, the frequent first, is taken
-out and put where F is greatest. F never falls. Taking a word out and trying all C classes costs C times the number of
-classes that it stands beside: five sweeps over the 10,000 words of PTB and 100 classes take about a second.
-
-Many small softmaxes at once: each row of h is read by one group of words, whose vectors lie side by side.
-
-    rows sorted by group      h₀ h₀ h₀ │ h₂ │ h₃ h₃
-    blocks of the matrix      W₀       │ W₁ │ W₂ │ W₃ …        logits of a row: those of its own block alone
-
-`each` lets any gradient flow back. `total` computes the gradient along with the sum, block by block, into one matrix: a
-third less time where there are many words, and no graph of hundreds of nodes.
+    frequency   each class has the same share of the text root        each class has the same share of the square roots
+    of the counts, as in rnnlm 0.4: fewer rare words per class brown       words are alike that occur next to the same
+    classes of words (Brown et al. 1992), see `exchange`
 """
 
 from __future__ import annotations
@@ -38,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.jit import jit
 from nextword.core.types import IGNORE
 from nextword.layers.output.base import (
@@ -50,16 +34,27 @@ from nextword.layers.output.base import (
 )
 from nextword.layers.output.softmax import linear_cross_entropy, total_cross_entropy
 
-TABLE = 1 << 16  # x log x is looked up below
+# ------------------------------------------------------------------------------------------------ Brown classes
+
+# Brown et al., "Class-based n-gram models of natural language" (1992) look for the classes that make the text most
+# likely under p(w' | w) = p(class' | class) · p(w' | class'), that is, whose neighbors tell most about each other:
+#
+#     F = Σ_{a,b} f(N(a, b)) − Σ_a f(N(a, ·)) − Σ_b f(N(·, b))      f(x) = x log x,  N(a, b): a word of a, then one of b
+#
+# Found here by exchange (Kneser & Ney 1993; Martin, Liermann & Ney 1998): each word in turn, the most frequent first,
+# moves to where F is largest. F never falls. Trying all C classes for a word costs C times the number of classes that
+# it occurs next to: five sweeps over the 10,000 words of PTB and 100 classes take about a second.
+
+TABLE = 1 << 16  # x log x is looked up below this
 
 
 def exchange(ids: np.ndarray, start: np.ndarray, classes: int, sweeps: int = 5) -> np.ndarray:
-    """id → class, from the classes to start with. Sweeps end early when no word moves. No class becomes empty."""
+    """id → class, starting from given classes. Sweeps end early when no word moves. No class becomes empty."""
     size = len(start)
     after = bigrams(ids, size)
-    before = tuple(np.ascontiguousarray(x) for x in _turned(*after))
+    before = tuple(np.ascontiguousarray(x) for x in _reverse_bigrams(*after))
     own = start.astype(np.int64)
-    matrix = _matrix(*after, own, classes)
+    matrix = _class_bigrams(*after, own, classes)
     x = np.arange(TABLE, dtype=np.float64)
     x[1:] *= np.log(x[1:])
     frequent = np.argsort(-np.bincount(np.asarray(ids, np.int64), minlength=size), kind="stable")
@@ -70,30 +65,34 @@ def exchange(ids: np.ndarray, start: np.ndarray, classes: int, sweeps: int = 5) 
 
 
 def bigrams(ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which words follow each word, and how often: begins (V+1,), words, counts."""
+    """Which words follow each word, and how often: starts (V+1,), words, counts."""
     ids = np.asarray(ids, np.int64)
     keys, counts = np.unique(ids[:-1] * size + ids[1:], return_counts=True)
     begins = np.searchsorted(keys, np.arange(size + 1) * size)
     return begins, keys % size, counts
 
 
-def _turned(begins: np.ndarray, words: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which words go before each word."""
+def _reverse_bigrams(
+    begins: np.ndarray, words: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which words precede each word, and how often."""
     size = len(begins) - 1
     left = np.repeat(np.arange(size), np.diff(begins))
     order = np.argsort(words, kind="stable")
     return np.searchsorted(words[order], np.arange(size + 1)), left[order], counts[order]
 
 
-def _matrix(begins: np.ndarray, words: np.ndarray, counts: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
+def _class_bigrams(
+    begins: np.ndarray, words: np.ndarray, counts: np.ndarray, own: np.ndarray, classes: int
+) -> np.ndarray:
     left = np.repeat(np.arange(len(own)), np.diff(begins))
     keys = own[left] * classes + own[words]
     return np.bincount(keys, counts, minlength=classes * classes).astype(np.int64).reshape(classes, classes)
 
 
 def gain(ids: np.ndarray, own: np.ndarray, classes: int) -> float:
-    """F, from nothing: what `exchange` makes greater."""
-    n = _matrix(*bigrams(ids, len(own)), own, classes)
+    """F, computed from scratch: what `exchange` increases."""
+    n = _class_bigrams(*bigrams(ids, len(own)), own, classes)
 
     def f(x: Any) -> float:
         return float((x * np.log(np.maximum(x, 1))).sum())
@@ -107,10 +106,10 @@ def _f(x: int, table: np.ndarray) -> float:
 
 
 @jit
-def _neighbours(
+def _count_neighbors(
     word: int, begins: np.ndarray, words: np.ndarray, counts: np.ndarray, own: np.ndarray, tally: np.ndarray
 ) -> int:
-    """How often each class stands beside the word, the word itself left out; returns how often it does."""
+    """How often each class occurs next to the word, not counting the word itself; returns how often that does."""
     itself = 0
     for i in range(begins[word], begins[word + 1]):
         if words[i] == word:
@@ -133,7 +132,7 @@ def _sweep(
     table: np.ndarray,
     order: np.ndarray,
 ) -> int:
-    """One word after the other to its best class; returns how many moved."""
+    """Move each word to its best class; returns how many moved."""
     classes = len(matrix)
     members = np.zeros(classes, np.int64)
     for c in own:
@@ -148,8 +147,8 @@ def _sweep(
             continue
         right[:] = 0
         left[:] = 0
-        itself = _neighbours(word, begins, words, counts, own, right)
-        _neighbours(word, begins_before, words_before, counts_before, own, left)
+        itself = _count_neighbors(word, begins, words, counts, own, right)
+        _count_neighbors(word, begins_before, words_before, counts_before, own, left)
         out, into = right.sum() + itself, left.sum() + itself
         if out + into == 0:
             continue
@@ -158,7 +157,7 @@ def _sweep(
             if right[c] or left[c]:
                 beside[n] = c
                 n += 1
-        _put(matrix, lefts, rights, old, right, left, itself, out, into, -1)
+        _move(matrix, lefts, rights, old, right, left, itself, out, into, -1)
         best, most = old, -np.inf
         for c in range(classes):
             delta = _f(lefts[c], table) - _f(lefts[c] + out, table) + _f(rights[c], table) - _f(rights[c] + into, table)
@@ -171,9 +170,9 @@ def _sweep(
                 if left[d]:
                     delta += _f(matrix[d, c] + left[d], table) - _f(matrix[d, c], table)
             delta += _f(matrix[c, c] + right[c] + left[c] + itself, table) - _f(matrix[c, c], table)
-            if delta > most + 1e-9 or (c == old and delta >= most - 1e-9):  # of equals, where it was
+            if delta > most + 1e-9 or (c == old and delta >= most - 1e-9):  # among equals, stay
                 best, most = c, delta
-        _put(matrix, lefts, rights, best, right, left, itself, out, into, 1)
+        _move(matrix, lefts, rights, best, right, left, itself, out, into, 1)
         if best != old:
             own[word] = best
             members[old] -= 1
@@ -183,7 +182,7 @@ def _sweep(
 
 
 @jit
-def _put(
+def _move(
     matrix: np.ndarray,
     lefts: np.ndarray,
     rights: np.ndarray,
@@ -195,7 +194,7 @@ def _put(
     into: int,
     sign: int,
 ) -> None:
-    """A word with these neighbours goes into class c, or out of it."""
+    """Add a word with these neighbors to class c (sign 1), or remove it (sign −1)."""
     for d in range(len(matrix)):
         matrix[c, d] += sign * right[d]
         matrix[d, c] += sign * left[d]
@@ -204,7 +203,18 @@ def _put(
     rights[c] += sign * into
 
 
-def each(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], groups: Tensor, within: Tensor) -> Tensor:
+# ------------------------------------------------------------------------------------------------ many small softmaxes
+
+# Each row of h is read by one group of words, whose vectors are adjacent:
+#
+#     rows sorted by group      h₀ h₀ h₀ │ h₂ │ h₃ h₃
+#     blocks of the matrix      W₀       │ W₁ │ W₂ │ W₃ …        a row has the logits of its own block only
+#
+# `grouped_nll` has any gradient. `grouped_total` computes the gradient along with the sum, block by block, into one
+# matrix: a third less time for many words, and no graph of hundreds of nodes.
+
+
+def grouped_nll(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], groups: Tensor, within: Tensor) -> Tensor:
     """−log softmax of row n's target `within` its group, of `sizes` words: (N, D), (V, D), (V,), …, (N,) → (N,)."""
     order = groups.argsort()
     counts = torch.bincount(groups, minlength=len(sizes)).tolist()
@@ -215,8 +225,8 @@ def each(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], groups: Tens
     return torch.cat(found)[order.argsort()]
 
 
-def total(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], groups: Tensor, within: Tensor) -> Tensor:
-    """The sum of `each`."""
+def grouped_total(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], groups: Tensor, within: Tensor) -> Tensor:
+    """The sum of `grouped_nll`."""
     return _Total.apply(h, weight, bias, sizes, groups, within)
 
 
@@ -258,6 +268,8 @@ class _Total(torch.autograd.Function):
         return *(g.mul_(grad) for g in grads), None, None, None
 
 
+# ------------------------------------------------------------------------------------------------ the readout
+
 POWERS = {"frequency": 1.0, "root": 0.5}
 WAYS = (*POWERS, "brown")
 
@@ -274,12 +286,16 @@ class ClassSoftmax(CountedReadout):
         super().__init__(size)
         self.classes = classes or max(1, round(math.sqrt(size)))
         if not 1 <= self.classes <= size:
-            raise NextwordError(
-                f"The readout is to have {classes} classes, but there are {size} words, and each class needs one: set "
-                f"classes to at most {size}, or leave it out for {round(math.sqrt(size))}."
+            raise InvalidSetting(
+                f"readout: classes = {classes}, but there are only {size} words. Set at most {size}, or leave it out "
+                f"for {round(math.sqrt(size))}.",
+                key="model.readout.classes",
+                value=classes,
             )
         if by not in WAYS:
-            raise NextwordError(f"Classes are made by {', '.join(WAYS)}; the readout says by = {by!r}.")
+            raise InvalidSetting(
+                f"readout: by = {by!r} is unknown. Use {' or '.join(WAYS)}.", key="model.readout.by", value=by
+            )
         self.by, self.sweeps = by, sweeps
         self.class_weight = nn.Parameter(torch.empty(self.classes, width))
         self.class_bias = nn.Parameter(torch.empty(self.classes))
@@ -311,21 +327,20 @@ class ClassSoftmax(CountedReadout):
         return nll_without_ignored(self._nll, h, targets)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        """The sum, whose gradients are computed along with it."""
         if not torch.is_grad_enabled():
             return self.nll(h, targets).sum()
         rows = (targets != IGNORE).nonzero().squeeze(1)
         if len(rows) < len(targets):
             h, targets = h[rows], targets[rows]
         chosen, words = self._chosen(targets)
-        return total_cross_entropy(h, self.class_weight, self.class_bias, chosen) + total(h, *words)
+        return total_cross_entropy(h, self.class_weight, self.class_bias, chosen) + grouped_total(h, *words)
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
         chosen, words = self._chosen(targets)
-        return linear_cross_entropy(h, self.class_weight, self.class_bias, chosen) + each(h, *words)
+        return linear_cross_entropy(h, self.class_weight, self.class_bias, chosen) + grouped_nll(h, *words)
 
     def _chosen(self, targets: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, list[int], Tensor, Tensor]]:
-        """Each target's class; and all classes' words, with each target's place among those of its class."""
+        """Each target's class, and the arguments of `grouped_nll`: words by class, and each target within its class."""
         refuse_graph_capture("classes", targets.device)
         chosen = self.classes_of[targets]
         within = self.place[targets] - self.first[chosen]
@@ -339,10 +354,10 @@ class ClassSoftmax(CountedReadout):
 
 
 def by_mass(mass: np.ndarray, classes: int) -> np.ndarray:
-    """id → class, the heaviest words first, each class with about the same share of the mass and at least one word.
+    """id → class, the heaviest words first; each class has about the same share of the mass and at least one word.
 
-    A word's class is the share of the mass before it, in units of a class (as in rnnlm); but a class is never left out,
-    however heavy a single word, and enough words are left at the end for the classes that are.
+    A word's class is the share of the mass before it, in units of a class (as in rnnlm); but no class is skipped,
+    however heavy a single word, and enough words are left at the end for the remaining classes.
     """
     order = np.argsort(-mass, kind="stable")
     total = mass.sum()

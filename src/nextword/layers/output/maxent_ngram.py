@@ -1,26 +1,26 @@
-"""Direct connections: weights by which the last words speak to the scores of the next one, past the hidden layer.
+"""Direct connections: n-gram features that score the next word past the hidden layer.
 
 Mikolov, Deoras, Povey, Burget & Černocký, "Strategies for training large scale neural network language models" (2011),
-the RNNME; `-direct` and `-direct-order` of the rnnlm toolkit. A maximum entropy model over n-grams, trained together
-with the network by the same descent:
+the RNNME; `-direct` and `-direct-order` of the rnnlm toolkit. A maximum entropy model over n-grams, trained jointly
+with the network:
 
     z_w = (V h + b)_w + s Σ_n T[place(w_{t−n+2} … w_t) + w]        n = 1 … order; n = 1 has no word before it
 
 All n-grams share one table T of `size` weights, zero at first. A context of n − 1 words is hashed to a place in it, and
-the words that may follow lie side by side from there on; contexts that fall together share weights. With classes, one
+the words that may follow have adjacent entries from there on; contexts that collide share weights. With classes, one
 half of the table is for the class after a context, the other for the word after a context and within a class.
 
     context ──hash──▶ │ c₀ c₁ c₂ … │          context, class ──hash──▶ │ w₀ w₁ … │
                       └─ scores of classes, first half                 └─ scores of the class's words, second half
 
-The table is a parameter like any other. Only the weights in use are read; their gradient holds the places and values of
-those alone (`Touched`), so that norm, clipping and plain SGD cost the same whatever the size. Momentum, weight decay,
-Adam and averaging look at every weight, as they do elsewhere, and cost 2 to 10 ms a step for each million on a CPU.
-The `scale` s makes the table's rate s² times the network's: where a step is the mean over many rows, n-grams, each of
-which is in few of them, learn more slowly than they did word by word, as in the toolkit, with the same rate.
-A prediction reads order · (C + V/C) weights with classes and order · V with the full softmax, where it is slow.
+Only the weights in use are read, and their gradient holds only those places and values (`SparseGradient`), so that
+norm, clipping and plain SGD cost the same at any size. Momentum, weight decay, Adam and averaging look at every weight
+and cost 2 to 10 ms per step and million weights on a CPU. The `scale` s makes the table's learning rate s² times the
+network's: if a step is the mean over many rows, n-grams, each of which is in few of them, learn more slowly than word
+by word, as in the toolkit, at the same rate. A prediction reads order · (C + V/C) weights with classes and order · V
+with the full softmax, where it is slow.
 
-The network writes the last words beside h, where they travel to the readout, so small that no product of h sees them.
+The network appends the last words to h, scaled so small that no product of h notices them.
 """
 
 from __future__ import annotations
@@ -36,87 +36,97 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_map
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.layers.output.base import CountedReadout, at_least_float32, nll_without_ignored, refuse_graph_capture
 from nextword.layers.output.class_based import ClassSoftmax
 from nextword.layers.output.softmax import LinearReadout
 
-SMALL = 2.0**-100  # ids times this are exact in 32 bits up to 2²⁴, and the product of two is zero
-READ = 1 << 22  # weights read at once in a full softmax
-SHARE = 0.25  # of the table: a gradient of more weights than this is written out in full
+SMALL = 2.0**-100  # ids times this are exact in float32 up to 2²⁴, and the product of two is zero
+MAX_READ = 1 << 22  # weights read at once in a full softmax
+MAX_SPARSE = 0.25  # a gradient of a larger share of the table is dense
 KEYS = ("size", "order", "scale")
 SEED, STEP, CLASS = 0x2545F4914F6CDD1D, 0x9E3779B97F4A7C15 - 2**64, 0x632BE59BD9B4E019
 
 
 class DirectConnections(CountedReadout):
-    """A readout with direct connections: `words` is a full softmax, tied or not, or one over classes."""
+    """A readout with direct connections over `words`: a full softmax, tied or not, or one with classes."""
 
     def __init__(self, words: Any, vocabulary: int, size: int = 2_000_000, order: int = 3, scale: float = 1.0) -> None:
         super().__init__(vocabulary)
         if not isinstance(words, (LinearReadout, ClassSoftmax)):
-            raise NextwordError(
-                "Direct connections go with readouts of kind 'classes' and 'full'; this one is "
-                f"{type(words).__name__}. Take one of those, or leave direct out of [model]."
+            raise InvalidSetting(
+                f"Direct connections need a readout of kind 'classes' or 'full', not {type(words).__name__}. Use one "
+                "of those, or leave direct out of [model].",
+                key="model.direct",
+                value=type(words).__name__,
             )
         if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 20:
-            raise NextwordError(f"direct.order = {order!r}: expected a whole number from 1 (no word before) to 20.")
+            raise InvalidSetting(
+                f"direct.order = {order!r} must be an integer from 1 (no word before) to 20.",
+                key="model.direct.order",
+                value=order,
+            )
         least = 2 * vocabulary
         if isinstance(size, bool) or not isinstance(size, int) or size < least:
-            raise NextwordError(
-                f"direct.size = {size!r}: the table needs at least {least} weights, two for each of the {vocabulary} "
-                "words; millions are usual."
+            raise InvalidSetting(
+                f"direct.size = {size!r} must be at least {least}, two weights for each of the {vocabulary} words; "
+                "millions are usual.",
+                key="model.direct.size",
+                value=size,
             )
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < float("inf"):
-            raise NextwordError(f"direct.scale = {scale!r}: expected a number above zero.")
+            raise InvalidSetting(
+                f"direct.scale = {scale!r} must be a number above zero.", key="model.direct.scale", value=scale
+            )
         self.words: Any = words
         self.order, self.scale = order, scale
         self.table = nn.Parameter(torch.zeros(size))
 
-    # -------------------------------------------------------------------------------------------- from the network
+    # -------------------------------------------------------------------------------------------- the last words
 
     def begin(self, batch: int) -> Tensor:
-        """What a state holds besides the network's own: the order − 2 words before the one read next; −1: none."""
+        """For the network's state: the order − 2 words before the next one; −1: none."""
         return torch.full((batch, max(self.order - 2, 0)), -1, device=self.table.device)
 
     def append_words(self, h: Tensor, ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """h (B, T, D) with the order − 1 last words of each position beside it, the latest first; and the state."""
-        past = torch.cat([before, ids], 1)
+        """h (B, T, D) with the last order − 1 words of each position appended, the latest first; and the new state."""
+        words = torch.cat([before, ids], 1)
         length, lead = ids.shape[1], before.shape[1]
-        last = [past[:, lead - back : lead - back + length] for back in range(self.order - 1)]
+        last = [words[:, lead - back : lead - back + length] for back in range(self.order - 1)]
         if last:
             h = torch.cat([at_least_float32(h), (torch.stack(last, -1) + 1).to(at_least_float32(h).dtype) * SMALL], -1)
-        return h, past[:, length:]
+        return h, words[:, length:]
 
-    def _taken(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """h as it was, and for each order a number made of the words before: (N, D + order − 1) → (N, D), (K, N)."""
+    def _split(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """h itself, and a hash of the context for each order: (N, D + order − 1) → (N, D), (K, N)."""
         width = h.shape[-1] - self.order + 1
         last = (h[:, width:].detach() / SMALL).round().long()
         keys = [torch.full((len(h),), SEED, device=h.device)]
         for column in last.unbind(1):
-            keys.append(_mixed(keys[-1] * 31 + column * STEP))
+            keys.append(_hash(keys[-1] * 31 + column * STEP))
         return h[:, :width], torch.stack(keys)
 
     # -------------------------------------------------------------------------------------------- places in the table
 
     def places(self, keys: Tensor) -> Tensor:
-        """Where the scores after a context begin: of its classes, or of all words. (K, N) → (K, N)."""
+        """Where the scores after a context begin, of classes or of all words: (K, N) → (K, N)."""
         if isinstance(self.words, ClassSoftmax):
             return keys % (len(self.table) // 2 - self.words.classes + 1)
         return keys % (len(self.table) - self.size + 1)
 
     def places_within(self, keys: Tensor, classes: Tensor) -> Tensor:
-        """Where the scores of a class's words begin, with any shapes that fit each other."""
+        """Where the scores of a class's words begin; shapes are broadcast."""
         half = len(self.table) // 2
-        return half + _mixed(keys + (classes + 1) * CLASS) % (len(self.table) - half - self.size + 1)
+        return half + _hash(keys + (classes + 1) * CLASS) % (len(self.table) - half - self.size + 1)
 
-    def _runs(self, places: Tensor, length: int) -> Tensor:
-        """`length` scores from each place on, summed over orders: (K, N) → (N, length)."""
+    def _read_runs(self, places: Tensor, length: int) -> Tensor:
+        """`length` scores from each place on, summed over the orders: (K, N) → (N, length)."""
         at = places.unsqueeze(-1) + torch.arange(length, device=places.device)
         return self._read(at.flatten(1)).view(-1, length)
 
     def _read(self, at: Tensor) -> Tensor:
-        found = read(self.table, at)
-        return found if self.scale == 1 else found * self.scale
+        scores = read(self.table, at)
+        return scores if self.scale == 1 else scores * self.scale
 
     # -------------------------------------------------------------------------------------------- as a readout
 
@@ -129,40 +139,37 @@ class DirectConnections(CountedReadout):
         super().fit_vocabulary(ids)
 
     def count(self, ids: np.ndarray) -> None:
-        """The table begins at zero, whatever the recipe fills weights with: an n-gram never seen has nothing to say."""
+        """The table starts at zero, whatever the recipe's initialization: an unseen n-gram should change nothing."""
         with torch.no_grad():
             self.table.zero_()
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         return nll_without_ignored(self._nll, h, targets)
 
-    def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.nll(h, targets).sum()
-
     def log_probs(self, h: Tensor) -> Tensor:
-        h, keys = self._taken(h)
+        h, keys = self._split(h)
         parts = zip(h.split(self._rows()), keys.split(self._rows(), 1), strict=True)
         each: Callable[[Tensor, Tensor], Tensor]
         each = self._class_log_probs if isinstance(self.words, ClassSoftmax) else self._full_log_probs
         return torch.cat([each(*part) for part in parts])
 
     def _rows(self) -> int:
-        return max(1, READ // (self.size * self.order))
+        return max(1, MAX_READ // (self.size * self.order))
 
     def _nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        h, keys = self._taken(h)
+        h, keys = self._split(h)
         if isinstance(self.words, ClassSoftmax):
             return self._class_nll(h, keys, targets)
         parts = zip(h.split(self._rows()), keys.split(self._rows(), 1), targets.split(self._rows()), strict=True)
         return torch.cat([F.nll_loss(self._full_log_probs(x, k), t, reduction="none") for x, k, t in parts])
 
     def _full_log_probs(self, h: Tensor, keys: Tensor) -> Tensor:
-        return F.log_softmax(at_least_float32(self.words.logits(h)) + self._runs(self.places(keys), self.size), -1)
+        return F.log_softmax(at_least_float32(self.words.logits(h)) + self._read_runs(self.places(keys), self.size), -1)
 
     def _class_logits(self, h: Tensor, keys: Tensor) -> Tensor:
         words = self.words
         z = F.linear(h, words.class_weight, words.class_bias)
-        return at_least_float32(z) + self._runs(self.places(keys), words.classes)
+        return at_least_float32(z) + self._read_runs(self.places(keys), words.classes)
 
     def _class_nll(self, h: Tensor, keys: Tensor, targets: Tensor) -> Tensor:
         words = self.words
@@ -174,7 +181,7 @@ class DirectConnections(CountedReadout):
         begins = sizes.cumsum(0) - sizes
         places = self.places_within(keys[:, order], chosen[order]) - begins
         at = places.repeat_interleave(sizes, 1)
-        plus = self._read(at + torch.arange(at.shape[1], device=at.device))  # all rows' scores, one after another
+        plus = self._read(at + torch.arange(at.shape[1], device=at.device))  # the scores of all rows, concatenated
         within = (words.place[targets] - words.first[chosen])[order]
         counts = torch.bincount(chosen, minlength=words.classes).tolist()
         of_word = _Grouped.apply(h[order], words.word_weight, words.word_bias, plus, words.split, counts, within)
@@ -194,23 +201,25 @@ class DirectConnections(CountedReadout):
 
 
 def with_direct(words: Any, vocabulary: int, options: Mapping[str, Any]) -> Any:
-    """The readout as it is, or with direct connections as a recipe's table says: { size = 2_000_000, order = 3 }."""
+    """The readout itself, or with direct connections as a recipe says: { size = 2_000_000, order = 3 }."""
     if not options:
         return words
     unknown = [key for key in options if key not in KEYS]
     if unknown:
-        raise NextwordError(f"direct has no key '{unknown[0]}'; it has {', '.join(KEYS)}.")
+        raise UnknownName(
+            f"[model] direct has no key '{unknown[0]}'. It has {', '.join(KEYS)}.", name=unknown[0], known=KEYS
+        )
     return DirectConnections(words, vocabulary, **options)
 
 
-def _mixed(x: Tensor) -> Tensor:
-    """64 bits, each of which depends on all (products wrap around); as splitmix64, with signed shifts."""
+def _hash(x: Tensor) -> Tensor:
+    """Mix 64 bits (products wrap around), as splitmix64 with signed shifts."""
     x = (x ^ (x >> 30)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27)) * -0x6B2FB644ECCEEE15
     return x ^ (x >> 31)
 
 
-# ------------------------------------------------------------------------------------------------ reading and learning
+# ------------------------------------------------------------------------------------------------ gradients
 
 
 def read(table: Tensor, at: Tensor) -> Tensor:
@@ -232,15 +241,15 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         (at,) = ctx.saved_tensors
-        touched = Touched(ctx.size, [(at, grad)])
-        # a GPU walks over all weights in less time than it would take to launch what saves that
-        return (touched.dense() if grad.is_cuda or at.numel() > SHARE * ctx.size else touched), None
+        touched = SparseGradient(ctx.size, [(at, grad)])
+        # a GPU goes over all weights in less time than it takes to launch the sparse kernels
+        return (touched.dense() if grad.is_cuda or at.numel() > MAX_SPARSE * ctx.size else touched), None
 
 
 class _Grouped(torch.autograd.Function):
     """−log softmax of each row's target within its group, the rows in order of groups; `plus` is added to the scores.
 
-    As layers/outputs/grouped.py, and with a gradient of its own for each row.
+    As `class_based.grouped_nll`, with a gradient of its own for each row.
     """
 
     @staticmethod
@@ -288,17 +297,17 @@ def _length(part: slice) -> int:
     return part.stop - part.start
 
 
-class Touched(Tensor):
-    """A gradient that is zero but for some weights: parts of places (K, S) and values (S,), which hold for all K.
+class SparseGradient(Tensor):
+    """A gradient that is zero except at some places: parts of places (K, S) and values (S,), shared by all K.
 
-    Its norm, its product with a number, its sum with another and its subtraction from the weights look at those alone.
-    Anything else is done with it written out in full, so that every optimizer and evaluation can use it.
+    Its norm, its product with a number, its sum with another and its subtraction from the weights use only those
+    places. Everything else converts it to a dense tensor, so that any optimizer can use it.
     """
 
     parts: list[tuple[Tensor, Tensor]]
 
     @staticmethod
-    def __new__(cls, size: int, parts: list[tuple[Tensor, Tensor]]) -> Touched:
+    def __new__(cls, size: int, parts: list[tuple[Tensor, Tensor]]) -> SparseGradient:
         values = parts[0][1]
         new = Tensor._make_wrapper_subclass(cls, (size,), dtype=values.dtype, device=values.device)
         new.parts = parts
@@ -307,7 +316,7 @@ class Touched(Tensor):
     def __init__(self, size: int, parts: list[tuple[Tensor, Tensor]]) -> None: ...
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"Touched({sum(at.numel() for at, _ in self.parts)} of {len(self)})"
+        return f"SparseGradient({sum(at.numel() for at, _ in self.parts)} of {len(self)})"
 
     def dense(self) -> Tensor:
         return self.added(self.parts[0][1].new_zeros(len(self)))
@@ -319,7 +328,7 @@ class Touched(Tensor):
         return to
 
     def norm_(self) -> Tensor:
-        """√Σ g². A place may occur often: with g its sum, Σ over occurrences of value · g is Σ over places of g²."""
+        """√Σ g². A place may occur several times: with g its sum, Σ over occurrences of value · g is Σ g²."""
         sums = self.added(_zeros(len(self), self.parts[0][1]))
         squares = [torch.dot(values, sums[places]) for at, values in self.parts for places in at]
         for at, _ in self.parts:
@@ -330,41 +339,41 @@ class Touched(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         aten, first, rest = torch.ops.aten, args[0], args[1:]
-        own = isinstance(first, Touched)
+        own = isinstance(first, SparseGradient)
         if own and func is aten.detach.default:
-            return Touched(len(first), first.parts)
+            return SparseGradient(len(first), first.parts)
         if own and func is aten.linalg_vector_norm.default and rest in ((), (2,), (2.0,)) and not kwargs:
             return first.norm_()
-        if own and func in (aten.mul_.Tensor, aten.mul_.Scalar) and _one(rest[0]):
+        if own and func in (aten.mul_.Tensor, aten.mul_.Scalar) and _is_scalar(rest[0]):
             first.parts = [(at, values * rest[0]) for at, values in first.parts]
             return first
-        if func in (aten.add.Tensor, aten.add_.Tensor) and isinstance(rest[0], Touched):
+        if func in (aten.add.Tensor, aten.add_.Tensor) and isinstance(rest[0], SparseGradient):
             times = kwargs.get("alpha", 1)
             if own and times == 1:
                 if func is aten.add.Tensor:
-                    return Touched(len(first), first.parts + rest[0].parts)
+                    return SparseGradient(len(first), first.parts + rest[0].parts)
                 first.parts = first.parts + rest[0].parts
                 return first
             if not own and func is aten.add_.Tensor:
                 return rest[0].added(first, times)
         if own and func._schema.is_mutable:
-            raise NotImplementedError(f"{func} would change a gradient that holds only some of its weights.")
-        args, kwargs = tree_map(lambda x: x.dense() if isinstance(x, Touched) else x, (args, kwargs))
+            raise NotImplementedError(f"{func} would change a sparse gradient in place.")
+        args, kwargs = tree_map(lambda x: x.dense() if isinstance(x, SparseGradient) else x, (args, kwargs))
         return func(*args, **kwargs)
 
 
-def _one(x: Any) -> bool:
+def _is_scalar(x: Any) -> bool:
     return not isinstance(x, Tensor) or x.dim() == 0
 
 
-_kept = threading.local()
+_buffers = threading.local()
 
 
 def _zeros(size: int, like: Tensor) -> Tensor:
-    """Zeros to add up in, the same each time; whoever uses them puts back the zeros."""
+    """A buffer of zeros, the same each time; its user must reset it to zero."""
     name = f"{like.dtype}{like.device}"
-    zeros = getattr(_kept, name, None)
+    zeros: Tensor | None = _buffers.__dict__.get(name)
     if zeros is None or len(zeros) < size:
         zeros = like.new_zeros(size)
-        setattr(_kept, name, zeros)
+        _buffers.__dict__[name] = zeros
     return zeros

@@ -1,15 +1,14 @@
-"""Mixture of softmaxes: several softmaxes over the same words, weighed by the context.
+"""Mixture of softmaxes: several softmaxes over the same words, weighted by the context.
 
 Yang et al., "Breaking the softmax bottleneck: a high-rank RNN language model" (2018):
 
     p(w | h) = Σ_k π_k(h) · softmax(W tanh(U_k h + u_k) + b)_w        π(h) = softmax(P h)
 
-The logarithms of a single softmax's probabilities are a matrix (contexts × words) of rank D + 1 at most; a mixture's
-are not so bound. W is one matrix for all experts, the embedding's where it is tied.
+The log probabilities of a single softmax are a matrix (contexts × words) of rank at most D + 1; those of a mixture are
+not bounded so. W is shared by all experts; it is the embedding's where the output is tied.
 
-What the experts read, tanh(U_k h + u_k), is dropped from as recurrent layers are: one mask for all time steps of a row,
-another for each expert. A readout sees no rows, but their vectors one after the other: a network that knows how many
-there are says so (`rows`), before each batch.
+The experts' inputs, tanh(U_k h + u_k), have locked dropout: one mask for all time steps of a row, another for each
+expert. A readout sees vectors, not rows, so the network sets `rows` before each batch.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import locked_dropout
 from nextword.layers.output.base import Readout, at_least_float32
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy
 
 ACTIVATIONS = {"tanh": torch.tanh, "none": lambda x: x}
-HELD = 1 << 30  # logits held at once on a GPU, in 16 bits
+HELD = 1 << 30  # 16-bit logits in memory at once on a GPU
 
 
 class MixtureOfSoftmaxes(Readout):
-    """`latent` is the width of what an expert's softmax reads; 0: the embedding's where it is tied, else that of h.
+    """`latent` is the width of an expert's input; 0: the embedding's where it is tied, else that of h.
 
-    `dropout` is of those latents. With `rows` sequences, h holds the first's vectors, then the second's, and so on;
-    0: it is not known whose they are, and each vector has a mask of its own.
+    `dropout` is that of the experts' inputs. `rows`: h holds the vectors of the first row, then of the second, and so
+    on; 0: unknown, each vector has a mask of its own.
     """
 
     def __init__(
@@ -52,14 +51,18 @@ class MixtureOfSoftmaxes(Readout):
         tied = 0 if embedding is None else embedding.embedding_dim
         latent = latent or tied or width
         if experts < 1 or activation not in ACTIVATIONS or not 0 <= dropout < 1:
-            raise NextwordError(
-                "A mixture has one expert or more, a dropout below 1, and an activation of "
-                f"{' or '.join(ACTIVATIONS)}; the readout says {experts}, {dropout} and {activation!r}."
+            raise InvalidSetting(
+                f"readout: experts = {experts}, dropout = {dropout}, activation = {activation!r}. A mixture needs at "
+                f"least one expert, a dropout below 1, and an activation of {' or '.join(ACTIVATIONS)}.",
+                key="model.readout",
+                value=(experts, dropout, activation),
             )
         if tied and latent != tied:
-            raise NextwordError(
-                f"latent = {latent}, but a tied output has the embedding's width, {tied}: leave latent out, or set "
-                "tied = false."
+            raise InvalidSetting(
+                f"readout: latent = {latent}, but a tied output has the embedding's width, {tied}. Leave latent out, "
+                "or set tied = false.",
+                key="model.readout.latent",
+                value=latent,
             )
         self.experts, self.dropout, self.activation = experts, dropout, activation
         self.rows = 0
@@ -102,7 +105,7 @@ class MixtureOfSoftmaxes(Readout):
     def log_probs(self, h: Tensor) -> Tensor:
         log_prior, x = self._experts(h)
         mixed = None
-        for k in range(self.experts):  # one expert's (N, V) at a time
+        for k in range(self.experts):  # (N, V) of one expert at a time
             term = self.words.log_probs(x[:, k]) + log_prior[:, k, None]
             mixed = term if mixed is None else torch.logaddexp(mixed, term)
         assert mixed is not None
@@ -110,11 +113,11 @@ class MixtureOfSoftmaxes(Readout):
 
 
 class _OnePass(torch.autograd.Function):
-    """The total on a GPU in 16 bits: the logits become their gradient in place, as in `softmax._OnePass`.
+    """The total on a GPU in bf16: the logits become their gradient in place, as in `softmax._OnePass`.
 
-    −log Σ_k π_k p_k has the gradient Σ_k r_k ∇(−log p_k), where r_k = π_k p_k / Σ_j π_j p_j is the expert's share in
-    the target. It goes to the narrow side of each product. A column of ones beside x makes the bias's gradient a part
-    of the weight's. Where nothing is predicted, −log p_k is 0, and so is what is left, −log Σ_k π_k, and its gradient.
+    −log Σ_k π_k p_k has the gradient Σ_k r_k ∇(−log p_k), where r_k = π_k p_k / Σ_j π_j p_j is the responsibility of an
+    expert. It is applied to the narrow side of each product. A column of ones appended to x makes the bias gradient
+    part of the weight gradient. Where nothing is predicted, −log p_k is 0, and so are −log Σ_k π_k and its gradient.
     """
 
     @staticmethod

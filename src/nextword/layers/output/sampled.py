@@ -1,16 +1,17 @@
-"""Training on a few words instead of all: sampled softmax and noise-contrastive estimation. Evaluation stays exact.
+"""Training on a sample of the words: sampled softmax and noise-contrastive estimation. Evaluation stays exact.
 
-A few words are drawn for the whole batch from a proposal q: `unigram` (the training text's frequencies, to some power)
-or `log-uniform` (q falls as 1/rank, for which only the order of frequency must be known).
+Some words are drawn for the whole batch from a proposal q: `unigram` (the training text's frequencies, to some power)
+or `log-uniform` (q falls as 1/rank, so only the order by frequency must be known).
 
-    sampled   the target against the words drawn, in a softmax whose logits are corrected for how likely a word was to
-              be there at all: z_w − log P(w drawn). Bengio & Senécal (2003), Jean et al. (2015); as in TensorFlow, a
-              word drawn that is the target is not its own rival. With all words it is the softmax.
-    nce       each word drawn, and the target, against the question "from the text, or from q?", with odds
-              exp(z_w) / (V · k q_w): Mnih & Teh (2012). The sum over all words never appears; it is taken to be V,
-              and learnt to be so.
+    sampled   the target against the drawn words, in a softmax whose logits are corrected for how likely a word was to
+    be
+              drawn: z_w − log P(w drawn). Bengio & Senécal (2003), Jean et al. (2015); as in TensorFlow, a drawn word
+              that is the target is not its own rival. With all words it is the softmax.
+    nce       for each drawn word and the target: "from the text, or from q?", with odds exp(z_w) / (V · k q_w): Mnih &
+    Teh
+              (2012). The sum over all words never appears; it is assumed to be V, and learned to be so.
 
-Both reach the same model as full softmax would, with more noise. In evaluation `total` is exact, so that validation is.
+Both converge to the model that the full softmax gives, with more noise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE
 from nextword.layers.output.base import (
     CountedReadout,
@@ -39,28 +40,32 @@ PROPOSALS = ("unigram", "log-uniform")
 
 
 class Proposal(CountedReadout):
-    """Words drawn by chance, and how likely each is."""
+    """A distribution to draw words from."""
 
     q: Tensor  # (V,)
-    below: Tensor  # (V,) Σ of q up to and with each word, in float64
+    below: Tensor  # (V,) cumulative q, in float64
 
     def __init__(self, size: int, kind: str = "unigram", power: float = 1.0) -> None:
         super().__init__(size)
         if kind not in PROPOSALS:
-            raise NextwordError(f"Words are drawn from a proposal {' or '.join(PROPOSALS)}; the readout says {kind!r}.")
+            raise InvalidSetting(
+                f"readout: proposal = {kind!r} is unknown. Use {' or '.join(PROPOSALS)}.",
+                key="model.readout.proposal",
+                value=kind,
+            )
         self.kind, self.power = kind, power
-        self.register_buffer("q", torch.from_numpy(self._chances(np.arange(size, 0, -1))))
+        self.register_buffer("q", torch.from_numpy(self._probabilities(np.arange(size, 0, -1))))
         self.build_tables()
 
-    def _chances(self, counts: np.ndarray) -> np.ndarray:
+    def _probabilities(self, counts: np.ndarray) -> np.ndarray:
         if self.kind == "unigram":
-            mass = (counts + 1.0) ** self.power  # a word never seen must be ruled out too, now and then
+            mass = (counts + 1.0) ** self.power  # unseen words must be ruled out too, now and then
         else:
             mass = np.log1p(1.0 / (frequency_ranks(counts) + 1.0))  # log((r + 2)/(r + 1)): sums to log(V + 1)
         return (mass / mass.sum()).astype(np.float32)
 
     def count(self, ids: np.ndarray) -> None:
-        self.q.copy_(torch.from_numpy(self._chances(count_ids(ids, self.size))))
+        self.q.copy_(torch.from_numpy(self._probabilities(count_ids(ids, self.size))))
 
     def build_tables(self) -> None:
         below = self.q.double().cumsum(0)
@@ -73,7 +78,7 @@ class Proposal(CountedReadout):
 
 
 class SampledSoftmax(Readout):
-    """`words` is the softmax that is trained so. `samples` are drawn for each batch; from V on, all are taken."""
+    """`words` is the softmax to train. `samples` words are drawn for each batch; from V on, all are used."""
 
     def __init__(
         self,
@@ -86,7 +91,9 @@ class SampledSoftmax(Readout):
     ) -> None:
         super().__init__()
         if samples < 1:
-            raise NextwordError(f"samples = {samples}: at least one word must be drawn to learn from.")
+            raise InvalidSetting(
+                f"readout: samples = {samples} must be at least 1.", key="model.readout.samples", value=samples
+            )
         self.words, self.samples, self.contrastive = words, samples, contrastive
         self.proposal = Proposal(size, proposal, power)
 
@@ -123,35 +130,34 @@ Rows = Callable[[Tensor], tuple[Tensor, Tensor | None]]  # ids (K,) → their ve
 
 
 def sampled_loss(h: Tensor, targets: Tensor, proposal: Proposal, samples: int, rows: Rows) -> Tensor:
-    """Σ of −log p(target) among the words drawn and the target."""
-    everything = samples >= proposal.size
-    drawn = torch.arange(proposal.size, device=h.device) if everything else proposal.draw(samples)
-    words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each word's vector is needed once
+    """Σ −log p(target) in a softmax over the drawn words and the target."""
+    all_words = samples >= proposal.size
+    drawn = torch.arange(proposal.size, device=h.device) if all_words else proposal.draw(samples)
+    words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each vector is needed once
     vectors, bias = rows(words)
     z = at_least_float32(F.linear(h, vectors, bias))  # (N, K)
-    if not everything:
+    if not all_words:
         z = z - _log_drawn(proposal.q[words], samples)
-    there = torch.zeros(len(words), dtype=torch.bool, device=h.device)
-    there[place[len(targets) :]] = True
+    is_drawn = torch.zeros(len(words), dtype=torch.bool, device=h.device)
+    is_drawn[place[len(targets) :]] = True
     own = place[: len(targets), None]
-    rivals = there.repeat(len(h), 1).scatter(1, own, True)  # words drawn, and each row's own target, once
+    rivals = is_drawn.repeat(len(h), 1).scatter(1, own, True)  # the drawn words, and each row's target once
     z = z.masked_fill(~rivals, -math.inf)
     return (torch.logsumexp(z, 1) - z.gather(1, own).squeeze(1)).sum()
 
 
 def _log_drawn(q: Tensor, samples: int) -> Tensor:
-    """log of the chance that a word is among the draws, 1 − (1 − q)^k."""
+    """log of the probability that a word is drawn at least once, 1 − (1 − q)^k."""
     return torch.log(-torch.expm1(samples * torch.log1p(-q.double()))).float()
 
 
 def contrastive_loss(h: Tensor, targets: Tensor, proposal: Proposal, samples: int, rows: Rows) -> Tensor:
-    """Σ over rows of −log p(target is from the text) − Σ over the words drawn of log p(it is from the proposal)."""
+    """Σ over rows of −log p(target is from the text) − Σ over drawn words of log p(it is from the proposal)."""
     drawn = proposal.draw(samples)
-    constant = math.log(proposal.size)  # what the sum over all words is taken to be
-
-    words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each word's vector is needed once
+    log_total = math.log(proposal.size)  # the assumed sum over all words
+    words, place = torch.cat([targets, drawn]).unique(return_inverse=True)  # each vector is needed once
     vectors, bias = rows(words)
-    odds = at_least_float32(F.linear(h, vectors, bias)) - (constant + torch.log(proposal.q[words] * samples))  # (N, K)
+    odds = at_least_float32(F.linear(h, vectors, bias)) - (log_total + torch.log(proposal.q[words] * samples))  # (N, K)
     from_text = F.logsigmoid(odds.gather(1, place[: len(targets), None]))
     times = torch.bincount(place[len(targets) :], minlength=len(words))
     from_noise = F.logsigmoid(-odds) * times

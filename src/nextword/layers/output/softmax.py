@@ -1,15 +1,17 @@
-"""Readouts: from hidden vectors to a distribution over the vocabulary.
+"""Full softmax, with its own matrix or the embedding's, and a fast cross-entropy for large vocabularies.
 
     z = W h + b        p(w) = exp z_w / Σ_v exp z_v        nll = log Σ_v exp z_v − z_w
 
-With many words this is most of a language model's work, and the naive way, which writes all (N, V) logits out and walks
-over them again and again, spends half its time on memory. Here the logits live in one buffer of a few hundred rows that
-is used over and over, and the gradient is taken while they are there:
+With a large vocabulary this is most of a language model's work, and the naive way, which writes all (N, V) logits and
+reads them again and again, spends half its time on memory. Here logits live in a buffer of a few hundred rows that is
+used over and over, and the gradient is computed while they are there:
 
     rows of h ──▶ logits ──▶ probabilities p, in place ──▶ dL/dh = (p − 1_w) W      dL/dW += (p − 1_w)ᵀ h
                      └──────────── the same (rows, V) buffer, chunk after chunk ────────────┘
 
-`Full` has an output matrix of its own, `Tied` uses the embedding's (Press & Wolf 2017; Inan et al. 2017).
+`linear_cross_entropy` and `total_cross_entropy` choose: torch's own functions for a few logits (the reference,
+`_plain`), chunks otherwise, and in bf16 training on a GPU one Triton kernel (`_OnePass`). `FullSoftmax` has its own
+output matrix, `TiedSoftmax` uses the embedding's (Press & Wolf 2017; Inan et al. 2017).
 """
 
 from __future__ import annotations
@@ -28,18 +30,17 @@ from nextword.kernels import triton_kernels as kernels
 from nextword.kernels.cpu_matmul import few_rows_linear
 from nextword.layers.output.base import Readout
 
-# Logits held at once. Fewer rows a chunk, and the products read W more often than they need to; more, and the logits
-# leave the cache between their passes. Flat between 4 and 12 million on a machine with 48 MB of cache. Where few rows
-# are left, reading W costs more than leaving the cache: 500,000 words, 16 rows at a time, take almost twice as long.
+# Logits in memory at once. With fewer rows per chunk, products read W more often than needed; with more, logits leave
+# the cache between passes. Flat between 4 and 12 million on a machine with 48 MB of cache. With very few rows, reading
+# W costs more than leaving the cache: 500,000 words, 16 rows at a time, take almost twice as long.
 HELD = {"cpu": 1 << 23, "cuda": 1 << 28}
-ROWS = 64  # at least
-HALF = 1 << 30  # logits of 16 bits held at once on a GPU
+MIN_ROWS = 64  # per chunk
+HALF = 1 << 30  # 16-bit logits in memory at once on a GPU
 
-# Up to so many logits torch's own functions do as well: on the CPU few numbers cost less than the calls about them; a
-# GPU walks over memory at full speed, fresh or not, so that there chunks save room, not time.
+# Up to so many logits torch's own functions are as fast. On a GPU, chunks save memory, not time.
 PLAIN = {"cpu": 1 << 17, "cuda": 1 << 28}
 
-TINY = 1e-30  # below it the logarithm of a float32 probability loses digits, and at last becomes infinite
+TINY = 1e-30  # below this, the logarithm of a float32 probability loses digits and finally becomes infinite
 
 Bias = Tensor | None
 
@@ -47,13 +48,13 @@ Bias = Tensor | None
 def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
     """−log softmax(h Wᵀ + b)[target] of each row, (N, D), (N,) → (N,); 0 where the target is IGNORE.
 
-    Any gradient may flow back into it, so the backward pass computes the logits a second time. Where only the sum is
-    wanted, `total_cross_entropy` needs three large products instead of four.
+    Any gradient may flow back, so the backward pass computes the logits again. If only the sum is wanted,
+    `total_cross_entropy` needs three large products instead of four.
     """
     narrow = _narrow(h, precision)
-    if _few(h, weight):
-        return _torchs_own(h, weight, bias, targets, narrow, "none")
-    if _learning(h, weight, bias):
+    if _is_small(h, weight):
+        return _plain(h, weight, bias, targets, narrow, "none")
+    if _needs_grad(h, weight, bias):
         return _Each.apply(h, weight, bias, targets, narrow)
     return _sweep(h, weight, bias, targets, narrow)[0]
 
@@ -61,17 +62,17 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor,
 def total_cross_entropy(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, precision: str = "fp32") -> Tensor:
     """The sum of `linear_cross_entropy`, a scalar whose gradient is computed along with it, in the forward pass."""
     narrow = _narrow(h, precision)
-    if narrow and h.is_cuda and _learning(h, weight, bias) and kernels.available():
+    if narrow and h.is_cuda and _needs_grad(h, weight, bias) and kernels.available():
         return _OnePass.apply(h, weight, bias, targets)
-    if _few(h, weight):
-        return _torchs_own(h, weight, bias, targets, narrow, "sum")
-    if _learning(h, weight, bias):
+    if _is_small(h, weight):
+        return _plain(h, weight, bias, targets, narrow, "sum")
+    if _needs_grad(h, weight, bias):
         return _Total.apply(h, weight, bias, targets, narrow)
     return _sweep(h, weight, bias, targets, narrow)[0].sum()
 
 
 class LinearReadout(Readout):
-    """What `Full` and `Tied` share: z = matrix · project(h) + bias. Its products are computed in "fp32" or "bf16"."""
+    """z = matrix · project(h) + bias. Products are computed in the `precision` "fp32" or "bf16"."""
 
     bias: nn.Parameter | None
     precision: str
@@ -87,7 +88,6 @@ class LinearReadout(Readout):
         return linear_cross_entropy(self.project(h), self.matrix, self.bias, targets, self.precision)
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        """The sum of `nll`, faster to train on."""
         return total_cross_entropy(self.project(h), self.matrix, self.bias, targets, self.precision)
 
     def vectors_of(self, ids: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class LinearReadout(Readout):
 
 
 class FullSoftmax(LinearReadout):
-    """An output matrix of its own."""
+    """A softmax with its own output matrix."""
 
     def __init__(self, width: int, size: int, bias: bool = True, precision: str = "fp32") -> None:
         super().__init__()
@@ -123,11 +123,10 @@ class FullSoftmax(LinearReadout):
 
 
 class TiedSoftmax(LinearReadout):
-    """The embedding's matrix, read the other way. Where widths differ, `projection` leads from h to the embedding's.
+    """A softmax whose matrix is the embedding's. If their widths differ, `projection` maps h to the embedding's.
 
-    Good: `Tied(nn.Embedding(V, 400))` over layers that end at width 400;
-          `Tied(nn.Embedding(V, 128), projection=nn.Linear(768, 128))`.
-    Bad:  `readout.weight = embedding.weight`, which registers one tensor under two names, and saving refuses it.
+    `TiedSoftmax(nn.Embedding(V, 128), projection=nn.Linear(768, 128))`. Do not assign `readout.weight =
+    embedding.weight`: that registers one tensor under two names, and saving refuses it.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class TiedSoftmax(LinearReadout):
     ) -> None:
         super().__init__()
         self.precision = precision
-        self.tied = (embedding,)  # in a tuple, so that the embedding belongs to the network alone
+        self.tied = (embedding,)  # in a tuple, so that the embedding is registered with the network only
         self.projection = projection
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings)) if bias else None
 
@@ -156,16 +155,16 @@ def _sweep(
     bias: Bias,
     targets: Tensor,
     narrow: bool,
-    factor: Tensor | float | None = None,  # (N,), or one for all
+    factor: Tensor | float | None = None,  # (N,), or one number
     wanted: tuple[bool, ...] = (False, False, False),
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """nll of each row and, given a factor, the gradients of Σ factor · nll: for h, weight and bias, those wanted."""
+    """nll of each row and, given a factor, the wanted gradients of Σ factor · nll for h, weight and bias."""
     with torch.no_grad(), torch.autocast(h.device.type, enabled=False):
         exact = torch.promote_types(weight.dtype, torch.float32)
         operand = torch.bfloat16 if narrow else exact
         x, w, b = h.to(operand), weight.to(operand), None if bias is None else bias.to(exact)
         ignored = targets == IGNORE
-        targets = targets.masked_fill(ignored, 0)  # a word like any other: what it adds is taken out again below
+        targets = targets.masked_fill(ignored, 0)  # any word: its contribution is removed below
         nll = h.new_empty(len(h), dtype=exact)
         new = h.new_empty if len(h) else h.new_zeros
         grad_h = new(h.shape, dtype=exact) if wanted[0] else None
@@ -183,8 +182,8 @@ def _sweep(
             if factor is None:
                 continue
             z.scatter_add_(1, target, z.new_full(target.shape, -1))  # dL/dz = factor · (p − 1_w)
-            p, f = z.to(operand), factor[part]  # the factor goes to the other, (rows, D), side of each product
-            keep = 0.0 if part.start == 0 else 1.0  # the first chunk finds nothing to add to
+            p, f = z.to(operand), factor[part]  # the factor is applied to the narrow, (rows, D), side of each product
+            keep = 0.0 if part.start == 0 else 1.0  # the first chunk has nothing to add to
             if grad_h is not None:
                 _product(p, w, grad_h[part])
                 grad_h[part] *= f
@@ -196,14 +195,14 @@ def _sweep(
 
 
 def _nll(p: Tensor, x: Tensor, w: Tensor, b: Bias, target: Tensor) -> Tensor:
-    """−log p[target], (rows, 1), also where p is too small for a float: then from the likeliest word, which is not.
+    """−log p[target], (rows, 1), also where p underflows: then from the most likely word, which does not.
 
-    log p_t = log p_top − (z_top − z_t), where the two logits are computed anew: one pass over p instead of two over z.
+    log p_t = log p_top − (z_top − z_t), with both logits computed again: one pass over p instead of two over z.
     """
     chosen = p.gather(1, target)
     nll = -chosen.log()
     if p.is_cuda:
-        rows = torch.arange(len(p), device=p.device)  # all: to look which ones need it would stall the GPU
+        rows = torch.arange(len(p), device=p.device)  # all of them: selecting those that need it would stall the GPU
     else:
         rows = (chosen < TINY).squeeze(1).nonzero().squeeze(1)
     if len(rows):
@@ -217,8 +216,8 @@ def _nll(p: Tensor, x: Tensor, w: Tensor, b: Bias, target: Tensor) -> Tensor:
 
 
 def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of the rows, nearly equal, each with the same buffer to put its logits in."""
-    most = max(ROWS, HELD.get(device.type, HELD["cuda"]) // size)
+    """Slices of the rows, of nearly equal size, and a buffer for their logits, the same each time."""
+    most = max(MIN_ROWS, HELD.get(device.type, HELD["cuda"]) // size)
     chunks = -(-rows // most)
     each = -(-rows // max(chunks, 1))
     buffer = _buffer(each * size, dtype, device)
@@ -227,21 +226,21 @@ def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> I
         yield slice(first, first + n), buffer[: n * size].view(n, size)
 
 
-_kept = threading.local()
+_buffers = threading.local()
 
 
 def _buffer(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """At least this many numbers. On the CPU the same memory each time: the system would hand fresh pages out one by
-    one, and that takes longer than filling them. (A GPU's allocator does so by itself.)
+    """A buffer of at least this many numbers. On a CPU it is the same memory each time, because the system hands out
+    fresh pages one by one, which takes longer than filling them. (A GPU's allocator reuses memory by itself.)
     """
     if device.type != "cpu":
         return torch.empty(length, dtype=dtype, device=device)
     name = str(dtype)
-    buffer = getattr(_kept, name, None)
+    buffer: Tensor | None = _buffers.__dict__.get(name)
     if buffer is None or len(buffer) < length:
-        with torch.inference_mode(False):  # such a tensor could not be written to outside that mode
+        with torch.inference_mode(False):  # an inference tensor could not be written to later
             buffer = torch.empty(length, dtype=dtype)
-        setattr(_kept, name, buffer)
+        _buffers.__dict__[name] = buffer
     return buffer
 
 
@@ -256,7 +255,7 @@ def _product(a: Tensor, b: Tensor, out: Tensor, keep: float = 0.0) -> None:
 
 
 class _Total(torch.autograd.Function):
-    """One number: its gradient is known but for a factor, so it is computed at once and multiplied in the backward."""
+    """A scalar: its gradient is known up to a factor, so the forward pass computes it and the backward scales it."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool) -> Tensor:
@@ -267,20 +266,20 @@ class _Total(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return *(None if g is None else g.mul_(grad) for g in _spent(ctx)), None, None
+        return *(None if g is None else g.mul_(grad) for g in _take_gradients(ctx)), None, None
 
 
 class _OnePass(torch.autograd.Function):
-    """The total on a GPU in 16 bits: sizes in multiples of 64, as its products like them, and one kernel for the rest.
+    """The total on a GPU in bf16: sizes padded to multiples of 64 for fast products, and one kernel for the rest.
 
-    A column of ones beside h makes the bias's gradient a part of the weight's. Many rows go in chunks of HALF logits.
+    A column of ones appended to h makes the bias gradient part of the weight gradient. Chunks have HALF logits.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor) -> Tensor:
         with torch.autocast("cuda", enabled=False):
             size, width = weight.shape
-            w = torch.empty(_up(size, 64), width, dtype=torch.bfloat16, device=weight.device)
+            w = torch.empty(_round_up(size, 64), width, dtype=torch.bfloat16, device=weight.device)
             w[:size] = weight
             w[size:] = 0
             plus = None if bias is None else bias.float()
@@ -291,7 +290,7 @@ class _OnePass(torch.autograd.Function):
             for rows, rows_targets, rows_grad in zip(*(t.chunk(chunks) for t in (h, targets, grad_h)), strict=True):
                 x = rows.to(torch.bfloat16)
                 if bias is not None:
-                    x = F.pad(x, (0, _up(width + 1, 8) - width))
+                    x = F.pad(x, (0, _round_up(width + 1, 8) - width))
                     x[:, width] = 1
                 z = torch.mm(x[:, :width], w.t())
                 total += kernels.softmax_gradient(z, plus, rows_targets, size).sum()
@@ -299,8 +298,8 @@ class _OnePass(torch.autograd.Function):
                     torch.mm(z, w, out=rows_grad)
                 else:
                     rows_grad.copy_(torch.mm(z, w))
-                summed = _added(summed, z.t(), x)
-            if summed is None:  # no rows at all
+                summed = _accumulate(summed, z.t(), x)
+            if summed is None:  # no rows
                 summed = weight.new_zeros(size, width + 1)
             ctx.grads = [grad_h, summed[:size, :width], None if bias is None else summed[:size, width]]
             ctx.kind = weight.dtype
@@ -309,23 +308,23 @@ class _OnePass(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        grad_h, *others = _spent(ctx)
+        grad_h, *others = _take_gradients(ctx)
         return grad_h.mul_(grad), *(None if g is None else g.mul_(grad).to(ctx.kind) for g in others), None
 
 
-def _spent(ctx: Any) -> list[Any]:
-    """The gradients computed along with a total, but for the factor that comes from above."""
+def _take_gradients(ctx: Any) -> list[Any]:
+    """The gradients that the forward pass computed; they can be used once."""
     grads, ctx.grads = ctx.grads, None
     if grads is None:
         raise RuntimeError(
-            "The total was differentiated a second time, but its gradient is used up the first. Use nll(…).sum()."
+            "total() was differentiated twice, but its gradient can be used once only. Use nll(…).sum() instead."
         )
     return list(grads)
 
 
-def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
-    """total + a b in 32 bits, of a and b in 16."""
-    if not a.is_cuda:  # where torch has no such product
+def _accumulate(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b in 32 bits, for a and b in 16 bits."""
+    if not a.is_cuda:  # torch has no such product there
         part = torch.mm(a, b).float()
         return part if total is None else total.add_(part)
     if total is None:
@@ -333,12 +332,12 @@ def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
     return torch.addmm(total, a, b, out_dtype=torch.float32)
 
 
-def _up(n: int, multiple: int) -> int:
+def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
 class _Each(torch.autograd.Function):
-    """Many numbers, each with a gradient of its own to come: nothing is kept, and the backward computes logits anew."""
+    """A number per row, each with its own gradient: nothing is stored, and the backward pass computes logits again."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool) -> Tensor:
@@ -358,20 +357,20 @@ def _like(grads: list[Bias], inputs: tuple[Bias, ...]) -> list[Bias]:
     return [g if g is None or x is None else g.to(x.dtype) for g, x in zip(grads, inputs, strict=True)]
 
 
-def _learning(*tensors: Bias) -> bool:
+def _needs_grad(*tensors: Bias) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _narrow(h: Tensor, precision: str) -> bool:
-    """Whether the products' operands are bf16."""
+    """Whether products are computed in bf16."""
     return precision == "bf16" or torch.is_autocast_enabled(h.device.type)
 
 
-def _few(h: Tensor, weight: Tensor) -> bool:
+def _is_small(h: Tensor, weight: Tensor) -> bool:
     return len(h) * len(weight) <= PLAIN.get(h.device.type, PLAIN["cuda"])
 
 
-def _torchs_own(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool, reduction: str) -> Tensor:
+def _plain(h: Tensor, weight: Tensor, bias: Bias, targets: Tensor, narrow: bool, reduction: str) -> Tensor:
     with torch.autocast(h.device.type, torch.bfloat16, enabled=narrow):
         z = F.linear(h.to(weight.dtype), weight, bias)
     exact = torch.promote_types(z.dtype, torch.float32)
