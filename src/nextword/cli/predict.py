@@ -13,7 +13,8 @@ from rich.markup import escape
 from nextword.cli.console import Device, Json, Precision, Quiet, Run, console, emit_json, error_console, progress_bar
 
 if TYPE_CHECKING:
-    from nextword.tasks.prediction_files import FilePredictions, Prompt
+    from nextword.tasks.predict import Prompt
+    from nextword.tasks.prediction_files import FilePredictions
 
 SHOTS = 8
 
@@ -103,7 +104,7 @@ def predict(
       nextword predict runs/gpt2 news.csv --examples labeled.csv --shots 16
     """
     from nextword.data.tables import Columns
-    from nextword.tasks.prediction_files import predict_file
+    from nextword.tasks.predict import predict_file
 
     if submission is not None:
         _submit(run, submission, file != "-" or output is not None, device, json, quiet)
@@ -132,7 +133,7 @@ def predict(
 
 def _prompt(labels: str, template: str, examples: str, shots: int, seed: int, calibrate: bool) -> Prompt | None:
     from nextword.core.errors import InvalidSetting
-    from nextword.tasks.prediction_files import Prompt
+    from nextword.tasks.predict import Prompt
 
     if not labels and not examples:
         if template or calibrate:

@@ -145,11 +145,11 @@ def transfer(
             compare_scratch=compare_scratch,
             changes=changes or (),
             device=device,
-            again=resume,
-            hear=display,
-            told=display.on_plan,
+            resume=resume,
+            on_event=display,
+            on_plan=display.on_plan,
+            on_progress=display.preparing,
             stop=stop,
-            progress=display.preparing,
         )
     if tuned.interrupted:
         _exit_interrupted(tuned.folder, tuned.is_single)
@@ -163,18 +163,18 @@ def transfer(
 
 def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
     from nextword.core.errors import InvalidSetting
-    from nextword.tasks.finetune import Outcome, result_of, resume
+    from nextword.tasks.finetune import Outcome, read_result, resume
 
     if not out:
         raise InvalidSetting("Name the run to resume with --out RUN (see `nextword runs`).", key="--out")
-    result = result_of(out)
+    result = read_result(out)
     if result is None:
         with interruptible() as stop, Display(quiet or json) as display:
             plan, events = resume(out, device, stop, display.preparing)
             display.on_plan(plan)
             for event in events:
                 display(event)
-        result = result_of(out)
+        result = read_result(out)
     elif not quiet and not json:
         error_console.print(f"[dim]{escape(out)} is already finished.[/]")
     if result is None:
@@ -195,11 +195,11 @@ def _exit_interrupted(folder: str, is_single: bool) -> NoReturn:
 
 
 def _as_json(outcome: Outcome, has_seeds: bool) -> dict[str, Any]:
-    from nextword.tasks.finetune import errors_in
+    from nextword.tasks.finetune import read_errors
 
     if has_seeds:
-        return {**outcome.as_dict(), "errors": [errors_in(run) for run in outcome.runs]}
-    return {"run": outcome.runs[0], **outcome.results[0], "errors": errors_in(outcome.runs[0])}
+        return {**outcome.as_dict(), "errors": [read_errors(run) for run in outcome.runs]}
+    return {"run": outcome.runs[0], **outcome.results[0], "errors": read_errors(outcome.runs[0])}
 
 
 # ------------------------------------------------------------------------------------------------ results
@@ -245,7 +245,7 @@ def _print_seeds(outcome: Outcome) -> None:
 
 
 def _print_result(result: Mapping[str, Any], run: str) -> None:
-    from nextword.tasks.finetune import errors_in
+    from nextword.tasks.finetune import read_errors
     from nextword.tasks.report import count_examples
 
     for split in _splits(result):
@@ -257,7 +257,7 @@ def _print_result(result: Mapping[str, Any], run: str) -> None:
         scores = {name: value for name, value in result["best"].items() if name != "threshold"}
         threshold = f"{result['best']['threshold']:.3g}"
         console.print(f"  dev, with the best no-answer threshold there ({threshold}): {_scores(scores)}")
-    errors = errors_in(run)
+    errors = read_errors(run)
     if errors is not None:
         print_errors(errors)
 

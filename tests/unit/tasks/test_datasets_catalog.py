@@ -11,7 +11,7 @@ import pytest
 from nextword.core.errors import DataError, NextwordError, UnknownName
 from nextword.data.opening import open_corpus
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark
-from nextword.tasks.text_data import open_data
+from nextword.tasks.text_data import read_one
 from tests.support.glue_samples import SAMPLES
 
 PAIRS = [
@@ -64,7 +64,7 @@ def as_table(rows: Any) -> str:
 def test_snli_reads_json_lines_and_tables(place: Path, ending: str, made: Any) -> None:
     for split in ("train", "dev", "test"):
         put(place / f"snli_1.0/snli_1.0_{split}.{ending}", made(PAIRS))
-    data = open_data("SNLI")
+    data = read_one("SNLI")
     assert {split: triples(rows) for split, rows in data.splits.items()} == dict.fromkeys(
         ("train", "dev", "test"), PAIRS[:3]
     )
@@ -72,21 +72,21 @@ def test_snli_reads_json_lines_and_tables(place: Path, ending: str, made: Any) -
     assert any("1 pairs of test" in note for note in data.notes)
     file = put(place / f"snli_1.0/snli_1.0_dev.{ending}", made([*PAIRS, ("A.", "B.", "maybe")]))
     with pytest.raises(DataError, match="'maybe'") as error:
-        open_data("SNLI")
+        read_one("SNLI")
     assert (error.value.path, error.value.line) == (str(file), 5 if ending == "jsonl" else 6)
     put(file, '{"gold_label": "neutral", "sentence1": "A."}\n' if ending == "jsonl" else SNLI_HEADER + "neutral\tx\n")
     with pytest.raises(DataError, match=r"'sentence2'|7") as error:
-        open_data("SNLI")
+        read_one("SNLI")
     assert (error.value.path, error.value.line) == (str(file), 1 if ending == "jsonl" else 2)
     file.unlink()
     with pytest.raises(DataError, match=r"snli_1.0_dev.jsonl or snli_1.0_dev.txt"):
-        open_data("SNLI")
+        read_one("SNLI")
 
 
 def test_multinli_reads_its_authors_files(place: Path) -> None:
     for part in ("train", "dev_matched", "dev_mismatched"):
         put(place / f"multinli_1.0/multinli_1.0_{part}.jsonl", as_json(PAIRS))
-    data = open_data("MNLI")
+    data = read_one("MNLI")
     assert triples(data.splits["mismatched"]) == triples(data.splits["train"]) == PAIRS[:3]
 
 
@@ -94,17 +94,17 @@ def test_scitail_reads_both_formats(place: Path) -> None:
     for split in ("train", "dev", "test"):
         lines = "".join("\t".join(row) + "\n" for row in SCIENCE)
         put(place / f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv", lines)
-    data = open_data("SciTail")
+    data = read_one("SciTail")
     assert triples(data.splits["train"]) == SCIENCE
     as_snli = [(a, b, {"entails": "entailment"}.get(gold, gold)) for a, b, gold in SCIENCE]
     for split in ("train", "dev", "test"):
         (place / f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv").unlink()
         put(place / f"SciTailV1.1/snli_format/scitail_1.0_{split}.txt", as_json(as_snli, 1))
-    again = open_data("scitail")
+    again = read_one("scitail")
     assert again.fingerprint == data.fingerprint
     file = put(place / "SciTailV1.1/tsv_format/scitail_1.0_dev.tsv", "A.\tB.\tentails\nA.\tB.\tfollows\n")
     with pytest.raises(DataError, match="'follows'") as error:
-        open_data("SciTail")
+        read_one("SciTail")
     assert (error.value.path, error.value.line) == (str(file), 2)
 
 
@@ -117,7 +117,7 @@ def test_imdb_reads_folders_and_json_lines(place: Path, tmp_path: Path) -> None:
     }
     for (split, side, i), text in reviews.items():
         put(place / f"aclImdb/{split}/{side}/{i}_{9 if side == 'pos' else 2}.txt", text)
-    data = open_data("IMDb")
+    data = read_one("IMDb")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 36, "dev": 4, "test": 40}
     reviews = {key: text.replace("<br />", "\n") for key, text in reviews.items()}
     assert triples(data.splits["test"]) == [(t, side) for (split, side, _), t in reviews.items() if split == "test"]
@@ -127,16 +127,16 @@ def test_imdb_reads_folders_and_json_lines(place: Path, tmp_path: Path) -> None:
     for split in ("train", "test"):
         rows = [{"id": f"{i}_9", "label": b, "text": text} for (a, b, i), text in reviews.items() if a == split]
         put(place / f"imdb/{split}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert open_data("imdb").fingerprint == data.fingerprint
+    assert read_one("imdb").fingerprint == data.fingerprint
     file = put(place / "imdb/test.jsonl", '{"text": "x", "label": "pos"}\n\n{"text": "y", "label": "fine"}\n')
     with pytest.raises(DataError, match="'fine'") as error:
-        open_data("IMDb")
+        read_one("IMDb")
     assert (error.value.path, error.value.line) == (str(file), 3)
     (place / "imdb/train.jsonl").unlink()
     (place / "imdb/test.jsonl").unlink()
     file = put(place / "aclImdb/train/pos/notes.txt", "no review")
     with pytest.raises(DataError) as error:
-        open_data("IMDb")
+        read_one("IMDb")
     assert error.value.path == str(file)
 
 
@@ -144,21 +144,21 @@ def test_zhang_csv_files_are_read_and_checked(place: Path) -> None:
     line = '"{}","Title ""{}""","Text, \\n of it."\n'
     put(place / "ag_news_csv/train.csv", "".join(line.format(1 + i % 4, i) for i in range(80)))
     put(place / "ag_news_csv/test.csv", line.format(4, "x"))
-    data = open_data("AG-News")
+    data = read_one("AG-News")
     assert triples(data.splits["test"]) == [('Title "x" Text, \n of it.', "Sci/Tech")]
     assert data.labels == ("Business", "Sci/Tech", "Sports", "World")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 72, "dev": 8, "test": 1}
     file = put(place / "ag_news_csv/test.csv", line.format(4, "x") + line.format(5, "y"))
     with pytest.raises(DataError, match="'5'") as error:
-        open_data("agnews")
+        read_one("agnews")
     assert (error.value.path, error.value.line) == (str(file), 2)
     put(place / "ag_news_csv/test.csv", line.format(4, "x") + '"4","no text"\n')
     with pytest.raises(DataError) as error:
-        open_data("AG-News")
+        read_one("AG-News")
     assert (error.value.path, error.value.line) == (str(file), 2)
     put(place / "yelp_review_polarity_csv/train.csv", "".join(f'"{1 + i % 2}","Good {i}."\n' for i in range(24)))
     put(place / "yelp_review_polarity_csv/test.csv", '"2","Fine."\n')
-    assert triples(open_data("Yelp-2").splits["test"]) == [("Fine.", "pos")]
+    assert triples(read_one("Yelp-2").splits["test"]) == [("Fine.", "pos")]
 
 
 def test_glue_test_sets_are_read_without_labels(place: Path) -> None:
@@ -171,10 +171,10 @@ def test_glue_test_sets_are_read_without_labels(place: Path) -> None:
     for part in ("matched", "mismatched"):
         put(place / f"glue/MNLI/test_{part}.tsv", f"{parses}7\t1\t1n\tx\t(\t(\t(\t(\tOne {part}.\tTwo.\n")
     put(place / "glue/diagnostic/diagnostic.tsv", "index\tsentence1\tsentence2\n0\tThe cat.\tA cat.\n")
-    rows = open_data("QQP").splits["test"]
+    rows = read_one("QQP").splits["test"]
     assert (rows.texts, rows.seconds, rows.labels, rows.ids) == (["A?", "C?"], ["B?", "D?"], None, ["0", "1"])
-    assert open_data("QNLI").splits["test"].seconds == ["B."]
-    found = open_data("MNLI").splits
+    assert read_one("QNLI").splits["test"].seconds == ["B."]
+    found = read_one("MNLI").splits
     assert (found["test"].texts, found["test_mismatched"].texts) == (["One matched."], ["One mismatched."])
     assert (found["test"].ids, found["diagnostic"].seconds) == (["7"], ["A cat."])
 
@@ -192,7 +192,7 @@ def test_malformed_glue_row_raises_with_its_line(place: Path, name: str, file: s
         put(place / "glue" / name / sample, text)
     path = put(place / "glue" / name / file, content)
     with pytest.raises(DataError) as error:
-        open_data(name)
+        read_one(name)
     assert (error.value.path, error.value.line) == (str(path), line)
 
 
@@ -204,17 +204,17 @@ def test_names_are_found_and_unknown_ones_explained(place: Path) -> None:
         assert task.metrics
         assert find_benchmark(task.name) is task
     with pytest.raises(NextwordError, match="snli"):
-        open_data("SNLI")
+        read_one("SNLI")
     for name, hint in (("conll2003", "bert/tag"), ("lambada", "nextword evaluate --tasks"), ("scitale", "SciTail?")):
         with pytest.raises(UnknownName) as error:
-            open_data(name)
+            read_one(name)
         assert error.value.name == name
         assert hint in str(error.value)
 
 
 def test_real_imdb_has_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    data = open_data("IMDb")
+    data = read_one("IMDb")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 22500, "dev": 2500, "test": 25000}
     assert data.balance == {"neg": 0.5, "pos": 0.5}
     seen = set(data.splits["train"].texts) | set(data.splits["dev"].texts)

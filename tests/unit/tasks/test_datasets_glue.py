@@ -11,7 +11,7 @@ from nextword.core.errors import DataError, MissingFile, NextwordError
 from nextword.data.tables import Columns
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark
 from nextword.tasks.datasets.glue import SUITE_TASKS
-from nextword.tasks.text_data import open_data
+from nextword.tasks.text_data import read_one
 from tests.support.glue_samples import SAMPLES
 
 
@@ -42,7 +42,7 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_glue_task_reads_its_official_files(
     glue: Path, name: str, text: str, second: str | None, label: str, labels: Any
 ) -> None:
-    data = open_data(name)
+    data = read_one(name)
     train = data.splits["train"]
     assert (train.texts[0], train.seconds and train.seconds[0], train.labels and train.labels[0]) == (
         text,
@@ -54,9 +54,9 @@ def test_glue_task_reads_its_official_files(
     if "test" in data.splits:  # its labels are kept back
         assert data.splits["test"].labels is None
         assert data.splits["test"].ids == ["0"]
-    assert (data.kind == "classify") == (second is None)
+    assert (data.kind == "classification") == (second is None)
     assert data.metrics[0] == BENCHMARKS[name].metrics[0]
-    assert open_data(f"glue/{name.lower()}").fingerprint == data.fingerprint
+    assert read_one(f"glue/{name.lower()}").fingerprint == data.fingerprint
 
 
 def test_headline_metrics_are_glues() -> None:
@@ -79,8 +79,8 @@ def test_headline_metrics_are_glues() -> None:
 
 
 def test_truncated_rows_and_disputed_pairs_are_counted(glue: Path) -> None:
-    assert any("1 rows of train.tsv" in note and "line 3" in note for note in open_data("QQP").notes)
-    data = open_data("MNLI")
+    assert any("1 rows of train.tsv" in note and "line 3" in note for note in read_one("QQP").notes)
+    data = read_one("MNLI")
     assert any("1 pairs of dev" in note for note in data.notes)
     assert len(data.splits["mismatched"]) == 1
 
@@ -88,17 +88,17 @@ def test_truncated_rows_and_disputed_pairs_are_counted(glue: Path) -> None:
 def test_missing_or_foreign_files_raise(glue: Path) -> None:
     (glue / "RTE/dev.tsv").unlink()
     with pytest.raises(DataError, match=r"dev\.tsv") as error:
-        open_data("RTE")
+        read_one("RTE")
     assert error.value.path == str(glue / "RTE")
     (glue / "RTE/train.tsv").unlink()
     with pytest.raises(MissingFile, match="RTE"):
-        open_data("RTE")
+        read_one("RTE")
     (glue / "QNLI/train.tsv").write_text("a\tb\n1\t2\n")
     with pytest.raises(DataError, match="'question'") as error:
-        open_data("QNLI")
+        read_one("QNLI")
     assert error.value.path == str(glue / "QNLI/train.tsv")
     with pytest.raises(NextwordError, match="CoLA"):
-        open_data("CoLA", Columns("text"))
+        read_one("CoLA", Columns("text"))
 
 
 def test_mrpc_reads_microsofts_files(glue: Path) -> None:
@@ -109,18 +109,18 @@ def test_mrpc_reads_microsofts_files(glue: Path) -> None:
         (folder / name).unlink()
     (folder / "msr_paraphrase_train.txt").write_text(header + rows, encoding="utf-8")
     (folder / "msr_paraphrase_test.txt").write_text(header + "1\t1\t2\tX.\tY.\n", encoding="utf-8")
-    data = open_data("MRPC")
+    data = read_one("MRPC")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 36, "dev": 4, "test": 1}
     assert any("4 training pairs" in note for note in data.notes)
     (folder / "dev_ids.tsv").write_text("3\t103\n5\t105\n7\t107\n")
-    data = open_data("MRPC")
+    data = read_one("MRPC")
     assert data.splits["dev"].texts == ["First 3.", "First 5.", "First 7."]
     assert len(data.splits["train"]) == 37
 
 
 def test_real_glue_has_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    found = {name: {s: len(rows) for s, rows in open_data(name).splits.items()} for name in (*SUITE_TASKS, "WNLI")}
+    found = {name: {s: len(rows) for s, rows in read_one(name).splits.items()} for name in (*SUITE_TASKS, "WNLI")}
     assert found == {
         "CoLA": {"train": 8551, "dev": 1043, "test": 1063},
         "MRPC": {"train": 3669, "dev": 407, "test": 1725},

@@ -9,7 +9,7 @@ import pytest
 from nextword.core.errors import DataError
 from nextword.data.catalog import install
 from nextword.tasks.datasets.catalog import BENCHMARKS, catalog_entry
-from nextword.tasks.text_data import open_data
+from nextword.tasks.text_data import read_one
 from tests.support.glue_samples import SAMPLES
 
 MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
@@ -45,10 +45,10 @@ def bring_in(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_imported_files_read_the_same(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = put(home / "glue" / name, {**SAMPLES[name], **MORE.get(name, {})})
-    there = open_data(name)
+    there = read_one(name)
     monkeypatch.setenv("NEXTWORD_DATA", "")
     bring_in(name, folder)
-    here = open_data(name)
+    here = read_one(name)
     assert here.fingerprint == there.fingerprint
     assert {split: len(rows) for split, rows in here.splits.items()} == {
         split: len(rows) for split, rows in there.splits.items()
@@ -59,7 +59,7 @@ def test_import_keeps_mrpcs_dev_ids(home: Path) -> None:
     rows = "".join(f"{i // 2 % 2}\t{i}\t{i + 1}\tOne {i}.\tTwo {i}.\n" for i in range(0, 80, 2))
     train = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows
     bring_in("MRPC", put(home, {"msr_paraphrase_train.txt": train, "dev_ids.tsv": "4\t5\n70\t71\n"}))
-    assert open_data("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
+    assert read_one("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
 
 
 def test_cola_reads_its_authors_files(home: Path) -> None:
@@ -69,15 +69,15 @@ def test_cola_reads_its_authors_files(home: Path) -> None:
         "out_of_domain_dev.tsv": "clc95\t0\t*\tSomebody just left guess who.\n",
     }
     folder = put(home / "cola_public/raw", files)
-    data = open_data("CoLA")
+    data = read_one("CoLA")
     assert {split: rows.labels for split, rows in data.splits.items()} == {"train": ["1", "0"], "dev": ["1", "0"]}
     assert data.splits["dev"].texts == ["The sailors sang.", "Somebody just left guess who."]
     bring_in("CoLA", folder)
     (folder / "in_domain_train.tsv").unlink()
-    assert open_data("CoLA").fingerprint == data.fingerprint
+    assert read_one("CoLA").fingerprint == data.fingerprint
     put(home.parent / "home/data/cola", {"out_of_domain_dev.tsv": "clc95\t0\n"})
     with pytest.raises(DataError, match=r"out_of_domain_dev.tsv") as error:
-        open_data("CoLA")
+        read_one("CoLA")
     assert error.value.line == 1
 
 
@@ -88,15 +88,15 @@ def test_sts_b_reads_its_authors_files(home: Path) -> None:
         for split in ("train", "dev", "test")
     }
     folder = put(home / "stsbenchmark", files)
-    data = open_data("STS-B")
+    data = read_one("STS-B")
     assert set(data.splits) == {"train", "dev", "test"}
     assert all(rows.labels == ["5.000", "0.500"] for rows in data.splits.values())
     assert data.splits["dev"].texts[0] == 'A "dev plane.'
     assert data.splits["dev"].seconds == ["An air plane."] * 2
     bring_in("STS-B", folder)
     put(folder, {"sts-dev.csv": line.format(1, "5.000", "x") + "main\tMSRvid\n"})
-    assert open_data("STS-B").fingerprint == data.fingerprint  # the data home comes first
+    assert read_one("STS-B").fingerprint == data.fingerprint  # the data home comes first
     (home.parent / "home/data/sts-b/sts-train.csv").unlink()
     with pytest.raises(DataError, match=r"sts-dev.csv") as error:
-        open_data("STS-B")
+        read_one("STS-B")
     assert error.value.line == 2

@@ -8,7 +8,7 @@ import pytest
 
 from nextword.core.errors import DataError, NextwordError
 from nextword.tasks.datasets.text_classification import coarse_label, read_labeled_lines
-from nextword.tasks.text_data import open_data
+from nextword.tasks.text_data import read_one
 
 QUESTIONS = ["DESC:manner How ?", "NUM:date When was it ?", "NUM:count How many ?", "DESC:def What is it ?"]
 
@@ -28,24 +28,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_sst_binary_reads_labeled_lines(folder: Path) -> None:
-    data = open_data("SST-binary")
+    data = read_one("SST-binary")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 8, "dev": 8, "test": 8}
     assert data.labels == ("0", "1")
-    assert data.kind == data.frame == "classify"
+    assert (data.kind, data.frame) == ("classification", "classify")
     assert data.splits["dev"].texts[3] == "a dev film , number 3"
-    assert open_data("stsa.binary").fingerprint == data.fingerprint
+    assert read_one("stsa.binary").fingerprint == data.fingerprint
 
 
 def test_trec_has_coarse_and_fine_labels_and_a_held_out_dev(folder: Path) -> None:
-    data = open_data("TREC-6")
+    data = read_one("TREC-6")
     assert data.labels == ("DESC", "NUM")
     assert len(data.splits["train"]) + len(data.splits["dev"]) == 49
     assert len(data.splits["dev"]) == 4
     assert data.splits["test"].texts == ["How ?", "When was it ?", "How many ?", "What is it ?"]
     assert any("held out" in note for note in data.notes)
     assert "What is a café ?" in data.splits["train"].texts + data.splits["dev"].texts
-    assert open_data("trec").fingerprint == data.fingerprint
-    assert open_data("TREC-50").labels == ("DESC:def", "DESC:manner", "NUM:count", "NUM:date")
+    assert read_one("trec").fingerprint == data.fingerprint
+    assert read_one("TREC-50").labels == ("DESC:def", "DESC:manner", "NUM:count", "NUM:date")
 
 
 TREES = {
@@ -72,11 +72,11 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_sst_reads_the_treebanks_trees(trees: Path) -> None:
-    five = open_data("SST-fine").splits
+    five = read_one("SST-fine").splits
     assert five["train"].texts == ["It 's great", "( dull )", "Hmmm", "1/2", "No"]
     assert five["train"].labels == ["3", "1", "2", "4", "0"]
     assert five["dev"].labels == ["0", "2"]
-    data = open_data("SST-binary")
+    data = read_one("SST-binary")
     assert {split: rows.labels for split, rows in data.splits.items()} == {
         "train": ["1", "0", "1", "0"],
         "dev": ["0"],
@@ -90,11 +90,11 @@ def test_sst_reads_the_treebanks_trees(trees: Path) -> None:
 def test_malformed_tree_raises_with_its_line(trees: Path, line: str) -> None:
     (trees / "dev.txt").write_text(f"(2 Fine)\n\n{line}\n")
     with pytest.raises(DataError) as error:
-        open_data("SST-fine")
+        read_one("SST-fine")
     assert (error.value.path, error.value.line) == (str(trees / "dev.txt"), 3)
     (trees / "dev.txt").unlink()
     with pytest.raises(DataError, match=r"stsa.fine.dev or trees/dev.txt"):
-        open_data("SST-fine")
+        read_one("SST-fine")
 
 
 def test_line_without_text_and_absent_files_raise(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +104,13 @@ def test_line_without_text_and_absent_files_raise(folder: Path, monkeypatch: pyt
     assert error.value.line == 2
     monkeypatch.setenv("NEXTWORD_DATA", "")
     with pytest.raises(NextwordError, match="trec"):
-        open_data("TREC-6")
+        read_one("TREC-6")
 
 
 def test_real_sst_and_trec_have_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    sizes = {name: {s: len(rows) for s, rows in open_data(name).splits.items()} for name in ("SST-binary", "TREC-6")}
+    sizes = {name: {s: len(rows) for s, rows in read_one(name).splits.items()} for name in ("SST-binary", "TREC-6")}
     assert sizes["SST-binary"] == {"train": 6920, "dev": 872, "test": 1821}
     assert sizes["TREC-6"]["train"] + sizes["TREC-6"]["dev"] == 5452
     assert sizes["TREC-6"]["test"] == 500
-    assert len(open_data("TREC-6").labels) == 6
+    assert len(read_one("TREC-6").labels) == 6

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from nextword import tasks as transfer
-from nextword.data.tables import Rows
 from nextword.recipe import load_recipe
 from nextword.tasks import unknown_words
 from nextword.tasks.plan import make_plan
-from nextword.tasks.unknown_words import UnknownWords, count_unknown_words, note_unknown_words
+from nextword.tasks.unknown_words import UnknownWords, count_unknown_words, unknown_word_notes
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
 from nextword.tokenizers.words import Words
@@ -219,8 +218,7 @@ def test_adaptation_gives_the_texts_to_every_phase() -> None:
 
 def test_prediction_note_appears_above_twenty_percent() -> None:
     model = SimpleNamespace(tokenizer=KNOWN, network=None)
-    assert note_unknown_words(model, Rows(["the film was stale", "the"])) == []  # a fifth
-    (note,) = note_unknown_words(model, Rows(["the film"], ["was stale"]))
+    assert unknown_word_notes(model, ["the film was stale", "the"]) == []  # a fifth
+    (note,) = unknown_word_notes(model, ["the film", "was stale"], " of the query")
     assert "'stale'" in note
-    assert note_unknown_words(SimpleNamespace(models=(model, None)), Rows(["stale"])) != []
-    assert note_unknown_words(SimpleNamespace(lm=model), Rows(["stale"])) != []
+    assert " of the query " in note
