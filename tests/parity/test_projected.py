@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.layers.bilstm import Projected
+from nextword.layers.bilstm import ProjectedLSTM
 
 LIMITS = [(0.0, 0.0), (0.4, 0.0), (0.0, 0.15), (0.3, 0.2)]
 T, B, INPUTS, CELLS, WIDTH = 7, 3, 5, 16, 6
 
 
-def layer(limits: tuple[float, float] = (0.0, 0.0), sides: int = 2) -> Projected:
+def layer(limits: tuple[float, float] = (0.0, 0.0), sides: int = 2) -> ProjectedLSTM:
     torch.manual_seed(3)
-    return Projected(INPUTS, CELLS, WIDTH, sides, *limits).double()
+    return ProjectedLSTM(INPUTS, CELLS, WIDTH, sides, *limits).double()
 
 
 def sequence(sides: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,4 +162,4 @@ def test_recorded_on_a_gpu_as_by_its_definition(limits: tuple[float, float]) -> 
         wanted = torch.autograd.grad(value(y.cpu(), h_after.cpu(), c_after.cpu()), list(ours.parameters()))
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
-    assert ours.quick.rooms
+    assert ours.loops.workspaces

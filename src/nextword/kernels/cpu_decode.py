@@ -1,7 +1,10 @@
-"""Writing token by token on a CPU: the whole network as one compiled step (layers/whole_step.py), where that pays.
+"""Generate token by token on a CPU, the whole network being one compiled function (`cpu_matmul.walk`).
 
-The step reads the network's own weights, in 32 or in 8 bits, by their addresses, and writes keys and values into the
-state's own slots; so it can take over from any state, and any other way to read can take over from it.
+Reference: `CausalNetwork.step` and `DecoderLM.prompt` (tests/unit/kernels/test_cpu_decode.py). Selected in dispatch.py
+for networks of at least LEAST weights.
+
+The function reads the network's own weights, float32 or int8, by address, and writes keys and values into the state's
+own slots. So it can continue any state, and any other path can continue its states.
 """
 
 from __future__ import annotations
@@ -16,19 +19,19 @@ from torch import Tensor, nn
 from nextword.core.jit import run_concurrently
 from nextword.core.types import State
 from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products
-from nextword.kernels.cpu_matmul import COLUMNS, room, walk
+from nextword.kernels.cpu_matmul import COLUMNS, multiply_buffers, walk
 from nextword.layers import kv_cache
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.layers.quantized import Int8Embedding, Int8Linear
 
-FEW = 8  # rows of a step; more are better served by products for many
-MANY = 64  # tokens of a prompt read at once,
-MOST = 256 if has_byte_products() else FEW  # and in all
-LEAST = 20_000_000  # weights: a smaller network fits into the cache, and to compile the step takes seconds, once
+FEW = 8  # rows of a step; for more, ordinary matrix products are faster
+MANY = 64  # tokens of a prompt that are read at once,
+MOST = 256 if has_byte_products() else FEW  # and in total
+LEAST = 20_000_000  # weights: smaller networks fit into the cache, and compiling takes seconds
 
 
 class CompiledSteps:
-    """The steps of one network. `least` is how many weights it must have for them to be used."""
+    """Compiled steps of one network; `least` is how many weights it must have for them to be used."""
 
     def __init__(self, network: Any, least: int = LEAST) -> None:
         self.network, self.least = network, least
@@ -40,25 +43,35 @@ class CompiledSteps:
         return CompiledSteps(copy.deepcopy(self.network, memo), self.least)
 
     def applies(self, last: Tensor, state: State) -> bool:
-        """Whether something was read, one token more has room in the window, and the weights are as the step reads."""
+        """Whether the state is not empty, the window has room, and the kernel reads weights of this type."""
         read = state["layers"] and 0 < state["most"] < self.network.window
-        return bool(read) and 0 < len(last) <= FEW and self._fits() and state["layers"][0][0].dtype == torch.float32
+        return (
+            bool(read)
+            and 0 < len(last) <= FEW
+            and self._is_supported()
+            and state["layers"][0][0].dtype == torch.float32
+        )
 
     def applies_to_prompt(self, ids: Tensor) -> bool:
-        """Whether so many tokens are read faster this way: eight bits are, where they need not be widened."""
-        return 0 < ids.numel() <= MOST and 0 < ids.shape[1] <= self.network.window and self._bytes() and self._fits()
+        """Whether a prompt of this size is faster this way: it is with int8 weights, which need not be dequantized."""
+        return (
+            0 < ids.numel() <= MOST
+            and 0 < ids.shape[1] <= self.network.window
+            and self._is_int8()
+            and self._is_supported()
+        )
 
-    def _fits(self) -> bool:
+    def _is_supported(self) -> bool:
         net = self.network
         self._numbers = self._numbers or net.num_parameters()
-        bits, width = self._bytes(), net.config.width
+        bits, width = self._is_int8(), net.config.width
         if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
             return False
         if net.training or net.positions.weight.dtype != torch.float32:
             return False
         return bool(width // torch.get_num_threads() >= ROWS)
 
-    def _bytes(self) -> bool:
+    def _is_int8(self) -> bool:
         return isinstance(self.network.embedding, Int8Embedding)
 
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
@@ -69,7 +82,7 @@ class CompiledSteps:
         return log_p, update.finish(last.unsqueeze(1), layers)
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:
-        """The state after rows of unequal length (B,), padded at their end, read a few tokens at a time."""
+        """The state after rows of unequal lengths (B,), padded at their end, reading a few tokens at a time."""
         net, (rows, most) = self.network, ids.shape
         shape = (
             rows,
@@ -91,7 +104,7 @@ class CompiledSteps:
         blocks, end = self._table(layers)
         batch, _, slots, _ = layers[0][0].shape
         widths = batch, config.width, config.heads, 4 * config.width, net.vocabulary.size
-        sizes = np.array([*widths, slots, net.is_post_norm, self._bytes()])
+        sizes = np.array([*widths, slots, net.is_post_norm, self._is_int8()])
         shared, own = self._scratch(len(tokens), slots, threads)
         gate, places = np.zeros(1, np.int64), where.contiguous().numpy()
         given = (threads, gate, blocks, end, sizes, config.epsilon, places, x.numpy(), *shared[:3])
@@ -99,7 +112,7 @@ class CompiledSteps:
         run_concurrently(threads, lambda t: walk(t, *given, z, shared[3], *own[t]), lambda: gate.fill(1 << 60))
 
     def _scratch(self, rows: int, slots: int, threads: int) -> tuple[Any, Any]:
-        """Room for what is between the products: shared, and each thread's own. Kept from step to step."""
+        """Buffers between the products, shared and per thread; reused from step to step."""
         if (rows, slots, threads) not in self._room:
             width, inner = self.network.config.width, 4 * self.network.config.width
             shared = [np.empty((rows, n), np.float32) for n in (3 * width, width, inner)]
@@ -107,7 +120,7 @@ class CompiledSteps:
             own = [
                 (
                     np.empty((rows, width), np.float32),
-                    room(rows, inner),
+                    multiply_buffers(rows, inner),
                     np.empty(slots, np.float32),
                 )
                 for _ in range(threads)
@@ -116,9 +129,9 @@ class CompiledSteps:
         return self._room[rows, slots, threads]
 
     def _table(self, layers: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Addresses of the weights, and of the keys and values."""
+        """Addresses of the weights, keys and values."""
         if self._weights is None:
-            self._weights = self._gathered()
+            self._weights = self._collect_weights()
         *lines, last = ([0 if t is None else t.data_ptr() for t in line] for line in self._weights)
         table = np.zeros((len(lines), COLUMNS), np.int64)
         for i, line in enumerate(lines):
@@ -126,9 +139,9 @@ class CompiledSteps:
             table[i, len(line) :] = [*(t.data_ptr() for t in layers[i]), self.network.blocks[i].attention.band]
         return table, np.array(last, np.int64)
 
-    def _gathered(self) -> list[list[Any]]:
+    def _collect_weights(self) -> list[list[Any]]:
         net = self.network
-        norms = net.layer_norms()  # before each part, and at the end
+        norms = net.layer_norms()
         lines = []
         for i, block in enumerate(net.blocks):
             line = [*_norm(norms[2 * i]), *_matrix(block.attention.join), *_matrix(block.attention.out)]

@@ -1,35 +1,33 @@
-"""The inner loops of a product with few rows, as the machine has instructions for them.
+"""LLVM code for the inner loops of CPU kernels, as this machine has instructions for them.
 
-Four rows of a matrix at once, from four places far apart: so a core waits for four streams of memory, not one, and
-each stream is read from its beginning to its end. Numbers that numba has no words for are written in LLVM's own:
+**A few rows** (`four_floats`, `four_bytes`, used by cpu_matmul.py). Four rows of a matrix at once, from four distant
+places: so a core waits for four streams of memory, not one, and each stream is read from beginning to end.
 
-    floats   w · x                                   lanes of 16, as many at a time as the machine has
+    floats   w · x                                   16 lanes, as many at a time as the machine has
     bytes    w · (256 hi + lo), x in sixteen bits    vpdpbusd: 64 products of an unsigned and a signed byte, added up;
-                                                     elsewhere the same sums out of wider numbers
+                                                     elsewhere the same sums with wider numbers
 
 `arrive` and `arrived` let threads wait for each other without leaving compiled code.
 
-The gates of an LSTM for UNITS units at a time, in LLVM's own words: from whole sums to c and h, in registers.
+**Many rows** (`multiply_tile`, used by int8_lstm.py). Small tiles whose sums never leave the registers. A core with
+AVX2 multiplies 16 floats per cycle; `vpmaddwd` multiplies 32 16-bit integers and adds pairs in 32 bits; `vpdpwssd` of
+AVX512-VNNI is twice as wide and also adds to the sums. So int8 weights, widened when loaded, are multiplied with an x
+of up to sixteen bits:
 
-    z = (W x)ₛ · scale · a + (U h)ₛ · b + bias        ₛ: sums of whole numbers; a, b what a one of each stands for
-    c' = σ(f) c + σ(i) tanh(g)        h = σ(o) tanh(c')        and h as whole numbers, for the next product
+    sums[r, c] = Σ_k q[c, k] · x[r, k]        integers, exact        r one of 1 … TILE_ROWS rows, c one of COLUMNS
+
+    q in memory    panel │ pair of k │ COLUMNS │ 2        half of it is one load, one vector
+    x in memory    row │ pair of k │ 2                    4 bytes are a pair: one load, the same in every lane
+
+With x up to `limit(width)`, the sums fit into 32 bits, whatever the weights.
+
+**LSTM gates** (`pass_gates`, used by int8_lstm.py), for UNITS units at a time: from integer sums to c and h in
+registers. (Numba would take one unit after the other and call a function for each exponential.)
+
+    z = (W x)ₛ · scale · a + (U h)ₛ · b + bias        ₛ: integer sums; a, b: what a one of each stands for
+    c' = σ(f) c + σ(i) tanh(g)        h = σ(o) tanh(c')        and h as integers, for the next product
 
     σ(x) = 1 / (1 + e⁻ˣ)    tanh(x) = 1 − 2 / (1 + e²ˣ)    eˣ = 2ⁿ · e^f, |f| ≤ ln 2 / 2, seven terms of its series
-
-numba would take one unit after the other, and call a function for each e.
-
-Products of a matrix of bytes with many rows at a time: small tiles whose sums never leave the registers.
-
-A core with AVX2 multiplies 16 floats in a cycle. `vpmaddwd` does 32, of numbers in sixteen bits, and adds them up in
-pairs in 32; `vpdpwssd` of AVX512-VNNI, twice as wide, adds them to the sums as well. So weights of eight bits, widened
-when they are loaded, go with an x of up to sixteen:
-
-    sums[r, c] = Σ_k q[c, k] · x[r, k]        whole numbers, exact        r one of 1 … ROWS rows, c one of COLUMNS
-
-    q as it lies    panel │ pair of k │ COLUMNS │ 2        half of it is one load, one vector
-    x as it lies    row │ pair of k │ 2                    4 bytes are a pair: one load, the same in every lane
-
-An x of `limit(width)` at most keeps the sums within 32 bits, whatever the weights.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ FLOATS, WORDS, BYTES = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES), ir.
 
 
 def has_byte_products() -> bool:
-    """Whether this machine multiplies bytes by itself, 64 at a time."""
+    """Whether this machine has instructions that multiply 64 bytes at a time."""
     return has_cpu_features("avx512vnni")
 
 
@@ -104,7 +102,7 @@ def four_floats(typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x
 
 
 def _products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
-    """64 bytes of each row with those of each half, four products to a sum."""
+    """Multiply 64 bytes of each row by those of each half; four products per sum."""
     multiply = declared(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS, WORDS, WORDS])
     values = [loaded(builder, half, here, WORDS) for half in halves]
     for k, start in enumerate(rows):
@@ -114,7 +112,7 @@ def _products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums:
 
 
 def _wide_products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
-    """16 bytes of each, made wider: any machine can."""
+    """Multiply 16 bytes of each, widened: works on any machine."""
     values = [builder.zext(loaded(builder, half, here, BYTES), WORDS) for half in halves]
     for k, start in enumerate(rows):
         weights = builder.sext(loaded(builder, start, here, BYTES), WORDS)
@@ -157,7 +155,7 @@ def four_bytes(
 
 @intrinsic
 def arrive(typingctx: Any, gate: Any) -> Any:
-    """One more thread has come to the gate (an array of one number)."""
+    """Count one more thread at the gate (an array of one number)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.atomic_rmw("add", _data(context, builder, signature.args[0], args[0]), I64(1), "seq_cst")
@@ -168,7 +166,7 @@ def arrive(typingctx: Any, gate: Any) -> Any:
 
 @intrinsic
 def arrived(typingctx: Any, gate: Any) -> Any:
-    """How many have come so far."""
+    """How many threads have arrived."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(_data(context, builder, signature.args[0], args[0]), "seq_cst", 8)
@@ -196,12 +194,12 @@ SUMS, PAIRS, TILE_BYTES = ir.VectorType(I32, UNITS), ir.VectorType(ir.IntType(16
 
 
 def has_pair_products() -> bool:
-    """Whether this machine multiplies and adds pairs of sixteen bits, at least sixteen at a time."""
+    """Whether this machine multiplies and adds at least sixteen pairs of 16-bit integers at a time."""
     return has_cpu_features("avx2")
 
 
 def limit(width: int) -> int:
-    """How large the numbers of x may be, so that no sum of so many products overflows."""
+    """The largest integer of x for which no sum of `width` products overflows."""
     return min((1 << 15) - 1, ((1 << 31) - 1) // (MOST * max(width, 1)))
 
 
@@ -238,17 +236,17 @@ def _tile(builder: Any, rows: int, q: Any, count: Any, base: Any, step: Any, to:
         halves = [loaded(builder, q, builder.add(at, I64(COLUMNS * c)), TILE_BYTES) for c in range(2)]
         wide = [builder.sext(half, PAIRS) for half in halves]
         for start, pair in zip(starts, places, strict=True):
-            value = _everywhere(builder, loaded(builder, start, builder.mul(loop.index, I64(4)), I32))
+            value = _broadcast(builder, loaded(builder, start, builder.mul(loop.index, I64(4)), I32))
             for w, place in zip(wide, pair, strict=True):
-                builder.store(_added(builder, builder.load(place), w, value), place)
+                builder.store(_add_pairs(builder, builder.load(place), w, value), place)
     for r, pair in enumerate(places):
         for c, place in enumerate(pair):
             there = builder.gep(to, [I64(4 * (COLUMNS * r + UNITS * c))])
             builder.store(builder.load(place), builder.bitcast(there, SUMS.as_pointer())).align = 4
 
 
-def _added(builder: Any, sums: Any, w: Any, value: Any) -> Any:
-    """sums + the products of both, in pairs."""
+def _add_pairs(builder: Any, sums: Any, w: Any, value: Any) -> Any:
+    """sums + w · value, in pairs."""
     if WIDE:  # by name: LLVM would make two instructions of it, which are sooner done one by one and later all together
         kind = ir.FunctionType(SUMS, [SUMS, SUMS, SUMS])
         return builder.asm(kind, "vpdpwssd $2, $1, $0", "=v,v,v,0", [builder.bitcast(w, SUMS), value, sums], False)
@@ -256,8 +254,8 @@ def _added(builder: Any, sums: Any, w: Any, value: Any) -> Any:
     return builder.add(sums, builder.call(multiply, [w, builder.bitcast(value, PAIRS)]))
 
 
-def _everywhere(builder: Any, pair: Any) -> Any:
-    """32 bits in every lane: a pair of sixteen."""
+def _broadcast(builder: Any, pair: Any) -> Any:
+    """The same 32 bits (a pair of 16-bit integers) in every lane."""
     none = ir.Constant(SUMS, ir.Undefined)
     first = builder.insert_element(none, pair, I32(0))
     return builder.shuffle_vector(first, none, ir.Constant(SUMS, [0] * UNITS))
@@ -269,7 +267,7 @@ GATES = 4  # i, f, g, o
 
 
 class Lanes:
-    """Arithmetic on vectors of floats; a number stands for itself in every lane."""
+    """Arithmetic on vectors of floats; a Python number is the same in every lane."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -295,7 +293,7 @@ class Lanes:
         return self.builder.shuffle_vector(first, none, ir.Constant(SUMS, [0] * UNITS))
 
     def whole(self, x: Any, above: int) -> Any:
-        """The nearest whole number of x + above, which is at least 0."""
+        """Round x + above, which is at least 0, to an integer."""
         return self.builder.fptosi(self.add(x, above + 0.5), SUMS)
 
     def floats(self, x: Any) -> Any:

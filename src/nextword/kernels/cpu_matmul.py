@@ -1,25 +1,24 @@
-"""Matrix products for a few rows at a time, as when text is written token by token.
+"""Matrix products for a few rows on a CPU, as in generating token by token, and a whole Transformer step made of them.
 
-One row against a matrix is bound by reading the matrix; a library's general product, made for many rows, reads it at
-less than half the speed that memory gives. On a CPU, outside training:
+**`few_rows_linear`.** Reference: F.linear. A product with one row is bound by reading the matrix, and a general matrix
+product reads it at less than half the memory bandwidth. Without gradients:
 
-    one row       W x, a product with a vector
+    one row       W x, a matrix-vector product
     SOME rows     (W Xᵀ)ᵀ, the long side first, if the matrix is large
     MORE rows     the same, if the matrix is narrow: X Wᵀ then leaves all threads but one idle
-    any others    X Wᵀ, as always
+    otherwise     X Wᵀ
 
-Either is up to twice as fast where it is chosen, and slower elsewhere (measured with MKL 2024, 1 and 2 threads).
+Each is up to twice as fast where it is chosen, and slower elsewhere (measured with MKL 2024, 1 and 2 threads).
 
-A few tokens more through a whole stack of attention blocks on a CPU, as one compiled function.
+**`walk`.** Reference: DecoderLM.forward_cached (tests/unit/kernels/test_cpu_decode.py); used by cpu_decode.py. A few
+tokens through a whole stack of blocks, in float32 or int8. Such a step is bound by reading every weight once, and the
+many small operations between the products should not matter. So threads go through the stack together, each with its
+share of every matrix's rows (and of the heads), and wait for each other only where one needs what another has computed:
 
-For a few tokens such a step is bound by reading every weight once from memory, and what is done between the products,
-many small things, should not be felt. So threads walk through the stack together, each with its share of every matrix's
-rows (and of the heads), and wait for each other only where one needs what another has computed:
+    norm, join │ store k, v │ attend │ out, add │ norm, wide, gelu │ narrow, add │ … │ norm, readout │ log softmax
 
-    norm, join │ keep │ look │ out, add │ norm, wide, gelu │ narrow, add │ … │ norm, readout │ log softmax
-
-Every thread computes the norms for itself: that is cheaper than to wait for them. Weights are given by their addresses,
-a line of `COLUMNS` numbers for each block; 0 stands for what is not there.
+Every thread computes the norms for itself, which is cheaper than waiting. Weights are given by address, a row of
+`COLUMNS` numbers per block; 0 stands for a missing weight.
 """
 
 from __future__ import annotations
@@ -66,26 +65,26 @@ LAST_NORM, LAST = 0, 2
 BATCH, WIDTH, HEADS, INNER, WORDS, SLOTS, AFTER, BITS = range(8)
 
 fast: Any = numba_jit(**OPTIONS, fastmath=True)
-step_aside: Any = (
+yield_core: Any = (
     types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else fast(lambda: 0)
 )
 
 
 @fast
 def meet(gate: np.ndarray, turn: int, threads: int) -> int:
-    """Wait until all threads are here for the `turn`-th time; says how many times they have met."""
+    """Wait until all threads are here for the `turn`-th time; returns how often they have met."""
     arrive(gate)
     spins = 0
     while arrived(gate) < (turn + 1) * threads:
         spins += 1
-        if spins & 1023 == 0:  # someone else may need this core to arrive at all
-            step_aside()
+        if spins & 1023 == 0:  # another thread may need this core to arrive at all
+            yield_core()
     return turn + 1
 
 
 @fast
-def normed(x: np.ndarray, width: int, weight: int, bias: int, epsilon: float, out: np.ndarray) -> None:
-    """Each row of x to mean 0 and variance 1, times weight plus bias; as it is where there is no weight."""
+def layer_norm(x: np.ndarray, width: int, weight: int, bias: int, epsilon: float, out: np.ndarray) -> None:
+    """LayerNorm of each row of x; a copy if there is no weight."""
     w = carray(place(weight), width, np.float32)
     b = carray(place(bias), width, np.float32)
     for r in range(len(x)):
@@ -110,8 +109,8 @@ def normed(x: np.ndarray, width: int, weight: int, bias: int, epsilon: float, ou
 
 
 @fast
-def halves(x: np.ndarray, width: int, hi: np.ndarray, lo: np.ndarray, scales: np.ndarray) -> None:
-    """x ≈ scale · (256 hi + lo − 32768), bytes of sixteen bits, a scale for each row."""
+def quantize_halves(x: np.ndarray, width: int, hi: np.ndarray, lo: np.ndarray, scales: np.ndarray) -> None:
+    """x ≈ scale · (256 hi + lo − 32768): sixteen bits in two bytes, with a scale per row."""
     for r in range(len(x)):
         most = np.float32(1e-30)
         for j in range(width):
@@ -128,18 +127,18 @@ def halves(x: np.ndarray, width: int, hi: np.ndarray, lo: np.ndarray, scales: np
 def multiply(
     matrix: Any, rows: int, width: int, thread: int, threads: int, x: Any, own: Any, bits: int, out: Any
 ) -> None:
-    """out[r, i] = Σ_j W[i, j] x[r, j] + b[i], for this thread's share of the i: four at a time, far from each other."""
+    """out[r, i] = Σ_j W[i, j] x[r, j] + b[i], for this thread's share of the i; four distant rows at a time."""
     begin, end = rows * thread // threads, rows * (thread + 1) // threads
     hi, lo, scales, sums, counts = own
     weight, bias = matrix[0], carray(place(matrix[3]), rows, np.float32)
     scale = carray(place(matrix[1]), rows, np.float32)
     total = carray(place(matrix[2]), rows, np.int32)
     if bits:
-        halves(x, width, hi, lo, scales)
+        quantize_halves(x, width, hi, lo, scales)
     apart = (end - begin) // ROWS
     for i in range(apart + 1):
         first, step = begin + i, apart
-        if i == apart:  # what four do not divide: the last four once more
+        if i == apart:  # if four do not divide them: the last four once more
             if (end - begin) % ROWS == 0:
                 break
             first, step = end - ROWS, 1
@@ -160,15 +159,15 @@ def multiply(
                 out[r, i] += bias[i]
 
 
-def room(rows: int, width: int) -> tuple[np.ndarray, ...]:
-    """What a thread needs of its own to multiply: bytes of x and their scales, sums of floats, sums of bytes."""
+def multiply_buffers(rows: int, width: int) -> tuple[np.ndarray, ...]:
+    """A thread's buffers for `multiply`: bytes of x and their scales, sums of floats, sums of bytes."""
     halved = np.empty((2, rows, width), np.uint8)
     return halved[0], halved[1], np.empty(rows, np.float32), np.empty(ROWS, np.float32), np.empty(2 * ROWS, np.int32)
 
 
 @fast
-def keep(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any) -> None:
-    """This thread's share of the tokens' keys and values, each into the slot of its text that `where` names."""
+def store_keys_values(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any) -> None:
+    """Store this thread's share of keys and values in the slots that `where` names."""
     batch, width, heads, slots = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS]
     each = width // heads
     keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
@@ -181,8 +180,8 @@ def keep(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: A
 
 
 @fast
-def look(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
-    """This thread's share of tokens and heads: each looks at what its text has kept, up to itself."""
+def attend(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
+    """Attention of this thread's share of tokens and heads to their text, up to themselves."""
     batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
     each = width // heads
     all_keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
@@ -223,7 +222,7 @@ def gelu(u: np.ndarray, begin: int, end: int) -> None:
 
 @fast
 def log_softmax(z: np.ndarray, thread: int, threads: int, gate: np.ndarray, turn: int, parts: np.ndarray) -> int:
-    """In place, each thread over its share of the words; `parts` (threads, 2, N) holds maxima and sums."""
+    """In place, each thread for its share of the words; `parts` (threads, 2, N) holds maxima and sums."""
     words = z.shape[1]
     begin, end = words * thread // threads, words * (thread + 1) // threads
     for r in range(len(z)):
@@ -255,37 +254,37 @@ def walk(
     end: np.ndarray,  # addresses
     sizes: np.ndarray,
     epsilon: float,
-    where: np.ndarray,  # (2, N) of each token: which text, and how many were read there before
-    x: np.ndarray,  # (N, width) what enters, and the sum from block to block
+    where: np.ndarray,  # (2, N) of each token: its text, and its position
+    x: np.ndarray,  # (N, width) embeddings, then the residual sum
     joint: np.ndarray,  # (N, 3 · width), shared as the next three
     looked: np.ndarray,  # (N, width)
     wide: np.ndarray,  # (N, inner)
-    z: np.ndarray,  # (N, words): log p; none for no answer
+    z: np.ndarray,  # (N, words): log p; empty if not wanted
     parts: np.ndarray,
-    h: np.ndarray,  # (N, width), this thread's own, as all that follows
+    h: np.ndarray,  # (N, width), this thread's own, as are the following
     own: tuple[np.ndarray, ...],
     scores: np.ndarray,
 ) -> None:
     width, inner, words, after, bits = sizes[WIDTH], sizes[INNER], sizes[WORDS], sizes[AFTER], sizes[BITS]
     begin, stop = width * thread // threads, width * (thread + 1) // threads
     turn = 0
-    base = h if after else x  # what is added to: the sum itself, or the sum as it was normed
+    base = h if after else x  # what is added to: the residual sum, or its norm
     for n in range(len(blocks)):
         block = blocks[n]
-        normed(x, width, block[NORM1], block[NORM1 + 1], epsilon, h)
+        layer_norm(x, width, block[NORM1], block[NORM1 + 1], epsilon, h)
         multiply(block[JOIN:OUT], 3 * width, width, thread, threads, h, own, bits, joint)
         turn = meet(gate, turn, threads)
-        keep(block, where, sizes, thread, threads, joint)
+        store_keys_values(block, where, sizes, thread, threads, joint)
         turn = meet(gate, turn, threads)
-        look(block, where, sizes, thread, threads, joint, scores, looked)
+        attend(block, where, sizes, thread, threads, joint, scores, looked)
         turn = meet(gate, turn, threads)
-        # written beside the sum, into a place that nobody reads now
+        # written to a buffer that nobody reads now
         multiply(block[OUT:NORM2], width, width, thread, threads, looked, own, bits, joint)
         for r in range(len(x)):
             for i in range(begin, stop):
                 x[r, i] = base[r, i] + joint[r, i]
         turn = meet(gate, turn, threads)
-        normed(x, width, block[NORM2], block[NORM2 + 1], epsilon, h)
+        layer_norm(x, width, block[NORM2], block[NORM2 + 1], epsilon, h)
         multiply(block[WIDE:NARROW_STEP], inner, width, thread, threads, h, own, bits, wide)
         gelu(wide, inner * thread // threads, inner * (thread + 1) // threads)
         turn = meet(gate, turn, threads)
@@ -296,6 +295,6 @@ def walk(
         turn = meet(gate, turn, threads)
     if len(z) == 0:
         return
-    normed(x, width, end[LAST_NORM], end[LAST_NORM + 1], epsilon, h)
+    layer_norm(x, width, end[LAST_NORM], end[LAST_NORM + 1], epsilon, h)
     multiply(end[LAST:], words, width, thread, threads, h, own, bits, z)
     log_softmax(z, thread, threads, gate, turn, parts)

@@ -1,13 +1,14 @@
-"""Products of cuBLASLt that torch has no name for: they do at their end what else would walk over memory once more.
+"""cuBLASLt products with epilogues that torch does not expose: bias, gelu and bias gradients fused into the product.
 
-    gelu_product      g = gelu(x Wᵀ + b), and what stood before the gelu, for the way back
-    gelu_gradient     (dy W) · gelu'(what stood before), and its sum over the rows: the gradient of b
+    gelu_product      g = gelu(x Wᵀ + b), and the input of the gelu, for the backward pass
+    gelu_gradient     (dy W) · gelu'(input), and its sum over the rows: the gradient of b
     weight_gradient   dyᵀ x, and the sum of dy over the rows: the gradients of W and b
 
-Apart, the gelu reads what the product has just written, and writes as much again: for a GPU, which waits for memory
-between its products, that is a fifth of a feed-forward part. The gelu is its approximation by tanh. All are operators
-of their own, so that a compiler can place them. They are used once they have given what torch's functions give; and
-whether a sum is made on the way or apart, by the clock, once for each shape.
+Reference: F.linear and F.gelu (tests/parity/test_gpt.py); selected in layers/linear.py after `make_ready()`.
+Separately, the gelu would read what the product has just written and write as much again: a fifth of the time of a
+feed-forward part on a GPU. The gelu is the tanh approximation. All are torch operators, so that torch.compile can place
+them. They are used only after they have been checked against torch on a small case; and whether a sum is fused or
+separate is decided by timing, once per shape.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from torch import Tensor
 
 from nextword.kernels import triton_kernels as kernels
 
-NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")  # what torch has loaded already
+NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")  # torch has loaded one of them already
 WORKSPACE = 32 << 20  # bytes
-TRIED = 6  # ways to compute a product that are timed once, for each shape
+TRIED = 6  # algorithms that are timed, once per shape
 
 # From cublasLt.h
 BF16, FP32, COMPUTE = 14, 0, 68  # CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F
@@ -36,8 +37,8 @@ GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB = 164, 192, 208, 512  # epilogues
 MOST_WORKSPACE = 1  # a preference
 
 
-class _Way(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t: one way to compute a product."""
+class _Algorithm(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = (
         ("algorithm", c_uint64 * 8),
@@ -78,8 +79,10 @@ def _check(code: int, what: str) -> None:
 
 
 class Plan:
-    """One product of one shape: D = A B and its epilogue, all stored by columns, of which a row-major tensor has one a
-    row. `transposed` says of A and B whether they lie there the other way round. The fastest of a few ways is kept.
+    """One product of one shape: D = A B and its epilogue, in column-major order (rows of a row-major tensor are
+    columns).
+
+    `transposed` names those of "A" and "B" that are transposed. The fastest of a few algorithms is used.
     """
 
     def __init__(self, rows: tuple[int, int], inner: int, transposed: str, epilogue: int, device: int) -> None:
@@ -101,7 +104,7 @@ class Plan:
         _check(
             lib.cublasLtMatmulPreferenceSetAttribute(preference, MOST_WORKSPACE, byref(most), c_size_t(8)), "workspace"
         )
-        self.ways, found = (_Way * TRIED)(), c_int()
+        self.ways, found = (_Algorithm * TRIED)(), c_int()
         layouts = self.a, self.b, self.d, self.d
         _check(
             lib.cublasLtMatmulAlgoGetHeuristic(
@@ -112,13 +115,13 @@ class Plan:
         self.found = found.value
 
     def __call__(self, a: Tensor, b: Tensor, d: Tensor, bias: Tensor | None, aux: Tensor | None = None) -> None:
-        """`bias` is read, or where the epilogue is the gradient of one, written."""
+        """`bias` is read; if the epilogue is a bias gradient, it is written."""
         if bias is not None:
             self._set(BIAS, c_void_p(bias.data_ptr()))
         if aux is not None:
             self._set(AUX, c_void_p(aux.data_ptr()))
         if self.picked < 0:
-            self.picked = _quickest([partial(self._run, way, a, b, d) for way in range(self.found)])
+            self.picked = _fastest([partial(self._run, way, a, b, d) for way in range(self.found)])
         self._run(self.picked, a, b, d)
 
     def _run(self, way: int, a: Tensor, b: Tensor, d: Tensor) -> None:
@@ -165,8 +168,8 @@ def _plan(rows: tuple[int, int], inner: int, transposed: str, epilogue: int, dev
     return Plan(rows, inner, transposed, epilogue, device)
 
 
-def _quickest(ways: list[Callable[[], None]]) -> int:
-    """Which of these takes the least time; one that cannot be done takes for ever."""
+def _fastest(ways: list[Callable[[], None]]) -> int:
+    """The index of the fastest function; those that fail are skipped."""
     took = []
     for way in ways:
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -181,17 +184,17 @@ def _quickest(ways: list[Callable[[], None]]) -> int:
         except RuntimeError:
             took.append(math.inf)
     if min(took, default=math.inf) == math.inf:
-        raise RuntimeError("cuBLASLt: no way to compute this product.")
+        raise RuntimeError("cuBLASLt: no algorithm for this product.")
     return took.index(min(took))
 
 
 _chosen: dict[tuple[Any, ...], int] = {}
 
 
-def _do(key: tuple[Any, ...], *ways: Callable[[], None]) -> None:
-    """One of these, which all have the same result: the quickest, as found when it was first asked for."""
+def _run_fastest(key: tuple[Any, ...], *ways: Callable[[], None]) -> None:
+    """Run the fastest of these equivalent functions, timed on the first call."""
     if key not in _chosen:
-        _chosen[key] = _quickest(list(ways))
+        _chosen[key] = _fastest(list(ways))
     ways[_chosen[key]]()
 
 
@@ -199,7 +202,7 @@ def _do(key: tuple[Any, ...], *ways: Callable[[], None]) -> None:
 
 
 def suits(x: Tensor, *weights: Tensor | None) -> bool:
-    """Whether cuBLASLt takes these: 16 bits on a GPU, sizes in multiples of 16."""
+    """Whether cuBLASLt accepts these: bf16 on a GPU, sizes in multiples of 16."""
     given = [x, *(w for w in weights if w is not None)]
     return len(given) > len(weights) and all(
         t.is_cuda and t.dtype == torch.bfloat16 and not t.shape[-1] % 16 for t in given
@@ -208,7 +211,7 @@ def suits(x: Tensor, *weights: Tensor | None) -> bool:
 
 @torch.library.custom_op("nextword::gelu_product", mutates_args=())
 def gelu_product(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """(M, K), (N, K), (N,) → the gelu (M, N), and what stood before it."""
+    """(M, K), (N, K), (N,) → the gelu (M, N), and its input."""
     if library() is None or not suits(x, weight, bias):
         before = F.linear(x, weight, bias)
         return F.gelu(before, approximate="tanh"), before
@@ -236,7 +239,7 @@ def gelu_gradient(dy: Tensor, weight: Tensor, before: Tensor) -> tuple[Tensor, T
         _plan((n, m), d, "", DGELU, device)(weight, dy, out, None, before)
         sums(out, summed)
 
-    _do(("gelu", m, d, n, device), at_once, *(partial(apart, sums) for sums in _sums()))
+    _run_fastest(("gelu", m, d, n, device), at_once, *(partial(apart, sums) for sums in _sums()))
     return out, summed
 
 
@@ -256,12 +259,12 @@ def weight_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         torch.mm(dy.t(), x, out=out)
         sums(dy, summed)
 
-    _do(("weight", m, n, k, device), at_once, *(partial(apart, sums) for sums in _sums()))
+    _run_fastest(("weight", m, n, k, device), at_once, *(partial(apart, sums) for sums in _sums()))
     return out, summed
 
 
 def _sums() -> list[Callable[[Tensor, Tensor], Any]]:
-    """Ways to add up the rows of a matrix."""
+    """Functions that sum the rows of a matrix."""
     own = [kernels.column_sums] if kernels.available() else []
     return [lambda x, out: torch.sum(x, 0, out=out), *own]
 
@@ -282,7 +285,7 @@ def _(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class FeedForward(torch.autograd.Function):
-    """W₂ gelu(W₁ x + b₁) + b₂ over (M, D), all of one type."""
+    """W₂ gelu(W₁ x + b₁) + b₂ over (M, D), all of one dtype."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
@@ -299,7 +302,7 @@ class FeedForward(torch.autograd.Function):
 
 
 class LinearLayer(torch.autograd.Function):
-    """W x + b over (M, D), all of one type."""
+    """W x + b over (M, D), all of one dtype."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -312,18 +315,18 @@ class LinearLayer(torch.autograd.Function):
         return dy @ w, *weight_gradient(dy, x)
 
 
-READY = False  # said once and for all by `make_ready`, for a compiler cannot look into this
+READY = False  # set by `make_ready`, because torch.compile cannot trace the check itself
 
 
 def make_ready() -> None:
-    """From now on `feed_forward` and `linear` make use of them, if they can be used here."""
+    """Use these products from now on, if they work here."""
     global READY
     READY = usable()
 
 
 @cache
 def usable() -> bool:
-    """Whether they do here what torch's functions do, tried once on a small case."""
+    """Whether they give the same results as torch, checked once on a small case."""
     if library() is None:
         return False
     draw = torch.Generator("cuda").manual_seed(0)
@@ -344,23 +347,23 @@ def usable() -> bool:
 
 def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     """W₂ gelu(W₁ x + b₁) + b₂ where `applies_to` holds: (…, D) → (…, D)."""
-    return _in_16_bits(FeedForward, x, w1, b1, w2, b2)
+    return _in_bf16(FeedForward, x, w1, b1, w2, b2)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(…, K), (N, K), (N,) → (…, N): where `applies_to` says so, a layer whose gradients are made as above."""
-    return _in_16_bits(LinearLayer, x, weight, bias)
+    """x Wᵀ + b where `applies_to` holds: (…, K), (N, K), (N,) → (…, N)."""
+    return _in_bf16(LinearLayer, x, weight, bias)
 
 
 def applies_to(x: Tensor, layer: Any) -> bool:
-    """Whether a layer is trained where and how these products can be used."""
+    """Whether these products can be used: training under bf16 autocast on a GPU, a bias, sizes in multiples of 16."""
     if not (READY and x.is_cuda and torch.is_grad_enabled()) or layer.bias is None:
         return False
     fits = not any(n % 16 for n in layer.weight.shape)
     return fits and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
 
 
-def _in_16_bits(function: Any, x: Tensor, *weights: Tensor) -> Tensor:
+def _in_bf16(function: Any, x: Tensor, *weights: Tensor) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         given = [t.to(torch.bfloat16) for t in (x.flatten(0, -2), *weights)]
         return function.apply(*given).view(*x.shape[:-1], -1)

@@ -1,8 +1,8 @@
-"""What a GPU does, recorded once as a graph and played again without Python.
+"""Capture GPU work as a CUDA graph and replay it without Python.
 
-with recorded() as graph:
+with capture_graph() as graph:
     y = work(x)
-graph.replay()                      # y anew, from what is in x by then
+graph.replay()                      # computes y again, from what is in x by then
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 
 @contextmanager
 def capture_graph(**where: Any) -> Iterator[torch.cuda.CUDAGraph]:
-    """A graph of what is done inside; `where` is for `torch.cuda.graph`: its stream, and the memory it shares.
+    """Capture what runs inside; `where` are arguments of `torch.cuda.graph`, such as the stream and the memory pool.
 
-    Python's collector rests meanwhile. It could come upon an older graph that nobody needs, and to destroy one is
-    forbidden while another is recorded: the recording would be lost, once in many times and for no visible reason.
+    Garbage collection is off meanwhile: it might destroy an older graph, which is forbidden during a capture and would
+    make it fail, rarely and for no visible reason.
     """
     gc.collect()
     collecting = gc.isenabled()

@@ -1,45 +1,36 @@
-"""The gates of one step of a GRU or an LSTM as one operation each, its gradient written out.
+"""Recurrent loops with hand-written gradients.
 
-recurrent.py has the definition, `gru_gates` and `lstm_gates`, of which autograd makes twenty small steps. A decoder
-that goes step by step, since it looks at its source between two, feels each of them. These give the same.
+**`FUSED_GATES`.** The gates of one GRU or LSTM step as one operation each. Reference: `gru_gates` and `lstm_gates` of
+layers/recurrent.py, of which autograd makes twenty small operations. For decoders that attend between two steps
+(layers/stepwise.py).
 
-A recurrent layer over padded rows on a CPU, from one side or from both, forward and backward written out.
+**`run_padded_cpu`.** A recurrent layer over padded rows on a CPU, in one direction or both. Reference: `run_packed` of
+layers/bilstm.py. torch runs rows of unequal length as slices of a packed tensor, and the gradient of a slice is a
+tensor of zeros as large as the whole: T of them, T additions. Here rows stay padded, and each direction reads a row
+from its own first token, so that padding only ever follows what is read. Both directions take a step in one batched
+product:
 
-torch runs rows of unequal length on a CPU as slices of one packed tensor, and the gradient of a slice is a tensor of
-zeros as large as the whole: T of them, T additions. Here rows stay padded, and each direction reads a row from its own
-first token, so that padding only ever follows what is read:
+    forward       a b c d ·      h after each, the end at d
+    backward      d c b a ·      the same, the end at a; reversed again afterwards
 
-    forwards      a b c d ·      h after each, the end at d
-    backwards     d c b a ·      the same, the end at a; turned round again afterwards
-
-Both directions take a step in one batched product, and no gradient of a matrix is made before all steps are through.
-`packed` is torch's own kernel over the same weights: faster on a GPU, and what says whether this is right.
-
-Products that are made step by step with one and the same operand, whose gradient is made once, at the end.
-
-A decoder that looks at its source between two steps multiplies by the same matrices at each. Left to itself, autograd
-computes a gradient of each matrix at each step and adds it to the others: T small products and T walks over the matrix.
-Here each step only notes what went in and what came back, and when all steps are through, one product does it:
+**`StepwiseLinear`, `StepwiseWeightedSum`, `StepwiseEnergies`.** Products that are computed step by step with the same
+operand. Reference: F.linear, matmul and tanh. Autograd would compute a gradient of the operand at each step and add
+them up: T small products and T passes over the matrix. Here each step notes its input and output gradient, and one
+product follows after all steps:
 
     y_t = W x_t            dW = Σ_t dy_t x_tᵀ = [dy_1 … dy_T] [x_1 … x_T]ᵀ
 
-Deferred     x → x Wᵀ + b, the weights being those of a layer
-Mixture      weights (B, T, S) → Σ_s weights_s · memory_s, the memory (B, S, M) being that of a source
-Energies     queries (B, T, D) → vᵀ tanh(query + key_s) (B, T, S), the keys (B, S, D) being those of a source
-
-Training a projected LSTM (projected.py) over a whole sequence: both loops over time with nothing but what they need.
-
-A step forward is two products and one walk over the gates; a step backward likewise. Gradients of the weights are not
-made step by step: each step leaves its own part behind, and one product over all steps and rows follows.
+**`ProjectedLoops`.** A projected LSTM over a whole sequence. Reference: `ProjectedLSTM.stepwise` (layers/bilstm.py). A
+step is two products and one pass over the gates, forward and backward; weight gradients are one product over all steps
+and rows.
 
     forward    z_t += U h_{t−1} ─▶ gates, c_t, m_t = σ(o) tanh(c_t) ─▶ h_t = clip(R m_t)
-    backward   dh_t = dy_t + Uᵀ dz_{t+1}, 0 where h was cut ─▶ dm_t = Rᵀ dh_t ─▶ dz_t, dc_{t−1}
+    backward   dh_t = dy_t + Uᵀ dz_{t+1}, 0 where h was clipped ─▶ dm_t = Rᵀ dh_t ─▶ dz_t, dc_{t−1}
     then       dU = Σ dz_t h_{t−1}ᵀ    dR = Σ dh_t m_tᵀ    dW = Σ dz_t x_tᵀ    dx = Wᵀ dz
 
-What the loops write is laid out beforehand (`Room`). On a GPU that is the place for a recorded graph, too: at the third
-sequence of a shape the loops are recorded, and from then on replayed, for a loop of small kernels waits for Python. So
-is reading without learning, which is the loop forward alone. The walks over the gates are Triton's there
-(projected_kernels.py); elsewhere they are torch's.
+The loops write into preallocated buffers (`Workspace`). On a GPU they are captured as CUDA graphs at the third sequence
+of a shape, because a loop of small kernels waits for Python; the passes over the gates are Triton kernels there, and
+torch functions elsewhere.
 """
 
 from __future__ import annotations
@@ -59,12 +50,12 @@ aten = torch.ops.aten
 
 
 def gru(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
-    """(B, 3 D) each, and h (B, D)."""
+    """Products (B, 3 D) each, and the state h (B, D)."""
     return (_GRU.apply(from_input, from_state, memory[0]),)
 
 
 def lstm(from_input: Tensor, from_state: Tensor, memory: CellState) -> CellState:
-    """(B, 4 D) each, and h and c (B, D)."""
+    """Products (B, 4 D) each, and the state h and c (B, D)."""
     return _LSTM.apply(from_input, from_state, memory[1])
 
 
@@ -120,17 +111,17 @@ class _LSTM(torch.autograd.Function):
         return da, da, (dc * f).to(c.dtype)
 
 
-Steps = tuple[Tensor, ...]  # (T, K, B, D) each: h, and c of an LSTM
+Steps = tuple[Tensor, ...]  # (T, K, B, D) each: h, and c for an LSTM
 
 
 def run_padded_cpu(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
     """(B, S, I), (B,) → (B, S, K·D) with zeros at padding, and each row's memory at its end, (B, K·D) each."""
     ways = 2 if layer.bidirectional else 1
     there = torch.arange(x.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)  # (B, S)
-    fed = [x, reverse_padded(x, lengths)][:ways]
+    inputs = [x, reverse_padded(x, lengths)][:ways]
     flat: Any = layer._flat_weights
-    weights = [flat[4 * k : 4 * k + 4] for k in range(ways)]  # of each way
-    products = [nn.functional.linear(each.transpose(0, 1), w[0], w[2]) for each, w in zip(fed, weights, strict=True)]
+    weights = [flat[4 * k : 4 * k + 4] for k in range(ways)]  # per direction
+    products = [nn.functional.linear(each.transpose(0, 1), w[0], w[2]) for each, w in zip(inputs, weights, strict=True)]
     matrix, bias = (torch.stack([w[i] for w in weights]) for i in (1, 3))
     steps: Steps = SCANS[layer.mode].apply(torch.stack(products, 1).to(matrix.dtype), matrix, bias)
     y = list((steps[0] * there.t()[:, None, :, None]).permute(1, 2, 0, 3))  # K times (B, S, D)
@@ -147,7 +138,7 @@ class _BidirectionalGRU(torch.autograd.Function):
     def forward(ctx: Any, products: Tensor, matrix: Tensor, bias: Tensor) -> Any:
         steps, ways, rows, gates = products.shape
         width, turned, bias = gates // 3, matrix.transpose(1, 2).contiguous(), bias.unsqueeze(1)
-        h = products.new_zeros(steps + 1, ways, rows, width)  # before the first step, and after each
+        h = products.new_zeros(steps + 1, ways, rows, width)  # before the first step and after each
         old, both, candidate = (products.new_empty(steps, ways, rows, n * width) for n in (3, 2, 1))
         for t in range(steps):
             torch.baddbmm(bias, h[t], turned, out=old[t])
@@ -165,7 +156,7 @@ class _BidirectionalGRU(torch.autograd.Function):
         steps, ways, rows, width = candidate.shape
         (reset, update), old = both.chunk(2, -1), old[..., 2 * width :]
         da = given.new_empty(steps, ways, rows, 3 * width)  # of the products
-        # What needs no step to be known: how a change of h' comes through each gate
+        # Independent of the loop: how a change of h' goes through each gate
         by_candidate = (1 - update) * (1 - candidate * candidate)
         by_update = (h[:-1] - candidate) * update * (1 - update)
         by_reset = old * reset * (1 - reset)
@@ -209,8 +200,8 @@ class _BidirectionalLSTM(torch.autograd.Function):
     def backward(ctx: Any, given: Tensor, given_c: Tensor) -> Any:
         matrix, h, c, acts, squashed = ctx.saved_tensors
         i, f, g, o = acts.chunk(4, -1)
-        by_c = o * (1 - squashed * squashed)  # how a change of h' comes to c'
-        # how a change of c', or of h' at the last gate, comes through each gate
+        by_c = o * (1 - squashed * squashed)  # how a change of h' reaches c'
+        # how a change of c' (at the last gate, of h') goes through each gate
         gates = torch.cat([g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)], -1)
         da, width = torch.empty_like(acts), h.shape[-1]
         dh, dc = torch.zeros_like(h[0]), torch.zeros_like(h[0])
@@ -232,10 +223,12 @@ def _of_weights(ds: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 SCANS: dict[str, Any] = {"GRU": _BidirectionalGRU, "LSTM": _BidirectionalLSTM}
 
 
-Noted = list[tuple[Tensor, Tensor]]  # what went in at a step, and the gradient of what came out
+Noted = list[tuple[Tensor, Tensor]]  # per step: the input, and the gradient of the output
 
 
 class StepwiseLinear:
+    """x → x Wᵀ + b."""
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias
         self.noted: Noted | None = None
@@ -251,6 +244,8 @@ class StepwiseLinear:
 
 
 class StepwiseWeightedSum:
+    """Weights (B, T, S) → Σ_s weights_s · memory_s, for the memory (B, S, M) of a source."""
+
     def __init__(self, memory: Tensor) -> None:
         self.memory = memory
         self.noted: Noted | None = None
@@ -265,7 +260,10 @@ class StepwiseWeightedSum:
 
 
 class StepwiseEnergies:
-    """Sums take the place of notes here: what would be noted is S times as large as what is asked."""
+    """Queries (B, T, D) → vᵀ tanh(query + key_s) (B, T, S), for the keys (B, S, D) of a source.
+
+    Gradients are summed rather than noted, because notes would be S times as large as the queries.
+    """
 
     def __init__(self, keys: Tensor, score: Tensor) -> None:
         self.keys, self.score = keys, score
@@ -319,19 +317,19 @@ class _Energy(torch.autograd.Function):
 
 
 class _Weights(torch.autograd.Function):
-    """Runs backward after all steps did, for each has it among its operands."""
+    """Its backward runs after those of all steps, because each step has it among its operands."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor | None, noted: Noted) -> Any:
         ctx.noted = noted
         ctx.kinds = weight.dtype, None if bias is None else bias.dtype
-        ctx.set_materialize_grads(False)  # the steps hand over none
+        ctx.set_materialize_grads(False)  # the steps return none
         return weight.view_as(weight), None if bias is None else bias.view_as(bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *none: Any) -> Any:
-        x, dy = _together(ctx.noted, 0)
+        x, dy = _concatenate(ctx.noted, 0)
         wanted, kinds = ctx.needs_input_grad, ctx.kinds
         weight = (dy.t() @ x).to(kinds[0]) if wanted[0] else None
         return weight, dy.sum(0).to(kinds[1]) if wanted[1] else None, None
@@ -363,7 +361,7 @@ class _Memory(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, none: Any) -> Any:
-        weights, dy = _together(ctx.noted, 1)
+        weights, dy = _concatenate(ctx.noted, 1)
         return (weights.transpose(1, 2) @ dy).to(ctx.kind), None
 
 
@@ -382,24 +380,24 @@ class _Mixed(torch.autograd.Function):
         return (dy @ memory.to(dy.dtype).transpose(1, 2)).to(weights.dtype), None, None
 
 
-def _together(noted: Noted, axis: int) -> list[Tensor]:
-    """What all steps have noted, and then forget."""
-    found = [torch.cat(parts, axis) for parts in zip(*noted, strict=True)]
+def _concatenate(noted: Noted, axis: int) -> list[Tensor]:
+    """Concatenate what all steps have noted, and clear it."""
+    parts = [torch.cat(parts, axis) for parts in zip(*noted, strict=True)]
     noted.clear()
-    return found
+    return parts
 
 
-SEEN = 2  # sequences of a shape before its loops are recorded
-GRAPHS = 4  # recorded for a layer: for the shape of every batch, for those of reading; the rest of an epoch is none
+SEEN = 2  # sequences of a shape before its loops are captured
+GRAPHS = 4  # captured per layer: for batches in training and evaluation; not for the rest of an epoch
 
 Limits = tuple[float, float]  # of cells and of the projection; 0: none
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Workspace:
-    """All that the loops over one sequence read and write. H cells, P the width of h."""
+    """The buffers of the loops over one sequence; H cells, h of width P."""
 
-    def __init__(self, sides: int, steps: int, rows: int, like: Weights, limits: Limits, learning: bool = True) -> None:
+    def __init__(self, sides: int, steps: int, rows: int, like: Weights, limits: Limits, training: bool = True) -> None:
         _, from_state, _, project = like
         cells, width, kind, device = project.shape[2], project.shape[1], project.dtype, project.device
         wide = torch.promote_types(kind, torch.float32)
@@ -408,22 +406,22 @@ class Workspace:
         def empty(*shape: int, dtype: torch.dtype = kind) -> Tensor:
             return torch.empty(sides, *shape, dtype=dtype, device=device)
 
-        self.z = empty(steps, rows, 4 * cells)  # gates before their functions, after them, and at last their gradient
+        self.z = empty(steps, rows, 4 * cells)  # gates before their nonlinearity, after it, and finally their gradient
         self.c = empty(steps + 1, rows, cells, dtype=wide)
         self.m = empty(steps, rows, cells)
         self.h = empty(steps + 1, rows, width)
-        if learning:
+        if training:
             self.dy = empty(steps, rows, width)
             self.dh = empty(steps, rows, width)
             self.dm = empty(rows, cells)
             self.dc = empty(rows, cells, dtype=wide)
-        self.learning = learning
+        self.training = training
         self.from_state, self.project = from_state, project
-        self.graphs: list[torch.cuda.CUDAGraph] = []  # of the loop forward, and of the one backward
-        self.serial = 0  # of the sequence that lies here; changes when it is overwritten
+        self.graphs: list[torch.cuda.CUDAGraph] = []  # of the forward and of the backward loop
+        self.serial = 0  # number of the sequence in the buffers; changes when they are overwritten
 
     def forward(self) -> None:
-        """From z, the product with the inputs, and the first h and c."""
+        """From z, which holds the product with the inputs, and the first h and c."""
         cell_clip, projection_clip = self.limits
         down, up = self.project.mT, self.from_state.mT
         for t in range(self.steps):
@@ -435,7 +433,7 @@ class Workspace:
                 h.clamp_(-projection_clip, projection_clip)
 
     def backward(self) -> None:
-        """From dy and the gradient of the last c, in dc; afterwards z holds dz, and dc is that of the first c."""
+        """From dy and, in dc, the gradient of the last c; afterwards z holds dz, and dc the gradient of the first c."""
         cell_clip, projection_clip = self.limits
         for t in reversed(range(self.steps)):
             dh = self.dh[:, t]
@@ -444,16 +442,16 @@ class Workspace:
             else:
                 dh.copy_(self.dy[:, t])
             if projection_clip:
-                kernels.stop_where_cut(dh, self.h[:, t + 1], projection_clip)
+                kernels.zero_where_clipped(dh, self.h[:, t + 1], projection_clip)
             torch.bmm(dh, self.project, out=self.dm)
             kernels.close_gates(self.z[:, t], self.c[:, t], self.c[:, t + 1], self.dm, self.dc, cell_clip)
 
-    def record(self) -> None:
-        """The loops as graphs. The weights are copied in from here on, for a graph reads from where they were."""
+    def capture(self) -> None:
+        """Capture the loops. From now on weights are copied in, because a graph reads fixed addresses."""
         self.from_state, self.project = self.from_state.clone(), self.project.clone()
         made = []
-        for work in (self.forward, self.backward) if self.learning else (self.forward,):
-            with capture_graph() as graph:  # nothing is computed meanwhile
+        for work in (self.forward, self.backward) if self.training else (self.forward,):
+            with capture_graph() as graph:  # captured, not computed
                 work()
             made.append(graph)
         self.graphs = made
@@ -468,15 +466,15 @@ class Workspace:
 
 
 class ProjectedLoops:
-    """The loops of one layer, and the rooms in which it has recorded them."""
+    """The loops of one layer, and the workspaces whose loops are captured."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.seen: dict[Any, int] = {}
-        self.rooms: dict[Any, Workspace] = {}
+        self.workspaces: dict[Any, Workspace] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProjectedLoops:
-        return ProjectedLoops(self.limits)  # the copy records its own
+        return ProjectedLoops(self.limits)  # the copy captures its own
 
     def __call__(self, x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
         """(S, T, B, I), (S, B, P), (S, B, H) → (S, T, B, P), and h and c after the last step."""
@@ -490,74 +488,74 @@ class ProjectedLoops:
             if torch.is_grad_enabled():
                 y, last = _Sequence.apply(*given, self)
             else:
-                room = _filled(*given[:3], given[3:], self, learning=False)
-                y, last = room.h[:, 1:].clone(), room.c[:, -1].clone()
+                workspace = _run_forward(*given[:3], given[3:], self, training=False)
+                y, last = workspace.h[:, 1:].clone(), workspace.c[:, -1].clone()
         return y, y[:, -1], last
 
-    def room(self, x: Tensor, weights: Weights, learning: bool) -> Workspace:
-        """One for this sequence alone, or one that is recorded."""
+    def workspace(self, x: Tensor, weights: Weights, training: bool) -> Workspace:
+        """A new workspace, or one whose loops are captured."""
         sides, steps, rows, _ = x.shape
-        key = (sides, steps, rows, x.dtype, learning)
-        if key in self.rooms:
-            return self.rooms[key]
-        room = Workspace(sides, steps, rows, weights, self.limits, learning)
+        key = (sides, steps, rows, x.dtype, training)
+        if key in self.workspaces:
+            return self.workspaces[key]
+        workspace = Workspace(sides, steps, rows, weights, self.limits, training)
         if not x.is_cuda or torch.cuda.is_current_stream_capturing():
-            return room
+            return workspace
         self.seen[key] = self.seen.get(key, 0) + 1
-        if self.seen[key] > SEEN and len(self.rooms) < GRAPHS:
-            room.record()
-            self.rooms[key] = room
-        return room
+        if self.seen[key] > SEEN and len(self.workspaces) < GRAPHS:
+            workspace.capture()
+            self.workspaces[key] = workspace
+        return workspace
 
 
 class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, h: Tensor, c: Tensor, *rest: Any) -> Any:
-        *weights, quick = rest
-        room = _filled(x, h, c, tuple(weights), quick)
+        *weights, loops = rest
+        workspace = _run_forward(x, h, c, tuple(weights), loops)
         ctx.save_for_backward(x, h, c, *weights)
-        ctx.quick, ctx.room, ctx.serial = quick, room, room.serial
-        return room.h[:, 1:].clone(), room.c[:, -1].clone()
+        ctx.loops, ctx.workspace, ctx.serial = loops, workspace, workspace.serial
+        return workspace.h[:, 1:].clone(), workspace.c[:, -1].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, last: Tensor) -> Any:
         x, h, c, *weights = ctx.saved_tensors
-        room: Workspace = ctx.room
-        if room.serial != ctx.serial:  # another sequence lies there by now, or the gradient of this one: once more
-            room = _filled(x, h, c, tuple(weights), ctx.quick, alone=True)
+        workspace: Workspace = ctx.workspace
+        if workspace.serial != ctx.serial:  # overwritten since: compute it again
+            workspace = _run_forward(x, h, c, tuple(weights), ctx.loops, alone=True)
         from_input, from_state, *_ = weights
-        room.dy.copy_(dy)
-        room.dc.copy_(last)
-        room.play(1)
-        room.serial += 1
-        dz, dh, before = (t.flatten(1, 2) for t in (room.z, room.dh, room.h[:, : room.steps]))
+        workspace.dy.copy_(dy)
+        workspace.dc.copy_(last)
+        workspace.play(1)
+        workspace.serial += 1
+        dz, dh, before = (t.flatten(1, 2) for t in (workspace.z, workspace.dh, workspace.h[:, : workspace.steps]))
         wanted = ctx.needs_input_grad
         return (
             (dz @ from_input).view_as(x) if wanted[0] else None,
-            room.z[:, 0] @ from_state if wanted[1] else None,
-            room.dc.clone() if wanted[2] else None,
+            workspace.z[:, 0] @ from_state if wanted[1] else None,
+            workspace.dc.clone() if wanted[2] else None,
             dz.mT @ x.flatten(1, 2) if wanted[3] else None,
             dz.mT @ before if wanted[4] else None,
             dz.sum(1) if wanted[5] else None,
-            dh.mT @ room.m.flatten(1, 2) if wanted[6] else None,
+            dh.mT @ workspace.m.flatten(1, 2) if wanted[6] else None,
             None,
         )
 
 
-def _filled(
-    x: Tensor, h: Tensor, c: Tensor, weights: Weights, quick: ProjectedLoops, alone: bool = False, learning: bool = True
+def _run_forward(
+    x: Tensor, h: Tensor, c: Tensor, weights: Weights, loops: ProjectedLoops, alone: bool = False, training: bool = True
 ) -> Workspace:
-    """A room in which the loop forward has run."""
+    """A workspace in which the forward loop has run."""
     from_input, from_state, bias, project = weights
     sides, steps, rows, _ = x.shape
-    room = Workspace(sides, steps, rows, weights, quick.limits) if alone else quick.room(x, weights, learning)
-    torch.baddbmm(bias.unsqueeze(1), x.flatten(1, 2), from_input.mT, out=room.z.flatten(1, 2))
-    room.h[:, 0].copy_(h)
-    room.c[:, 0].copy_(c)
-    if room.graphs:
-        room.from_state.copy_(from_state)
-        room.project.copy_(project)
-    room.play(0)
-    room.serial += 1
-    return room
+    workspace = Workspace(sides, steps, rows, weights, loops.limits) if alone else loops.workspace(x, weights, training)
+    torch.baddbmm(bias.unsqueeze(1), x.flatten(1, 2), from_input.mT, out=workspace.z.flatten(1, 2))
+    workspace.h[:, 0].copy_(h)
+    workspace.c[:, 0].copy_(c)
+    if workspace.graphs:
+        workspace.from_state.copy_(from_state)
+        workspace.project.copy_(project)
+    workspace.play(0)
+    workspace.serial += 1
+    return workspace

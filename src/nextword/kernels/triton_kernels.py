@@ -1,25 +1,24 @@
-"""Loops that a GPU should run in one pass each, written in Triton; torch's own functions do where it is missing.
+"""Triton kernels: loops that a GPU should run in one pass each. Without Triton, callers use torch functions instead.
 
-softmax_gradient   logits → −log p of each target, and in place of the logits the gradient p − 1_target
-column_sums        Σ over the rows, in an order that is always the same
-averaged_step      θ ← θ − η (c g + λθ), θ̄ ← θ̄ + s (θ − θ̄): every number is read once and written once
+Training (reference: torch, tests/parity/test_softmax.py and test_gpt.py; selected by the callers if `available()`):
 
-What stands between the products of one step of writing on a GPU, in Triton: a step takes as long as it has kernels.
+    softmax_gradient   logits → −log p of each target, and in place of the logits the gradient p − 1_target
+    column_sums        Σ over the rows, always in the same order
+    averaged_step      θ ← θ − η (c g + λθ), θ̄ ← θ̄ + s (θ − θ̄): every number is read once and written once
 
-added_norm    x ← x + y, h = norm(x)                                     a program a row
-attend        this step's key and value put into their slot, and attention over what the row has read so far
-              (only that: slots that are empty or before the band are never looked at)    a program a row and head
-row_product   act(W x + b) for one row alone, W read once at the speed of memory         a program for a few outputs
+Generation (used by cuda_graphs.py, whose steps take as long as they have kernels; in float32, whatever the weights):
 
-All compute in float32, whatever the weights are.
+    added_norm    x ← x + y, h = norm(x)                                                    one program per row
+    attend        store this step's key and value, and attend to what the row has read: empty slots and those before
+                  the band are never read                                                   one program per row and head
+    row_product   act(W x + b) for one row, reading W once at memory bandwidth              one program per few outputs
 
-The walks over an LSTM's gates, one step of all sides and rows: on a GPU in Triton, elsewhere torch's functions.
+Projected LSTMs (used by lstm.py; they contain their torch reference; at least float32; slices of longer tensors are
+fine):
 
-open_gates       z (S, B, 4H) becomes σ(i), σ(f), tanh(g), σ(o); c' = clip(σ(f) c + σ(i) tanh(g)); m = σ(o) tanh(c')
-close_gates      from dm and dc': z becomes its own gradient, and dc that of the c before
-stop_where_cut   dh is 0 where h lies at its limit
-
-All compute in float32 at the least. Slices of a longer tensor are welcome: only their rows must be whole.
+    open_gates       z (S, B, 4H) becomes σ(i), σ(f), tanh(g), σ(o); c' = clip(σ(f) c + σ(i) tanh(g)); m = σ(o) tanh(c')
+    close_gates      from dm and dc': z becomes its own gradient, and dc that of the previous c
+    zero_where_clipped   dh is 0 where h is at its limit
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def available() -> bool:
 
 
 @cache
-def _compiled_gates() -> Any:
+def _training_kernels() -> Any:
     import triton
     import triton.language as tl
 
@@ -115,7 +114,7 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
     Rows whose target is IGNORE cost nothing and have no gradient.
     """
-    triton, rows, *_ = _compiled_gates()
+    triton, rows, *_ = _training_kernels()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
     given, own = bias is not None, z if bias is None else bias
     block = min(8192, triton.next_power_of_2(z.shape[1]))
@@ -125,8 +124,8 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
 
 def column_sums(x: Tensor, out: Tensor) -> None:
-    """(M, N) → (N,). Torch's sum walks over memory at a half to a quarter of its speed where rows are many."""
-    triton, _, _, columns, gathered = _compiled_gates()
+    """(M, N) → (N,). With many rows, torch.sum reaches only a quarter to half of the memory bandwidth."""
+    triton, _, _, columns, gathered = _training_kernels()
     (rows, width), across = x.shape, triton.cdiv(x.shape[1], 128)
     parts = min(triton.cdiv(768, across), triton.cdiv(rows, 32))
     each = triton.cdiv(triton.cdiv(rows, parts), 32) * 32
@@ -146,18 +145,18 @@ def averaged_step(
     scale: Tensor,
     decay: float,
 ) -> None:
-    triton, _, update, *_ = _compiled_gates()
+    triton, _, update, *_ = _training_kernels()
     for p, g, mean in zip(params, grads, means, strict=True):
         grid = (triton.cdiv(p.numel(), 4096),)
         update[grid](p, g.contiguous(), mean, rate, share, scale, decay, p.numel(), BLOCK=4096, num_warps=8)
 
 
-SLOTS = 256  # looked at together
-OUTPUTS = 8  # of a program
+SLOTS = 256  # that a program attends to at once
+OUTPUTS = 8  # per program of `row_product`
 
 
 @cache
-def _compiled_steps() -> Any:
+def _generation_kernels() -> Any:
     import triton
     import triton.language as tl
 
@@ -242,7 +241,7 @@ def added_norm(
     x: Tensor, y: Tensor | None, norm: nn.LayerNorm | None, like: torch.dtype, after: bool = False
 ) -> Tensor:
     """x (B, D) float32 becomes x + y, and its norm is returned, in the type asked for. `after`: x becomes the norm."""
-    triton, norms, _, _ = _compiled_steps()
+    triton, norms, _, _ = _generation_kernels()
     rows, width = x.shape
     h = torch.empty(rows, width, dtype=like, device=x.device)
     weight = x if norm is None else norm.weight
@@ -267,7 +266,7 @@ def added_norm(
 
 def attend(joined: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, band: int = 0) -> Tensor:
     """Queries, keys and values of one token a row (B, 3 D), after `lengths` (B,) others in slots (B, H, S, K)."""
-    triton, _, attention, _ = _compiled_steps()
+    triton, _, attention, _ = _generation_kernels()
     rows, heads, slots, each = keys.shape
     y = torch.empty(rows, heads * each, dtype=joined.dtype, device=joined.device)
     sizes = heads, slots, each, each**-0.5
@@ -278,7 +277,7 @@ def attend(joined: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, band: 
 
 def row_product(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> Tensor:
     """(1, D), (N, D), (N,) → (1, N)."""
-    triton, _, _, product = _compiled_steps()
+    triton, _, _, product = _generation_kernels()
     outputs, width = weight.shape
     y = torch.empty(1, outputs, dtype=x.dtype, device=x.device)
     block = min(triton.next_power_of_2(width), 1024)
@@ -312,7 +311,7 @@ BLOCK = 1024
 
 
 @cache
-def _compiled_projected() -> Any:
+def _projected_lstm_kernels() -> Any:
     import triton
     import triton.language as tl
 
@@ -378,7 +377,7 @@ def _compiled_projected() -> Any:
 def open_gates(z: Tensor, c: Tensor, new: Tensor, m: Tensor, most: float) -> None:
     """z (S, B, 4H), c (S, B, H) → new (S, B, H), m (S, B, H); z is overwritten. `most` is the limit of c, or 0."""
     if z.is_cuda and available():
-        triton, opened, *_ = _compiled_projected()
+        triton, opened, *_ = _projected_lstm_kernels()
         sides, rows, cells = m.shape
         grid = (triton.cdiv(cells, BLOCK), rows, sides)
         strides = z.stride(0), c.stride(0), new.stride(0), m.stride(0)
@@ -397,7 +396,7 @@ def open_gates(z: Tensor, c: Tensor, new: Tensor, m: Tensor, most: float) -> Non
 def close_gates(z: Tensor, c: Tensor, new: Tensor, dm: Tensor, dc: Tensor, most: float) -> None:
     """z holds the gates as `open_gates` left them, and then its gradient; dc goes from that of `new` to that of c."""
     if z.is_cuda and available():
-        triton, _, closed, _ = _compiled_projected()
+        triton, _, closed, _ = _projected_lstm_kernels()
         sides, rows, cells = dm.shape
         grid = (triton.cdiv(cells, BLOCK), rows, sides)
         strides = z.stride(0), c.stride(0), new.stride(0)
@@ -415,10 +414,10 @@ def close_gates(z: Tensor, c: Tensor, new: Tensor, dm: Tensor, dc: Tensor, most:
         gate.copy_(part)
 
 
-def stop_where_cut(dh: Tensor, h: Tensor, most: float) -> None:
-    """(S, B, P) both: no gradient where h is at its limit."""
+def zero_where_clipped(dh: Tensor, h: Tensor, most: float) -> None:
+    """(S, B, P) both: zero the gradient where h is at its limit."""
     if dh.is_cuda and available():
-        triton, *_, stopped = _compiled_projected()
+        triton, *_, stopped = _projected_lstm_kernels()
         size = dh.shape[1] * dh.shape[2]
         grid = (triton.cdiv(size, BLOCK), dh.shape[0])
         stopped[grid](dh, h, size, dh.stride(0), h.stride(0), most, BLOCK=BLOCK, num_warps=4)

@@ -1,4 +1,4 @@
-"""`python -m nextword.models` compiles the loops of counting, reading and writing, so that nobody waits later."""
+"""`python -m nextword.kernels.warmup` compiles all Numba code, so that nobody waits for it later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nextword.tokenizers.words import train_words
 
 
 def compile_all() -> None:
-    """One small text through everything that is compiled."""
+    """Run a small text through everything that is compiled."""
     text = "the cat sat on the mat .\nthe dog sat on the cat .\n" * 20
     tokenizer = train_words([text], None, 1, False, True)
     ids, size = tokenizer.encode(text).ids, len(tokenizer)
@@ -31,13 +31,13 @@ def compile_all() -> None:
             opened = open_layout(path)
             opened.read(ids.astype(np.uint32))
             opened.distributions(ids[None, :2].astype(np.uint32))
-    write()
-    read()
+    compile_decoding()
+    compile_int8_lstm()
 
 
 @torch.no_grad()
-def write() -> None:
-    """A step of a small network, as a large one is written with on a CPU."""
+def compile_decoding() -> None:
+    """One step of a small decoder, on the path that large ones take on a CPU."""
     cls = model_class("gpt2")
     network = cls(cls.Config(width=64, layers=1, heads=1, window=8), Vocabulary(8, 0)).eval()
     network.fast.cpu.least = 0
@@ -45,8 +45,8 @@ def write() -> None:
 
 
 @torch.no_grad()
-def read() -> None:
-    """A text through a small recurrent network in eight bits."""
+def compile_int8_lstm() -> None:
+    """A text through a small int8 LSTM."""
     cls = model_class("awd-lstm")
     network = cls(cls.Config(embedding=8, width=8, layers=1, bits=8), Vocabulary(8, 0)).eval()
     network.hidden(Inputs(torch.tensor([[1]])), None)

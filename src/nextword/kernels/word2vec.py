@@ -1,13 +1,16 @@
-"""Steps of descent that change a few rows of two tables: one window of words, or one pair of words, at a time.
+"""SGD steps that change a few rows of two tables: one window of words, or one pair of words, at a time.
 
-A batch of gradients would do the same arithmetic and be worse at it: a common word stands in hundreds of windows of a
-batch, and all of them would push it from where it was before. Here each window sees what the last one has done.
+Reference: `Word2Vec.scores` and `GloVe.scores` with autograd (tests/parity/test_word_vectors.py). Selected in `learn`
+of models/word2vec.py and glove.py.
 
-    skip-gram     each word x around a place, against its word and the noise y:  x · y, the sigmoid, both rows move
-    CBOW          the same with the mean of the words around it for x
-    GloVe         one cell of the table of co-occurrences, with AdaGrad
+A batch of gradients would be worse, not only slower: a common word is in hundreds of windows of a batch, and all of
+them would push it from where it was before. Here each window sees what the previous one did.
 
-A window is a step: all its products are taken before any x moves. Rows of noise move one after the other.
+    skip-gram     each word x around a position, against its word and the noise y:  x · y, the sigmoid, both rows move
+    CBOW          the same with the mean of the surrounding words for x
+    GloVe         one cell of the co-occurrence table, with AdaGrad
+
+A window is one step: all its products are computed before any x moves. Rows of noise move one after the other.
 """
 
 from __future__ import annotations
@@ -19,17 +22,19 @@ import numpy as np
 
 from nextword.core.jit import OPTIONS, numba_jit
 
-EVERY = 16  # of the windows one is asked what it cost: the logarithm takes longer than the step
+EVERY = 16  # the loss is computed for one window in so many: a logarithm takes longer than the step
 
-summing: Any = numba_jit(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})  # sums in any order, always the same one
+jit_reordering: Any = numba_jit(
+    **OPTIONS, fastmath={"reassoc", "contract", "nsz"}
+)  # sums in any order, but always the same one
 
 
-@summing
+@jit_reordering
 def train_windows(words, contexts, around, targets, rate, mean, cost):
-    """SGD, a step a window; `cost` gets nats and predictions of every 16th window, and the predictions of all.
+    """One SGD step per window; `cost` gets nats and predictions of every 16th window, and the predictions of all.
 
-    words, contexts (V, D): the two tables. around (N, C): ids about each place, then −1. targets (N, 1 + K): its word,
-    then the noise; below 0: none.
+    words, contexts (V, D): the two tables. around (N, C): ids around each position, then −1. targets (N, 1 + K): its
+    word, then the noise; below 0: none.
     """
     width, most = words.shape[1], around.shape[1]
     x, moved = np.empty((most, width), np.float32), np.empty((most, width), np.float32)
@@ -46,7 +51,10 @@ def train_windows(words, contexts, around, targets, rate, mean, cost):
         x[:rows] = 0
         moved[:rows] = 0
         for c in range(found):
-            row, id = 0 if mean else c, np.uintp(around[n, c])  # of unsigned places it is known that they are no −1
+            row, id = (
+                0 if mean else c,
+                np.uintp(around[n, c]),
+            )  # unsigned, so that Numba skips the check for negative indices
             for d in range(width):
                 x[row, d] += share * words[id, d]
         for t in range(targets.shape[1]):
@@ -77,11 +85,11 @@ def train_windows(words, contexts, around, targets, rate, mean, cost):
                 words[id, d] += share * moved[row, d]
 
 
-@summing
+@jit_reordering
 def train_cells(words, contexts, biases, others, sums, cells, wanted, rate, eps):
-    """AdaGrad over cells (N, 2) of which `wanted` (N, 2) says log X and f(X); what they cost, summed.
+    """AdaGrad over cells (N, 2), with log X and f(X) in `wanted` (N, 2); returns the summed loss.
 
-    words, contexts (V, D); biases, others (V, 1); sums: of the squares of gradients, a table for each of the four.
+    words, contexts (V, D); biases, others (V, 1); sums: of squared gradients, for each of these four.
     """
     of_words, of_contexts, of_biases, of_others = sums
     width, total = words.shape[1], 0.0

@@ -20,7 +20,7 @@ from nextword.core.errors import TrainingDiverged
 from nextword.core.types import IGNORE
 from nextword.kernels import int8_lstm
 from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products, has_pair_products, limit
-from nextword.kernels.cpu_matmul import multiply, room
+from nextword.kernels.cpu_matmul import multiply, multiply_buffers
 from nextword.layers.output.base import Readout
 from nextword.layers.recurrent import CellState, RecurrentLayer, Weights
 
@@ -72,7 +72,7 @@ def _multiply_compiled(x: Tensor, q: Tensor, scale: Tensor, sums: Tensor) -> Ten
     rows, width = q.shape
     values, to = x.detach().float().contiguous().numpy(), out.numpy()
     # On this thread only: torch's threads spin for a while after their work, and ours would wait for them
-    multiply(matrix, rows, width, 0, 1, values, room(len(values), width), True, to)
+    multiply(matrix, rows, width, 0, 1, values, multiply_buffers(len(values), width), True, to)
     return out
 
 
