@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import typer
 
 from nextword import __version__
 from nextword.cli.compare import compare
-from nextword.cli.console import guarded
+from nextword.cli.console import handle_errors
 from nextword.cli.convert import convert
 from nextword.cli.data import data
 from nextword.cli.embed import embed
@@ -29,25 +29,27 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
-    help="Every language model of the canon, trained, compared and used the same way, offline.",
-    epilog="Start with [bold]nextword compare[/], or with a text of yours: [bold]nextword compare --data my.txt[/].",
+    help="Train, compare and use the language models of the literature, offline.",
+    epilog="Start with [bold]nextword compare[/], or with your own text: [bold]nextword compare --data my.txt[/].",
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"nextword {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _main(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+    ),
 ) -> None:
     pass
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "train": train,
     "runs": runs,
@@ -63,12 +65,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "look": look,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name)(guarded(_command))
+    app.command(_name)(handle_errors(_command))
 
 
 def main() -> None:
-    """The console script. Output stays UTF-8 whatever the locale says: texts are."""
+    """The console script. Texts are UTF-8, whatever the locale says, and so is the output."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
     app()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar
+from nextword.cli.console import Json, Quiet, console, emit_json, print_notes, progress_bars
 
 
 def convert(
@@ -17,7 +16,7 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A run folder, an ARPA file or word vectors, plain or packed, or a folder of Hugging Face or of ELMo.",
+            help="Run folder, ARPA file, word vectors, Hugging Face folder or ELMo folder.",
             show_default=False,
         ),
     ],
@@ -25,39 +24,41 @@ def convert(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A file to write (.arpa, .vec, .txt, also .gz, .xz, …), or a new folder: a run, or what --to says.",
+            help="New file (.arpa, .vec or .txt, also compressed) or new folder: a run, or the format of --to.",
             show_default=False,
         ),
     ],
     to: Annotated[
-        str, typer.Option("--to", help="arpa, huggingface, elmo, word2vec or glove. Default: as TARGET's name says.")
+        str,
+        typer.Option("--to", help="Format: arpa, huggingface, elmo, word2vec or glove. Default: from TARGET's name."),
     ] = "",
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="A.B=C",
-            help="model.layout, model.bits, tokenizer.lower, arpa.convention; tokenizer.load, huggingface.dtype; "
-            "vectors.digits.",
+            help="Setting: model.layout, model.bits, tokenizer.lower, tokenizer.load, arpa.convention, "
+            "huggingface.dtype, vectors.digits.",
         ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a run of a model of another program, write a run for another program, or lay a run out anew.
+    """Convert a model of another program to a run, a run for another program, or a run to another layout.
 
-    Nothing is overwritten. Folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5 are read, tokenizer
-    included, and written so that transformers opens them (from_pretrained). KenLM and SRILM both read the ARPA files;
-    with arpa.convention=kenlm they are as lmplz's. ELMo is read and written as allenai published it (options.json,
-    weights.hdf5).
+    Nothing is overwritten. Hugging Face folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5 are read with
+    their tokenizer, and written so that transformers opens them with from_pretrained. KenLM and SRILM read the ARPA
+    files; with arpa.convention=kenlm they are as lmplz writes them. ELMo folders are allenai's options.json and
+    weights.hdf5.
 
-    With model.bits=8 a run of a GPT or an AWD-LSTM, by itself or under the head of a task, becomes one in eight bits,
-    which is smaller and reads faster on a CPU. It cannot be trained any more.
+    model.bits=8 quantizes a run of a GPT or an AWD-LSTM, with or without a task head, to int8: smaller and faster on a
+    CPU, but no longer trainable.
 
-    In an ARPA file a word is itself, and a token of another kind is its bytes in GPT-2's letters (" the" is Ġthe). The
-    unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id (<s>#7).
+    In an ARPA file, a word is written as it is; any other token is written as its bytes in GPT-2's letters (" the" is
+    Ġthe). The unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id
+    (<s>#7).
 
-    Vectors of words are written as gensim reads them (.vec, with a first line of counts) or as GloVe has them (.txt).
+    Word vectors are written in word2vec's text format (.vec, with a header) or GloVe's (.txt).
 
     [dim]Examples[/]
       nextword convert kn5.arpa.gz runs/kn5
@@ -72,55 +73,35 @@ def convert(
       nextword convert glove.6B.100d.txt runs/glove-6b
       nextword convert runs/word2vec-tiny mine.vec.gz
     """
-    from nextword import convert as weights
+    from nextword import convert as library
 
-    with _Bars(quiet or json) as bars:
-        made = weights.convert(source, target, changes or (), bars, to)
-    if weights.is_run(made.target):
+    with progress_bars(quiet or json) as on_progress:
+        result = library.convert(source, target, changes or (), on_progress, to)
+    if library.is_run(result.target):
         from nextword.model_card import write_card
         from nextword.run_folder import RunFolder
 
-        write_card(RunFolder.open(made.target))
+        write_card(RunFolder.open(result.target))
     if json:
-        shown = {key: value for key, value in asdict(made).items() if key not in ("facts", "use", "target")}
-        emit_json({"source": source, "target": target, **shown, **made.facts})
+        values = {key: value for key, value in asdict(result).items() if key not in ("facts", "use", "target")}
+        emit_json({"source": source, "target": target, **values, **result.facts})
         return
-    from nextword.html.charts import size
+    from nextword.html.formatting import format_size
 
-    console.print(f"[green]✓[/] [bold]{escape(target)}[/] is {made.format} of {size(made.size)}", soft_wrap=True)
-    console.print(_told(made.facts), soft_wrap=True)
-    for note in made.notes:
-        console.print(f"[dim]· {escape(note)}[/]", soft_wrap=True)
-    console.print(f"\nTry it:  {escape(made.use)}", soft_wrap=True)
+    console.print(
+        f"[green]✓[/] wrote [bold]{escape(target)}[/]: {result.format}, {format_size(result.size)}", soft_wrap=True
+    )
+    console.print(_describe_content(result.facts), soft_wrap=True)
+    print_notes(result.notes)
+    console.print(f"\nTry it:  {escape(result.use)}", soft_wrap=True)
 
 
-def _told(facts: dict[str, Any]) -> str:
-    """What is in it, in a line: n-grams of each order, words, or parameters and sizes."""
+def _describe_content(facts: dict[str, Any]) -> str:
+    """One line: n-grams of each order, words, or parameters and sizes."""
     if "ngrams" in facts:
-        counts = [f"{n:,} {k}-grams" for k, n in enumerate(facts["ngrams"], 1)]
+        counts = [f"{count:,} {order}-grams" for order, count in enumerate(facts["ngrams"], 1)]
         return f"order {facts['order']}: {' · '.join(counts)}"
     if "words" in facts:
-        return f"{facts['words']:,} words · width {facts['width']:,}"
+        return f"{facts['words']:,} words · vector size {facts['width']:,}"
     sizes = [f"{name} {value:,}" for name, value in facts["model"].items() if type(value) is int]
     return " · ".join([f"{facts['parameters']:,} parameters", f"{facts['vocabulary']:,} tokens", *sizes])
-
-
-class _Bars:
-    """One bar after another: a new label is a new bar."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.label = quiet, ""
-        self.shown = ExitStack()
-        self.update: Any = None
-
-    def __enter__(self) -> _Bars:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.shown.close()
-
-    def __call__(self, label: str, done: float, total: float | None) -> None:
-        if label != self.label:
-            self.shown.close()
-            self.label, self.update = label, self.shown.enter_context(progress_bar(label, total, self.quiet))
-        self.update(done, total)

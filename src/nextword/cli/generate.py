@@ -1,354 +1,290 @@
-"""`nextword generate`: write on.
-
-`--beam WIDTH --set beam.KEY=VALUE`: a beam from words, for every command that searches with one.
-"""
+"""`nextword generate`: continue prompts, translate sources, or fill blanks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from nextword.cli.console import Device, Json, Precision, Run, emit_json, err, read_lines
+from nextword.cli.console import Device, Json, Precision, Run, emit_json, print_warnings, read_lines
 
 if TYPE_CHECKING:
     from nextword.core.types import Beam, Decoding, Piece, Stop
+    from nextword.lm.base import TextModel
 
-KEYS = ("length_penalty", "normalisation", "coverage", "groups", "diversity")
-HELP = "beam.length_penalty, .normalisation (power, gnmt), .coverage, .groups, .diversity"
-
-
-def beam_of(width: int | None, changes: Sequence[str], more: Mapping[str, Any]) -> Beam | None:
-    """The beam that was asked for, with `more` settings; None if none was."""
-    from nextword.core.errors import NextwordError, did_you_mean
-    from nextword.core.types import Beam
-
-    if width is None:
-        if changes:
-            raise NextwordError(f"--set {changes[0]}: this is for a beam, and none is asked for. Add --beam WIDTH.")
-        return None
-    if width < 1:
-        raise NextwordError(f"--beam {width}: the width is {width}, and a beam holds at least one text (1: greedy).")
-    given: dict[str, Any] = {}
-    for change in changes:
-        name, _, value = change.partition("=")
-        key = name.strip().removeprefix("beam.").replace("-", "_")
-        if not name.strip().startswith("beam.") or key not in KEYS:
-            raise NextwordError(
-                f"--set {change}: expected beam.KEY=VALUE.{did_you_mean(key, KEYS)} A beam has {', '.join(KEYS)}."
-            )
-        given[key] = _value(key, value.strip(), change)
-    if "normalisation" in given and not given.get("length_penalty"):
-        raise NextwordError(
-            "--set beam.normalisation says how lengths are counted, and beam.length_penalty how much they count. Give "
-            "both."
-        )
-    if "diversity" in given and "groups" not in given:
-        raise NextwordError(
-            "--set beam.diversity is between groups of hypotheses, and there is one. Add --set beam.groups=NUMBER."
-        )
-    return Beam(width, **{**more, **given})
-
-
-def _value(key: str, value: str, change: str) -> Any:
-    from nextword.core.errors import NextwordError
-
-    if key == "normalisation":
-        return value.strip("\"'")
-    try:
-        return int(value) if key == "groups" else float(value)
-    except ValueError:
-        raise NextwordError(f"--set {change}: expected a {'whole ' if key == 'groups' else ''}number.") from None
-
-
-USUAL = 0.8  # temperature
-LENGTH = 100  # tokens
-AT_ONCE = 64  # prompts of a file that are written side by side; then they are shown
+BEAM_KEYS = ("length_penalty", "normalization", "coverage", "groups", "diversity")
+BEAM_HELP = "beam.length_penalty, .normalization (power, gnmt), .coverage, .groups, .diversity"
+DEFAULT_TEMPERATURE = 0.8
+DEFAULT_LENGTH = 100  # tokens
+BATCH_SIZE = 64  # prompts of a file that are generated together, before they are printed
 
 
 def generate(
     run: Run,
-    prompt: Annotated[str, typer.Argument(help="Text to go on from.", show_default=False)] = "",
-    file: Annotated[
-        Path | None, typer.Option("--file", help="One prompt a line, from this file; one line of text for each.")
-    ] = None,
+    prompt: Annotated[str, typer.Argument(help="Text to continue, or source to translate.", show_default=False)] = "",
+    file: Annotated[Path | None, typer.Option("--file", help="Read one prompt per line from this file.")] = None,
     length: Annotated[
         int | None,
-        typer.Option("--length", help="Tokens at the most. Default: 100; of translations twice the longest source."),
+        typer.Option("--length", help="Maximum number of tokens. Default: 100; translations: twice the source."),
     ] = None,
-    min_length: Annotated[int, typer.Option("--min-length", help="Tokens before the text may end by itself.")] = 0,
+    min_length: Annotated[int, typer.Option("--min-length", help="Minimum number of tokens.")] = 0,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", help="0: always the likeliest token. Default: 0.8; of translations 0."),
+        typer.Option("--temperature", help="Sampling temperature; 0: greedy. Default: 0.8; translations: 0."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", help="Draw from the k likeliest; 0: from all.")] = 0,
-    top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest that hold this share.")] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", help="Sample from the k most probable tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option("--top-p", help="Nucleus sampling with this probability mass.")] = 1.0,
     typical: Annotated[
-        float, typer.Option("--typical", help="Draw from the most typical that hold this share; 1: from all.")
+        float, typer.Option("--typical-p", help="Locally typical sampling with this probability mass.")
     ] = 1.0,
     contrastive: Annotated[
         float | None,
-        typer.Option("--contrastive", help="Contrastive search with this alpha among the --top-k likeliest (4)."),
+        typer.Option("--contrastive", help="Contrastive search with this alpha, among --top-k tokens (4)."),
     ] = None,
-    beam: Annotated[
-        int | None, typer.Option("--beam", help="Beam search of this width instead of drawing; 1: greedy.")
-    ] = None,
-    n_best: Annotated[
-        int | None, typer.Option("--n-best", help="With --beam: the n best, each with its score.")
-    ] = None,
+    beam: Annotated[int | None, typer.Option("--beam", help="Beam search of this width instead of sampling.")] = None,
+    n_best: Annotated[int | None, typer.Option("--n-best", help="With --beam: show the n best, with scores.")] = None,
     repetition: Annotated[
-        float, typer.Option("--repetition", help="Penalty on tokens already written; 1: none.")
+        float, typer.Option("--repetition-penalty", help="Penalty on tokens already generated; 1: none.")
     ] = 1.0,
-    no_repeat: Annotated[int, typer.Option("--no-repeat", help="Never repeat an n-gram of this many tokens.")] = 0,
+    no_repeat: Annotated[
+        int, typer.Option("--no-repeat-ngram", help="Never generate an n-gram of this size twice; 0: off.")
+    ] = 0,
     bias: Annotated[
         list[str] | None,
-        typer.Option("--bias", help="TOKEN=VALUE, added to its log-probability; -inf bans it; may be given often."),
+        typer.Option("--bias", help="TOKEN=VALUE, added to its logit; -inf bans it. Repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="The same seed writes the same text.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="Stop before this string; may be given often.")
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed for sampling.")] = None,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="Stop before this string. Repeatable.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help=f"With --beam: {BEAM_HELP}.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help=f"With --beam: {HELP}.")] = None,
     overflow: Annotated[
-        str, typer.Option("--overflow", help="A prompt longer than the window: slide over it, or error.")
+        str, typer.Option("--overflow", help="For prompts longer than the window: slide (default) or error.")
     ] = "slide",
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
-    """Write on from a prompt, shown as it is written.
+    """Stream a continuation of the prompt.
+
+    A sequence-to-sequence model generates a target from the prompt as its source. A model that was trained to fill
+    blanks replaces ___ by a few tokens; GLM also \\[sMASK] by sentences and \\[gMASK] by the rest of a text.
 
     [dim]Examples[/]
       nextword generate runs/lstm-tiny "In the beginning" --length 60
       nextword generate runs/lstm-tiny --temperature 0 --stop "."
       nextword generate runs/lstm-tiny "The" --contrastive 0.6 --top-k 5
-      nextword generate runs/lstm-tiny "The" --typical 0.95 --min-length 20 --bias "e=-inf"
+      nextword generate runs/lstm-tiny "The" --typical-p 0.95 --min-length 20 --bias "e=-inf"
       nextword generate runs/lstm-tiny --file prompts.txt --beam 5 --json
       nextword generate runs/lstm-tiny "The" --beam 6 --n-best 3 --set beam.length_penalty=0.6
       nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt
       nextword generate runs/glm-tiny "The ___ of the ___ is returned." --beam 4
 
-    A model that was trained to fills blanks: ___ with a few tokens; GLM also \\[sMASK] with sentences, \\[gMASK] with
-    more.
-    Of a model that makes a text from a source, the prompt is the source.
-
-    In --stop and --bias, \\n is the end of a line. A token of --bias is its text, spaces included, or id:NUMBER.
-    With --file, prompts are drawn with the seed given, the next one, and so on.
+    In --stop and --bias, \\n is a line end. A token of --bias is its text, including spaces, or id:NUMBER.
+    With --file, prompt number i is sampled with seed + i.
     """
-    from nextword.core.errors import NextwordError
+    from nextword.core.errors import InvalidSetting, MissingFile
     from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
-    from nextword.evaluation.translation import room_for
+    from nextword.evaluation.translation import max_target_length
     from nextword.lm.loading import load
 
-    if n_best is not None and beam is None:
-        raise NextwordError("--n-best: this is for a beam, and none is asked for. Add --beam WIDTH.")
-    if contrastive is not None and beam is not None:
-        raise NextwordError("--beam and --contrastive are two ways to write. Give one of them.")
-    if beam is not None and (temperature or top_k or top_p != 1 or seed is not None):
-        raise NextwordError(
-            "--temperature, --top-k, --top-p and --seed are for drawing, and a beam draws nothing. Leave them out."
-        )
-    if typical != 1 and (contrastive is not None or beam is not None or temperature == 0):
-        raise NextwordError("--typical narrows what is drawn, but nothing is drawn here. Leave it out.")
-    how: Decoding
-    added = _biases(bias or ())
-    searched = beam_of(beam, set_ or (), {"repetition": repetition, "no_repeat": no_repeat, "bias": added})
-    if searched is not None:
-        how = searched
+    sampling = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p != 1, "--seed": seed is not None}
+    _check_options(sampling, typical, contrastive, beam, n_best)
+    rules: dict[str, Any] = {"repetition": repetition, "no_repeat": no_repeat, "bias": _parse_biases(bias or ())}
+    decoding: Decoding
+    if (search := parse_beam(beam, changes or (), rules)) is not None:
+        decoding = search
     elif contrastive is not None:
-        how = Contrastive(top_k or Contrastive.k, contrastive, repetition, no_repeat, added)
+        decoding = Contrastive(top_k or Contrastive.k, contrastive, **rules)
     elif temperature == 0:
-        how = Greedy(repetition, no_repeat, added)
+        decoding = Greedy(**rules)
     else:
-        drawn = USUAL if temperature is None else temperature
-        how = Sample(drawn, top_k, top_p, seed, repetition, no_repeat, typical=typical, bias=added)
+        chosen = DEFAULT_TEMPERATURE if temperature is None else temperature
+        decoding = Sample(chosen, top_k, top_p, seed, typical=typical, **rules)
     if file is not None and not file.is_file():
-        raise NextwordError(f"There is no file of prompts {file}.")
-    lm: Any = load(run, device, precision)
-    onward = getattr(lm, "goes_on", True)
-    lines = dict(enumerate(read_lines(file, blank=True) if file else [prompt], 1))
-    lines = {number: line for number, line in lines.items() if not file or not onward or line.strip()}
-    prompts = list(lines.values())
-    if not any(one.strip() for one in prompts) and (file or not onward):
-        raise NextwordError(f"{file} has no prompt in it." if file else 'There is no source: generate RUN "TEXT".')
-    if contrastive is not None and not onward:
-        raise NextwordError("Contrastive search is for models that write on from a prompt. Use --beam, or draw.")
+        raise MissingFile(f"There is no file {file}.", path=file)
+    lm = load(run, device, precision)
+    prompts = _read_prompts(lm, prompt, file)
+    if contrastive is not None and lm.is_seq2seq:
+        raise InvalidSetting("--contrastive is for language models. Use --beam or sampling.", key="contrastive")
+    has_blanks = lm.writes_pieces and any(map(lm.blanks, prompts))
+    is_default = temperature is None and typical == 1 and not any(sampling.values())
+    if isinstance(decoding, Sample) and is_default and (has_blanks or lm.is_seq2seq):
+        decoding = Greedy(**rules)  # translations and fillings should be right, not varied
     if length is None:
-        length = LENGTH if onward else room_for(lm, prompts)
-    ending = Stop(length, tuple(map(_unescaped, stop or ())), least=min_length)
-    plain = temperature is None and seed is None and not top_k and top_p == 1 and typical == 1
-    blanks = getattr(lm, "writes_pieces", False) and any(map(lm.blanks, prompts))
-    if (
-        isinstance(how, Sample) and plain and (blanks or not onward)
-    ):  # of a source, or in a blank, one wants what is right, not what varies
-        how = Greedy(repetition, no_repeat, added)
-    if blanks:
-        for number, line in lines.items():
-            if file and line.strip() and not lm.blanks(line):
-                raise NextwordError(
-                    f"{file}, line {number}: {line[:40]!r} has no blank, and other lines have. Write ___ where "
-                    "something is missing, or give such lines in a file of their own."
-                )
-        if overflow == "error":
-            _refuse_long(lm, prompts)
-        _fill(lm, prompts, how, ending, n_best, alone=not file, json=json)
-        return
-    if isinstance(how, Beam) and n_best is not None:
-        _rank(lm, prompts, how, ending, n_best, overflow, alone=not file, json=json)
-        return
-    if not file:
-        pieces = []
-        stream = lm.generate(prompt, how, ending, overflow)
-        _note(lm, prompts)
-        if not json and lm.goes_on:
-            _show(prompt)
-        for piece in stream:
-            pieces.append(piece)
-            if not json:
-                _show(piece.text)
-        if json:
-            emit_json(_facts(prompt, pieces))
-        else:
-            _show("\n")
-        return
-    results = []
-    for at in range(0, len(prompts), AT_ONCE):
-        if isinstance(how, Sample) and seed is not None:
-            how = replace(how, seed=(seed + at) % 2**63)
-        some = prompts[at : at + AT_ONCE]
-        asked = [one for one in some if onward or one.strip()]  # of nothing, nothing is made
-        found = iter(lm.generate_many(asked, how, ending, overflow) if asked else ())
-        _note(lm, asked)
-        for one in some:
-            results.append(_facts(one, next(found) if onward or one.strip() else []))
-            if not json:
-                _show((one if lm.goes_on else "") + _escaped(results[-1]["text"]) + "\n")
+        length = max_target_length(lm, prompts) if lm.is_seq2seq else DEFAULT_LENGTH
+    ending = Stop(length, tuple(map(_unescape, stop or ())), min_length=min_length)
+    if has_blanks:
+        results = _fill_blanks(lm, prompts, file, decoding, ending, n_best, overflow, json)
+    elif isinstance(decoding, Beam) and n_best is not None:
+        results = _generate_n_best(lm, prompts, decoding, ending, n_best, overflow, is_single=not file, json=json)
+    elif not file:
+        results = [_stream(lm, prompt, decoding, ending, overflow, json)]
+    else:
+        results = _generate_file(lm, prompts, decoding, ending, overflow, seed, json)
     if json:
-        emit_json(results)
+        emit_json(results if file else results[0])
 
 
-def _rank(
-    lm: Any, prompts: Sequence[str], how: Beam, ending: Stop, n: int, overflow: str, *, alone: bool, json: bool
+# ------------------------------------------------------------------------------------------------ options
+
+
+def _check_options(
+    sampling: Mapping[str, Any], typical: float, contrastive: float | None, beam: int | None, n_best: int | None
 ) -> None:
-    """The n best of each prompt: a line with the score for each of them, after the prompt if there are several."""
-    results: list[dict[str, Any]] = []
-    for at in range(0, len(prompts), AT_ONCE):
-        some = [one for one in prompts[at : at + AT_ONCE] if lm.goes_on or one.strip()]
-        found = lm.n_best_many(some, how, ending, n, overflow)
-        _note(lm, some)
-        for prompt, candidates in zip(some, found, strict=True):
-            ranked = [
-                {
-                    "rank": rank,
-                    "text": one.text,
-                    "score": one.score,
-                    "nats": -one.log_prob,
-                    "tokens": one.tokens,
-                    "complete": one.complete,
-                }
-                for rank, one in enumerate(candidates, 1)
-            ]
-            results.append({"prompt": prompt, "best": ranked})
-            if json:
-                continue
-            if not alone:
-                _show(_escaped(prompt) + "\n")
-            for one in ranked:
-                cut = "" if one["complete"] else " …"
-                text = (prompt if lm.goes_on else "") + one["text"]
-                _show(f"{one['rank']}  {one['score']:.4f}  {_escaped(text)}{cut}\n")
-    if json:
-        emit_json(results[0] if alone else results)
+    """Refuse options that do not go together."""
+    from nextword.core.errors import InvalidSetting
 
-
-def _fill(
-    lm: Any, prompts: Sequence[str], how: Decoding, ending: Stop, n: int | None, *, alone: bool, json: bool
-) -> None:
-    """Prompts with their blanks filled, a line each; with --n-best a line with the score for each of them."""
-    asked = [prompt for prompt in prompts if prompt.strip()]
-    found = iter(
-        [
-            some
-            for at in range(0, len(asked), AT_ONCE)
-            for some in lm.infill_many(asked[at : at + AT_ONCE], how, ending, n or 1)
-        ]
-    )
-    _note(lm, asked)
-    results: list[dict[str, Any]] = []
-    for prompt in prompts:
-        if not prompt.strip():  # of nothing, nothing is made
-            results.append({"prompt": prompt, "text": ""} if n is None else {"prompt": prompt, "best": []})
-            if not json:
-                _show("\n")
-            continue
-        fillings = next(found)
-        best = [
-            {
-                "text": one.text,
-                "blanks": list(one.blanks),
-                "score": one.score,
-                "nats": -one.log_prob,
-                "tokens": one.tokens,
-                "complete": one.complete,
-            }
-            for one in fillings
-        ]
-        results.append({"prompt": prompt, **(best[0] if n is None else {"best": best})})
-        if json:
-            continue
-        if n is not None and not alone:
-            _show(_escaped(prompt) + "\n")
-        for rank, one in enumerate(fillings, 1):
-            scored = "" if n is None else f"{rank}  {one.score:.4f}  "
-            text = one.text if alone and n is None else _escaped(one.text)
-            _show(f"{scored}{text}{'' if one.complete or n is None else ' …'}\n")
-    if json:
-        emit_json(results[0] if alone else results)
-
-
-def _refuse_long(lm: Any, prompts: Sequence[str]) -> None:
-    """What `generate` refuses of prompts, of texts with blanks."""
-    from nextword.core.errors import NextwordError
-
-    for prompt in prompts:
-        if lm.unread(prompt) or (hasattr(lm, "past_training") and lm.past_training([prompt])):
-            raise NextwordError(
-                f"The text {prompt[:30]!r}… is longer than what this model reads at once, or was trained on. Shorten "
-                "it: what stands far from the blanks can be left away."
-            )
-
-
-def _note(lm: Any, prompts: Sequence[str]) -> None:
-    """Says so where a prompt has not fitted into the window, or a source is longer than any in training."""
-    if past := lm.past_training(prompts) if hasattr(lm, "past_training") else 0:
-        which = "the source is" if len(prompts) == 1 else f"{past:,} of {len(prompts):,} sources are"
-        err.print(
-            f"note: {which} longer than the {lm.longest:,} tokens that this run was trained on; all was read, but what "
-            "comes of it may be poor (--overflow error refuses such sources)",
-            soft_wrap=True,
+    if n_best is not None and beam is None:
+        raise InvalidSetting("--n-best needs beam search. Add --beam WIDTH.", key="n_best", value=n_best)
+    if contrastive is not None and beam is not None:
+        raise InvalidSetting("--beam and --contrastive are two decoding methods. Choose one.", key="beam", value=beam)
+    used = [name for name, value in sampling.items() if value]
+    if beam is not None and used:
+        raise InvalidSetting(
+            f"--beam does not sample. Leave {', '.join(used)} out.", key=used[0].strip("-").replace("-", "_")
         )
-    for prompt in prompts:
-        if getattr(lm, "writes_pieces", False) and lm.blanks(prompt):
-            if gone := lm.unread(prompt):
-                err.print(
-                    f"note: {escape(repr(prompt[:20]))}… is longer than the window of {lm.context:,} tokens: {gone:,} "
-                    "of its tokens, those farthest from the blank, were not read",
-                    soft_wrap=True,
-                )
-        elif gone := lm.beyond(prompt):
-            err.print(
-                f"note: {escape(repr(prompt[:20]))}… is longer than the window of {lm.context:,} tokens: all of it was "
-                f"read, but its first {gone:,} tokens are out of sight (--overflow error refuses such prompts)",
-                soft_wrap=True,
+    is_sampling = contrastive is None and beam is None and sampling["--temperature"] != 0
+    if typical != 1 and not is_sampling:
+        raise InvalidSetting("--typical-p is for sampling. Leave it out.", key="typical_p", value=typical)
+
+
+def parse_beam(width: int | None, changes: Sequence[str], rules: Mapping[str, Any] | None = None) -> Beam | None:
+    """The beam search of `--beam WIDTH --set beam.KEY=VALUE`; None without --beam. `rules` are further settings."""
+    from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
+    from nextword.core.types import Beam
+
+    if width is None:
+        if changes:
+            raise InvalidSetting(f"--set {changes[0]} needs beam search. Add --beam WIDTH.", key="beam")
+        return None
+    if width < 1:
+        raise InvalidSetting(f"--beam {width}: the width must be at least 1 (1: greedy).", key="beam", value=width)
+    settings: dict[str, Any] = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        key = name.strip().removeprefix("beam.").replace("-", "_")
+        if not name.strip().startswith("beam.") or key not in BEAM_KEYS:
+            raise UnknownName(
+                f"--set {change}: expected beam.KEY=VALUE with KEY one of {', '.join(BEAM_KEYS)}."
+                f"{did_you_mean(key, BEAM_KEYS)}",
+                name=name.strip(),
+                known=[f"beam.{known}" for known in BEAM_KEYS],
             )
+        settings[key] = _parse_beam_value(key, value.strip(), change)
+    if "normalization" in settings and not settings.get("length_penalty"):
+        raise InvalidSetting("--set beam.normalization needs beam.length_penalty.", key="beam.normalization")
+    if "diversity" in settings and "groups" not in settings:
+        raise InvalidSetting("--set beam.diversity needs beam.groups=NUMBER.", key="beam.diversity")
+    return Beam(width, **{**(rules or {}), **settings})
 
 
-def _facts(prompt: str, pieces: Sequence[Piece]) -> dict[str, Any]:
+def _parse_beam_value(key: str, value: str, change: str) -> Any:
+    from nextword.core.errors import InvalidSetting
+
+    if key == "normalization":
+        return value.strip("\"'")
+    try:
+        return int(value) if key == "groups" else float(value)
+    except ValueError:
+        expected = "a whole number" if key == "groups" else "a number"
+        raise InvalidSetting(f"--set {change}: expected {expected}.", key=f"beam.{key}", value=value) from None
+
+
+def _parse_biases(items: Sequence[str]) -> dict[int | str, float]:
+    """TOKEN=VALUE pairs; the token itself may contain an equals sign."""
+    from nextword.core.errors import InvalidSetting
+
+    biases: dict[int | str, float] = {}
+    for item in items:
+        token, _, text = item.rpartition("=")
+        try:
+            value = float(text)
+            key = int(token[3:]) if token.startswith("id:") else _unescape(token)
+        except ValueError:
+            key, value = "", 0.0
+        if key == "":
+            raise InvalidSetting(
+                f"--bias {item}: expected TOKEN=VALUE, such as ' the=-2', '\\n=-inf' or id:17=3.",
+                key="bias",
+                value=item,
+            )
+        if key in biases:
+            raise InvalidSetting(f"--bias has {token!r} twice. Give it once.", key="bias", value=item)
+        biases[key] = value
+    return biases
+
+
+def _read_prompts(lm: TextModel, prompt: str, file: Path | None) -> list[str]:
+    """The prompts; blank lines of a file are kept for sequence-to-sequence models, whose output keeps the lines."""
+    from nextword.core.errors import DataError, InvalidSetting
+
+    if file is None:
+        if lm.is_seq2seq and not prompt.strip():
+            raise InvalidSetting('Give a source: nextword generate RUN "TEXT".', key="prompt")
+        return [prompt]
+    prompts = read_lines(file, keep_blank=lm.is_seq2seq)
+    if not any(line.strip() for line in prompts):
+        raise DataError(f"{file} has no prompts.", path=file)
+    return prompts
+
+
+# ------------------------------------------------------------------------------------------------ generating
+
+
+def _batches(prompts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    for start in range(0, len(prompts), BATCH_SIZE):
+        yield start, prompts[start : start + BATCH_SIZE]
+
+
+def _stream(lm: TextModel, prompt: str, decoding: Decoding, stop: Stop, overflow: str, json: bool) -> dict[str, Any]:
+    """Generate from one prompt, printing as it goes."""
+    pieces = []
+    stream = lm.generate(prompt, decoding, stop, overflow)
+    _warn_about_length(lm, [prompt])
+    if not json and not lm.is_seq2seq:
+        _write(prompt)
+    for piece in stream:
+        pieces.append(piece)
+        if not json:
+            _write(piece.text)
+    if not json:
+        _write("\n")
+    return _generation_result(prompt, pieces)
+
+
+def _generate_file(
+    lm: TextModel,
+    prompts: Sequence[str],
+    decoding: Decoding,
+    stop: Stop,
+    overflow: str,
+    seed: int | None,
+    json: bool,
+) -> list[dict[str, Any]]:
+    """One line of output per prompt; an empty source gives an empty line."""
+    from nextword.core.types import Sample
+
+    results = []
+    for start, batch in _batches(prompts):
+        if isinstance(decoding, Sample) and seed is not None:
+            decoding = replace(decoding, seed=(seed + start) % 2**63)
+        filled = [prompt for prompt in batch if not lm.is_seq2seq or prompt.strip()]
+        outputs = iter(lm.generate_many(filled, decoding, stop, overflow) if filled else ())
+        _warn_about_length(lm, filled)
+        for prompt in batch:
+            is_empty = lm.is_seq2seq and not prompt.strip()
+            results.append(_generation_result(prompt, [] if is_empty else next(outputs)))
+            if not json:
+                _write(("" if lm.is_seq2seq else prompt) + _escape_lines(results[-1]["text"]) + "\n")
+    return results
+
+
+def _generation_result(prompt: str, pieces: Sequence[Piece]) -> dict[str, Any]:
     return {
         "prompt": prompt,
         "text": "".join(piece.text for piece in pieces),
@@ -358,35 +294,170 @@ def _facts(prompt: str, pieces: Sequence[Piece]) -> dict[str, Any]:
     }
 
 
-def _show(text: str) -> None:
+def _generate_n_best(
+    lm: TextModel,
+    prompts: Sequence[str],
+    decoding: Beam,
+    stop: Stop,
+    n: int,
+    overflow: str,
+    *,
+    is_single: bool,
+    json: bool,
+) -> list[dict[str, Any]]:
+    """The n best of each prompt: one line with the score for each; with several prompts, after the prompt."""
+    results: list[dict[str, Any]] = []
+    for _, batch in _batches(prompts):
+        filled = [prompt for prompt in batch if not lm.is_seq2seq or prompt.strip()]
+        candidates = lm.n_best_many(filled, decoding, stop, n, overflow)
+        _warn_about_length(lm, filled)
+        for prompt, best in zip(filled, candidates, strict=True):
+            ranked = [
+                {
+                    "rank": rank,
+                    "text": candidate.text,
+                    "score": candidate.score,
+                    "nats": -candidate.log_prob,
+                    "tokens": candidate.tokens,
+                    "complete": candidate.complete,
+                }
+                for rank, candidate in enumerate(best, 1)
+            ]
+            results.append({"prompt": prompt, "best": ranked})
+            if json:
+                continue
+            if not is_single:
+                _write(_escape_lines(prompt) + "\n")
+            for row in ranked:
+                text = _escape_lines(("" if lm.is_seq2seq else prompt) + str(row["text"]))
+                _write(f"{row['rank']}  {row['score']:.4f}  {text}{'' if row['complete'] else ' …'}\n")
+    return results
+
+
+# ------------------------------------------------------------------------------------------------ blanks
+
+
+def _fill_blanks(
+    lm: TextModel,
+    prompts: Sequence[str],
+    file: Path | None,
+    decoding: Decoding,
+    stop: Stop,
+    n: int | None,
+    overflow: str,
+    json: bool,
+) -> list[dict[str, Any]]:
+    """Fill the blanks of each prompt, one line each; with --n-best, one line with the score for each."""
+    if file is not None:
+        _require_blanks(lm, prompts, file)
+    if overflow == "error":
+        _refuse_long_texts(lm, prompts)
+    filled = [prompt for prompt in prompts if prompt.strip()]
+    fillings = iter([best for _, batch in _batches(filled) for best in lm.infill_many(batch, decoding, stop, n or 1)])
+    _warn_about_length(lm, filled)
+    results: list[dict[str, Any]] = []
+    for prompt in prompts:
+        best = next(fillings) if prompt.strip() else []
+        rows = [
+            {
+                "text": filling.text,
+                "blanks": list(filling.blanks),
+                "score": filling.score,
+                "nats": -filling.log_prob,
+                "tokens": filling.tokens,
+                "complete": filling.complete,
+            }
+            for filling in best
+        ]
+        if n is None:
+            results.append({"prompt": prompt, **(rows[0] if rows else {"text": ""})})
+        else:
+            results.append({"prompt": prompt, "best": rows})
+        if not json:
+            _print_fillings(prompt, rows, n, is_single=file is None)
+    return results
+
+
+def _print_fillings(prompt: str, rows: Sequence[Mapping[str, Any]], n: int | None, is_single: bool) -> None:
+    if not rows:
+        _write("\n")
+    elif n is None:
+        _write((rows[0]["text"] if is_single else _escape_lines(rows[0]["text"])) + "\n")
+    else:
+        if not is_single:
+            _write(_escape_lines(prompt) + "\n")
+        for rank, row in enumerate(rows, 1):
+            cut = "" if row["complete"] else " …"
+            _write(f"{rank}  {row['score']:.4f}  {_escape_lines(row['text'])}{cut}\n")
+
+
+def _require_blanks(lm: TextModel, prompts: Sequence[str], file: Path) -> None:
+    from nextword.core.errors import DataError
+
+    for number, line in enumerate(read_lines(file, keep_blank=True), 1):
+        if line.strip() and not lm.blanks(line):
+            raise DataError(
+                f"{file}, line {number}: {line[:40]!r} has no blank, but other lines do. Mark the place with ___, or "
+                "use a separate file.",
+                path=file,
+                line=number,
+            )
+
+
+def _refuse_long_texts(lm: TextModel, prompts: Sequence[str]) -> None:
+    from nextword.core.errors import DataError
+
+    for prompt in prompts:
+        if lm.unread(prompt) or _num_long_sources(lm, [prompt]):
+            raise DataError(
+                f"The text {prompt[:30]!r}… is longer than the model's window, or than any text in training. Shorten "
+                "it, or use --overflow slide."
+            )
+
+
+# ------------------------------------------------------------------------------------------------ output
+
+
+def _num_long_sources(lm: TextModel, prompts: Sequence[str]) -> int:
+    """How many sources are longer than any in training."""
+    from nextword.lm.seq2seq import Seq2SeqLM
+
+    return lm.past_training(prompts) if isinstance(lm, Seq2SeqLM) else 0
+
+
+def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:
+    """Warn about prompts that do not fit the window, or sources that are longer than those in training."""
+    warnings = []
+    if count := _num_long_sources(lm, prompts):
+        subject = "the source is" if len(prompts) == 1 else f"{count:,} of {len(prompts):,} sources are"
+        warnings.append(
+            f"{subject} longer than any in training, so the result may be poor (--overflow error refuses such sources)"
+        )
+    for prompt in prompts:
+        start = f"{prompt[:20]!r}…"
+        if lm.writes_pieces and lm.blanks(prompt):
+            if unread := lm.unread(prompt):
+                warnings.append(
+                    f"{start} is longer than the window of {lm.context:,} tokens: the {unread:,} tokens farthest from "
+                    "the blank are not read"
+                )
+        elif beyond := lm.beyond(prompt):
+            warnings.append(
+                f"{start} is longer than the window of {lm.context:,} tokens: its first {beyond:,} tokens are out of "
+                "sight (--overflow error refuses such prompts)"
+            )
+    print_warnings(warnings)
+
+
+def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def _biases(given: Sequence[str]) -> dict[int | str, float]:
-    """TOKEN=VALUE, where the token may itself hold an equals sign."""
-    from nextword.core.errors import NextwordError
-
-    found: dict[int | str, float] = {}
-    for one in given:
-        token, _, value = one.rpartition("=")
-        try:
-            number = float(value)
-            key = int(token[3:]) if token.startswith("id:") else _unescaped(token)
-        except ValueError:
-            key, number = "", 0.0
-        if key == "":
-            raise NextwordError(f"--bias {one}: expected TOKEN=VALUE, such as ' the=-2', '\\n=-inf' or id:17=3.")
-        if key in found:
-            raise NextwordError(f"--bias names {token!r} twice. Give it once.")
-        found[key] = number
-    return found
-
-
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-def _escaped(text: str) -> str:
-    """On one line, whatever it says."""
+def _escape_lines(text: str) -> str:
+    """The text on one line."""
     return text.replace("\r", "\\r").replace("\n", "\\n")

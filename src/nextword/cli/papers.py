@@ -1,4 +1,4 @@
-"""`nextword papers`: the canon, with what was reported and what was measured."""
+"""`nextword papers`: the models that come with nextword, with reported and measured results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from nextword.cli.console import Json, console, emit_json
-from nextword.core.io import NAME
+from nextword.core.io import INFINITY
 
-OWN = "your text"  # what a recipe that names no data is trained on
-SHOWN = (
+YOUR_TEXT = "your text"  # the data of a recipe that names none
+HEADLINES = (  # the first of these that a table has is its headline
     "test_perplexity",
     "valid_perplexity",
     "bits_per_byte",
@@ -27,19 +28,19 @@ SHOWN = (
 
 
 def papers(
-    slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="One paper in detail.", show_default=False)] = "",
+    slug: Annotated[str, typer.Argument(metavar="[SLUG]", help="Show one model in detail.", show_default=False)] = "",
     record: Annotated[
         list[str] | None,
         typer.Option(
             "--record",
             metavar="RUN",
-            help="Write a run's result into its recipe's \\[measured]; of a folder of transfers, their means; of "
-            "several runs of one task (--record A --record B) also of the average of what they say.",
+            help="Write a run's result into its recipe's \\[measured] table. A folder of transfers: their means. "
+            "Several runs of one task: also the score of their averaged predictions.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """The models that are here: paper, what each can do, its recipes, reported and measured numbers.
+    """List the models: paper, abilities, recipes, reported and measured results.
 
     [dim]Examples[/]
       nextword papers
@@ -47,128 +48,124 @@ def papers(
       nextword papers --record runs/lstm-wikitext2
       nextword papers --record runs/stars --record runs/back-stars
     """
-    from nextword.core.errors import NextwordError, did_you_mean
-    from nextword.recipe import short_authors
+    from nextword.core.errors import UnknownName, did_you_mean
 
     if record:
-        from nextword.evaluation.record import recorded
+        from nextword.evaluation.record import record_result
 
-        name, measured = recorded(*map(Path, record))
+        name, measured = record_result(*map(Path, record))
         if json:
             emit_json({"recipe": name, "measured": measured})
         else:
             console.print(f"[green]✓[/] {name}: {_headline(measured)} → {name}.toml, {measured['log']}")
         return
-    rows = _canon()
-    if slug:
-        found = next((row for row in rows if row["slug"] == slug), None)
-        if found is None:
-            known = [row["slug"] for row in rows]
-            raise NextwordError(
-                f"No paper has the slug '{slug}'.{did_you_mean(slug, known)} There are {', '.join(known)}."
-            )
-        if json:
-            emit_json(found)
-        else:
-            _detail(found)
+    rows = _list_models()
+    if not slug:
+        emit_json(rows) if json else _print_models(rows)
         return
-    if json:
-        emit_json(rows)
-        return
-    recipes = [recipe for row in rows for recipe in row["recipes"]]
-    wide = max(len(recipe["name"]) for recipe in recipes)
-    room = max(len(_in_short(recipe["data"])) for recipe in recipes)
-    for row in rows:
-        console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
-        console.print(f"[dim]can {', '.join(row['can'])}[/]")
-        for recipe in row["recipes"]:
-            console.print(
-                f"  {recipe['name']:<{wide}} {_in_short(recipe['data']):<{room}} "
-                f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]",
-                soft_wrap=True,
-            )
-        console.print()
-    console.print("[dim]Train one: nextword train SLUG/RECIPE · more on one: nextword papers SLUG[/]")
+    row = next((row for row in rows if row["slug"] == slug), None)
+    if row is None:
+        known = [row["slug"] for row in rows]
+        raise UnknownName(
+            f"There is no model '{slug}'.{did_you_mean(slug, known)} Models: {', '.join(known)}.",
+            name=slug,
+            known=known,
+        )
+    emit_json(row) if json else _print_model(row)
 
 
-def _in_short(data: str) -> str:
-    """What a recipe is trained on; of several sets together, the first."""
-    first, *others = data.split(" + ")
-    return (f"{first} + {len(others)}" if others else first) or OWN
-
-
-def _canon() -> list[dict[str, Any]]:
-    """One row a slug, from the recipes and from what each class can do."""
-    from nextword.models import MODELS, model_class
-    from nextword.recipe import load_recipe, names
+def _list_models() -> list[dict[str, Any]]:
+    """One row per model, from its recipes and its class."""
+    from nextword.models import MODELS
+    from nextword.recipe import load_recipe, recipe_names
 
     rows = []
     for slug in MODELS:
-        recipes = [load_recipe(name) for name in names() if name.startswith(slug + "/")]
-        cls = model_class(slug)
-        can = _can(cls)
-        first = next((r for r in recipes if r.name.endswith("/tiny")), recipes[0])
+        recipes = [load_recipe(name) for name in recipe_names() if name.startswith(slug + "/")]
+        first = next((recipe for recipe in recipes if recipe.name.endswith("/tiny")), recipes[0])
         rows.append(
             {
                 "slug": slug,
                 "title": first.paper["title"],
                 "authors": first.paper["authors"],
                 "year": first.paper["year"],
-                "can": can,
+                "can": _abilities(slug),
                 "recipes": [
                     {
-                        "name": r.name,
-                        "paper": f"{r.paper['title']} ({r.paper['authors']}, {r.paper['year']})",
-                        "data": r.phases[0].data,
-                        "model": dict(r.model),
-                        "sources": dict(r.paper.get("sources", {})),
-                        "reported": dict(r.reported),
-                        "measured": dict(r.measured),
+                        "name": recipe.name,
+                        "paper": f"{recipe.paper['title']} ({recipe.paper['authors']}, {recipe.paper['year']})",
+                        "data": recipe.phases[0].data,
+                        "model": dict(recipe.model),
+                        "sources": dict(recipe.paper.get("sources", {})),
+                        "reported": dict(recipe.reported),
+                        "measured": dict(recipe.measured),
                     }
-                    for r in recipes
+                    for recipe in recipes
                 ],
             }
         )
     return rows
 
 
-def _can(cls: Any) -> list[str]:
-    """What a model of this class can do; where nothing is written on from left to right, its scores are pseudo."""
-    from nextword.models import abilities
+def _abilities(slug: str) -> list[str]:
+    """What runs of this model can do; a model that does not generate from left to right has pseudo-likelihoods."""
+    from nextword.models import abilities, model_class
 
-    if getattr(cls, "tags_words", False):
+    cls = model_class(slug)
+    if cls.is_tagger:
         return ["predict"]
-    found = abilities(cls, {})
-    score = "score" if "generate" in found else "score (pseudo)"
-    return [score if name == "score" else name for name in ("score", "next", "generate", "embed") if name in found]
+    can = abilities(cls, {})
+    score = "score" if "generate" in can else "score (pseudo)"
+    return [score if name == "score" else name for name in ("score", "next", "generate", "embed") if name in can]
 
 
-def _headline(numbers: Mapping[str, Any]) -> str:
-    for key in SHOWN:
-        if isinstance(numbers.get(key), (int, float)):
-            return f"{key.replace('_', ' ').replace('perplexity', 'ppl')} {_short(numbers[key])}"
-    return "–"
+def _print_models(rows: list[dict[str, Any]]) -> None:
+    from nextword.recipe import short_authors
+
+    recipes = [recipe for row in rows for recipe in row["recipes"]]
+    name_width = max(len(recipe["name"]) for recipe in recipes)
+    data_width = max(len(_short_data(recipe["data"])) for recipe in recipes)
+    for row in rows:
+        console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
+        console.print(f"[dim]can {', '.join(row['can'])}[/]")
+        for recipe in row["recipes"]:
+            console.print(
+                f"  {recipe['name']:<{name_width}} {_short_data(recipe['data']):<{data_width}} "
+                f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]",
+                soft_wrap=True,
+            )
+        console.print()
+    console.print("[dim]Train one: nextword train SLUG/RECIPE · show one: nextword papers SLUG[/]")
 
 
-def _short(value: Any) -> str:
-    return NAME if value == math.inf else f"{value:,.4g}"
-
-
-def _detail(row: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
+def _print_model(row: Mapping[str, Any]) -> None:
     console.print(f"[bold]{row['slug']}[/] · {row['title']} · {row['authors']} ({row['year']})")
     console.print(f"can {', '.join(row['can'])}")
     for recipe in row["recipes"]:
-        console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data'] or 'your text'}  [dim]{recipe['paper']}[/]")
+        console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data'] or YOUR_TEXT}  [dim]{recipe['paper']}[/]")
         console.print(f"  model     {', '.join(f'{k} {v}' for k, v in recipe['model'].items())}")
-        for title in ("sources", "reported", "measured"):
-            for key, value in recipe[title].items():
-                console.print(
-                    f"  {title:<9} {key}: {NAME if value == math.inf else escape(str(value))}", soft_wrap=True
-                )
-    at_once = [recipe["name"] for recipe in row["recipes"] if recipe["data"]]
+        for table in ("sources", "reported", "measured"):
+            for key, value in recipe[table].items():
+                text = INFINITY if value == math.inf else escape(str(value))
+                console.print(f"  {table:<9} {key}: {text}", soft_wrap=True)
+    with_data = [recipe["name"] for recipe in row["recipes"] if recipe["data"]]
     command = "transfer" if row["can"] == ["predict"] else "train"
-    console.print(f"\nTrain it:  nextword {command} {next((n for n in at_once if n.endswith('/tiny')), at_once[0])}")
-    if len(at_once) < len(row["recipes"]):
-        console.print("[dim]· recipes on your text have no data of their own: add --data FILE[/]")
+    example = next((name for name in with_data if name.endswith("/tiny")), with_data[0])
+    console.print(f"\nTrain it:  nextword {command} {example}")
+    if len(with_data) < len(row["recipes"]):
+        console.print(f"[dim]· recipes on {YOUR_TEXT} need --data FILE[/]")
+
+
+def _short_data(data: str) -> str:
+    """The data of a recipe; of a mixture, the first and how many more."""
+    first, *others = data.split(" + ")
+    return (f"{first} + {len(others)}" if others else first) or YOUR_TEXT
+
+
+def _headline(results: Mapping[str, Any]) -> str:
+    for key in HEADLINES:
+        value = results.get(key)
+        if isinstance(value, (int, float)):
+            label = key.replace("_", " ").replace("perplexity", "ppl")
+            return f"{label} {INFINITY if value == math.inf else f'{value:,.4g}'}"
+    return "–"

@@ -1,4 +1,4 @@
-"""`nextword runs`: what is trained here."""
+"""`nextword runs`: the run folders on this machine."""
 
 from __future__ import annotations
 
@@ -8,81 +8,87 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, console, emit_json
+from nextword.cli.console import Json, console, emit_json, print_table
+
+RESULT_KEYS = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplexity", "token_perplexity")
 
 
 def runs(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="One run in detail.", show_default=False)] = "",
-    where: Annotated[Path, typer.Option("--in", help="Where to look for run folders.")] = Path("runs"),
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Show one run in detail.", show_default=False)] = "",
+    folder: Annotated[Path, typer.Option("--in", help="Folder to search for runs.")] = Path("runs"),
     json: Json = False,
 ) -> None:
-    """What is trained here: model, data, numbers, size, and how to use each.
+    """List runs: model, data, results, size and status; or show one run with its model card.
 
     [dim]Examples[/]
       nextword runs
       nextword runs runs/lstm-tiny
     """
-    from nextword.cli.evaluate import table
-    from nextword.core.io import number
-    from nextword.html.charts import count, size
-
     if run:
-        facts = _facts(Path(run))
-        if json:
-            emit_json(facts)
-        else:
-            card = Path(run) / "card.md"
-            from rich.markdown import Markdown
-
-            console.print(
-                Markdown(card.read_text() if card.is_file() else f"# {run}\n\nNot finished: {facts['status']}")
-            )
+        _show_run(Path(run), json)
         return
-    found = [_facts_or_trouble(path.parent) for path in sorted(where.glob("**/manifest.json"))]
+    rows = [_summarize_or_explain(path.parent) for path in sorted(folder.glob("**/manifest.json"))]
     if json:
-        emit_json(found)
-        return
-    if not found:
+        emit_json(rows)
+    elif rows:
+        _print_runs(rows)
+    else:
         console.print(
-            f"No runs under {where}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/]."
+            f"No runs in {folder}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/]."
         )
+
+
+def _show_run(path: Path, json: bool) -> None:
+    summary = _summarize(path)
+    if json:
+        emit_json(summary)
         return
-    rows = [
+    from rich.markdown import Markdown
+
+    card = path / "card.md"
+    console.print(Markdown(card.read_text() if card.is_file() else f"# {path}\n\nNot finished: {summary['status']}"))
+
+
+def _print_runs(rows: list[dict[str, Any]]) -> None:
+    from nextword.core.io import format_number
+    from nextword.html.formatting import format_count, format_size
+
+    cells = [
         [
-            escape(f["run"]),
-            f["slug"] or "–",
-            escape(f["data"] or "–"),
-            number(f["bits_per_byte"], 3),
-            number(f["word_perplexity"], 1),
-            count(f["parameters"]) if f["parameters"] else "–",
-            size(f["size"]),
-            escape(f["status"]) + "".join(f" · {name} {100 * v:.1f}" for name, v in f.get("task", {}).items()),
+            escape(row["run"]),
+            row["slug"] or "–",
+            escape(row["data"] or "–"),
+            format_number(row["bits_per_byte"], 3),
+            format_number(row["word_perplexity"], 1),
+            format_count(row["parameters"]) if row["parameters"] else "–",
+            format_size(row["size"]),
+            escape(row["status"]) + "".join(f" · {name} {100 * v:.1f}" for name, v in row.get("task", {}).items()),
         ]
-        for f in found
+        for row in rows
     ]
-    table(("run", "model", "data", "bits/byte", "word ppl", "params", "size", "status"), rows)
+    headings = ("run", "model", "data", "bits/byte", "word ppl", "params", "size", "status")
+    print_table(headings, cells, text_columns=("model", "data", "status"))
     console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · predict RUN · runs RUN[/]")
 
 
-def _facts_or_trouble(path: Path) -> dict[str, Any]:
-    """One folder that cannot be read is no reason not to list the others."""
+def _summarize_or_explain(path: Path) -> dict[str, Any]:
+    """An unreadable folder must not hide the others: its status is the error."""
     from nextword.core.errors import NextwordError
 
     try:
-        return _facts(path)
-    except NextwordError as problem:
-        unknown = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplexity", "token_perplexity")
-        trouble = {"size": 0, "parameters": None, "status": f"unreadable: {problem}"}
-        return {"run": str(path), **dict.fromkeys(unknown), **trouble}
+        return _summarize(path)
+    except NextwordError as error:
+        unknown = {"size": 0, "parameters": None, "status": f"unreadable: {error}"}
+        return {"run": str(path), **dict.fromkeys(RESULT_KEYS), **unknown}
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _summarize(path: Path) -> dict[str, Any]:
     from nextword.model_card import last_evaluation
     from nextword.run_folder import RunFolder
 
     run = RunFolder.open(path)
     manifest, result = run.manifest, last_evaluation(run) or {}
-    task = manifest.get("result", {})  # of a run that was transferred
+    task = manifest.get("result", {})  # of a fine-tuned run
     files = set(manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
     return {
         "run": str(path),

@@ -1,3 +1,7 @@
-"""The main job: train a ladder of models on one text under one budget, score them on the same bytes, report."""
+"""Compare models: train each on one text under one budget, score all on the same held-out bytes, and report.
 
-from __future__ import annotations
+compare.py       the plan of a comparison, and running it
+translation.py   the same for sequence-to-sequence models, on pairs
+terminal.py      the live table and the leaderboard in the terminal
+report.py        the HTML report
+"""

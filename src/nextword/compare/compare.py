@@ -1,15 +1,16 @@
-"""Compare: train each model under one budget on one text, score all on the same held-out bytes; a generator of events.
+"""Compare models: train each under one budget on one text, score all on the same held-out bytes.
 
-Models already trained are kept however it ends; `resume` takes up where it stopped, in the middle of a model too.
+    plan = make_plan(Path("runs/compare"), ["lstm/small", "runs/mine"], "my.txt", minutes=10)
+    for update in compare(plan): ...
+    plan.result(device)                       # what `nextword compare --json` prints
 
-A comparison on disk: what is to be compared, on what, in how much time; and what has come of it so far.
+The plan and all results so far are in comparison.json, so a comparison can be interrupted at any time, also in the
+middle of a model, and resumed with `Plan.open`.
 
-The ladder: which models compare trains when none is named, and how large each may be in the time it has.
-
-A recipe takes part by having a table [compare] with `sizes`, smallest first: each is a set of [model] keys. Of these
-the largest is taken that this machine can still train well: one that can pass over the text often enough (`passes`). If
-it will pass over it very often, the keys of `often` (dropout) are set too. A model that counts passes over it once,
-in seconds: it takes its largest size, and no share of the time.
+**Sizes.** A recipe takes part in the default ladder if it has a table [compare] with `sizes`, smallest first, each a
+set of [model] keys. `choose_size` takes the largest one that this machine can train well: one that sees the text at
+least `passes` times in its share of the budget. If it will see the text very often, the keys of `often` (dropout) are
+set too. A count-based model reads the text once, in seconds: it takes its largest size and no share of the budget.
 """
 
 from __future__ import annotations
@@ -30,77 +31,87 @@ import torch
 from nextword import __version__
 from nextword.batching.seq2seq import prepare_pairs
 from nextword.batching.token_stream import prepare
-from nextword.compare.translation import TRANSLATOR, examples, scored, translates
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.io import finite, infinite
-from nextword.core.protocols import Tokenizer
+from nextword.compare.translation import TRANSLATOR, are_translators, choose_examples, score_translator
+from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
+from nextword.core.io import replace_nonfinite, restore_infinities
 from nextword.core.types import Sample, Stop
+from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.data.parallel import open_parallel
-from nextword.evaluation.likelihood import evaluate_stream, surprisal
+from nextword.evaluation.likelihood import evaluate_stream, token_surprisal
 from nextword.lm.loading import load
+from nextword.model_card import write_card
 from nextword.models import MODELS, title
-from nextword.recipe import Recipe, from_tables, load_recipe, names, short_authors, to_tables
-from nextword.run_folder import RunFolder, full_disk_is_no_loss
+from nextword.recipe import Recipe, load_recipe, parse_recipe, recipe_names, recipe_tables, short_authors
+from nextword.run_folder import RunFolder, translate_disk_full
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
-from nextword.training.events import Job
-from nextword.training.train import build, learn_tokenizer, train
+from nextword.training.events import Event, Job
+from nextword.training.train import build_network, build_tokenizer, train_events
 from nextword.training.trainer import Trainer
 
 FILE = "comparison.json"
+TRAINING_SHARE = 0.92  # of the budget; the rest is for choosing sizes and scoring
+MIN_PASSES = 0.8  # over the text that a size must manage, unless it is the smallest
+MANY_PASSES = 4.0  # from here on the recipe's `often` settings against overfitting apply
+TIMED_STEPS = 4
+SAMPLE_TOKENS = 60
+PASSAGE_LENGTH = 420  # characters
+
+Progress = Callable[[str, float, float | None], None]  # label, done, total
+
+
+# ------------------------------------------------------------------------------------------------ the plan
 
 
 @dataclass
 class Plan:
+    """What to compare, on what, in how much time; and the results so far."""
+
     folder: Path
     data: str
     minutes: float
     entries: list[dict[str, Any]]  # {"name", "recipe": tables} to train, or {"name", "run": folder} to score as it is
     changes: list[str] = field(default_factory=list)  # --set
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)  # results so far, by name
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)  # results by name
     facts: dict[str, Any] = field(default_factory=dict)  # data, tokenizer, passage, notes
 
     @classmethod
     def open(cls, folder: Path) -> Plan:
         path = folder / FILE
         if not path.is_file():
-            raise NextwordError(f"{folder} holds no comparison to resume. Start one without --resume.")
+            raise RunError(f"{folder} has no comparison to resume. Start one without --resume.", path=folder)
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))["plan"]
         except (ValueError, KeyError):
-            raise NextwordError(f"{path} is damaged. Remove {folder} and compare again.") from None
+            raise RunError(f"{path} is damaged. Remove {folder} and compare again.", path=path) from None
         plan = cls(folder, **saved)
-        plan.models = {name: infinite(model) for name, model in plan.models.items()}
+        plan.models = {name: restore_infinities(model) for name, model in plan.models.items()}
         return plan
 
     @staticmethod
     def refuse_if_taken(folder: Path) -> None:
         if (folder / FILE).exists():
-            raise NextwordError(
-                f"{folder} already holds a comparison. Go on with it (--resume), or choose another --out."
-            )
+            raise RunError(f"{folder} has a comparison. Resume it with --resume, or choose another --out.", path=folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise NextwordError(f"{folder} already holds other files. Choose another --out.")
+            raise RunError(f"{folder} has other files. Choose another --out.", path=folder)
 
-    def save(self, device: str) -> dict[str, Any]:
-        """Write all that is known so far, and return it as `compare --json` prints it."""
+    def save(self, device: str) -> None:
+        """Write the plan and the results so far."""
         document = {**self.result(device), "plan": {k: v for k, v in vars(self).items() if k != "folder"}}
         self.folder.mkdir(parents=True, exist_ok=True)
-        with full_disk_is_no_loss(self.folder):
+        with translate_disk_full(self.folder):
             temporary = self.folder / f".{FILE}.new"
-            text = json.dumps(finite(document), ensure_ascii=False, indent=1, allow_nan=False)
+            text = json.dumps(replace_nonfinite(document), ensure_ascii=False, indent=1, allow_nan=False)
             temporary.write_text(text, encoding="utf-8")
             os.replace(temporary, self.folder / FILE)
-        return self.result(device)
 
     def result(self, device: str) -> dict[str, Any]:
-        import torch
-
+        """The comparison as `compare --json` prints it; exact likelihoods first, best first."""
         order = [entry["name"] for entry in self.entries if entry["name"] in self.models]
         models = [self.models[name] for name in order]
         models.sort(key=lambda m: (m["kind"] != "exact", m.get("bits_per_byte") is None, m.get("bits_per_byte") or 0.0))
-        machine = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
         return {
             "version": __version__,
             "created": datetime.now().isoformat(timespec="seconds"),
@@ -110,7 +121,7 @@ class Plan:
                 "minutes": self.minutes if any("recipe" in entry for entry in self.entries) else None,
                 "device": device,
                 "threads": torch.get_num_threads(),
-                "machine": machine,
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
             },
             "models": models,
             "passage": self._passage(),
@@ -120,122 +131,86 @@ class Plan:
 
     def _passage(self) -> Mapping[str, Any] | None:
         passage = self.facts.get("passage")
-        if not passage:
-            return None
-        found = {name: model["surprisal"] for name, model in self.models.items() if model.get("surprisal")}
-        return {**passage, "surprisal": found} if found else None
+        surprisal = {name: model["surprisal"] for name, model in self.models.items() if model.get("surprisal")}
+        return {**passage, "surprisal": surprisal} if passage and surprisal else None
 
 
-PASSES = 0.8  # over the text, that a size must at least manage to be taken, unless it is the smallest
-OFTEN = 4.0  # passes from which on a model needs what the recipe's `often` says against learning the text by heart
-TIMED = 4  # steps
+def make_plan(folder: Path, names: Sequence[str], data: str, minutes: float, changes: Sequence[str] = ()) -> Plan:
+    """Plan a comparison of recipes and run folders, or of the default ladder."""
+    Plan.refuse_if_taken(folder)
+    if minutes <= 0:
+        raise InvalidSetting(f"--minutes {minutes}: the budget must be positive.", key="minutes", value=minutes)
+    if names:
+        entries = [_make_entry(name, changes) for name in names]
+    else:
+        entries = [_recipe_entry(recipe.slug, recipe.name, changes) for recipe in default_ladder()]
+    for i, entry in enumerate(entries):  # two runs may have the same folder name
+        if any(other["name"] == entry["name"] for other in entries[:i]):
+            entry["name"] = f"{entry['name']}-{i + 1}"
+    return Plan(folder, data, minutes, entries, list(changes))
 
 
 def default_ladder() -> list[Recipe]:
-    """Every recipe that offers itself, in the order of the canon."""
-    found = [recipe for recipe in map(load_recipe, names()) if recipe.compare]
-    return sorted(found, key=lambda recipe: list(MODELS).index(recipe.slug))
+    """Every recipe with a [compare] table, in the order of MODELS."""
+    recipes = [recipe for recipe in map(load_recipe, recipe_names()) if recipe.compare]
+    return sorted(recipes, key=lambda recipe: list(MODELS).index(recipe.slug))
 
 
-def fitted(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
-    """The recipe at the largest of its sizes that can pass over the text often enough in the time given."""
-    if counts(recipe):
-        largest = recipe.compare.get("sizes", [])[-1:]
-        return with_model(recipe, largest[0]) if largest else recipe
-    chosen, passes = recipe, 0.0
-    for size in recipe.compare.get("sizes", []):
-        candidate = with_model(recipe, size)
-        possible = seen(candidate, seconds, tokenizer, train, device) / len(train.ids)
-        if chosen is not recipe and possible < float(recipe.compare.get("passes", PASSES)):
-            break
-        chosen, passes = candidate, possible
-    return with_model(chosen, recipe.compare.get("often", {})) if passes > OFTEN else chosen
+def _make_entry(name: str, changes: Sequence[str]) -> dict[str, Any]:
+    if (Path(name) / "manifest.json").is_file():
+        return {"name": Path(name).name, "run": str(name)}
+    if Path(name).is_dir():
+        raise RunError(f"{name} is not a run folder: it has no manifest.json.", path=name)
+    return _recipe_entry(name.replace("/", "-").removesuffix(".toml"), name, changes)
 
 
-def counts(recipe: Recipe) -> bool:
-    """Whether it learns by counting: once over the text, in seconds, whatever its size."""
-    return recipe.phases[0].kind == "count"
+def _recipe_entry(name: str, recipe_name: str, changes: Sequence[str]) -> dict[str, Any]:
+    recipe = load_recipe(recipe_name, changes)
+    tables = {**recipe_tables(recipe), "compare": dict(recipe.compare)}
+    return {"name": name, "recipe": tables, "recipe_name": recipe.name}
 
 
-def with_model(recipe: Recipe, size: Mapping[str, Any]) -> Recipe:
-    return replace(recipe, model={**recipe.model, **size})
+def _load_entry(entry: Mapping[str, Any]) -> Recipe:
+    return parse_recipe(entry["recipe"], entry["recipe_name"])
 
 
-def seen(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> float:
-    """How many tokens training would get to see in this time, from a few timed steps."""
-    job = Job(build(recipe, tokenizer), recipe.phases[0], 0, train, None, tokenizer.lossless, None, device)
-    descent = Trainer(job)
-    descent.total = 1_000_000  # far from the end of any schedule
-    batches = descent.batches()
-    descent.advance(batches)
-    before, began = descent.count, time.perf_counter()
-    for _ in range(TIMED):
-        descent.advance(batches)
-    descent.nats.item()  # wait for the device
-    return (descent.count - before) / (time.perf_counter() - began) * seconds
-
-
-SHARE = 0.92  # of the budget is for training; the rest for choosing sizes and scoring
-SAMPLE = 60  # tokens
+# ------------------------------------------------------------------------------------------------ running it
 
 
 @dataclass(frozen=True)
 class Update:
-    """What happens to one model: waiting, sizing, training, scoring, done, failed."""
+    """What happens to one model: waiting, sizing, training, scoring, done or failed."""
 
     name: str
     status: str
     values: dict[str, Any] = field(default_factory=dict)
-    event: Any = None  # the training loop's own, while training
-
-
-def make_plan(folder: Path, what: Sequence[str], data: str, minutes: float, changes: Sequence[str] = ()) -> Plan:
-    """What to compare: the default ladder, or recipes and run folders by name."""
-    Plan.refuse_if_taken(folder)
-    if minutes <= 0:
-        raise NextwordError(f"--minutes {minutes}: the budget must be more than nothing.")
-    entries: list[dict[str, Any]] = []
-    for given in what:
-        if (Path(given) / "manifest.json").is_file():
-            entries.append({"name": Path(given).name, "run": str(given)})
-        elif Path(given).is_dir():
-            raise NextwordError(f"{given} is a folder but no run folder (it has no manifest.json).")
-        else:
-            entries.append({"name": given.replace("/", "-").removesuffix(".toml"), "given": given})
-    recipes = [load_recipe(e["given"], changes) for e in entries if "given" in e] if what else default_ladder()
-    if not what:
-        entries = [{"name": recipe.slug, "given": recipe.name} for recipe in recipes]
-        recipes = [load_recipe(recipe.name, changes) for recipe in recipes]
-    for entry, recipe in zip((e for e in entries if "given" in e), recipes, strict=True):
-        del entry["given"]
-        entry["recipe"] = {**to_tables(recipe), "compare": dict(recipe.compare)}
-        entry["recipe_name"] = recipe.name
-    for i, entry in enumerate(entries):  # two runs may have the same last name
-        if any(other["name"] == entry["name"] for other in entries[:i]):
-            entry["name"] = f"{entry['name']}-{i + 1}"
-    return Plan(folder, data, minutes, entries, list(changes))
+    event: Event | None = None  # of the training loop, while training
 
 
 def compare(
     plan: Plan,
     device: str = "auto",
     stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[str, float, float | None], None] = lambda label, done, total: None,
+    progress: Progress = lambda label, done, total: None,
 ) -> Iterator[Update]:
-    chosen = choose_device(device)
-    pairs = translates(plan.entries)
-    corpus = open_parallel(plan.data) if pairs else open_corpus(plan.data)
+    """Train and score the models of a plan one after the other; skip those that are done."""
+    chosen_device = choose_device(device)
+    has_pairs = are_translators(plan.entries)
+    corpus = open_parallel(plan.data) if has_pairs else open_corpus(plan.data)
     split = "test" if "test" in corpus.splits else "valid"
-    plan.save(str(chosen))  # before anything else is written: a kill from here on can be resumed
+    plan.save(str(chosen_device))  # before anything else is written, so that a kill from here on can be resumed
     to_train = [entry for entry in plan.entries if "recipe" in entry]
     tokenizer: Any = None
     streams: dict[str, Any] = {}
     if to_train:
-        tokenizer, streams = _shared_text(plan, corpus, to_train[0], progress)
+        tokenizer, streams = _prepare_text(plan, corpus, to_train[0], progress)
     if "notes" not in plan.facts:
-        plan.facts |= {"examples": examples(corpus)} if pairs else {"passage": {"text": _passage(corpus, split)}}
-        _describe(plan, corpus, split)
-    plan.save(str(chosen))
+        if has_pairs:
+            plan.facts["examples"] = choose_examples(corpus)
+        else:
+            plan.facts["passage"] = {"text": _choose_passage(corpus, split)}
+        _describe_data(plan, corpus, split)
+    plan.save(str(chosen_device))
     for entry in plan.entries:
         name = entry["name"]
         if plan.models.get(name, {}).get("status") == "done":
@@ -243,128 +218,182 @@ def compare(
             continue
         try:
             if "recipe" in entry:
-                interrupted = yield from _train(plan, entry, tokenizer, streams, chosen, device, stop)
-                if interrupted:
-                    plan.save(str(chosen))
+                is_interrupted = yield from _train(plan, entry, tokenizer, streams, chosen_device, device, stop)
+                if is_interrupted:
+                    plan.save(str(chosen_device))
                     return
             yield Update(name, "scoring")
-            plan.models[name] = _scored(plan, entry, corpus, split, device)
-        except NextwordError as problem:  # one model's trouble is not the others'
-            plan.models[name] = {"name": name, "slug": entry.get("recipe", {}).get("paper", {}).get("slug", name)}
-            plan.models[name] |= {"kind": TRANSLATOR if pairs else "exact", "status": "failed", "error": str(problem)}
-        plan.save(str(chosen))
+            plan.models[name] = _score(plan, entry, corpus, split, device)
+        except NextwordError as error:  # one model's failure must not stop the others
+            plan.models[name] = {
+                "name": name,
+                "slug": entry.get("recipe", {}).get("paper", {}).get("slug", name),
+                "kind": TRANSLATOR if has_pairs else "exact",
+                "status": "failed",
+                "error": str(error),
+            }
+        plan.save(str(chosen_device))
         yield Update(name, plan.models[name]["status"], plan.models[name])
 
 
-def _shared_text(plan: Plan, corpus: Any, entry: dict[str, Any], progress: Any) -> tuple[Any, dict[str, Any]]:
-    """One tokenizer, learnt on the training text, for all: so all have bits per byte over the same tokens."""
+def _prepare_text(
+    plan: Plan, corpus: Corpus, entry: Mapping[str, Any], progress: Progress
+) -> tuple[Tokenizer, dict[str, Any]]:
+    """One tokenizer, trained on the training text, for all models, and the tokenized splits."""
     path = plan.folder / "tokenizer.json"
     if path.is_file():
         tokenizer = load_tokenizer(path)
     else:
-        tokenizer = learn_tokenizer(from_tables(entry["recipe"], entry["recipe_name"]), corpus, progress)
+        tokenizer = build_tokenizer(_load_entry(entry), corpus, progress)
         plan.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path)
-    made = prepare_pairs if corpus.parallel else prepare
-    return tokenizer, {s: made(corpus, s, tokenizer, progress=partial(progress, f"reading {s}")) for s in corpus.splits}
+    prepare_split: Any = prepare_pairs if corpus.is_parallel else prepare
+    streams = {
+        split: prepare_split(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
+        for split in corpus.splits
+    }
+    return tokenizer, streams
 
 
 def _train(
-    plan: Plan, entry: dict[str, Any], tokenizer: Any, streams: Any, chosen: Any, device: str, stop: Any
+    plan: Plan,
+    entry: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    streams: Mapping[str, Any],
+    chosen_device: torch.device,
+    device: str,
+    stop: Callable[[], bool],
 ) -> Generator[Update, None, bool]:
-    """Train one model, or go on with it; returns whether it was interrupted."""
+    """Train one model, or resume it; return whether it was interrupted."""
     name, folder = entry["name"], plan.folder / entry["name"]
-    resume = (folder / "manifest.json").is_file()
+    is_resumed = (folder / "manifest.json").is_file()
     recipe: Recipe | None = None
-    if not resume:
+    if not is_resumed:
         yield Update(name, "sizing")
-        seconds = SHARE * plan.minutes * 60 / max(1, sum(map(_takes_time, plan.entries)))
-        began = time.perf_counter()
-        recipe = from_tables(entry["recipe"], entry["recipe_name"])
-        recipe = _under_budget(recipe, plan, seconds)
-        recipe = fitted(recipe, seconds, tokenizer, streams["train"], chosen)
-        spent = time.perf_counter() - began
-        recipe = _under_budget(recipe, plan, max(seconds - spent, 0.5 * seconds))
-    for event in train(recipe, folder, resume, tokenizer=tokenizer, device=device, stop=stop):
+        num_timed = sum("recipe" in other and not is_count_model(_load_entry(other)) for other in plan.entries)
+        seconds = TRAINING_SHARE * plan.minutes * 60 / max(1, num_timed)
+        start = time.perf_counter()
+        recipe = _with_budget(_load_entry(entry), plan, seconds)
+        recipe = choose_size(recipe, seconds, tokenizer, streams["train"], chosen_device)
+        spent = time.perf_counter() - start
+        recipe = _with_budget(recipe, plan, max(seconds - spent, 0.5 * seconds))
+    for event in train_events(recipe, folder, is_resumed, tokenizer=tokenizer, device=device, stop=stop):
         yield Update(name, "training", event=event)
         if event.values.get("reason") == "interrupted":
             return True
     return False
 
 
-def _takes_time(entry: dict[str, Any]) -> bool:
-    """Whether a share of the minutes is this one's: runs are trained already, and counting takes seconds."""
-    return "recipe" in entry and not counts(from_tables(entry["recipe"], entry["recipe_name"]))
-
-
-def _under_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
+def _with_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
+    """The recipe on the plan's data, with the shared tokenizer and this training time."""
     phase = replace(recipe.phases[0], data=plan.data)
-    if not counts(recipe):
+    if not is_count_model(recipe):
         phase = replace(phase, epochs=0, steps=0, minutes=seconds / 60)
     shared = next(entry["recipe"]["tokenizer"] for entry in plan.entries if "recipe" in entry)
     return replace(recipe, phases=(phase, *recipe.phases[1:]), tokenizer=shared)
 
 
-def _scored(plan: Plan, entry: dict[str, Any], corpus: Any, split: str, device: str) -> dict[str, Any]:
+# ------------------------------------------------------------------------------------------------ sizes
+
+
+def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
+    """The recipe at the largest of its sizes that sees the text often enough in this time."""
+    sizes = recipe.compare.get("sizes", [])
+    if is_count_model(recipe):
+        return with_model_settings(recipe, sizes[-1]) if sizes else recipe
+    chosen, passes = recipe, 0.0
+    for size in sizes:
+        candidate = with_model_settings(recipe, size)
+        possible = estimate_tokens(candidate, seconds, tokenizer, train, device) / len(train.ids)
+        if chosen is not recipe and possible < float(recipe.compare.get("passes", MIN_PASSES)):
+            break
+        chosen, passes = candidate, possible
+    return with_model_settings(chosen, recipe.compare.get("often", {})) if passes > MANY_PASSES else chosen
+
+
+def is_count_model(recipe: Recipe) -> bool:
+    """Whether training is counting: one pass over the text, in seconds, whatever the size."""
+    return recipe.phases[0].kind == "count"
+
+
+def with_model_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    return replace(recipe, model={**recipe.model, **settings})
+
+
+def estimate_tokens(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> float:
+    """How many tokens training would process in this time, extrapolated from a few timed steps."""
+    job = Job(build_network(recipe, tokenizer), recipe.phases[0], 0, train, None, tokenizer.lossless, None, device)
+    trainer = Trainer(job)
+    trainer.total_steps = 1_000_000  # far from the end of any schedule
+    batches = trainer.batches()
+    trainer.step(batches)
+    before, start = trainer.predictions, time.perf_counter()
+    for _ in range(TIMED_STEPS):
+        trainer.step(batches)
+    trainer.nats.item()  # wait for the device
+    return (trainer.predictions - before) / (time.perf_counter() - start) * seconds
+
+
+# ------------------------------------------------------------------------------------------------ scoring
+
+
+def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, device: str) -> dict[str, Any]:
     run = RunFolder.open(entry.get("run") or plan.folder / entry["name"])
-    lm = load(run.path, device)
-    if corpus.parallel:
-        return _summed(entry, run, lm, scored(lm, corpus, split, plan.facts["examples"]))
+    lm: Any = load(run.path, device)
+    if corpus.is_parallel:
+        return _summarize(entry, run, lm, score_translator(lm, corpus, split, plan.facts["examples"]))
     if "score" not in lm.can:
-        raise Unsupported(f"{run.path} gives no likelihood of plain text, so it cannot be compared.")
+        raise Unsupported(
+            f"{run.path} assigns no probability to plain text, so it cannot be compared.", ability="score"
+        )
     evaluation = evaluate_stream(lm, prepare(corpus, split, lm.tokenizer)).as_dict()
     run.log({"event": "evaluation", "data": corpus.name, "split": split, "parameters": lm.parameters, **evaluation})
-    from nextword.model_card import write_card
-
     write_card(run)
-    tokens = surprisal(lm, plan.facts["passage"]["text"])
-    plan.facts["passage"].setdefault("tokens", [text for text, _ in tokens])
-    same = [text for text, _ in tokens] == plan.facts["passage"]["tokens"]
-    found = {
+    passage = plan.facts["passage"]
+    costs = token_surprisal(lm, passage["text"])
+    tokens = [token for token, _ in costs]
+    has_same_tokens = tokens == passage.setdefault("tokens", tokens)
+    extra = {
         "can": sorted(lm.can),
-        "sample": _sample(lm, plan.facts["passage"]["text"]) if "generate" in lm.can else None,
-        "surprisal": [bits for _, bits in tokens] if same else None,
+        "sample": _generate_sample(lm, passage["text"]) if "generate" in lm.can else None,
+        "surprisal": [bits for _, bits in costs] if has_same_tokens else None,
     }
-    return _summed(entry, run, lm, {**evaluation, **found})
+    return _summarize(entry, run, lm, {**evaluation, **extra})
 
 
-def _summed(entry: dict[str, Any], run: RunFolder, lm: Any, found: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, with what the run says of itself."""
+def _summarize(entry: Mapping[str, Any], run: RunFolder, lm: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores, with the facts of the run and of its training."""
     recipe, log = run.recipe, run.read_log()
     ends = [line for line in log if line.get("event") == "end"]
+    files = set(run.manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
     return {
         "slug": recipe.slug,
         "name": entry["name"],
         "title": _title(recipe),
         "run": str(run.path),
-        **found,
+        **scores,
         "parameters": lm.parameters,
-        "size": _disk(run),
+        "size": sum((run.path / name).stat().st_size for name in files),
         "seconds": sum(line["seconds"] for line in ends) or None,
         "epochs": ends[-1]["epoch"] if ends else None,
         "steps": ends[-1]["step"] if ends else None,
         "stopped": ends[-1]["reason"] if ends else None,
         "config": dict(recipe.model),
-        "curve": _curve(log),
+        "curve": _learning_curve(log),
         "status": "done",
         "error": None,
     }
 
 
 def _title(recipe: Recipe) -> str:
-    """LSTM (Hochreiter et al. 1997); a recipe of one's own may name no paper."""
+    """LSTM (Hochreiter et al. 1997), or only the name if the recipe names no paper."""
     paper, name = recipe.paper, title(recipe.slug)
     if not {"authors", "year"} <= paper.keys():
         return name
     return f"{name} ({short_authors(paper['authors'])} {paper['year']})"
 
 
-def _disk(run: RunFolder) -> int:
-    names = set(run.manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
-    return sum((run.path / name).stat().st_size for name in names)
-
-
-def _curve(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _learning_curve(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "seconds": line["seconds"],
@@ -379,33 +408,40 @@ def _curve(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _sample(lm: Any, passage: str) -> str:
-    """The same beginning for every model: the first words of the held-out passage."""
+def _generate_sample(lm: Any, passage: str) -> str:
+    """A continuation of the first words of the held-out passage, the same words for every model."""
     prompt = " ".join(passage.split()[:4])
-    pieces = lm.generate(prompt, Sample(temperature=0.8, seed=1), Stop(SAMPLE))
+    pieces = lm.generate(prompt, Sample(temperature=0.8, seed=1), Stop(SAMPLE_TOKENS))
     return prompt + "".join(piece.text for piece in pieces)
 
 
-def _passage(corpus: Any, split: str) -> str:
-    """The first held-out document with some length to it, cut at a word."""
+def _choose_passage(corpus: Corpus, split: str) -> str:
+    """The beginning of the first long held-out document, cut at a word."""
     text = ""
     for document in corpus.documents(split):
-        text = max(text, document.text.strip()[:420], key=len)
+        text = max(text, document.text.strip()[:PASSAGE_LENGTH], key=len)
         if len(text) >= 400:
             break
     return text[: text.rfind(" ")] if len(text) >= 400 and " " in text[300:] else text
 
 
-def _describe(plan: Plan, corpus: Any, split: str) -> None:
-    notes = [] if split == "test" else ["This text has no test split: models are scored on the validation split."]
+def _describe_data(plan: Plan, corpus: Corpus, split: str) -> None:
+    """Add data, tokenizer and notes to the plan's facts."""
     splits: dict[str, Any] = {}
     path = plan.folder / "tokenizer.json"
     if path.is_file():
         tokenizer = load_tokenizer(path)
-        for s in corpus.splits:
-            stream = prepare_pairs(corpus, s, tokenizer).target if corpus.parallel else prepare(corpus, s, tokenizer)
-            splits[s] = {"bytes": stream.bytes, "words": stream.words, "tokens": stream.tokens}
-            splits[s]["documents"] = len(stream.documents)
+        for name in corpus.splits:
+            if corpus.is_parallel:
+                stream = prepare_pairs(corpus, name, tokenizer).target
+            else:
+                stream = prepare(corpus, name, tokenizer)
+            splits[name] = {
+                "bytes": stream.bytes,
+                "words": stream.words,
+                "tokens": stream.tokens,
+                "documents": len(stream.documents),
+            }
         plan.facts["tokenizer"] = {
             "kind": tokenizer.kind,
             "size": len(tokenizer),
@@ -413,4 +449,5 @@ def _describe(plan: Plan, corpus: Any, split: str) -> None:
             "bytes_per_token": splits["train"]["bytes"] / splits["train"]["tokens"],
         }
     plan.facts["data"] = {"name": corpus.name, "source": corpus.source, "splits": splits}
-    plan.facts["notes"] = notes
+    has_test = split == "test"
+    plan.facts["notes"] = [] if has_test else ["The text has no test split: models are scored on the validation split."]

@@ -1,136 +1,145 @@
-"""A comparison of models that make a text from a source: on the same pairs, by BLEU and by what the targets cost.
+"""Compare sequence-to-sequence models on the same pairs: BLEU, chrF, the perplexity of the targets, and examples.
 
-Whether it is one, the recipes say: all that is compared learns from pairs, or nothing does.
+A comparison is one of translators if the recipes say so: all entries train on pairs, or none does.
 
-Held-out pairs for a report: what each model makes of a source, and at which of its words it looked.
-
-Networks look at tokens; people read words. So shares of a word's tokens are added up on the side of the source, and on
-the side of the target they are averaged.
+The report shows what each model makes of some sources, and which source words its attention looked at. Networks attend
+to tokens, people read words: attention is summed over the tokens of a source word, and averaged over those of a target
+word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.types import Document, Greedy
+from nextword.core.errors import InvalidSetting
+from nextword.core.types import Decoding, Document, Greedy
+from nextword.data.corpus import Corpus
+from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import is_tasks
-from nextword.evaluation.translation import translate, written_from
-from nextword.objectives import of_pairs
+from nextword.evaluation.translation import evaluate_translations, generate_targets
+from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
+from nextword.tokenizers.base import Tokenizer
 
-SHOWN = 4
-FEWEST, MOST = 5, 14  # words of a source that a map has room for
-ENDS = "⏎"
-
-
-def chosen(pairs: Iterable[Document], shown: int = SHOWN) -> list[dict[str, str]]:
-    """Some pairs from all over a text, of a length that can be read; where there are none such, the shortest."""
-    every = [(pair.source or "", pair.text) for pair in pairs]
-    fit = [pair for pair in every if all(FEWEST <= len(side.split()) <= MOST for side in pair)]
-    if len(fit) < shown:
-        fit = sorted(every, key=lambda pair: max(len(side.split()) for side in pair))[:shown]
-    at = np.linspace(0, len(fit) - 1, min(shown, len(fit))).round().astype(int)
-    return [{"source": fit[i][0], "target": fit[i][1]} for i in at]
+TRANSLATOR = "translator"  # the kind of a model in a comparison; the others are "exact" and "pseudo"
+MAX_SCORED = 1000  # pairs
+NUM_EXAMPLES = 4
+MIN_WORDS, MAX_WORDS = 5, 14  # of a source that an attention map has room for
+END_OF_TEXT = "⏎"
 
 
-def written(lm: Any, examples: Sequence[dict[str, str]], how: Any) -> list[dict[str, Any]]:
-    """What the model writes from each source; with attention, the map of it."""
-    texts = written_from(lm, [example["source"] for example in examples], how)
+def are_translators(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the entries of a plan are sequence-to-sequence models; raises if only some are."""
+    phases = {entry["name"]: _last_phase(entry) for entry in entries}
+    on_tasks = [name for name, (_, data) in phases.items() if is_tasks(data)]
+    if on_tasks:
+        raise InvalidSetting(
+            f"{', '.join(on_tasks)}: each text-to-text task has its own metric, so there is no single number to "
+            "compare. Use `nextword evaluate RUN`.",
+            key="names",
+            value=on_tasks,
+        )
+    with_pairs = [name for name, (objective, _) in phases.items() if trains_on_pairs(objective)]
+    others = [name for name in phases if name not in with_pairs]
+    if with_pairs and others:
+        raise InvalidSetting(
+            f"{', '.join(with_pairs)} translate, {', '.join(others)} model plain text, and no number fits both. "
+            "Compare them separately.",
+            key="names",
+            value=with_pairs,
+        )
+    return bool(with_pairs)
+
+
+def default_pairs(names: Sequence[str]) -> str:
+    """The pairs that the first run among these was trained on; "" if there is none, or if it models plain text."""
+    for name in names:
+        if (Path(name) / "manifest.json").is_file():
+            phase = RunFolder.open(name).recipe.phases[-1]
+            return str(phase.data) if trains_on_pairs(phase.objective) else ""
+    return ""
+
+
+def _last_phase(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Objective and data of the last phase of an entry."""
+    if "recipe" in entry:
+        phase = entry["recipe"]["phase"][-1]
+        return phase.get("objective") or {}, str(phase.get("data") or "")
+    last = RunFolder.open(entry["run"]).recipe.phases[-1]
+    return last.objective, str(last.data)
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+def score_translator(lm: Any, corpus: Corpus, split: str, examples: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """BLEU and chrF of greedy decoding with intervals, the perplexity of the targets, and the examples."""
+    pairs = list(islice(corpus.documents(split), MAX_SCORED))
+    has_summaries = isinstance(corpus, ParallelCorpus) and corpus.is_summarization
+    result = evaluate_translations(lm, pairs, Greedy(), summaries=has_summaries)
+    flat: dict[str, Any] = {}
+    for name, score in result.scores.items():
+        flat |= {name: score["score"], f"{name}_low": score["low"], f"{name}_high": score["high"]}
+    return {
+        **{key: value for key, value in result.as_dict().items() if key != "scores"},
+        **flat,
+        "signatures": {name: score["signature"] for name, score in result.scores.items()},
+        "kind": TRANSLATOR,
+        "examples": translate_examples(lm, examples, Greedy()),
+    }
+
+
+# ------------------------------------------------------------------------------------------------ examples
+
+
+def choose_examples(corpus: Corpus) -> list[dict[str, str]]:
+    """Validation pairs for all models to translate; test pairs if there are no others."""
+    return choose_pairs(corpus.documents("valid" if "valid" in corpus.splits else "test"))
+
+
+def choose_pairs(pairs: Iterable[Document], count: int = NUM_EXAMPLES) -> list[dict[str, str]]:
+    """Pairs of readable length from all over a text; the shortest ones if there are too few of those."""
+    candidates = [(pair.source or "", pair.text) for pair in pairs]
+    readable = [pair for pair in candidates if all(MIN_WORDS <= len(side.split()) <= MAX_WORDS for side in pair)]
+    if len(readable) < count:
+        readable = sorted(candidates, key=lambda pair: max(len(side.split()) for side in pair))[:count]
+    indices = np.linspace(0, len(readable) - 1, min(count, len(readable))).round().astype(int)
+    return [{"source": readable[i][0], "target": readable[i][1]} for i in indices]
+
+
+def translate_examples(lm: Any, examples: Sequence[Mapping[str, str]], decoding: Decoding) -> list[dict[str, Any]]:
+    """What the model writes for each source, with its attention map if it has attention."""
+    texts = generate_targets(lm, [example["source"] for example in examples], decoding)
     return [
-        {"written": text, "map": looked(lm, text, example["source"]) if lm.looks and text else None}
+        {"written": text, "map": attention_by_word(lm, text, example["source"]) if lm.looks and text else None}
         for text, example in zip(texts, examples, strict=True)
     ]
 
 
-def looked(lm: Any, text: str, source: str) -> dict[str, Any]:
-    """Words of both sides, and the shares [target][source]; their ends are words, too."""
-    (read, of_source), (wrote, of_target) = (words(lm.tokenizer, side) for side in (source, text))
+def attention_by_word(lm: Any, text: str, source: str) -> dict[str, Any]:
+    """Source and target words, including the ends of both texts, and the attention [target][source]."""
+    source_words, source_word_of = split_into_words(lm.tokenizer, source)
+    target_words, target_word_of = split_into_words(lm.tokenizer, text)
     weights = lm.alignment(text, source).weights
-    summed = np.zeros((len(weights), len(read)))
-    np.add.at(summed.T, of_source, weights.T[: len(of_source)])
-    shares = np.zeros((len(wrote), len(read)))
-    np.add.at(shares, of_target, summed[: len(of_target)])
-    shares /= np.maximum(np.bincount(of_target, minlength=len(wrote)), 1)[:, None]
-    return {"source": read, "target": wrote, "weights": shares.round(4).tolist()}
+    by_source_word = np.zeros((len(weights), len(source_words)))
+    np.add.at(by_source_word.T, source_word_of, weights.T[: len(source_word_of)])
+    shares = np.zeros((len(target_words), len(source_words)))
+    np.add.at(shares, target_word_of, by_source_word[: len(target_word_of)])
+    shares /= np.maximum(np.bincount(target_word_of, minlength=len(target_words)), 1)[:, None]
+    return {"source": source_words, "target": target_words, "weights": shares.round(4).tolist()}
 
 
-def words(tokenizer: Any, text: str) -> tuple[list[str], np.ndarray]:
-    """The words of a text and its end; and of each token, the end among them, which of these it belongs to."""
+def split_into_words(tokenizer: Tokenizer, text: str) -> tuple[list[str], np.ndarray]:
+    """The words of a text and its end; and for each token, including the end, the index of its word."""
     encoding, raw = tokenizer.encode(text), text.encode()
-    kinds, of = np.unique(encoding.words, return_inverse=True)
-    found = []
-    for word in range(len(kinds)):
-        spans = encoding.spans[of == word]
-        found.append(raw[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip() or "␣")
-    return [*found, ENDS], np.append(of.astype(np.int64), len(found))
-
-
-TRANSLATOR = "translator"  # the kind of a model in a comparison, beside "exact" and "pseudo"
-SCORED = 1000  # pairs at most
-
-
-def translates(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the entries of a plan are models that make a text from a source; all of them are, or none."""
-    found = {entry["name"]: of_pairs(_objective(entry)) for entry in entries}
-    tasks = [entry["name"] for entry in entries if is_tasks(_data(entry))]
-    if tasks:
-        raise NextwordError(
-            f"{', '.join(tasks)} does tasks, each with a metric of its own: there is no one number to compare. "
-            "`nextword evaluate RUN` gives them all."
-        )
-    if len(set(found.values())) > 1:
-        these, those = ([name for name, pairs in found.items() if pairs is kind] for kind in (True, False))
-        raise NextwordError(
-            f"{', '.join(these)} make a text from a source, {', '.join(those)} model plain text: no number is the same "
-            "for both. Compare them apart."
-        )
-    return any(found.values())
-
-
-def own_data(runs: Sequence[str]) -> str:
-    """The pairs that the first run was trained on, where it was trained on pairs: what to compare it on."""
-    from pathlib import Path
-
-    for run in runs:
-        if (Path(run) / "manifest.json").is_file():
-            phase = RunFolder.open(run).recipe.phases[-1]
-            return str(phase.data) if of_pairs(phase.objective) else ""
-    return ""
-
-
-def _objective(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "recipe" in entry:
-        return entry["recipe"]["phase"][-1].get("objective") or {}
-    return RunFolder.open(entry["run"]).recipe.phases[-1].objective
-
-
-def _data(entry: Mapping[str, Any]) -> str:
-    if "recipe" in entry:
-        return str(entry["recipe"]["phase"][-1].get("data") or "")
-    return str(RunFolder.open(entry["run"]).recipe.phases[-1].data)
-
-
-def examples(corpus: Any) -> list[dict[str, str]]:
-    """Validation pairs for all models to translate; the test pairs where there are no others."""
-    return chosen(corpus.documents("valid" if "valid" in corpus.splits else "test"))
-
-
-def scored(lm: Any, corpus: Any, split: str, shown: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """Greedily: BLEU and chrF with their intervals, what the true targets cost, and the examples with their maps."""
-    pairs = list(islice(corpus.documents(split), SCORED))
-    found = translate(lm, pairs, Greedy(), summaries=getattr(corpus, "summaries", False))
-    flat: dict[str, Any] = {}
-    for name, one in found.scores.items():
-        flat |= {name: one["score"], f"{name}_low": one["low"], f"{name}_high": one["high"]}
-    return {
-        **{k: v for k, v in found.as_dict().items() if k != "scores"},
-        **flat,
-        "signatures": {name: one["signature"] for name, one in found.scores.items()},
-        "kind": TRANSLATOR,
-        "examples": written(lm, shown, Greedy()),
-    }
+    numbers, word_of = np.unique(encoding.words, return_inverse=True)
+    words = []
+    for word in range(len(numbers)):
+        spans = encoding.spans[word_of == word]
+        words.append(raw[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip() or "␣")
+    return [*words, END_OF_TEXT], np.append(word_of.astype(np.int64), len(words))

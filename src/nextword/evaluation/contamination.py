@@ -58,7 +58,7 @@ class ContaminationScores:
     contamination: Contamination
 
     def as_dict(self) -> dict[str, Any]:
-        dirty = [verdict for verdict in self.contamination.verdicts if verdict.dirty]
+        dirty = [verdict for verdict in self.contamination.verdicts if verdict.is_dirty]
         return {
             "contamination": self.contamination.as_dict(),
             "all": self.all.as_dict(),
@@ -85,8 +85,8 @@ def score_by_contamination(
         raise Unsupported("This model cannot score a text, so --against has no numbers to compare.", ability="score")
     verdicts = contamination.verdicts
     scores = _score_documents(lm, [verdict.document for verdict in verdicts], progress)
-    clean = [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.dirty]
-    dirty = [score for score, verdict in zip(scores, verdicts, strict=True) if verdict.dirty]
+    clean = [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.is_dirty]
+    dirty = [score for score, verdict in zip(scores, verdicts, strict=True) if verdict.is_dirty]
     return ContaminationScores(
         summarize_scores(scores), summarize_scores(clean), summarize_scores(dirty), contamination
     )

@@ -35,7 +35,7 @@ from nextword.core.types import Inputs, State
 from nextword.evaluation.neural_cache import BLOCK, Progress, ReadBlock
 from nextword.kernels.graph_capture import capture_graph
 from nextword.layers.output.softmax import LinearReadout
-from nextword.run_folder import RunFolder, translate_disk_full, replace_file
+from nextword.run_folder import RunFolder, replace_file, translate_disk_full
 
 STATISTICS_FILE = "gradients.safetensors"  # in the run folder
 KINDS = ("rms", "sgd")

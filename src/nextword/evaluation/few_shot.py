@@ -33,7 +33,7 @@ import numpy as np
 from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.types import Greedy, Stop
 from nextword.evaluation.prompt_tasks import PLACEHOLDER, Example, PromptTask, majority_share, read_examples
-from nextword.lm.completion import CompletionScore, Progress, score_completions, context_window, generate_texts
+from nextword.lm.completion import CompletionScore, Progress, context_window, generate_texts, score_completions
 from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
 from nextword.metrics.intervals import Estimate, accuracy_with_interval, bootstrap_metric

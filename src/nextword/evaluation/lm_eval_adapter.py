@@ -19,7 +19,7 @@ from typing import Any
 
 from nextword.core.errors import InvalidSetting, MissingDependency
 from nextword.core.types import Decoding, Greedy, Sample, Stop
-from nextword.lm.completion import score_completions, generate_texts
+from nextword.lm.completion import generate_texts, score_completions
 
 try:
     from lm_eval.api.model import LM

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName, did_you_mean
-from nextword.data.catalog import not_installed_error, find_entry
-from nextword.data.files import read_objects, read_lines, plain_name
+from nextword.data.catalog import find_entry, not_installed_error
+from nextword.data.files import plain_name, read_lines, read_objects
 
 FOLDER = Path(__file__).parent
 CHOICE_RULES = ("sum", "token", "byte", "unconditional")
