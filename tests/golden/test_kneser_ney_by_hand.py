@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.reference_ngrams import log_prob
 
 from nextword.ngrams.counting import count_ngrams
-from nextword.ngrams.estimators import Estimator, absolute, estimate, good_turing, modified
+from nextword.ngrams.estimators import Estimator, estimate
+from nextword.ngrams.discounts import absolute_discount, good_turing_discounts, modified_kneser_ney_discounts
 from nextword.ngrams.trie import Trie
+from tests.support.reference_ngrams import log_prob
 
 WORDS = ["<unk>", "E", "the", "cat", "dog", "sat", "ran", "on"]
 TEXT = "the cat sat E the cat ran E the dog sat on the cat E"
@@ -190,9 +191,9 @@ def test_modified_kneser_ney_of_triples() -> None:
 def test_the_discounts_of_a_text_that_has_all_counts() -> None:
     """n = 10, 4, 2, 1: Y = 10/18 = 5/9; D1 = 1 − 2 · 5/9 · 4/10, D2 = 2 − 3 · 5/9 · 2/4, D3 = 3 − 4 · 5/9 · 1/2."""
     n = np.array([0, 10, 4, 2, 1, *[0] * 12])
-    table, note = modified(n, 5, True)
+    table, note = modified_kneser_ney_discounts(n, 5, True)
     assert (table, note) == (pytest.approx([0, 5 / 9, 7 / 6, 17 / 9]), "")
-    table, note = absolute(n, 5, True)
+    table, note = absolute_discount(n, 5, True)
     assert (table, note) == (pytest.approx([0, 5 / 9]), "")
 
 
@@ -201,7 +202,7 @@ def test_katz_ratios() -> None:
 
     d1 = (2 · 2/6 − 1/2) / (1 − 1/2) = 1/3     d2 = (3 · 1/2 / 2 − 1/2) / (1 − 1/2) = 1/2
     """
-    table, note = good_turing(np.array([0, 6, 2, 1, *[0] * 13]), 2, False)
+    table, note = good_turing_discounts(np.array([0, 6, 2, 1, *[0] * 13]), 2, False)
     assert (table, note) == (pytest.approx([0, 1 * (1 - F(1, 3)), 2 * (1 - F(1, 2)), 0]), "")
 
 

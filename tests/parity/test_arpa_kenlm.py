@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.reference_ngrams import assert_sound, log_probs
 
 from nextword.ngrams.arpa import CONVENTIONS, read_arpa, write_arpa
-from nextword.ngrams.trie import Section, Trie, assemble, section
+from nextword.ngrams.trie import Section, Trie, build_section, build_trie
+from tests.support.reference_ngrams import assert_sound, log_probs
 
 kenlm = pytest.importorskip("kenlm")
 FIXTURES = ["test.arpa", "test_nounk.arpa", "toy0.arpa", "toy1.arpa"]
@@ -20,7 +20,7 @@ FIXTURES = ["test.arpa", "test_nounk.arpa", "toy0.arpa", "toy1.arpa"]
 def compare(trie: Trie, names: list[str], peer: object, rng: random.Random, sentences: int) -> None:
     """Sentences of random words, unknown ones and n-grams of the model, with and without boundaries."""
     ids = {name: i for i, name in enumerate(names)}
-    phrases = [trie.spelled(k)[:, 1:] for k in range(1, trie.order) if len(trie.levels[k])]
+    phrases = [trie.ngrams(k)[:, 1:] for k in range(1, trie.order) if len(trie.levels[k])]
     for _ in range(sentences):
         words: list[str] = []
         while len(words) < 8:
@@ -67,8 +67,8 @@ def made(order: int, rng: np.random.Generator) -> Trie:
         rows = np.unique(longer.astype(np.uint32), axis=0)
         rows = np.ascontiguousarray(rng.permutation(rows)[:60])
         log_probs = rng.uniform(-6, -1.5, len(rows)).astype(np.float32)
-        sections.append(section(rows, log_probs, rng.uniform(-2, 0.5, len(rows)).astype(np.float32))[0])
-    return assemble(sections, 1, {})
+        sections.append(build_section(rows, log_probs, rng.uniform(-2, 0.5, len(rows)).astype(np.float32))[0])
+    return build_trie(sections, 1, {})
 
 
 @pytest.mark.parametrize("order", [2, 3, 5])

@@ -6,32 +6,32 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.reference_ngrams import assert_sound, log_prob
-from tests.support.random_tries import random_trie
 
 from nextword.ngrams.layouts import open_file
 from nextword.ngrams.trie import NONE, Trie
 from nextword.ngrams.trie_layout import (
     NOTED,
-    Compact,
-    build_compact,
+    TrieLayout,
+    write_trie_layout,
     high_length,
-    lossless,
+    encode_losslessly,
     low_bits,
     notes_length,
     put_rising,
-    quantised,
+    quantize_column,
     rising_pair,
     words_for,
 )
+from tests.support.random_tries import random_trie
+from tests.support.reference_ngrams import assert_sound, log_prob
 
 SIZE = 9
 
 
-def compact(trie: Trie, bits: int = 0) -> Compact:
+def compact(trie: Trie, bits: int = 0) -> TrieLayout:
     with tempfile.TemporaryDirectory() as folder:
-        build_compact(trie, Path(folder, "model"), bits)
-        return Compact(open_file(Path(folder, "model")))
+        write_trie_layout(trie, Path(folder, "model"), bits)
+        return TrieLayout(open_file(Path(folder, "model")))
 
 
 def expected(trie: Trie, ids: list[int]) -> list[float]:
@@ -96,7 +96,7 @@ columns = st.lists(floats | st.sampled_from([0.0, -np.inf, -1.5]), max_size=60).
 @settings(max_examples=300, deadline=None)
 @given(columns)
 def test_a_column_comes_back_exactly(values):
-    column = lossless(values)
+    column = encode_losslessly(values)
     codes = column.encode(values)
     assert not len(codes) or int(codes.max()) < 1 << column.bits
     if column.table is None:
@@ -109,7 +109,7 @@ def test_a_column_comes_back_exactly(values):
 @settings(max_examples=300, deadline=None)
 @given(columns, st.integers(2, 5))
 def test_a_rounded_column_takes_the_nearest_of_its_table_and_keeps_zero_and_minus_infinity(values, bits):
-    column = quantised(values, bits)
+    column = quantize_column(values, bits)
     assert column.table is not None
     assert len(column.table) <= 1 << bits
     back = column.table[column.encode(values)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.ngrams.interpolation import cache_distribution, cache_read
+from nextword.ngrams.interpolation import cache_distribution, cache_probabilities
 from nextword.ngrams.trie import NONE
 
 SIZE = 5
@@ -22,7 +22,7 @@ def plain(word: int, before: list[int]) -> float:
 @given(streams, streams)
 def test_same_as_counting_anew(history, ids):
     window = len(history)
-    got = cache_read(np.array(ids, np.uint32), np.array(history, np.uint32))
+    got = cache_probabilities(np.array(ids, np.uint32), np.array(history, np.uint32))
     everything = history + ids
     expected = [plain(word, everything[at : at + window]) for at, word in enumerate(ids)]
     assert got.dtype == np.float32
@@ -34,7 +34,7 @@ def test_same_as_counting_anew(history, ids):
 def test_the_distribution_sums_to_one_and_agrees(history):
     history = np.array(history, np.uint32)
     all_words = cache_distribution(history, SIZE)
-    each = [cache_read(np.array([word], np.uint32), history)[0] for word in range(SIZE)]
+    each = [cache_probabilities(np.array([word], np.uint32), history)[0] for word in range(SIZE)]
     assert all_words.dtype == np.float32
     assert all_words.tolist() == [float(p) for p in each]
     if not len(history) or history[-1] == NONE:
@@ -49,13 +49,13 @@ def test_reading_in_two_parts_is_reading_at_once(first, second, window):
     first, second = np.array(first, np.uint32), np.array(second, np.uint32)
     empty = np.full(window, NONE, np.uint32)
     state = np.concatenate([empty, first])[-window:]
-    parts = [cache_read(first, empty), cache_read(second, state)]
-    assert np.concatenate(parts).tolist() == cache_read(np.concatenate([first, second]), empty).tolist()
+    parts = [cache_probabilities(first, empty), cache_probabilities(second, state)]
+    assert np.concatenate(parts).tolist() == cache_probabilities(np.concatenate([first, second]), empty).tolist()
 
 
 def test_by_hand():
     history = np.array([NONE, NONE, 3, 1], np.uint32)
-    assert cache_read(np.array([3, 1, 1, 2, 1], np.uint32), history).tolist() == [
+    assert cache_probabilities(np.array([3, 1, 1, 2, 1], np.uint32), history).tolist() == [
         np.float32(share) for share in [1 / 2, 1 / 3, 2 / 4, 0 / 4, 2 / 4]
     ]
     assert cache_distribution(history, 4).tolist() == [0, 0.5, 0, 0.5]

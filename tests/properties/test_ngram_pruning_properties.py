@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
-from nextword.ngrams.pruning import drop, prune
+from nextword.ngrams.pruning import drop_ngrams, prune_by_entropy
+from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
 
 @st.composite
@@ -68,7 +68,7 @@ def test_same_as_brute_force(model, share):
     rises = {gram: rise(model, gram) for gram in model.probs if len(gram) > 1}
     threshold = between(rises, share)
     gone = prunable(model, rises, threshold)
-    pruned = prune(trie, threshold)
+    pruned = prune_by_entropy(trie, threshold)
     expected, found = without(model, gone), as_plain(pruned)
     assert found.probs == expected.probs
     for h, backoff in found.backoffs.items():
@@ -85,7 +85,7 @@ def test_same_as_brute_force(model, share):
 @settings(max_examples=60, deadline=None)
 @given(models(), st.floats(1e-9, 0.1))
 def test_what_is_left_is_a_closed_model_that_sums_to_one(model, threshold):
-    pruned = prune(as_trie(model), threshold)
+    pruned = prune_by_entropy(as_trie(model), threshold)
     found = as_plain(pruned)
     for h in found.contexts():
         assert sum(found.distribution(h)) == pytest.approx(1, abs=2e-6)
@@ -101,7 +101,7 @@ def test_what_is_left_is_a_closed_model_that_sums_to_one(model, threshold):
 @given(models())
 def test_nothing_goes_at_zero_and_all_but_unigrams_at_infinity(model):
     trie = as_trie(model)
-    same, bare = prune(trie, 0.0), prune(trie, math.inf)
+    same, bare = prune_by_entropy(trie, 0.0), prune_by_entropy(trie, math.inf)
     for level, other in zip(trie.levels, same.levels, strict=True):
         assert np.array_equal(level.words, other.words)
         assert np.array_equal(level.log_probs, other.log_probs)
@@ -119,9 +119,9 @@ def test_drop_keeps_what_was_asked(model, data):
     kept = {(word,) for word in range(model.size)}
     for gram in wanted:  # with everything inside it, which closes the set
         kept |= {gram[i:j] for i in range(len(gram)) for j in range(i + 1, len(gram) + 1)}
-    spelled = [list(map(tuple, trie.spelled(k).tolist())) for k in range(trie.order)]
+    spelled = [list(map(tuple, trie.ngrams(k).tolist())) for k in range(trie.order)]
     keep = [np.array([gram in kept for gram in level], bool) for level in spelled]
-    found = as_plain(drop(trie, keep))
+    found = as_plain(drop_ngrams(trie, keep))
     before = as_plain(trie)
     assert found.probs == {gram: p for gram, p in before.probs.items() if gram in kept}
     assert found.backoffs == {gram: b for gram, b in before.backoffs.items() if gram in kept}

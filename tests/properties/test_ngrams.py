@@ -15,21 +15,20 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.reference_ngrams import assert_sound, log_prob
-from tests.support.reference_estimators import PlainModel, plain_counts
-from tests.support.random_tries import random_trie
 
-from nextword.core import jit as compiled
-from nextword.ngrams import counting
-from nextword.ngrams import estimators as estimating
-from nextword.ngrams import hash_layout as fast
-from nextword.ngrams.counting import Counted, count_ngrams
-from nextword.ngrams.estimators import DISCOUNTS, EITHER, HIGHEST, KINDS, Estimator, estimate
+from nextword.core import jit
+from nextword.ngrams import counting, estimators, hash_layout
+from nextword.ngrams.counting import NgramCounts, count_ngrams
+from nextword.ngrams.discounts import DISCOUNTS, MAX_COUNT
+from nextword.ngrams.estimators import INTERPOLABLE, KINDS, Estimator, estimate
 from nextword.ngrams.hash_layout import LANES
-from nextword.ngrams.layouts import Layout, build, open_layout
-from nextword.ngrams.trie import NONE, Trie
+from nextword.ngrams.layouts import Layout, open_layout, write_layout
+from nextword.ngrams.trie import NONE, Level, Trie
+from tests.support.random_tries import random_trie
+from tests.support.reference_estimators import PlainModel, plain_counts
+from tests.support.reference_ngrams import assert_sound, log_prob
 
-FORMS = [(kind, True) for kind in KINDS] + [(kind, False) for kind in EITHER]
+FORMS = [(kind, True) for kind in KINDS] + [(kind, False) for kind in INTERPOLABLE]
 AMPLE = 1 << 40
 
 
@@ -69,9 +68,9 @@ EMPTY_LINES = Text((1, 1, 2, 1, 1, 1, 2, 2, 1), 3, 1)
 BYTES = Text(tuple(b"the cat sat on the mat. the cat sat. \xc3\xa4 the mat!" * 3), 257, 256)
 
 
-def counted(text: Text, order: int, memory: int = AMPLE, **where: Any) -> Counted:
+def counted(text: Text, order: int, memory: int = AMPLE, **where: Any) -> NgramCounts:
     *_, found = count_ngrams(np.array(text.ids, np.uint16), order, text.size, text.boundary, memory, **where)
-    assert isinstance(found, Counted)
+    assert isinstance(found, NgramCounts)
     return found
 
 
@@ -84,7 +83,7 @@ def estimated(text: Text, order: int, **how: Any) -> Trie:
 @contextmanager
 def written(trie: Trie) -> Iterator[Layout]:
     with tempfile.TemporaryDirectory() as folder:
-        build(trie, Path(folder, "model"))
+        write_layout(trie, Path(folder, "model"))
         yield open_layout(Path(folder, "model"))
 
 
@@ -159,17 +158,17 @@ def test_counts_are_those_of_a_dictionary(text: Text, order: int) -> None:
     expected = plain_counts(text.ids, order, text.boundary)
     expected.update({(w,): 0 for w in range(text.size)})
     got = counted(text, order)
-    levels = [estimating.Level(w, None, None, np.zeros(0), None) for w in got.words]
+    levels = [Level(w, None, None, np.zeros(0), None) for w in got.words]
     for level, first in zip(levels, got.first, strict=False):
         level.first = first
     spelled = Trie(levels, text.boundary)
     found: dict[tuple[int, ...], int] = {}
     for k in range(order):
-        rows = [tuple(row) for row in spelled.spelled(k).tolist()]
+        rows = [tuple(row) for row in spelled.ngrams(k).tolist()]
         assert rows == sorted(rows)
         found.update(zip(rows, got.counts[k].tolist(), strict=True))
         if k:
-            assert [row[1:] for row in rows] == [tuple(r) for r in spelled.spelled(k - 1)[got.links[k]].tolist()]
+            assert [row[1:] for row in rows] == [tuple(r) for r in spelled.ngrams(k - 1)[got.links[k]].tolist()]
     assert found == expected
 
 
@@ -245,9 +244,9 @@ def test_a_long_stream_is_the_same_in_lanes_and_in_pieces(order: int, seed: int,
 def small_parts(memory_floor: int = 0) -> Iterator[None]:
     """Blocks of a few entries, and a cap that may be tiny."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "FLOOR", memory_floor)
+        patch.setattr(counting, "MIN_BUFFER", memory_floor)
         patch.setattr(counting, "BLOCK", 16)
-        for module in (counting, estimating, fast):
+        for module in (counting, estimators, hash_layout):
             blocks = module.blocks
             patch.setattr(module, "blocks", lambda total, size, blocks=blocks: blocks(total, min(size, 7)))
         yield
@@ -257,7 +256,7 @@ def file_of(text: Text, order: int, how: dict[str, Any], **where: Any) -> bytes:
     found = counted(text, order, **where)
     *_, trie = estimate(found, Estimator(**how), text.mask)
     with tempfile.TemporaryDirectory() as folder:
-        build(trie, Path(folder, "model"), block=found.block)
+        write_layout(trie, Path(folder, "model"), block=found.block)
         return Path(folder, "model").read_bytes()
 
 
@@ -285,9 +284,9 @@ def test_any_number_of_threads_gives_the_same_file(text: Text, order: int, threa
     order = min(order, len(text.ids) + 1)
     alone = file_of(text, order, {})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "cores", lambda: threads)
-        for module in (counting, fast):
-            patch.setattr(module, "spread", partial(compiled.spread, least=1))
+        patch.setattr(jit, "num_cores", lambda: threads)
+        for module in (counting, hash_layout):
+            patch.setattr(module, "run_parallel", partial(jit.run_parallel, least=1))
         assert file_of(text, order, {}) == alone
 
 
@@ -311,17 +310,17 @@ def test_the_trie_of_a_file_makes_the_same_file(text: Text, order: int, kind: st
     order = min(order, len(text.ids) + 1)
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "first"), Path(folder, "second")
-        build(estimated(text, order, kind=kind, prune=prune), first)
+        write_layout(estimated(text, order, kind=kind, prune=prune), first)
         back = open_layout(first).trie()
         assert_sound(back)
-        build(back, second)
+        write_layout(back, second)
         assert first.read_bytes() == second.read_bytes()
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(sorted(DISCOUNTS)),
-    st.lists(st.integers(0, 4) | st.integers(0, 10**9), min_size=HIGHEST, max_size=HIGHEST),
+    st.lists(st.integers(0, 4) | st.integers(0, 10**9), min_size=MAX_COUNT, max_size=MAX_COUNT),
     st.integers(1, 20),
     st.booleans(),
 )
@@ -333,6 +332,6 @@ def test_no_discount_is_below_zero_or_above_its_count(
     assert np.isfinite(table).all()
     assert all(0 <= discount <= r for r, discount in enumerate(table))
     assert interpolated or all(discount < r for r, discount in enumerate(table[1:], 1))
-    assert len(table) <= HIGHEST
+    assert len(table) <= MAX_COUNT
     if not of[0]:
         assert note

@@ -1,7 +1,7 @@
-r"""ARPA files, the common language of n-gram tools, in the conventions of KenLM and of SRILM.
+r"""ARPA files, the common format of n-gram tools, in the conventions of KenLM and of SRILM.
 
     \data\
-    ngram 1=37                               how many n-grams of each order
+    ngram 1=37                               the number of n-grams of each order
     ngram 2=47
 
     \1-grams:
@@ -15,12 +15,6 @@ r"""ARPA files, the common language of n-gram tools, in the conventions of KenLM
 
 nextword has one boundary where the file has two words: first in an n-gram it is <s>, last it is </s>. Its unigram has
 the probability of </s> and the back-off of <s>.
-
-The lines of an ARPA file, from bytes to numbers and back, compiled.
-
-    -0.4638903 <tab> looking on <tab> -0.4771212        log10 p, the words, log10 of the back-off (may be missing)
-
-Columns are parted by ASCII tabs and spaces alone, so that any other character may stand in a word.
 """
 
 from __future__ import annotations
@@ -32,28 +26,368 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.io import Bytes, written
-from nextword.core.jit import compiled
-from nextword.ngrams.trie import NODE, NONE, Section, Trie, assemble, section
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.io import DecompressedFile, write_atomically
+from nextword.core.jit import jit
+from nextword.ngrams.trie import NODE, NONE, Section, Trie, build_section, build_trie
 
-BEGIN, END = 0xFFFFFFFE, 0xFFFFFFFD  # in the table of words: <s> and </s>, which have their places in an n-gram
+UNKNOWN, EOS = "<unk>", "<eos>"
+UNKNOWN_MISSING = -100.0  # log10 p of <unk> if the file has none, as in KenLM
+CONVENTIONS = ("kenlm", "srilm")
+Progress = Callable[[float, float | None], None]
+
+_BLOCK = 1 << 22  # bytes read, or rows written, at a time
+_LONGEST = 1 << 26  # bytes in a line, at most
+_ROOM = 1 << 20  # n-grams to allocate before they are read, because the header may be wrong
+_COUNT = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
+_EDGES = b" \t\r\n"
+
+BEGIN, END = 0xFFFFFFFE, 0xFFFFFFFD  # in the word table: <s> and </s>, which are allowed at one end of an n-gram only
 BOUNDARY = 1
 
-# How parsing stopped
-DRY, SECTION, FULL, SURPLUS = 0, 1, 2, 3
+# Why parsing stopped
+NEED_TEXT, SECTION, FULL, SURPLUS = 0, 1, 2, 3
 COLUMNS, BAD_PROB, BAD_BACKOFF, POSITIVE, UNKNOWN_BYTES, BEGIN_LATE, END_EARLY = 10, 11, 12, 13, 14, 15, 16
 
-DIGITS = 8  # after the point: 1e-8 nats, finer than float32 for all but the surest words
-LINE = 64  # bytes that two numbers, the tabs and the line end take at most
+DIGITS = 8  # after the decimal point: 1e-8, finer than float32 for all but the most certain words
+LINE = 64  # the most bytes that two numbers, the tabs and the line end take
 
 _TEN = 10.0 ** np.arange(23)  # all exact
 _LN10 = math.log(10)
 _TAB, _NEWLINE, _RETURN, _SPACE, _MINUS, _PLUS, _POINT, _ZERO, _SLASH = 9, 10, 13, 32, 45, 43, 46, 48, 92
 
 
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_arpa(path: Path, progress: Progress | None = None) -> tuple[Trie, list[str]]:
+    """Read a model and its words by id: <unk> 0, the boundary 1 (as `<eos>`), then the others in the file's order."""
+    reader = _ArpaReader(Path(path), progress)
+    try:
+        return reader.read()
+    finally:
+        reader.file.close()
+
+
+class _ArpaReader:
+    """Read the text in blocks, and lines that are not n-grams one by one."""
+
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        self.file = DecompressedFile(path)
+        self.path, self.progress = path, progress
+        self.buffer = bytearray(_BLOCK)
+        self.at = self.end = 0  # the part of the buffer that is not parsed yet
+        self.line = 1
+        self.ended = False
+
+    def read(self) -> tuple[Trie, list[str]]:
+        counts = self._read_header()
+        sections: list[Section] = []
+        names: list[str] = []
+        table = WordTable([], np.zeros(0, np.uint32))
+        for n, count in enumerate(counts, 1):
+            if not self._open_section(n, count):
+                empty = np.zeros(0, np.float32)
+                sections.append(build_section(np.zeros((0, n), NODE), empty, empty)[0])
+                continue
+            words, rows, log_probs, log_backoffs, lines = self._read_section(n, count, table)
+            if n == 1:
+                unigrams, names, table = self._build_vocabulary(words, log_probs, log_backoffs, lines)
+                sections.append(unigrams)
+                continue
+            n_grams, duplicate = build_section(rows, log_probs, log_backoffs)
+            if duplicate >= 0:
+                edges = {(BOUNDARY, 0): "<s>", (BOUNDARY, n - 1): "</s>"}
+                spelled = " ".join(edges.get((w, j), names[w]) for j, w in enumerate(rows[duplicate].tolist()))
+                raise self._error(f"the {n}-gram {spelled!r} for the second time", "each n-gram once", lines[duplicate])
+            sections.append(n_grams)
+        found = self._next_line("\\end\\ after the last section")
+        if found != b"\\end\\":
+            raise self._error(_quote(found), f"\\end\\, for \\data\\ names no order above {len(counts)}", self.line - 1)
+        while self._fill(drop=True):  # so that a compressed file is verified to its end
+            pass
+        return build_trie(sections, BOUNDARY, {"arpa": self.path.name}), names
+
+    def _read_header(self) -> list[int]:
+        where = "a line \\data\\, with which an ARPA file begins"
+        while (found := self._next_line(where)) not in (b"\\data\\", b"\xef\xbb\xbf\\data\\"):
+            if found.startswith(b"mmap lm http://kheafield.com/code"):
+                raise self._error("a KenLM binary file", "the ARPA file from which it was built", self.line - 1)
+        counts: list[int] = []
+        wanted = "the counts of n-grams, such as 'ngram 1=100'"
+        while (found := self._next_line(wanted, peek=True)).startswith(b"ngram"):
+            match = _COUNT.fullmatch(found)
+            if not match or int(match[1]) != len(counts) + 1:
+                raise self._error(_quote(found), f"'ngram {len(counts) + 1}=' and a count", self.line)
+            counts.append(int(match[2]))
+            self._next_line("")
+        if not counts or not counts[0]:
+            raise self._error(_quote(found), "'ngram 1=' and the number of words", self.line)
+        return counts
+
+    def _open_section(self, n: int, count: int) -> bool:
+        """Enter the section of order n. It may be missing if it has no n-grams."""
+        wanted = f"\\{n}-grams:"
+        found = self._next_line(f"the section {wanted}", peek=True)
+        if found == wanted.encode():
+            self._next_line("")
+            return True
+        if count == 0 and found.startswith(b"\\"):
+            return False
+        raise self._error(_quote(found), f"the section {wanted}", self.line)
+
+    def _read_section(
+        self, n: int, count: int, table: WordTable
+    ) -> tuple[list[bytes], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        room = min(count, _ROOM)
+        rows = np.empty((room, max(n, 2)), NODE)
+        log_probs, log_backoffs, lines = (
+            np.empty(room, np.float32),
+            np.empty(room, np.float32),
+            np.empty(room, np.int64),
+        )
+        words: list[bytes] = []
+        filled = 0
+        while True:
+            text = np.frombuffer(self.buffer, np.uint8)
+            complete = self.end if self.ended else self.buffer.rfind(b"\n", self.at, self.end) + 1
+            started = filled
+            stopped, self.at, filled, self.line, begin, end = parse_lines(
+                text, self.at, max(complete, self.at), n, *table.arrays,
+                rows, log_probs, log_backoffs, lines, filled, count, self.line,
+            )  # fmt: skip
+            if n == 1:
+                words += [bytes(self.buffer[a:b]) for a, b in rows[started:filled].tolist()]
+            if stopped == FULL:
+                grown = min(count, 2 * len(rows))
+                rows = np.concatenate([rows, np.empty((grown - len(rows), rows.shape[1]), NODE)])
+                log_probs, log_backoffs, lines = (
+                    np.concatenate([a, np.empty(grown - len(a), a.dtype)]) for a in (log_probs, log_backoffs, lines)
+                )
+            elif stopped == SECTION:
+                break
+            elif stopped != NEED_TEXT:
+                raise self._bad_line(stopped, n, count, begin, end)
+            elif not self._fill():
+                raise self._truncated(f"{count - filled:,} more {n}-grams" if filled < count else "\\end\\")
+        if filled != count:
+            found = self._next_line("")
+            raise self._error(
+                f"{_quote(found)} after {filled:,} {n}-grams", f"{count:,} of them, as \\data\\ says", self.line - 1
+            )
+        return words, rows[:filled], log_probs[:filled], log_backoffs[:filled], lines[:filled]
+
+    def _bad_line(self, stopped: int, n: int, count: int, begin: int, end: int) -> DataError:
+        newline = self.buffer.find(b"\n", self.at, self.end)
+        if newline < 0 and self.ended:
+            return self._truncated(f"the rest of this {n}-gram")
+        spelled = f"a line of a {n}-gram is log10 p, {n} word{'s' * (n > 1)} and perhaps a back-off"
+        if stopped == COLUMNS:
+            shown = _quote(self.buffer[self.at : newline])
+            return self._error(f"{begin} columns ({shown})", f"{n + 1} or {n + 2}: {spelled}")
+        shown = _quote(self.buffer[begin:end])
+        if stopped == SURPLUS:
+            return self._error(f"one more {n}-gram ({shown})", f"{count:,} of them, as \\data\\ says")
+        return self._error(
+            shown,
+            {
+                BAD_PROB: f"a number: {spelled}",
+                BAD_BACKOFF: f"a finite number as the back-off: {spelled}",
+                POSITIVE: "a log10 probability, which is never positive",
+                UNKNOWN_BYTES: "a word that is among the unigrams, which name the whole vocabulary",
+                BEGIN_LATE: "<s> as the first word of an n-gram only",
+                END_EARLY: "</s> as the last word of an n-gram only",
+            }[stopped],
+        )
+
+    def _build_vocabulary(
+        self, words: list[bytes], log_probs: np.ndarray, log_backoffs: np.ndarray, lines: np.ndarray
+    ) -> tuple[Section, list[str], WordTable]:
+        """The unigrams by id, the names of the words, and their hash table."""
+        unknown = UNKNOWN.encode()
+        if unknown not in words:
+            unknown = unknown.upper()  # if there is an <unk>, <UNK> is an ordinary word
+        special = {unknown: 0, b"<s>": BEGIN, b"</s>": END}
+        names, ids = [UNKNOWN, EOS], np.empty(len(words), np.uint32)
+        seen: set[bytes] = set()
+        for i, word in enumerate(words):
+            if word in seen:
+                raise self._error(f"the word {_quote(word)} for the second time", "each word once", lines[i])
+            seen.add(word)
+            if word in special:
+                ids[i] = special[word]
+                continue
+            ids[i] = len(names)
+            try:
+                names.append(word.decode())
+            except UnicodeDecodeError:
+                raise self._error(f"the word {word!r}, which is not UTF-8", "words in UTF-8", lines[i]) from None
+        probs, backoffs = np.full(len(names), -np.inf, np.float32), np.zeros(len(names), np.float32)
+        probs[0] = UNKNOWN_MISSING * math.log(10)
+        plain = ids < END
+        probs[ids[plain]], backoffs[ids[plain]] = log_probs[plain], log_backoffs[plain]
+        probs[[BOUNDARY]] = log_probs[ids == END] if END in ids else -np.inf
+        backoffs[[BOUNDARY]] = log_backoffs[ids == BEGIN] if BEGIN in ids else 0
+        return Section(np.zeros((0, 1), NODE), probs, backoffs, np.zeros(0, NODE)), names, WordTable(words, ids)
+
+    def _next_line(self, wanted: str, peek: bool = False) -> bytes:
+        """The next line that is not blank, stripped."""
+        while True:
+            newline = self.buffer.find(b"\n", self.at, self.end)
+            if newline < 0 and not self.ended and self._fill():
+                continue
+            stop = self.end if newline < 0 else newline
+            found = bytes(self.buffer[self.at : stop]).strip(_EDGES)
+            if found and peek:
+                return found
+            if newline < 0 and not found:
+                raise self._truncated(wanted)
+            self.at, self.line = min(stop + 1, self.end), self.line + 1
+            if found:
+                return found
+
+    def _fill(self, drop: bool = False) -> bool:
+        """Read more text behind what is not parsed yet; False at the end of the file."""
+        if self.ended:
+            return False
+        if drop:
+            self.at = self.end
+        rest = self.end - self.at
+        if rest > _LONGEST:
+            raise self._error(f"more than {_LONGEST:,} bytes without a line end", "lines of text")
+        buffer = bytearray(max(_BLOCK, 2 * rest)) if 2 * rest > len(self.buffer) else self.buffer
+        buffer[:rest] = self.buffer[self.at : self.end]
+        self.buffer, self.at, self.end = buffer, 0, rest
+        read = self.file.read_into(memoryview(buffer)[rest:])
+        self.end += read
+        self.ended = read == 0
+        if self.progress:
+            self.progress(self.file.position(), self.file.size)
+        return True
+
+    def _error(self, found: str, expected: str, line: int | None = None) -> DataError:
+        line = self.line if line is None else int(line)
+        return DataError(
+            f"{self.path}, line {line}: found {found}; expected {expected}. Correct the file, or write it again.",
+            path=self.path,
+            line=line,
+        )
+
+    def _truncated(self, expected: str) -> DataError:
+        return DataError(
+            f"{self.path}, line {self.line}: the file is truncated; expected {expected}. Copy or write it again.",
+            path=self.path,
+            line=self.line,
+        )
+
+
+def _quote(text: bytes | bytearray) -> str:
+    """A line for an error message, shortened."""
+    line = text.decode("utf-8", "replace").strip()
+    return repr(line if len(line) <= 80 else f"{line[:77]}...")
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def write_arpa(
+    trie: Trie, names: Sequence[str], path: Path, convention: str = "kenlm", progress: Progress | None = None
+) -> None:
+    """Write the model as ARPA, compressed by its suffix. `names` are the words by id; the boundary's is not used."""
+    if convention not in CONVENTIONS:
+        raise InvalidSetting(
+            f"convention = {convention!r}. Expected one of {', '.join(CONVENTIONS)}.",
+            key="convention",
+            value=convention,
+        )
+    spelled = _words_as_bytes(trie, names)
+    text = np.frombuffer(bytearray(b"".join(spelled)), np.uint8)
+    starts = np.zeros(len(spelled) + 1, np.int64)
+    np.cumsum([len(word) for word in spelled], out=starts[1:])
+    bare = trie.boundary if convention == "srilm" else NONE
+    never = -np.inf if convention == "srilm" else 0.0
+    out = np.empty(_BLOCK + LINE + trie.order * (max(map(len, spelled)) + 1), np.uint8)
+    counts = [len(level) + (k == 0) for k, level in enumerate(trie.levels)]
+    done = 0
+    with write_atomically(Path(path)) as file:
+        file.write(b"\\data\\\n")
+        for n, count in enumerate(counts, 1):
+            file.write(b"ngram %d=%d\n" % (n, count))
+        for k, count in enumerate(counts):
+            file.write(b"\n\\%d-grams:\n" % (k + 1))
+            for begin in range(0, count, _BLOCK // 16):
+                rows, log_probs, log_backoffs = _section_rows(trie, k, begin, min(begin + _BLOCK // 16, count), never)
+                # NaN fails every comparison, hence the "not".
+                if not ((log_probs < 1e-6).all() and (log_backoffs < 1e9).all()):
+                    raise DataError(
+                        f"The model has {k + 1}-grams with an invalid log probability or back-off, so {path} was not "
+                        "written. Estimate the model again.",
+                        path=path,
+                    )
+                log_probs, row = np.minimum(log_probs, 0), 0  # KenLM rejects values that rounding left above 0
+                while row < len(rows):
+                    row, size = format_lines(rows, log_probs, log_backoffs, bare, text, starts, out, row)
+                    file.write(out[:size].data)
+                done += len(rows)
+                if progress:
+                    progress(done, sum(counts))
+        file.write(b"\n\\end\\\n")
+
+
+def _section_rows(trie: Trie, k: int, begin: int, end: int, never: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The n-grams begin … end of a section. As a word, `trie.size` is <s>, and the boundary is </s>."""
+    level, boundary = trie.levels[k], trie.boundary
+    backoffs = np.zeros(0, np.float32) if level.log_backoffs is None else level.log_backoffs
+    if k == 0:  # the boundary's unigram becomes two lines
+        words = np.insert(level.words, boundary, trie.size)[begin:end]
+        log_probs = np.insert(level.log_probs, boundary, never)[begin:end]
+        if len(backoffs):
+            backoffs = np.insert(backoffs, boundary + 1, 0)[begin:end]
+        return np.ascontiguousarray(words[:, None]), log_probs, backoffs
+    rows = np.empty((end - begin, k + 1), NODE)
+    rows[:, k] = level.words[begin:end]
+    nodes = np.arange(begin, end, dtype=NODE)
+    for j in range(k - 1, -1, -1):
+        first = trie.levels[j].first
+        assert first is not None
+        nodes = (np.searchsorted(first, nodes, side="right") - 1).astype(NODE)
+        rows[:, j] = trie.levels[j].words[nodes]
+    rows[rows[:, 0] == boundary, 0] = trie.size
+    return rows, np.ascontiguousarray(level.log_probs[begin:end]), np.ascontiguousarray(backoffs[begin:end])
+
+
+def _words_as_bytes(trie: Trie, names: Sequence[str]) -> list[bytes]:
+    """The words as bytes by id, with </s> for the boundary and <s> after the last."""
+    if len(names) != trie.size:
+        raise DataError(
+            f"The model has {trie.size:,} words, but got {len(names):,} names. Use the names of its own tokenizer."
+        )
+    spelled: list[bytes] = []
+    seen = {b"<s>", b"</s>"}
+    for i, name in enumerate(names):
+        word = b"</s>" if i == trie.boundary else name.encode("utf-8", "surrogatepass")
+        if i != trie.boundary:
+            if not word or any(space in word for space in (b" ", b"\t", b"\n", b"\r")):
+                raise Unsupported(
+                    f"Word {i} is {name!r}, but a word in an ARPA file is not empty and has no spaces. Rename it "
+                    "in the vocabulary.",
+                    ability="arpa",
+                )
+            if word in seen:
+                reason = "reserves this word" if word in (b"<s>", b"</s>") else "cannot hold a word twice"
+                raise Unsupported(
+                    f"Word {i} is {name!r}, but an ARPA file {reason}. Rename it in the vocabulary.", ability="arpa"
+                )
+            seen.add(word)
+        spelled.append(word)
+    return [*spelled, b"<s>"]
+
+
+# ------------------------------------------------------------------------------------------------ lines, compiled
+
+
 class WordTable:
-    """Words by their bytes: a hash table that the compiled functions look into."""
+    """A hash table of words by their bytes, for the compiled functions."""
 
     def __init__(self, words: Sequence[bytes], ids: np.ndarray) -> None:
         self.text = np.frombuffer(bytearray(b"".join(words) or b"\0"), np.uint8)
@@ -68,9 +402,9 @@ class WordTable:
         return self.text, self.starts, self.ids, self.slots
 
 
-@compiled
+@jit
 def slot_of(text, begin, end, known, starts, slots):
-    """Where the bytes text[begin:end] are in the table, or the empty slot where they would be."""
+    """The slot of the bytes text[begin:end] in the table, or the empty slot to insert them into."""
     h = np.uint64(0xCBF29CE484222325)
     for i in range(begin, end):
         h = (h ^ np.uint64(text[i])) * np.uint64(0x100000001B3)
@@ -90,15 +424,16 @@ def slot_of(text, begin, end, known, starts, slots):
     return at
 
 
-@compiled
+@jit
 def fill_table(text, starts, slots):
+    """Insert all words."""
     for i in range(len(starts) - 1):
         slots[slot_of(text, starts[i], starts[i + 1], text, starts, slots)] = i
 
 
-@compiled
-def number(text, begin, end):
-    """The decimal number text[begin:end], to the last bits of a double; NaN unless all of it is one."""
+@jit
+def parse_number(text, begin, end):
+    """The decimal number text[begin:end], to the last bits of a double; NaN if it is not a number."""
     at = begin
     negative = at < end and text[at] == _MINUS
     if at < end and (text[at] == _MINUS or text[at] == _PLUS):
@@ -155,19 +490,22 @@ def number(text, begin, end):
     return -value if negative else value
 
 
-@compiled
-def parse(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_backoffs, lines, filled, total, line):
-    """Whole lines of text[at:end] into the arrays, from entry `filled` and line number `line` on.
+@jit
+def parse_lines(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_backoffs, lines, filled, total, line):
+    """Parse complete lines of text[at:end] into the arrays, from entry `filled` and line number `line` on.
 
-    Returns (how it stopped, at, filled, line, begin, end); the last two are the column that it stopped at. A row holds
-    ids of words; for unigrams, whose words are not known yet, the place of the word in the text.
+        -0.4638903 <tab> looking on <tab> -0.4771212        log10 p, the words, log10 of the back-off (optional)
+
+    Columns are separated by ASCII tabs and spaces only, so that any other character may be part of a word. Returns
+    (why it stopped, at, filled, line, begin, end); the last two delimit the column at which it stopped. A row holds ids
+    of words; for unigrams, whose words are not known yet, the position of the word in the text.
     """
     columns = np.empty((n + 2, 2), np.int64)
     while at < end:
         stop = at
         while stop < end and text[stop] != _NEWLINE:
             stop += 1
-        found, i = 0, at
+        count, i = 0, at
         while True:
             while i < stop and (text[i] == _TAB or text[i] == _SPACE or text[i] == _RETURN):
                 i += 1
@@ -176,10 +514,10 @@ def parse(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_back
             begin = i
             while i < stop and text[i] != _TAB and text[i] != _SPACE and text[i] != _RETURN:
                 i += 1
-            if found < n + 2:
-                columns[found, 0], columns[found, 1] = begin, i
-            found += 1
-        if found == 0:
+            if count < n + 2:
+                columns[count, 0], columns[count, 1] = begin, i
+            count += 1
+        if count == 0:
             at, line = stop + 1, line + 1
             continue
         if text[columns[0, 0]] == _SLASH:
@@ -188,19 +526,19 @@ def parse(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_back
             return SURPLUS, at, filled, line, at, stop
         if filled == len(log_probs):
             return FULL, at, filled, line, at, stop
-        value = number(text, columns[0, 0], columns[0, 1])
+        value = parse_number(text, columns[0, 0], columns[0, 1])
         if np.isnan(value):
             return BAD_PROB, at, filled, line, columns[0, 0], columns[0, 1]
-        if found != n + 1 and found != n + 2:
-            return COLUMNS, at, filled, line, np.int64(found), stop
+        if count != n + 1 and count != n + 2:
+            return COLUMNS, at, filled, line, np.int64(count), stop
         begin, i = columns[1, 0], columns[1, 1]
         never = n == 1 and i - begin == 3 and text[begin] == 60 and text[begin + 1] == 115 and text[begin + 2] == 62
-        if value > 0 and not never:  # <s> is not predicted, so that its value says nothing
+        if value > 0 and not never:  # <s> is never predicted, so its value has no meaning
             return POSITIVE, at, filled, line, columns[0, 0], columns[0, 1]
         log_probs[filled] = value * _LN10
         value = 0.0
-        if found == n + 2:
-            value = number(text, columns[n + 1, 0], columns[n + 1, 1])
+        if count == n + 2:
+            value = parse_number(text, columns[n + 1, 0], columns[n + 1, 1])
             if np.isnan(value) or value == np.inf:
                 return BAD_BACKOFF, at, filled, line, columns[n + 1, 0], columns[n + 1, 1]
         log_backoffs[filled] = value * _LN10
@@ -225,12 +563,12 @@ def parse(text, at, end, n, known, starts, ids, slots, rows, log_probs, log_back
                 rows[filled, j] = word
         filled += 1
         at, line = stop + 1, line + 1
-    return DRY, min(at, end), filled, line, np.int64(0), np.int64(0)
+    return NEED_TEXT, min(at, end), filled, line, np.int64(0), np.int64(0)
 
 
-@compiled
+@jit
 def write_number(value, out, at):
-    """A natural logarithm as log10, without zeros at the end; log 0 is -99, as in SRILM."""
+    """Write a natural logarithm as log10, without trailing zeros; log 0 is -99, as in SRILM."""
     value /= _LN10
     if value < -1e9:
         value = -99.0
@@ -263,11 +601,11 @@ def write_number(value, out, at):
     return at + 1
 
 
-@compiled
+@jit
 def format_lines(rows, log_probs, log_backoffs, bare, known, starts, out, row):
-    """Lines for the n-grams from `row` on while there is room: (the next row, bytes written).
+    """Write the lines of the n-grams from `row` on while there is room: (the next row, bytes written).
 
-    N-grams that end in the word `bare` have no back-off; where no n-gram has one, `log_backoffs` is empty.
+    N-grams that end in the word `bare` have no back-off; if no n-gram has one, `log_backoffs` is empty.
     """
     n = rows.shape[1]
     at = 0
@@ -291,323 +629,3 @@ def format_lines(rows, log_probs, log_backoffs, bare, known, starts, out, row):
         at += 1
         row += 1
     return row, at
-
-
-UNKNOWN, EOS = "<unk>", "<eos>"
-UNKNOWN_MISSING = -100.0  # log10 p of <unk> where the file has none, as in KenLM
-CONVENTIONS = ("kenlm", "srilm")
-Progress = Callable[[float, float | None], None]
-
-_BLOCK = 1 << 22  # bytes read, or rows written, at a time
-_LONGEST = 1 << 26  # no line of a text is longer
-_ROOM = 1 << 20  # n-grams to make room for before they are seen: the header may lie
-_COUNT = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
-_EDGES = b" \t\r\n"
-
-
-def read_arpa(path: Path, progress: Progress | None = None) -> tuple[Trie, list[str]]:
-    """The model, and its words by id: <unk> 0, the boundary 1 (as `<eos>`), then the others in the file's order."""
-    reader = _Reader(Path(path), progress)
-    try:
-        return reader.read()
-    finally:
-        reader.file.close()
-
-
-class _Reader:
-    """The text in blocks; lines that are no n-grams one by one."""
-
-    def __init__(self, path: Path, progress: Progress | None) -> None:
-        self.file = Bytes(path)
-        self.path, self.progress = path, progress
-        self.buffer = bytearray(_BLOCK)
-        self.at = self.end = 0  # what of the buffer is text not yet read
-        self.line = 1
-        self.ended = False
-
-    def read(self) -> tuple[Trie, list[str]]:
-        counts = self._header()
-        sections: list[Section] = []
-        names: list[str] = []
-        table = WordTable([], np.zeros(0, np.uint32))
-        for n, count in enumerate(counts, 1):
-            if not self._opens(n, count):
-                empty = np.zeros(0, np.float32)
-                sections.append(section(np.zeros((0, n), NODE), empty, empty)[0])
-                continue
-            words, rows, log_probs, log_backoffs, lines = self._ngrams(n, count, table)
-            if n == 1:
-                unigrams, names, table = self._vocabulary(words, log_probs, log_backoffs, lines)
-                sections.append(unigrams)
-                continue
-            made, twice = section(rows, log_probs, log_backoffs)
-            if twice >= 0:
-                edges = {(BOUNDARY, 0): "<s>", (BOUNDARY, n - 1): "</s>"}
-                spelled = " ".join(edges.get((w, j), names[w]) for j, w in enumerate(rows[twice].tolist()))
-                raise self._fault(f"the {n}-gram {spelled!r} for the second time", "each n-gram once", lines[twice])
-            sections.append(made)
-        found = self._next("\\end\\ after the last section")
-        if found != b"\\end\\":
-            raise self._fault(_shown(found), f"\\end\\, for \\data\\ names no order above {len(counts)}", self.line - 1)
-        while self._fill(drop=True):  # so that a packed file is checked to its end
-            pass
-        return assemble(sections, BOUNDARY, {"arpa": self.path.name}), names
-
-    def _header(self) -> list[int]:
-        where = "a line \\data\\, with which the n-grams of an ARPA file begin"
-        while (found := self._next(where)) not in (b"\\data\\", b"\xef\xbb\xbf\\data\\"):
-            if found.startswith(b"mmap lm http://kheafield.com/code"):
-                raise self._fault("a binary of KenLM", "the ARPA file that it was built from", self.line - 1)
-        counts: list[int] = []
-        while (found := self._next("the counts of n-grams, such as 'ngram 1=100'", peek=True)).startswith(b"ngram"):
-            match = _COUNT.fullmatch(found)
-            if not match or int(match[1]) != len(counts) + 1:
-                raise self._fault(_shown(found), f"'ngram {len(counts) + 1}=' and a count", self.line)
-            counts.append(int(match[2]))
-            self._next("")
-        if not counts or not counts[0]:
-            raise self._fault(_shown(found), "'ngram 1=' and the number of words", self.line)
-        return counts
-
-    def _opens(self, n: int, count: int) -> bool:
-        """Steps into the section of order n. It may be left out where it has no n-grams."""
-        wanted = f"\\{n}-grams:"
-        found = self._next(f"the section {wanted}", peek=True)
-        if found == wanted.encode():
-            self._next("")
-            return True
-        if count == 0 and found.startswith(b"\\"):
-            return False
-        raise self._fault(_shown(found), f"the section {wanted}", self.line)
-
-    def _ngrams(
-        self, n: int, count: int, table: WordTable
-    ) -> tuple[list[bytes], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        room = min(count, _ROOM)
-        rows = np.empty((room, max(n, 2)), NODE)
-        log_probs, log_backoffs, lines = (
-            np.empty(room, np.float32),
-            np.empty(room, np.float32),
-            np.empty(room, np.int64),
-        )
-        words: list[bytes] = []
-        filled = 0
-        while True:
-            text = np.frombuffer(self.buffer, np.uint8)
-            whole = self.end if self.ended else self.buffer.rfind(b"\n", self.at, self.end) + 1
-            started = filled
-            stopped, self.at, filled, self.line, begin, end = parse(
-                text, self.at, max(whole, self.at), n, *table.arrays,
-                rows, log_probs, log_backoffs, lines, filled, count, self.line,
-            )  # fmt: skip
-            if n == 1:
-                words += [bytes(self.buffer[a:b]) for a, b in rows[started:filled].tolist()]
-            if stopped == FULL:
-                grown = min(count, 2 * len(rows))
-                rows = np.concatenate([rows, np.empty((grown - len(rows), rows.shape[1]), NODE)])
-                log_probs, log_backoffs, lines = (
-                    np.concatenate([a, np.empty(grown - len(a), a.dtype)]) for a in (log_probs, log_backoffs, lines)
-                )
-            elif stopped == SECTION:
-                break
-            elif stopped != DRY:
-                raise self._bad_line(stopped, n, count, begin, end)
-            elif not self._fill():
-                raise self._cut(f"{count - filled:,} more {n}-grams" if filled < count else "\\end\\")
-        if filled != count:
-            found = self._next("")
-            raise self._fault(
-                f"{_shown(found)} after {filled:,} {n}-grams", f"{count:,} of them, as \\data\\ says", self.line - 1
-            )
-        return words, rows[:filled], log_probs[:filled], log_backoffs[:filled], lines[:filled]
-
-    def _bad_line(self, stopped: int, n: int, count: int, begin: int, end: int) -> NextwordError:
-        newline = self.buffer.find(b"\n", self.at, self.end)
-        if newline < 0 and self.ended:
-            return self._cut(f"the rest of this {n}-gram")
-        spelled = f"a line of a {n}-gram is log10 p, {n} word{'s' * (n > 1)} and perhaps a back-off"
-        if stopped == COLUMNS:
-            shown = _shown(self.buffer[self.at : newline])
-            return self._fault(f"{begin} columns ({shown})", f"{n + 1} or {n + 2}: {spelled}")
-        shown = _shown(self.buffer[begin:end])
-        if stopped == SURPLUS:
-            return self._fault(f"one more {n}-gram ({shown})", f"{count:,} of them, as \\data\\ says")
-        return self._fault(
-            shown,
-            {
-                BAD_PROB: f"a number: {spelled}",
-                BAD_BACKOFF: f"a finite number as the back-off: {spelled}",
-                POSITIVE: "a log10 probability, which is never positive",
-                UNKNOWN_BYTES: "a word that is among the unigrams, which name the whole vocabulary",
-                BEGIN_LATE: "<s> as the first word of an n-gram only",
-                END_EARLY: "</s> as the last word of an n-gram only",
-            }[stopped],
-        )
-
-    def _vocabulary(
-        self, words: list[bytes], log_probs: np.ndarray, log_backoffs: np.ndarray, lines: np.ndarray
-    ) -> tuple[Section, list[str], WordTable]:
-        """Unigrams by id, the names of the words, and the table that finds them."""
-        unknown = UNKNOWN.encode()
-        if unknown not in words:
-            unknown = unknown.upper()  # beside <unk>, <UNK> is a word like others
-        special = {unknown: 0, b"<s>": BEGIN, b"</s>": END}
-        names, ids = [UNKNOWN, EOS], np.empty(len(words), np.uint32)
-        seen: set[bytes] = set()
-        for i, word in enumerate(words):
-            if word in seen:
-                raise self._fault(f"the word {_shown(word)} for the second time", "each word once", lines[i])
-            seen.add(word)
-            if word in special:
-                ids[i] = special[word]
-                continue
-            ids[i] = len(names)
-            try:
-                names.append(word.decode())
-            except UnicodeDecodeError:
-                raise self._fault(f"the word {word!r}, which is not UTF-8", "words in UTF-8", lines[i]) from None
-        probs, backoffs = np.full(len(names), -np.inf, np.float32), np.zeros(len(names), np.float32)
-        probs[0] = UNKNOWN_MISSING * math.log(10)
-        plain = ids < END
-        probs[ids[plain]], backoffs[ids[plain]] = log_probs[plain], log_backoffs[plain]
-        probs[[BOUNDARY]] = log_probs[ids == END] if END in ids else -np.inf
-        backoffs[[BOUNDARY]] = log_backoffs[ids == BEGIN] if BEGIN in ids else 0
-        return Section(np.zeros((0, 1), NODE), probs, backoffs, np.zeros(0, NODE)), names, WordTable(words, ids)
-
-    def _next(self, wanted: str, peek: bool = False) -> bytes:
-        """The next line that is not blank, without its edges."""
-        while True:
-            newline = self.buffer.find(b"\n", self.at, self.end)
-            if newline < 0 and not self.ended and self._fill():
-                continue
-            stop = self.end if newline < 0 else newline
-            found = bytes(self.buffer[self.at : stop]).strip(_EDGES)
-            if found and peek:
-                return found
-            if newline < 0 and not found:
-                raise self._cut(wanted)
-            self.at, self.line = min(stop + 1, self.end), self.line + 1
-            if found:
-                return found
-
-    def _fill(self, drop: bool = False) -> bool:
-        """Reads on, behind what has not been used; False at the end of the file."""
-        if self.ended:
-            return False
-        if drop:
-            self.at = self.end
-        kept = self.end - self.at
-        if kept > _LONGEST:
-            raise self._fault(f"more than {_LONGEST:,} bytes without a line end", "lines of text")
-        buffer = bytearray(max(_BLOCK, 2 * kept)) if 2 * kept > len(self.buffer) else self.buffer
-        buffer[:kept] = self.buffer[self.at : self.end]
-        self.buffer, self.at, self.end = buffer, 0, kept
-        read = self.file.read_into(memoryview(buffer)[kept:])
-        self.end += read
-        self.ended = read == 0
-        if self.progress:
-            self.progress(self.file.place(), self.file.size)
-        return True
-
-    def _fault(self, found: str, expected: str, line: int | None = None) -> NextwordError:
-        return NextwordError(
-            f"{self.path}, line {self.line if line is None else line}: found {found}; expected {expected}. "
-            "Mend the file, or write it anew with the tool that it came from."
-        )
-
-    def _cut(self, expected: str) -> NextwordError:
-        return NextwordError(
-            f"{self.path}, line {self.line}: found the end of the file; expected {expected}. "
-            "The file is cut short: copy it again, or write it anew with the tool that it came from."
-        )
-
-
-def _shown(text: bytes | bytearray) -> str:
-    line = text.decode("utf-8", "replace").strip()
-    return repr(line if len(line) <= 80 else f"{line[:77]}...")
-
-
-def write_arpa(
-    trie: Trie, names: Sequence[str], path: Path, convention: str = "kenlm", progress: Progress | None = None
-) -> None:
-    """The model as ARPA, compressed as the suffix says. `names` are the words by id; the boundary's is not used."""
-    if convention not in CONVENTIONS:
-        raise NextwordError(f"The ARPA convention is {convention!r}; expected one of {', '.join(CONVENTIONS)}.")
-    spelled = _spellings(trie, names)
-    text = np.frombuffer(bytearray(b"".join(spelled)), np.uint8)
-    starts = np.zeros(len(spelled) + 1, np.int64)
-    np.cumsum([len(word) for word in spelled], out=starts[1:])
-    bare = trie.boundary if convention == "srilm" else NONE
-    never = -np.inf if convention == "srilm" else 0.0
-    out = np.empty(_BLOCK + LINE + trie.order * (max(map(len, spelled)) + 1), np.uint8)
-    counts = [len(level) + (k == 0) for k, level in enumerate(trie.levels)]
-    done = 0
-    with written(Path(path)) as file:
-        file.write(b"\\data\\\n")
-        for n, count in enumerate(counts, 1):
-            file.write(b"ngram %d=%d\n" % (n, count))
-        for k, count in enumerate(counts):
-            file.write(b"\n\\%d-grams:\n" % (k + 1))
-            for begin in range(0, count, _BLOCK // 16):
-                rows, log_probs, log_backoffs = _rows(trie, k, begin, min(begin + _BLOCK // 16, count), never)
-                if not ((log_probs < 1e-6).all() and (log_backoffs < 1e9).all()):  # "not", for NaN is in no order
-                    raise NextwordError(
-                        f"The model has {k + 1}-grams whose log probability is positive, or not a number, or whose "
-                        f"back-off is not finite: ARPA cannot hold them, and {path} was not written. Estimate it again."
-                    )
-                log_probs, row = np.minimum(log_probs, 0), 0  # what rounding left above 0, KenLM refuses
-                while row < len(rows):
-                    row, size = format_lines(rows, log_probs, log_backoffs, bare, text, starts, out, row)
-                    file.write(out[:size].data)
-                done += len(rows)
-                if progress:
-                    progress(done, sum(counts))
-        file.write(b"\n\\end\\\n")
-
-
-def _rows(trie: Trie, k: int, begin: int, end: int, never: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The lines begin … end of a section. As a word, `trie.size` is <s>, and the boundary is </s>."""
-    level, boundary = trie.levels[k], trie.boundary
-    backoffs = np.zeros(0, np.float32) if level.log_backoffs is None else level.log_backoffs
-    if k == 0:  # one unigram is two lines
-        words = np.insert(level.words, boundary, trie.size)[begin:end]
-        log_probs = np.insert(level.log_probs, boundary, never)[begin:end]
-        if len(backoffs):
-            backoffs = np.insert(backoffs, boundary + 1, 0)[begin:end]
-        return np.ascontiguousarray(words[:, None]), log_probs, backoffs
-    rows = np.empty((end - begin, k + 1), NODE)
-    rows[:, k] = level.words[begin:end]
-    nodes = np.arange(begin, end, dtype=NODE)
-    for j in range(k - 1, -1, -1):
-        first = trie.levels[j].first
-        assert first is not None
-        nodes = (np.searchsorted(first, nodes, side="right") - 1).astype(NODE)
-        rows[:, j] = trie.levels[j].words[nodes]
-    rows[rows[:, 0] == boundary, 0] = trie.size
-    return rows, np.ascontiguousarray(level.log_probs[begin:end]), np.ascontiguousarray(backoffs[begin:end])
-
-
-def _spellings(trie: Trie, names: Sequence[str]) -> list[bytes]:
-    """The words as bytes by id, with </s> for the boundary and <s> after the last."""
-    if len(names) != trie.size:
-        raise NextwordError(
-            f"The model has {trie.size:,} words, but {len(names):,} names were given. Give the names of its tokenizer."
-        )
-    spelled: list[bytes] = []
-    seen = {b"<s>", b"</s>"}
-    for i, name in enumerate(names):
-        word = b"</s>" if i == trie.boundary else name.encode("utf-8", "surrogatepass")
-        if i != trie.boundary:
-            if not word or any(space in word for space in (b" ", b"\t", b"\n", b"\r")):
-                raise NextwordError(
-                    f"Word {i} is {name!r}; a word of an ARPA file is not empty and has no spaces in it."
-                )
-            if word in seen:
-                raise NextwordError(
-                    f"Word {i} is {name!r}, which an ARPA file cannot hold "
-                    + ("beside its own marker." if word in (b"<s>", b"</s>") else "twice.")
-                    + " Rename it in the vocabulary."
-                )
-            seen.add(word)
-        spelled.append(word)
-    return [*spelled, b"<s>"]

@@ -1,16 +1,16 @@
-"""Counting every n-gram of a text, of all orders at once, in memory or, for a text that is too long, through disk.
+"""Count every n-gram of a text, of all orders at once, in memory or, for a text that is too long, through disk.
 
     text  →  positions grouped by first word  →  refined word by word  →  the trie of all n-grams with their counts
 
-Under a memory cap the first words are cut into ranges that fit. Each range gives a sorted run of every level, and the
-runs of one level end to end are the level: no merging. The runs lie in files, mapped; what follows reads them in
+Positions that share their first k words lie side by side. `refine` sorts each such group by the next word, which makes
+the groups of k + 1 words, and names a child for each of them. Most groups hold a single position after a few words,
+which needs no sorting.
+
+Under a memory cap, the first words are cut into ranges that fit. Each range gives a sorted run of every level, and the
+runs of a level, end to end, are the level: nothing needs merging. The runs lie in mapped files, which are read in
 blocks. Both ways run the same code and give the same trie.
 
-Grouping positions of a text by the words that stand there: the inner loop of counting.
-
-Positions that share their first k words lie side by side. `refine` sorts each such group by the word that follows,
-which makes the groups of k + 1 words, and names a child for each of them. Groups are small after a few words: most
-hold one position, which needs no sorting at all.
+Kneser-Ney's continuation counts are `NgramCounts.continuation_counts`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,326 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled, spread
-from nextword.ngrams.layouts import reserve
+from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.jit import jit, run_parallel
+from nextword.ngrams.layouts import reserve_space
 from nextword.ngrams.trie import NODE
 
 END = np.uint32(0xFFFFFFFF)  # after the last token
 FEW = 40  # a group up to this size is sorted by insertion
+BLOCK = 1 << 22  # tokens read at once
+MAX_NODES = 2**32 - 2  # of one level
+MIN_BUFFER = 32 << 20  # bytes that a memory cap must leave for buffers
 
 
-@compiled
-def by_first_word(tokens, low, high, starts, at):
-    """Positions of the words in [low, high), grouped by word, ascending; `starts` (high − low + 1) gets the groups."""
+class ArrayStore:
+    """Allocate large arrays in memory, or in files of a temporary folder that is deleted with this object."""
+
+    def __init__(self, folder: Path | None = None, on_disk: bool = False) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ngrams-", suffix=".part", dir=folder)) if on_disk else None
+        self._made = 0
+
+    def new(self, length: int, kind: Any = NODE) -> np.ndarray:
+        if self.folder is None or not length:
+            return np.zeros(length, kind)
+        self._made += 1
+        path = self.folder / f"{self._made}.bin"
+        with path.open("wb") as file:
+            reserve_space(file.fileno(), length * np.dtype(kind).itemsize, path)
+        return np.memmap(path, kind, "r+", shape=(length,))
+
+    def concatenate(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Concatenate the parts; the list is emptied on the way, to free memory."""
+        if len(parts) == 1 and self.folder is None:
+            return parts[0]
+        out = self.new(sum(len(part) for part in parts), parts[0].dtype)
+        at = 0
+        while parts:
+            part = parts.pop(0)
+            out[at : at + len(part)] = part
+            at += len(part)
+            release_pages(out)
+            self.remove(part)
+        return out
+
+    def remove(self, array: np.ndarray | None) -> None:
+        if isinstance(array, np.memmap) and self.folder is not None:
+            Path(str(array.filename)).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def release_pages(*arrays: Any) -> None:
+    """Drop the pages of mapped arrays from this process's memory; they are read from their files again if needed."""
+    for array in arrays:
+        if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+@dataclass
+class NgramCounts:
+    """The n-grams of a text with their counts. For levels, nodes, links and the boundary see trie.py."""
+
+    boundary: int
+    size: int
+    arrays: ArrayStore
+    block: int  # entries processed at once, so that memory stays below the cap
+    words: list[np.ndarray] = field(default_factory=list)
+    counts: list[np.ndarray] = field(default_factory=list)  # occurrences in the text
+    first: list[np.ndarray] = field(default_factory=list)
+    links: list[np.ndarray] = field(default_factory=list)  # of level 1 and up; [0] is empty
+
+    @property
+    def order(self) -> int:
+        return len(self.words)
+
+    def beginning(self, k: int) -> tuple[int, int]:
+        """The range of nodes of level k that begin with the boundary: beginnings of sentences."""
+        low, high = self.boundary, self.boundary + 1
+        for level in range(k):
+            low, high = int(self.first[level][low]), int(self.first[level][high])
+        return low, high
+
+    def continuation_counts(self, k: int) -> np.ndarray:
+        """Kneser-Ney's counts of lower orders: the number of distinct words that precede each n-gram of level k.
+
+        Nothing precedes the beginning of a sentence: there, the count is the number of occurrences.
+        """
+        out = self.arrays.new(len(self.words[k]), np.uint32)
+        links = self.links[k + 1]
+        for low, high in blocks(len(out), self.block):
+            for at, end in blocks(len(links), self.block):
+                run_parallel(1, count_links, links, at, end, low, high, out)
+                release_pages(links)
+            release_pages(out)
+        low, high = self.beginning(k)
+        if k:
+            out[low:high] = self.counts[k][low:high]
+        return out
+
+
+def blocks(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of the blocks of a range; of an empty range, one empty block."""
+    for low in range(0, max(total, 1), size):
+        yield low, min(low + size, total)
+
+
+def run_in_blocks(total: int, block: int, work: Any, *args: Any) -> None:
+    """Run a compiled function over a range, block by block, and release mapped arrays after each block."""
+    for low, high in blocks(total, block):
+        run_parallel(high - low, lambda begin, end, *rest, low=low: work(low + begin, low + end, *rest), *args)
+        release_pages(*args)
+
+
+def count_ngrams(
+    ids: np.ndarray,
+    order: int,
+    size: int,
+    boundary: int,
+    memory: int,
+    folder: Path | None = None,
+    on_disk: bool = False,
+) -> Iterator[tuple[float, str] | NgramCounts]:
+    """Yield progress (fraction, message) and at last the counts."""
+    check_order(order, len(ids))
+    tokens = len(ids) + 1
+    on_disk = on_disk or bytes_in_memory(tokens, order) > memory or tokens > MAX_NODES
+    ranges = [(0, size)]
+    if on_disk:
+        ranges = _cut_ranges(ids, order, size, boundary, memory)
+    result = NgramCounts(
+        boundary, size, ArrayStore(folder, on_disk), max(1 << 16, memory // 170) if on_disk else MAX_NODES
+    )
+    parts: list[dict[str, list[np.ndarray]]] = [{"words": [], "counts": [], "first": []} for _ in range(order)]
+    before = [0] * (order + 1)
+    for i, (low, high) in enumerate(ranges):
+        for k, level in enumerate(_levels(ids, order, boundary, low, high, not on_disk)):
+            for name, array in zip(("words", "counts", "first"), level, strict=True):
+                if array is None:
+                    continue
+                if name == "first":
+                    array = (array if i == len(ranges) - 1 else array[:-1]) + NODE(before[k + 1])
+                if on_disk:
+                    stored = result.arrays.new(len(array), np.uint32)
+                    stored[:] = array
+                    release_pages(stored)
+                    array = stored
+                parts[k][name].append(array)
+            before[k] += len(level[0])
+            if before[k] > MAX_NODES:
+                raise DataError(f"The text has more than {MAX_NODES:,} distinct {k + 1}-grams. Choose a lower order.")
+            yield 0.75 * (i + (k + 1) / order) / len(ranges), f"counting {k + 1}-grams"
+    for k in range(order):
+        result.words.append(result.arrays.concatenate(parts[k]["words"]))
+        result.counts.append(result.arrays.concatenate(parts[k]["counts"]))
+        if k < order - 1:
+            result.first.append(result.arrays.concatenate(parts[k]["first"]))
+    result.counts[0][boundary] -= 1  # the boundary before the text does not end a sentence
+    for k in range(order):
+        result.links.append(_link_level(result, k))
+        yield 0.75 + 0.25 * (k + 1) / order, f"linking {k + 1}-grams"
+    yield result
+
+
+def check_order(order: int, tokens: int) -> None:
+    """Raise InvalidSetting if a text of this length cannot have n-grams of this order."""
+    if order < 1:
+        raise InvalidSetting(f"model.order = {order}. Expected 1 or more words.", key="model.order", value=order)
+    if order > tokens + 1:
+        raise InvalidSetting(
+            f"model.order = {order}, but the text has {tokens:,} tokens. Choose a lower order, or use more text.",
+            key="model.order",
+            value=order,
+        )
+
+
+def bytes_in_memory(tokens: int, order: int) -> int:
+    """Bytes to count in memory: text, positions, counts, model and file, for about three distinct n-grams per token."""
+    return tokens * (16 + 27 * order)
+
+
+def _cut_ranges(ids: np.ndarray, order: int, size: int, boundary: int, memory: int) -> list[tuple[int, int]]:
+    """Cut the first words into ranges whose positions fit into three eighths of the memory.
+
+    The rest is for the levels made from them, and for what this process holds already, above all the vocabulary.
+    """
+    occurrences = np.zeros(size, np.int64)
+    for at in range(0, len(ids), BLOCK):
+        occurrences += np.bincount(ids[at : at + BLOCK], minlength=size)
+    each = 4 * order + 16 + 8 * order + 16
+    most = min(memory * 3 // 8 // each, MAX_NODES // order)
+    if size * 16 + MIN_BUFFER > memory or most < occurrences.max():
+        needed = max(size * 16 + MIN_BUFFER, 8 * each * int(occurrences.max()) // 3)
+        raise InvalidSetting(
+            f"estimator.memory = {memory / 2**20:,.0f} MB is too small: the most frequent word and the vocabulary "
+            f"alone need {needed / 2**20:,.0f} MB. Raise it, or lower the order.",
+            key="estimator.memory",
+            value=memory,
+        )
+    out, low, held = [], 0, 0
+    for w in range(size):
+        if held + occurrences[w] > most and held:
+            out.append((low, w))
+            low, held = w, 0
+        held += int(occurrences[w])
+    return [*out, (low, size)]
+
+
+def _levels(
+    ids: np.ndarray, order: int, boundary: int, low: int, high: int, in_memory: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """Yield words, counts and first children of every level, for n-grams whose first word lies in [low, high)."""
+    if in_memory:
+        tokens = np.full(len(ids) + 1 + order, END, np.uint32)
+        tokens[0] = boundary
+        tokens[1 : len(ids) + 1] = ids
+        groups = np.zeros(high - low + 1, np.uint32)
+        at = np.empty(len(ids) + 1, np.uint32)
+        group_by_first_word(tokens, low, high, groups, at)
+    else:
+        tokens = _read_windows(ids, order, boundary, low, high)
+        heads = np.ascontiguousarray(tokens[::order])
+        groups = np.zeros(high - low + 1, np.uint32)
+        at = np.empty(len(heads), np.uint32)
+        group_by_first_word(heads, low, high, groups, at)
+        at *= NODE(order)
+    words = np.arange(low, high, dtype=NODE)
+    for k in range(order):
+        counts = np.diff(groups)
+        if k == order - 1:
+            yield words, counts, None
+            return
+        new_words, new_groups, first = _refine_level(tokens, at, groups, words, boundary, k + 1)
+        yield words, counts, first
+        words, groups = new_words, new_groups
+
+
+def _read_windows(ids: np.ndarray, order: int, boundary: int, low: int, high: int) -> np.ndarray:
+    """The windows of `order` tokens that begin with a word in [low, high), end to end, read block by block."""
+    parts = []
+    for at in range(0, len(ids), BLOCK):
+        block = np.asarray(ids[at : at + BLOCK + order], dtype=np.uint32)
+        heads = min(BLOCK, len(ids) - at)
+        if at == 0:
+            block, heads = np.concatenate([np.array([boundary], np.uint32), block]), heads + 1
+        block = np.concatenate([block, np.full(order, END, np.uint32)])
+        mine = (block[:heads] >= low) & (block[:heads] < high)
+        parts.append(np.empty(int(mine.sum()) * order, np.uint32))
+        copy_windows(block, heads, low, high, order, parts[-1])
+    return np.concatenate(parts)
+
+
+def _refine_level(
+    tokens: np.ndarray, at: np.ndarray, groups: np.ndarray, words: np.ndarray, boundary: int, k: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Make the next level, in parallel over parts with equally many positions; each part writes to its own place."""
+    alive = int(groups[-1])
+    new_words, new_groups = np.empty(alive, np.uint32), np.empty(alive + 1, np.uint32)
+    first = np.empty(len(groups), np.uint32)
+
+    def work(begin: int, end: int) -> tuple[int, int, int, int]:
+        low, high = (int(np.searchsorted(groups, x)) for x in (begin, end))
+        if begin == 0:
+            low = 0
+        if end == alive:
+            high = len(groups) - 1
+        done = refine(low, high, tokens, at, groups, words, boundary, k, new_words, new_groups, first)
+        return low, high, *done
+
+    made = held = 0
+    for low, high, children, positions in sorted(run_parallel(alive, work)):
+        start = int(groups[low])
+        if start != made:
+            new_words[made : made + children] = new_words[start : start + children]
+        if start != held:
+            at[held : held + positions] = at[start : start + positions]
+        new_groups[made : made + children] = new_groups[start : start + children] - NODE(start - held)
+        first[low:high] += NODE(made)
+        made, held = made + children, held + positions
+    first[-1] = made
+    new_groups[made] = held
+    new_words.resize(made, refcheck=False)
+    new_groups.resize(made + 1, refcheck=False)
+    return new_words, new_groups, first
+
+
+def _link_level(counted: NgramCounts, k: int) -> np.ndarray:
+    if k == 0:
+        return np.zeros(0, np.uint32)
+    words = counted.words[k]
+    if k == 1:
+        return words
+    links = counted.arrays.new(len(words), np.uint32)
+    above, shorter, named = counted.links[k - 1], counted.first[k - 2], counted.words[k - 1]
+    for low, high in blocks(len(named), counted.block):
+        run_in_blocks(
+            len(above), counted.block, find_links, words, counted.first[k - 1], above, shorter, named, low, high, links
+        )
+    return links
+
+
+def counts_of_counts(counts: np.ndarray, most: int) -> np.ndarray:
+    """The number of n-grams with count 1, 2, … `most`: (most + 1,), the first being zero."""
+    result = np.zeros(most + 1, np.int64)
+    for low, high in blocks(len(counts), BLOCK):
+        part = counts[low:high]
+        result += np.bincount(part[part <= most], minlength=most + 1)
+        release_pages(counts)
+    result[0] = 0
+    return result
+
+
+# ------------------------------------------------------------------------------------------------ compiled loops
+
+
+@jit
+def group_by_first_word(tokens, low, high, starts, at):
+    """Group the positions of words in [low, high) by word, into `at`; `starts` (high − low + 1) gets the bounds."""
     for i in range(len(tokens)):
         w = tokens[i]
         if low <= w < high:
@@ -53,12 +361,12 @@ def by_first_word(tokens, low, high, starts, at):
     starts[0] = 0
 
 
-@compiled
+@jit
 def refine(begin, end, tokens, at, groups, words, boundary, k, new_words, new_groups, first):
-    """Children of the nodes [begin, end) of level k − 1, sorted by word; returns how many, and of how many positions.
+    """Make the children of the nodes [begin, end) of level k − 1, sorted by word; returns their number and positions.
 
-    The positions of node u are at[groups[u] : groups[u + 1]]; those of its children are written back from
-    groups[begin] on, without those after which the text ends. New words and groups go to the same place onwards.
+    The positions of node u are at[groups[u] : groups[u + 1]]. Those of its children are written back from groups[begin]
+    on, without those at the end of the text. New words and groups are written from the same place on.
     """
     out = np.int64(groups[begin])  # where the next position goes
     made = np.int64(groups[begin])  # where the next child goes
@@ -98,7 +406,7 @@ def refine(begin, end, tokens, at, groups, words, boundary, k, new_words, new_gr
         else:
             if len(spare) < n:
                 spare = np.empty(n, np.uint64)
-            _radix(keys, spare, n)
+            _radix_sort(keys, spare, n)
         last = END
         for i in range(n):
             w = np.uint32(keys[i] >> np.uint64(32))
@@ -112,9 +420,9 @@ def refine(begin, end, tokens, at, groups, words, boundary, k, new_words, new_gr
     return made - np.int64(groups[begin]), out - np.int64(groups[begin])
 
 
-@compiled
-def _radix(keys, spare, n):
-    """Sort by the word in the upper half: positions come in ascending order and stay so."""
+@jit
+def _radix_sort(keys, spare, n):
+    """Radix sort by the word in the upper half; positions are ascending already and stay so."""
     most = np.uint64(0)
     for i in range(n):
         most |= keys[i]
@@ -142,9 +450,9 @@ def _radix(keys, spare, n):
             keys[i] = spare[i]
 
 
-@compiled
-def windows(tokens, heads, low, high, length, out):
-    """Copies, end to end, of the `length` tokens from each of the first `heads` that is a word in [low, high)."""
+@jit
+def copy_windows(tokens, heads, low, high, length, out):
+    """Copy, end to end, the `length` tokens from each of the first `heads` positions with a word in [low, high)."""
     n = 0
     for i in range(heads):
         if low <= tokens[i] < high:
@@ -153,299 +461,12 @@ def windows(tokens, heads, low, high, length, out):
             n += length
 
 
-BLOCK = 1 << 22  # tokens read at once
-MOST = 2**32 - 2  # nodes of one level
-FLOOR = 32 << 20  # bytes that a cap must leave for buffers
-
-
-class Arrays:
-    """Where large arrays live: in memory, or in files of a temporary folder, which goes with this object."""
-
-    def __init__(self, folder: Path | None = None, on_disk: bool = False) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ngrams-", suffix=".part", dir=folder)) if on_disk else None
-        self._made = 0
-
-    def new(self, length: int, kind: Any = NODE) -> np.ndarray:
-        if self.folder is None or not length:
-            return np.zeros(length, kind)
-        self._made += 1
-        path = self.folder / f"{self._made}.bin"
-        with path.open("wb") as file:
-            reserve(file.fileno(), length * np.dtype(kind).itemsize, path)
-        return np.memmap(path, kind, "r+", shape=(length,))
-
-    def joined(self, parts: list[np.ndarray]) -> np.ndarray:
-        """One array of all parts, which are emptied on the way."""
-        if len(parts) == 1 and self.folder is None:
-            return parts[0]
-        out = self.new(sum(len(part) for part in parts), parts[0].dtype)
-        at = 0
-        while parts:
-            part = parts.pop(0)
-            out[at : at + len(part)] = part
-            at += len(part)
-            release(out)
-            self.remove(part)
-        return out
-
-    def remove(self, array: np.ndarray | None) -> None:
-        if isinstance(array, np.memmap) and self.folder is not None:
-            Path(str(array.filename)).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def release(*arrays: Any) -> None:
-    """Take mapped arrays out of this process's memory: what was written belongs to their files, and comes back."""
-    for array in arrays:
-        if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
-            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-
-
-@dataclass
-class Counted:
-    """The n-grams of a text. Levels, nodes, links and the boundary are those of `trie.py`."""
-
-    boundary: int
-    size: int
-    arrays: Arrays
-    block: int  # entries to work on at once, so that what is in memory stays below the cap
-    words: list[np.ndarray] = field(default_factory=list)
-    counts: list[np.ndarray] = field(default_factory=list)  # occurrences in the text
-    first: list[np.ndarray] = field(default_factory=list)
-    links: list[np.ndarray] = field(default_factory=list)  # of level 1 and up; [0] is empty
-
-    @property
-    def order(self) -> int:
-        return len(self.words)
-
-    def beginning(self, k: int) -> tuple[int, int]:
-        """The nodes of level k that begin with the boundary: beginnings of sentences."""
-        low, high = self.boundary, self.boundary + 1
-        for level in range(k):
-            low, high = int(self.first[level][low]), int(self.first[level][high])
-        return low, high
-
-    def extensions(self, k: int) -> np.ndarray:
-        """Kneser and Ney's counts of the lower orders: how many different words stand before each n-gram of level k.
-
-        Nothing stands before the beginning of a sentence: there it is how often the n-gram occurs.
-        """
-        out = self.arrays.new(len(self.words[k]), np.uint32)
-        links = self.links[k + 1]
-        for low, high in blocks(len(out), self.block):
-            for at, end in blocks(len(links), self.block):
-                spread(1, count_links, links, at, end, low, high, out)
-                release(links)
-            release(out)
-        low, high = self.beginning(k)
-        if k:
-            out[low:high] = self.counts[k][low:high]
-        return out
-
-
-def blocks(total: int, size: int) -> Iterator[tuple[int, int]]:
-    for low in range(0, max(total, 1), size):
-        yield low, min(low + size, total)
-
-
-def sweep(total: int, block: int, work: Any, *args: Any) -> None:
-    """A compiled function over a range, a block at a time; after each, its arrays leave memory if they are mapped."""
-    for low, high in blocks(total, block):
-        spread(high - low, lambda begin, end, *rest, low=low: work(low + begin, low + end, *rest), *args)
-        release(*args)
-
-
-def count_ngrams(
-    ids: np.ndarray,
-    order: int,
-    size: int,
-    boundary: int,
-    memory: int,
-    folder: Path | None = None,
-    on_disk: bool = False,
-) -> Iterator[tuple[float, str] | Counted]:
-    """Progress as (share done, what is being done), and at last the counts."""
-    check_order(order, len(ids))
-    tokens = len(ids) + 1
-    on_disk = on_disk or in_memory_needs(tokens, order) > memory or tokens > MOST
-    ranges = [(0, size)]
-    if on_disk:
-        ranges = _ranges(ids, order, size, boundary, memory)
-    result = Counted(boundary, size, Arrays(folder, on_disk), max(1 << 16, memory // 170) if on_disk else MOST)
-    parts: list[dict[str, list[np.ndarray]]] = [{"words": [], "counts": [], "first": []} for _ in range(order)]
-    before = [0] * (order + 1)
-    for i, (low, high) in enumerate(ranges):
-        for k, level in enumerate(_levels(ids, order, boundary, low, high, not on_disk)):
-            for name, array in zip(("words", "counts", "first"), level, strict=True):
-                if array is None:
-                    continue
-                if name == "first":
-                    array = (array if i == len(ranges) - 1 else array[:-1]) + NODE(before[k + 1])
-                if on_disk:
-                    kept = result.arrays.new(len(array), np.uint32)
-                    kept[:] = array
-                    release(kept)
-                    array = kept
-                parts[k][name].append(array)
-            before[k] += len(level[0])
-            if before[k] > MOST:
-                raise NextwordError(f"More than {MOST:,} different {k + 1}-grams: choose a lower order.")
-            yield 0.75 * (i + (k + 1) / order) / len(ranges), f"counting {k + 1}-grams"
-    for k in range(order):
-        result.words.append(result.arrays.joined(parts[k]["words"]))
-        result.counts.append(result.arrays.joined(parts[k]["counts"]))
-        if k < order - 1:
-            result.first.append(result.arrays.joined(parts[k]["first"]))
-    result.counts[0][boundary] -= 1  # the beginning of the text is no end of a sentence
-    for k in range(order):
-        result.links.append(_links(result, k))
-        yield 0.75 + 0.25 * (k + 1) / order, f"linking {k + 1}-grams"
-    yield result
-
-
-def check_order(order: int, tokens: int) -> None:
-    if order < 1:
-        raise NextwordError(f"[model] order = {order}: an n-gram has at least one word.")
-    if order > tokens + 1:
-        raise NextwordError(
-            f"[model] order = {order}, but the text has {tokens:,} tokens. Choose a lower order, or give more text."
-        )
-
-
-def in_memory_needs(tokens: int, order: int) -> int:
-    """Bytes: the text and its positions; then counts, model and its file, for about three different n-grams a token."""
-    return tokens * (16 + 27 * order)
-
-
-def _ranges(ids: np.ndarray, order: int, size: int, boundary: int, memory: int) -> list[tuple[int, int]]:
-    """First words cut so that the positions of each range fit in three eighths of the memory.
-
-    The rest is for what comes of them, and for what this process holds already: the vocabulary, above all.
-    """
-    found = np.zeros(size, np.int64)
-    for at in range(0, len(ids), BLOCK):
-        found += np.bincount(ids[at : at + BLOCK], minlength=size)
-    each = 4 * order + 16 + 8 * order + 16
-    most = min(memory * 3 // 8 // each, MOST // order)
-    if size * 16 + FLOOR > memory or most < found.max():
-        needed = max(size * 16 + FLOOR, 8 * each * int(found.max()) // 3)
-        raise NextwordError(
-            f"memory = {memory / 2**20:,.0f} MB is too small for this text: its commonest word and its vocabulary "
-            f"alone need {needed / 2**20:,.0f} MB. Raise memory in [phase] estimator, or lower the order."
-        )
-    out, low, held = [], 0, 0
-    for w in range(size):
-        if held + found[w] > most and held:
-            out.append((low, w))
-            low, held = w, 0
-        held += int(found[w])
-    return [*out, (low, size)]
-
-
-def _levels(
-    ids: np.ndarray, order: int, boundary: int, low: int, high: int, whole: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """Words, counts and first children of every level, for n-grams whose first word lies in [low, high)."""
-    if whole:
-        tokens = np.full(len(ids) + 1 + order, END, np.uint32)
-        tokens[0] = boundary
-        tokens[1 : len(ids) + 1] = ids
-        groups = np.zeros(high - low + 1, np.uint32)
-        at = np.empty(len(ids) + 1, np.uint32)
-        by_first_word(tokens, low, high, groups, at)
-    else:
-        tokens = _gathered(ids, order, boundary, low, high)
-        heads = np.ascontiguousarray(tokens[::order])
-        groups = np.zeros(high - low + 1, np.uint32)
-        at = np.empty(len(heads), np.uint32)
-        by_first_word(heads, low, high, groups, at)
-        at *= NODE(order)
-    words = np.arange(low, high, dtype=NODE)
-    for k in range(order):
-        counts = np.diff(groups)
-        if k == order - 1:
-            yield words, counts, None
-            return
-        new_words, new_groups, first = _refined(tokens, at, groups, words, boundary, k + 1)
-        yield words, counts, first
-        words, groups = new_words, new_groups
-
-
-def _gathered(ids: np.ndarray, order: int, boundary: int, low: int, high: int) -> np.ndarray:
-    """The windows of `order` tokens that begin with a word in [low, high), end to end, read block by block."""
-    parts = []
-    for at in range(0, len(ids), BLOCK):
-        block = np.asarray(ids[at : at + BLOCK + order], dtype=np.uint32)
-        heads = min(BLOCK, len(ids) - at)
-        if at == 0:
-            block, heads = np.concatenate([np.array([boundary], np.uint32), block]), heads + 1
-        block = np.concatenate([block, np.full(order, END, np.uint32)])
-        mine = (block[:heads] >= low) & (block[:heads] < high)
-        parts.append(np.empty(int(mine.sum()) * order, np.uint32))
-        windows(block, heads, low, high, order, parts[-1])
-    return np.concatenate(parts)
-
-
-def _refined(
-    tokens: np.ndarray, at: np.ndarray, groups: np.ndarray, words: np.ndarray, boundary: int, k: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The next level, in parallel over parts of equal numbers of positions; each part writes where its own begin."""
-    alive = int(groups[-1])
-    new_words, new_groups = np.empty(alive, np.uint32), np.empty(alive + 1, np.uint32)
-    first = np.empty(len(groups), np.uint32)
-
-    def work(begin: int, end: int) -> tuple[int, int, int, int]:
-        low, high = (int(np.searchsorted(groups, x)) for x in (begin, end))
-        if begin == 0:
-            low = 0
-        if end == alive:
-            high = len(groups) - 1
-        done = refine(low, high, tokens, at, groups, words, boundary, k, new_words, new_groups, first)
-        return low, high, *done
-
-    made = held = 0
-    for low, high, children, positions in sorted(spread(alive, work)):
-        start = int(groups[low])
-        if start != made:
-            new_words[made : made + children] = new_words[start : start + children]
-        if start != held:
-            at[held : held + positions] = at[start : start + positions]
-        new_groups[made : made + children] = new_groups[start : start + children] - NODE(start - held)
-        first[low:high] += NODE(made)
-        made, held = made + children, held + positions
-    first[-1] = made
-    new_groups[made] = held
-    new_words.resize(made, refcheck=False)
-    new_groups.resize(made + 1, refcheck=False)
-    return new_words, new_groups, first
-
-
-def _links(counted: Counted, k: int) -> np.ndarray:
-    if k == 0:
-        return np.zeros(0, np.uint32)
-    words = counted.words[k]
-    if k == 1:
-        return words
-    links = counted.arrays.new(len(words), np.uint32)
-    above, shorter, named = counted.links[k - 1], counted.first[k - 2], counted.words[k - 1]
-    for low, high in blocks(len(named), counted.block):
-        sweep(
-            len(above), counted.block, find_links, words, counted.first[k - 1], above, shorter, named, low, high, links
-        )
-    return links
-
-
-@compiled
+@jit
 def find_links(begin, end, words, first, above, shorter, shorter_words, low, high, links):
-    """Links of the children of the nodes [begin, end), where they lie in [low, high).
+    """Find the links of the children of the nodes [begin, end), if they lie in [low, high).
 
-    The suffix of a child is the child, by the same word, of the suffix of its parent; both lists of children ascend.
+    The suffix of a child is the child, by the same word, of its parent's suffix. Both lists of children ascend, so the
+    search gallops forward.
     """
     for parent in range(begin, end):
         if first[parent] == first[parent + 1]:
@@ -471,19 +492,9 @@ def find_links(begin, end, words, first, above, shorter, shorter_words, low, hig
                 links[child] = a
 
 
-@compiled
+@jit
 def count_links(_, __, links, at, end, low, high, out):
+    """Count how often each node in [low, high) is linked to."""
     for link in links[at:end]:
         if low <= link < high:
             out[link] += np.uint32(1)
-
-
-def counts_of_counts(counts: np.ndarray, most: int) -> np.ndarray:
-    """How many n-grams have count 1, 2, … `most`: (most + 1,), the first being zero."""
-    found = np.zeros(most + 1, np.int64)
-    for low, high in blocks(len(counts), BLOCK):
-        part = counts[low:high]
-        found += np.bincount(part[part <= most], minlength=most + 1)
-        release(counts)
-    found[0] = 0
-    return found

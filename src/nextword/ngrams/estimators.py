@@ -1,136 +1,49 @@
 """From counts to probabilities: the classic estimators, each as a back-off model.
 
-Every estimator answers two questions about a context h: what does each word seen after h get, and what is left for the
-words that were not? The rest, m(h), goes to the next shorter context h′.
+Every estimator answers two questions about a context h: which probability does each word seen after h get, and which
+mass m(h) is left for the others? That mass goes to the next shorter context h′.
 
-    estimator             seen after h, of c out of C in all, T of them different             free mass m(h)
+    estimator             seen after h: c of C occurrences, T distinct words                   free mass m(h)
     maximum-likelihood    c / C                                                               none
     additive              (c + δ) / (C + δV), longest context only                            δ for every word
     witten-bell           c / (C + T)                                                         T / (C + T)
-    absolute              (c − D) / C                                                         what D took
-    kneser-ney            (c − D) / C, lower orders count the words before, not occurrences    what D took
-    modified-kneser-ney   (c − D(c)) / C, the same, with D for counts 1, 2 and 3+              what D took
-    good-turing           d(c) · c / C (Katz)                                                 what d took
+    absolute              (c − D) / C                                                         the discounts
+    kneser-ney            (c − D) / C, with continuation counts below the highest order       the discounts
+    modified-kneser-ney   (c − D(c)) / C, the same, with D for counts 1, 2 and 3+             the discounts
+    good-turing           d(c) · c / C (Katz)                                                 the discounts
     stupid                (c / C) / Z                                                         α / Z
 
     interpolated   p(w | h) = seen(w) + m(h) · p(w | h′) for all words
-    back-off       p(w | h) = seen(w), and m(h) is shared by the unseen words in proportion to p(w | h′)
+    back-off       p(w | h) = seen(w), and m(h) is divided among the unseen words in proportion to p(w | h′)
 
-Below unigrams stands the uniform distribution over the vocabulary. A beginning of a sentence has nothing before it, so
-its n-grams keep their own counts. Stupid back-off (Brants et al., 2007) is divided by its sum Z, so that it can be
-compared. A context that leaves nothing for unseen words although there are some is counted once more than it occurred.
+The discounts D are in discounts.py, continuation counts in counting.py (`NgramCounts.continuation_counts`), and the
+formulas of this table in `smooth_contexts` below.
 
-How much each count gives up, by estimator: read off the counts of counts, with a fallback that says so.
-
-n_r: how many different n-grams occur r times        Y = n1 / (n1 + 2 n2)
-
-absolute, Kneser-Ney     D(r) = Y                                                   Ney, Essen & Kneser (1994)
-modified Kneser-Ney      D(r) = r − (r + 1) Y n_{r+1} / n_r for r = 1, 2, 3+        Chen & Goodman (1998)
-Good-Turing (Katz)       D(r) = r (1 − d_r), d_r Katz's ratio for r ≤ cut-off       Katz (1987)
+Below unigrams is the uniform distribution over the vocabulary. Nothing precedes the beginning of a sentence, so its
+n-grams keep their own counts. Stupid back-off (Brants et al. 2007) is divided by its sum Z, so that it is a
+distribution. A context that would leave nothing for unseen words, although there are some, gets one more count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled
-from nextword.ngrams.counting import Counted, blocks, counts_of_counts, release, sweep
+from nextword.core.errors import InvalidSetting, did_you_mean
+from nextword.core.jit import jit
+from nextword.ngrams.counting import NgramCounts, blocks, counts_of_counts, release_pages, run_in_blocks
+from nextword.ngrams.discounts import DISCOUNTS, MAX_COUNT, check_discounts, discounts_of_order
 from nextword.ngrams.trie import Level, Trie
 
-FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
-HIGHEST = 16  # the longest table: its last entry holds for all higher counts
-
-Table = tuple[np.ndarray, str]  # D(0 …), and a note where the counts of counts would not do
-
-
-def absolute(n: np.ndarray, cutoff: int, interpolated: bool) -> Table:
-    if n[1] and n[2]:
-        return _table([n[1] / (n[1] + 2 * n[2])]), ""
-    return _table([0.5]), f"no n-gram occurs {'once' if not n[1] else 'twice'}: the discount is set to 0.5"
-
-
-def modified(n: np.ndarray, cutoff: int, interpolated: bool) -> Table:
-    """Counts of counts that are zero, or give a discount below 0 or above its count, are not those of a real text.
-
-    Nor may it be the count itself (3, where n4 = 0) unless a shorter context adds something to what is left.
-    """
-    if not (n[1] and n[2] and n[3]):
-        lacking = next(r for r in (1, 2, 3) if not n[r])
-        return _table(FALLBACK), f"no n-gram occurs {_times(lacking)}: the discounts are set to 0.5, 1, 1.5"
-    y = n[1] / (n[1] + 2 * n[2])
-    found = [r - (r + 1) * y * n[r + 1] / n[r] for r in (1, 2, 3)]
-    for r, discount in enumerate(found, 1):
-        if not 0 <= discount <= r or (discount == r and not interpolated):
-            return _table(FALLBACK), (
-                f"the discount for count {r} would be {discount:.2f}: the discounts are set to 0.5, 1, 1.5"
-            )
-    return _table(found), ""
-
-
-def good_turing(n: np.ndarray, cutoff: int, interpolated: bool) -> Table:
-    """The cut-off is lowered until all ratios lie between 0 and 1; where none does, the discount is 0.5 of count 1."""
-    for k in range(min(cutoff, HIGHEST - 2), 0, -1):
-        if not n[1 : k + 2].all():
-            continue
-        common = (k + 1) * n[k + 1] / n[1]
-        ratios = [
-            ((r + 1) * n[r + 1] / n[r] / r - common) / (1 - common) if common != 1 else -1 for r in range(1, k + 1)
-        ]
-        if all(0 < ratio <= 1 for ratio in ratios):
-            note = (
-                "" if k == cutoff else f"counts up to {k} are discounted instead of {cutoff}: beyond, they are too rare"
-            )
-            return _table([*(r * (1 - ratio) for r, ratio in enumerate(ratios, 1)), 0.0]), note
-    return _table([0.5, 0.0]), "the counts of counts do not fall as Good and Turing assume: 0.5 is taken off count 1"
-
-
-DISCOUNTS: dict[str, Callable[[np.ndarray, int, bool], Table]] = {
-    "absolute": absolute,
-    "kneser-ney": absolute,
-    "modified-kneser-ney": modified,
-    "good-turing": good_turing,
-}
-
-
-def check_given(discounts: Sequence[Any], kind: str) -> None:
-    """Discounts that a recipe gives: a list for each order, D of counts 1, 2, …; the last of both holds beyond."""
-    if not discounts:
-        return
-    fine = all(
-        isinstance(row, list | tuple)
-        and row
-        and all(isinstance(d, int | float) and 0 <= d <= r for r, d in enumerate(row, 1))
-        for row in discounts
-    )
-    if kind not in DISCOUNTS or not fine:
-        raise NextwordError(
-            f"[phase] estimator discounts = {list(discounts)}: lists by order, D of counts 1, 2, … each from 0 to its "
-            f"count, such as [[0.5, 1, 1.5]], for one of {', '.join(DISCOUNTS)}."
-        )
-
-
-def given_table(discounts: Sequence[Any], k: int) -> np.ndarray:
-    return _table(discounts[min(k, len(discounts) - 1)])
-
-
-def _table(discounts: Sequence[float]) -> np.ndarray:
-    """D by count, zero for count 0; the last one holds for all counts beyond."""
-    return np.array([0.0, *discounts])
-
-
-def _times(r: int) -> str:
-    return ("once", "twice", "three times")[r - 1]
-
-
-EITHER = ("witten-bell", "absolute", "kneser-ney", "modified-kneser-ney")  # interpolated, or back-off
-KINDS = ("maximum-likelihood", "additive", *EITHER, "good-turing", "stupid")
-CONTINUATION = ("kneser-ney", "modified-kneser-ney")
-DISCOUNT, WITTEN_BELL, LIKELIHOOD, ADDITIVE, STUPID = range(5)
+INTERPOLABLE = ("witten-bell", "absolute", "kneser-ney", "modified-kneser-ney")  # have both forms
+KINDS = ("maximum-likelihood", "additive", *INTERPOLABLE, "good-turing", "stupid")
+USES_CONTINUATION_COUNTS = ("kneser-ney", "modified-kneser-ney")
+DISCOUNT, WITTEN_BELL, LIKELIHOOD, ADDITIVE, STUPID = range(5)  # formulas of `smooth_contexts`
 MODES = {
     "maximum-likelihood": LIKELIHOOD,
     "additive": ADDITIVE,
@@ -138,10 +51,13 @@ MODES = {
     "stupid": STUPID,
     **dict.fromkeys(DISCOUNTS, DISCOUNT),
 }
+
+# ------------------------------------------------------------------------------------------------ settings
+
 EXPECTED = {
-    str: "text in quotes",
+    str: "a string",
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     tuple: "a list by order, such as [0, 0, 1]",
 }
@@ -150,85 +66,95 @@ EXPECTED = {
 @dataclass(frozen=True)
 class Estimator:
     kind: str = "modified-kneser-ney"
-    interpolated: bool = True  # where both forms exist
+    interpolated: bool = True  # if both forms exist
     add: float = 1.0  # δ of `additive`: 1 is Laplace's, less is Lidstone's
     alpha: float = 0.4  # of `stupid`
-    cutoff: int = 5  # of `good-turing`: counts above are trusted
-    discounts: tuple[Any, ...] = ()  # given ones, a list by order; empty: from the counts of counts
-    prune: tuple[int, ...] = ()  # drop n-grams that occur at most so often, by order; the last holds for all above
-    entropy: float = 0.0  # drop n-grams whose loss raises the perplexity by less than this share
-    memory: str = ""  # such as "2GB"; empty: half of what the machine has
-    on_disk: bool = False  # count through disk even if memory would do
+    cutoff: int = 5  # of `good-turing`: higher counts are not discounted
+    discounts: tuple[Any, ...] = ()  # a list per order; empty: from the counts of counts
+    prune: tuple[int, ...] = ()  # drop n-grams that occur at most this often, by order; the last holds for all above
+    entropy: float = 0.0  # drop n-grams whose loss raises the perplexity by less than this fraction
+    memory: str = ""  # such as "2GB"; empty: half of the machine's
+    on_disk: bool = False  # count through disk even if memory suffices
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise NextwordError(f"[phase] estimator kind = {self.kind!r}; expected one of {', '.join(KINDS)}.")
-        for name in ("add", "alpha"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise NextwordError(f"[phase] estimator {name} = {getattr(self, name)}: it must be a number above 0.")
-        if not self.entropy >= 0:
-            raise NextwordError(f"[phase] estimator entropy = {self.entropy}: it must be 0 (prune nothing) or more.")
-        check_given(self.discounts, self.kind)
-        if self.cutoff < 1:
-            raise NextwordError(f"[phase] estimator cutoff = {self.cutoff}: it must be at least 1.")
-        if any(type(n) is not int or n < 0 for n in self.prune) or list(self.prune) != sorted(self.prune):
-            raise NextwordError(
-                f"[phase] estimator prune = {list(self.prune)}: whole numbers by order, none smaller than the one "
-                "before, for an n-gram needs the shorter ones that it is made of."
-            )
-        if self.prune and self.prune[0]:
-            raise NextwordError("[phase] estimator prune: unigrams are never pruned; its first number must be 0.")
+        _require("kind", self.kind, self.kind in KINDS, f"one of {', '.join(KINDS)}")
+        _require("add", self.add, 0 < self.add < float("inf"), "a number above 0")
+        _require("alpha", self.alpha, 0 < self.alpha < float("inf"), "a number above 0")
+        _require("entropy", self.entropy, self.entropy >= 0, "0 (no pruning) or more")
+        check_discounts(self.discounts, self.kind)
+        _require("cutoff", self.cutoff, self.cutoff >= 1, "at least 1")
+        counts, pruned = all(type(n) is int and n >= 0 for n in self.prune), list(self.prune)
+        # An n-gram needs the shorter ones that it is made of, so a shorter order cannot be pruned harder.
+        _require("prune", pruned, counts and pruned == sorted(pruned), "ascending integers by order, such as [0, 0, 1]")
+        _require("prune", pruned, not self.prune or not self.prune[0], "0 for unigrams, which are never pruned")
 
 
-def estimator(options: Mapping[str, Any]) -> Estimator:
-    known = {f.name: f for f in fields(Estimator)}
-    for key in options:
-        if key not in known:
-            raise NextwordError(f"[phase] estimator has no key {key!r}. It has {', '.join(known)}.")
-    given: dict[str, Any] = {}
+def _require(name: str, value: object, is_valid: bool, expected: str) -> None:
+    if not is_valid:
+        key = f"estimator.{name}"
+        raise InvalidSetting(f"{key} = {value!r}. Expected {expected}.", key=key, value=value)
+
+
+def parse_estimator(options: Mapping[str, Any]) -> Estimator:
+    """Build the estimator of a recipe's phase, with every key and type checked."""
+    known = {field.name: field for field in fields(Estimator)}
+    settings: dict[str, Any] = {}
     for key, value in options.items():
-        wanted: Any = type(known[key].default)
-        fine = isinstance(value, list | tuple) if wanted is tuple else isinstance(value, wanted)
-        if (not fine and not (wanted is float and type(value) is int)) or (wanted is not bool and value is True):
-            raise NextwordError(f"[phase] estimator {key} = {value!r} must be {EXPECTED[wanted]}.")
-        given[key] = wanted(value)
-    return Estimator(**given)
+        if key not in known:
+            raise InvalidSetting(
+                f"estimator has no setting {key!r}.{did_you_mean(key, known)} Expected {', '.join(known)}.",
+                key=f"estimator.{key}",
+                value=value,
+            )
+        kind: Any = type(known[key].default)
+        is_kind = isinstance(value, list | tuple) if kind is tuple else isinstance(value, kind)
+        is_valid = (is_kind or (kind is float and type(value) is int)) and (kind is bool or value is not True)
+        _require(key, value, is_valid, EXPECTED[kind])
+        settings[key] = kind(value)
+    return Estimator(**settings)
 
 
-def memory_cap(given: str) -> int:
-    """Bytes: "2GB", "512 MB", "1.5 GiB"; empty: half of what the machine has."""
-    import os
-    import re
-
-    if not given:
+def parse_memory(size: str) -> int:
+    """Bytes of "2GB", "512 MB" or "1.5 GiB"; of an empty string, half of the machine's memory."""
+    if not size:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B?", given.strip(), re.IGNORECASE)
-    if not found:
-        raise NextwordError(f"[phase] estimator memory = {given!r}; expected a size such as '2GB' or '512MB'.")
-    number, unit, binary = found.groups()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B?", size.strip(), re.IGNORECASE)
+    if not match:
+        raise InvalidSetting(
+            f"estimator.memory = {size!r}. Expected a size such as '2GB' or '512MB'.",
+            key="estimator.memory",
+            value=size,
+        )
+    number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1))
 
 
-def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[tuple[float, str] | Trie]:
-    """Progress, and at last the trie. `closed`: ids that are never predicted."""
+# ------------------------------------------------------------------------------------------------ estimation
+
+
+def estimate(counted: NgramCounts, how: Estimator, closed: np.ndarray) -> Iterator[tuple[float, str] | Trie]:
+    """Yield progress (fraction, message) and at last the trie. `closed`: ids that are never predicted."""
     order, arrays = counted.order, counted.arrays
     levels: list[Level] = []
     notes: list[str] = []
-    kept: list[np.ndarray] = []
+    kept: list[np.ndarray] = []  # with `prune`: which n-grams of each level stay
     lower = np.zeros(0, np.float32)  # p of the level before
-    interpolated = how.interpolated if how.kind in EITHER else False
-    # Backing off divides by what the shorter context leaves to unseen words: 1 − Σ p may be a difference of equals
+    interpolated = how.interpolated if how.kind in INTERPOLABLE else False
+    # Back-off divides by what the shorter context leaves to unseen words, 1 − Σ p, which may be a difference of nearly
+    # equal numbers. So p needs more digits.
     wide = not interpolated and MODES[how.kind] in (DISCOUNT, WITTEN_BELL)
     discounts = []
     for k in range(order):
-        top = k == order - 1
-        counts = counted.counts[k] if top or how.kind not in CONTINUATION else counted.extensions(k)
+        is_highest = k == order - 1
+        counts = counted.counts[k]
+        if how.kind in USES_CONTINUATION_COUNTS and not is_highest:
+            counts = counted.continuation_counts(k)
         table = np.zeros(2)
         if how.kind in DISCOUNTS:
             if how.discounts:
-                table, note = given_table(how.discounts, k), ""
+                table, note = discounts_of_order(how.discounts, k), ""
             else:
-                table, note = DISCOUNTS[how.kind](counts_of_counts(counts, HIGHEST), how.cutoff, interpolated)
+                table, note = DISCOUNTS[how.kind](counts_of_counts(counts, MAX_COUNT), how.cutoff, interpolated)
             discounts.append([round(float(d), 6) for d in table[1:]])
             if note:
                 notes.append(f"{k + 1}-grams: {note}")
@@ -237,15 +163,15 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
         settings = (MODES[how.kind], interpolated, value, int((~closed).sum()))
         probs = arrays.new(len(counts), np.float64 if wide else np.float32)
         if k == 0:
-            _unigrams(counts, table, settings, closed, order == 1, probs)
+            _estimate_unigrams(counts, table, settings, closed, order == 1, probs)
         else:
             links = counted.links[k]
             for low, high in blocks(len(lower), counted.block):
-                sweep(len(links), counted.block, gather, lower, links, low, high, probs)
+                run_in_blocks(len(links), counted.block, gather_lower, lower, links, low, high, probs)
             backoffs = arrays.new(len(lower), np.float32)
             first, raw = counted.first[k - 1], counted.counts[k]
-            last = (counted.beginning(k - 1), top, prune, probs, backoffs)
-            sweep(len(backoffs), counted.block, smooth, first, counts, raw, table, *settings, *last)
+            rest = (counted.beginning(k - 1), is_highest, prune, probs, backoffs)
+            run_in_blocks(len(backoffs), counted.block, smooth_contexts, first, counts, raw, table, *settings, *rest)
             levels[-1].log_backoffs = _log(backoffs, counted)
             levels[-1].log_probs = _log(lower, counted)
         if counts is not counted.counts[k]:
@@ -254,8 +180,8 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
             kept.append(np.asarray(raw > prune))
         elif how.prune:
             kept.append(np.ones(len(counts), bool))
-        links_or_none = counted.links[k] if k else None
-        levels.append(Level(counted.words[k], links_or_none, None if top else counted.first[k], probs, None))
+        level_links = counted.links[k] if k else None
+        levels.append(Level(counted.words[k], level_links, None if is_highest else counted.first[k], probs, None))
         lower = probs
         yield (k + 1) / order, f"estimating {k + 1}-grams"
     levels[-1].log_probs = _log(lower, counted)
@@ -263,42 +189,39 @@ def estimate(counted: Counted, how: Estimator, closed: np.ndarray) -> Iterator[t
     if discounts:
         facts["discounts"] = discounts
     trie = Trie(levels, counted.boundary, facts)
-    if kept:
-        from nextword.ngrams.pruning import drop
+    if kept or how.entropy:
+        from nextword.ngrams.pruning import drop_ngrams, prune_by_entropy
 
-        trie = drop(trie, kept)
-    if how.entropy:
-        from nextword.ngrams.pruning import prune as prune_by_entropy
-
-        trie = prune_by_entropy(trie, how.entropy)
+        trie = drop_ngrams(trie, kept) if kept else trie
+        trie = prune_by_entropy(trie, how.entropy) if how.entropy else trie
     yield trie
 
 
-def _unigrams(
+def _estimate_unigrams(
     counts: np.ndarray,
     table: np.ndarray,
     settings: tuple[int, bool, float, int],
     closed: np.ndarray,
-    top: bool,
+    is_highest: bool,
     probs: np.ndarray,
 ) -> None:
-    """The root context: all words come after it, those with count 0 are unseen; below lies the uniform distribution."""
+    """The empty context: words with count 0 are unseen after it, and below it is the uniform distribution."""
     seen = np.flatnonzero((counts > 0) & ~closed)
-    opened = settings[-1]
-    part = np.full(len(seen), 1 / opened, probs.dtype)
+    num_open = settings[-1]
+    seen_probs = np.full(len(seen), 1 / num_open, probs.dtype)
     backoff = np.zeros(1, np.float32)
     first = np.array([0, len(seen)], np.uint32)
-    some = np.ascontiguousarray(counts[seen])
-    smooth(0, 1, first, some, some, table, *settings, (0, 0), top, 0, part, backoff)
-    if settings[0] == ADDITIVE and not top:
+    seen_counts = np.ascontiguousarray(counts[seen])
+    smooth_contexts(0, 1, first, seen_counts, seen_counts, table, *settings, (0, 0), is_highest, 0, seen_probs, backoff)
+    if settings[0] == ADDITIVE and not is_highest:
         backoff[0] = 1.0
-    probs[:] = backoff[0] / opened
+    probs[:] = backoff[0] / num_open
     probs[closed] = 0.0
-    probs[seen] = part
+    probs[seen] = seen_probs
 
 
-@compiled
-def gather(begin, end, table, index, low, high, out):
+@jit
+def gather_lower(begin, end, table, index, low, high, out):
     """out = table[index], for the entries of the table in [low, high)."""
     for i in range(begin, end):
         j = index[i]
@@ -306,22 +229,26 @@ def gather(begin, end, table, index, low, high, out):
             out[i] = table[j]
 
 
-@compiled
-def smooth(
+@jit
+def smooth_contexts(
     begin, end, first, counts, raw, table, mode, interpolated, value, size, beginning, top, prune, probs, backoffs
 ):
-    """Probabilities of the children of these contexts, written in place of p(w | h′), and the contexts' back-offs."""
+    """Apply the formula of `mode` to the contexts [begin, end).
+
+    `probs` holds p(w | h′) of the words after each context and is overwritten by p(w | h); `backoffs` gets the weight
+    of the shorter context. `raw` are occurrences, for pruning; `counts` may be continuation counts. `table` is D(c).
+    """
     last = len(table) - 1
     for h in range(begin, end):
         low, high = np.int64(first[h]), np.int64(first[h + 1])
-        total = 0.0
-        kinds = 0
-        below = 0.0  # p(w | h′) of the words that are kept
+        total = 0.0  # C
+        distinct = 0  # T
+        below = 0.0  # Σ p(w | h′) of the words that stay
         for i in range(low, high):
-            kinds += 1
+            distinct += 1
             if raw[i] > prune:
                 below += probs[i]
-            if raw[i] > prune or mode in (DISCOUNT, WITTEN_BELL):  # the others have no place for what is dropped
+            if raw[i] > prune or mode in (DISCOUNT, WITTEN_BELL):  # other formulas have no mass for pruned words
                 total += counts[i]
         if total == 0.0:
             backoffs[h] = 1.0
@@ -332,29 +259,29 @@ def smooth(
                 probs[i] = (counts[i] + value) / (total + value * size) if longest else 1.0 / size
             backoffs[h] = value * size / (total + value * size) if longest else 1.0
             continue
-        left = max(1.0 - below, 0.0)  # p(w | h′) of the words that are not
-        if left < 1e-6 and high - low >= size:
-            left = 0.0
+        unseen = max(1.0 - below, 0.0)  # Σ p(w | h′) of the other words
+        if unseen < 1e-6 and high - low >= size:
+            unseen = 0.0
         scale = 1.0 / total
         if mode == STUPID:
-            backoffs[h] = value / (1.0 + value * left)
-            scale /= 1.0 + value * left
+            backoffs[h] = value / (1.0 + value * unseen)
+            scale /= 1.0 + value * unseen
         elif mode == WITTEN_BELL:
-            scale = 1.0 / (total + kinds)
-        taken = 0.0
+            scale = 1.0 / (total + distinct)
+        seen = 0.0  # Σ (c − D(c)) / C
         for i in range(low, high):
             if raw[i] > prune:
                 c = counts[i]
                 d = table[min(c, last)] if mode == DISCOUNT else 0.0
-                taken += (c - d) * scale
-        free = 1.0 - taken
-        if mode == DISCOUNT and free < 1e-9 and left > 0.0:
+                seen += (c - d) * scale
+        free = 1.0 - seen  # m(h)
+        if mode == DISCOUNT and free < 1e-9 and unseen > 0.0:
             scale = 1.0 / (total + 1.0)
             free = scale
         if mode in (LIKELIHOOD, STUPID):
             free = 0.0
-        if not interpolated and left == 0.0 and mode != LIKELIHOOD and taken > 0.0:
-            scale /= taken  # every word was seen: there is nobody to give the rest to
+        if not interpolated and unseen == 0.0 and mode != LIKELIHOOD and seen > 0.0:
+            scale /= seen  # every word was seen: no other word can take the rest
             free = 0.0
         for i in range(low, high):
             if raw[i] > prune:
@@ -362,16 +289,16 @@ def smooth(
                 d = table[min(c, last)] if mode == DISCOUNT else 0.0
                 probs[i] = (c - d) * scale + (free * probs[i] if interpolated else 0.0)
         if mode != STUPID:
-            backoffs[h] = free if interpolated else (free / left if left > 0.0 else 0.0)
+            backoffs[h] = free if interpolated else (free / unseen if unseen > 0.0 else 0.0)
 
 
-def _log(values: np.ndarray, counted: Counted) -> np.ndarray:
-    """Natural logarithms, in place where they are as narrow as they shall be; log 0 is −∞."""
+def _log(values: np.ndarray, counted: NgramCounts) -> np.ndarray:
+    """Natural logarithms in float32, in place if the values are; log 0 is −∞."""
     out = values if values.dtype == np.float32 else counted.arrays.new(len(values), np.float32)
     with np.errstate(divide="ignore"):
         for low, high in blocks(len(values), min(counted.block, 1 << 22)):
             np.log(values[low:high], out=out[low:high])
-            release(values, out)
+            release_pages(values, out)
     if out is not values:
         counted.arrays.remove(values)
     return out

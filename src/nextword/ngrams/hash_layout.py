@@ -1,14 +1,14 @@
-"""The fast layout: an automaton whose states are contexts, each with a small hash table of the words seen after it.
+"""The `fast` layout: an automaton whose states are contexts, each with a small hash table of the words seen after it.
 
-    contexts   where its words lie, how many places they take, its back-off, and the context to fall back to
+    contexts   where its words lie, how many slots they take, its back-off, and the context to fall back to
     slots      word, log p(word | context), and the context after that word
 
-Reading a word is: look it up among the words of the context; where it is missing, pay the back-off, fall back to the
-next shorter context and look again. Context 0 is the empty one; its table is dense, one slot a word, so that every
-search ends there. Up to eight words lie side by side and are searched in a row; more are hashed into twice as
-many places. All words after a context can be listed, so that a whole distribution takes no search.
+To read a word, look it up among the words of the context; if it is missing, pay the back-off, fall back to the next
+shorter context and look again. Context 0 is the empty one; its table is dense, one slot per word, so that every search
+ends there. Up to eight words lie side by side and are searched linearly; more are hashed into twice as many slots. All
+words after a context can be listed, so that a whole distribution needs no search.
 
-Contexts after which nothing was seen are never entered: what leads to one leads to its longest suffix that has words.
+Contexts after which nothing was seen are never entered: what leads to one leads to its longest suffix with words.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.jit import compiled, leaf, spread
-from nextword.ngrams import layouts as file
-from nextword.ngrams.counting import blocks, release
+from nextword.core.jit import jit, jit_leaf, run_parallel
+from nextword.ngrams.counting import blocks, release_pages
+from nextword.ngrams.layouts import NgramFile, create_file
 from nextword.ngrams.trie import NONE, Level, Trie
 
 LAYOUT = "fast"
-ROW = 8  # as many words are searched one after another
-LANES = 16  # parts of a stream read side by side, so that they wait for memory together
+ROW = 8  # up to this many words are searched linearly
+LANES = 16  # parts of a stream read side by side, so that their memory loads overlap
 
 CONTEXT = np.dtype([("first", "<u4"), ("places", "<u4"), ("backoff", "<f4"), ("fall", "<u4")])
 SLOT = np.dtype([("word", "<u4"), ("log_prob", "<f4"), ("next", "<u4")])
 
 
-def build_fast(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = None) -> None:
-    """Write the file; `block` nodes at a time, so that no more of it need be in memory."""
+def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = None) -> None:
+    """Write the file, `block` nodes at a time, to bound memory."""
     counts = [len(level) for level in trie.levels]
     bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)  # context of the first node of a level
-    places = trie.size + sum(room(level.first, block) for level in trie.levels if level.first is not None)
+    places = trie.size + sum(count_places(level.first, block) for level in trie.levels if level.first is not None)
     facts = {**trie.facts, "order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": counts}
     shapes = {"contexts": (CONTEXT, bases[-1]), "slots": (SLOT, places), "starts": (np.int64, trie.order + 1)}
-    made = file.create(path, LAYOUT, facts, shapes)
+    made = create_file(path, LAYOUT, facts, shapes)
     contexts, slots = made["contexts"], made["slots"]
     contexts[0] = (0, trie.size, 0.0, 0)
     unigrams = trie.levels[0]
@@ -54,36 +54,36 @@ def build_fast(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = Non
         for low, high in blocks(counts[k - 1], block):
             links = level.words if above.links is None else above.links  # of unigrams: none, not looked at
             lists = (links, above.log_backoffs, above.first, level.words, level.log_probs, level.links)
-            (at,) = spread(1, place, low, high, contexts, slots, at, *lists, *here)
-            release(contexts, slots, *lists)
+            (at,) = run_parallel(1, fill_contexts, low, high, contexts, slots, at, *lists, *here)
+            release_pages(contexts, slots, *lists)
         if progress:
             progress(k / trie.order)
     made["starts"][trie.order] = at
     target = np.zeros(len(contexts), np.uint32)
     for low, high in blocks(len(contexts), block):
-        spread(1, settle, low, high, contexts, target)
-        release(contexts)
+        run_parallel(1, resolve_targets, low, high, contexts, target)
+        release_pages(contexts)
     for low, high in blocks(len(slots), block):
-        spread(1, redirect, low, high, slots, target)
-        release(slots)
+        run_parallel(1, redirect_slots, low, high, slots, target)
+        release_pages(slots)
 
 
-def room(first: np.ndarray, block: int) -> int:
-    """Places for the words of all contexts of a level."""
+def count_places(first: np.ndarray, block: int) -> int:
+    """Slots for the words of all contexts of a level."""
     places = 0
     for low, high in blocks(len(first) - 1, min(block, 1 << 22)):
         words = np.diff(first[low : high + 1]).astype(np.int64)
         places += int(np.where(words <= ROW, words, 2 * words).sum())
-        release(first)
+        release_pages(first)
     return places
 
 
-@compiled
-def place(
+@jit
+def fill_contexts(
     _, __, low, high, contexts, slots, at,
     links, backoffs, first, words, log_probs, next_links, base, shorter, longer, top, boundary,
 ):  # fmt: skip
-    """Fill the contexts of a level's nodes [low, high) and the slots of their words; returns where the next begin."""
+    """Fill the contexts of a level's nodes [low, high) and the slots of their words; returns the next free slot."""
     for h in range(low, high):
         begin, end = np.int64(first[h]), np.int64(first[h + 1])
         n = end - begin
@@ -100,7 +100,7 @@ def place(
             w = words[i]
             s = at + i - begin
             if n > ROW:
-                s = at + home(w, places)
+                s = at + hash_slot(w, places)
                 while slots[s].word != NONE:
                     s += 1
                     if s == at + places:
@@ -115,33 +115,34 @@ def place(
     return at
 
 
-@leaf
-def home(word, places):
-    """The place where a word belongs: its hash, spread over the places there are."""
+@jit_leaf
+def hash_slot(word, places):
+    """The slot where a word belongs: its hash, scaled to the number of slots."""
     mixed = (np.uint64(word) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
     return np.int64((mixed * np.uint64(places)) >> np.uint64(32))
 
 
-@compiled
-def settle(_, __, low, high, contexts, target):
-    """For each context the one to go to in its place: itself, or where nothing comes after it, a shorter one."""
+@jit
+def resolve_targets(_, __, low, high, contexts, target):
+    """Find the context to enter instead of each: itself, or a shorter one if it has no words."""
     for h in range(max(low, 1), high):
-        contexts[h].fall = target[contexts[h].fall]  # shorter contexts come first, so theirs is settled
+        contexts[h].fall = target[contexts[h].fall]  # shorter contexts come first, so theirs is known
         nothing = contexts[h].places == 0 and contexts[h].backoff == 0.0
         target[h] = contexts[h].fall if nothing else h
 
 
-@compiled
-def redirect(_, __, low, high, slots, target):
+@jit
+def redirect_slots(_, __, low, high, slots, target):
+    """Let slots lead to contexts that have words."""
     for s in range(low, high):
         if slots[s].word != NONE:
             slots[s].next = target[slots[s].next]
 
 
-class Fast:
-    """A file of this layout, opened."""
+class HashLayout:
+    """A model in a file of this layout."""
 
-    def __init__(self, opened: file.Opened) -> None:
+    def __init__(self, opened: NgramFile) -> None:
         self.facts = opened.facts
         self.order: int = opened.facts["order"]
         self.size: int = opened.facts["size"]
@@ -151,7 +152,7 @@ class Fast:
         self._starts = opened.arrays["starts"]
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """ln p of each id after those before it."""
+        """ln p of each id given those before it."""
         out = np.empty(len(ids), np.float32)
         read(self.contexts, self.slots, np.ascontiguousarray(ids, np.uint32), self.order - 1, out)
         return out
@@ -162,7 +163,7 @@ class Fast:
         return out
 
     def trie(self) -> Trie:
-        """The levels back: words sorted within each context again."""
+        """Rebuild the trie: sort the words of each context again."""
         counts = self.entries
         bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)
         levels = [
@@ -179,12 +180,12 @@ class Fast:
             levels[-1].first, levels[-1].log_backoffs = first, here["backoff"].copy()
             words = slots["word"][order]
             levels.append(Level(words, None, None, slots["log_prob"][order], None))
-        link(levels)
+        find_all_links(levels)
         return Trie(levels, self.boundary, self.facts)
 
 
-def link(levels: list[Level]) -> None:
-    """Find the links of a trie that has all else."""
+def find_all_links(levels: list[Level]) -> None:
+    """Find the links of a trie that has everything else."""
     from nextword.ngrams.counting import find_links
 
     for k in range(1, len(levels)):
@@ -197,8 +198,8 @@ def link(levels: list[Level]) -> None:
             find_links(0, len(named), words, first, above, shorter, named, 0, len(named), levels[k].links)
 
 
-@leaf
-def find(contexts, slots, h, word):
+@jit_leaf
+def find_slot(contexts, slots, h, word):
     """The slot of a word after a context, or −1."""
     if h == 0:
         return np.int64(word)
@@ -206,13 +207,13 @@ def find(contexts, slots, h, word):
     places = np.int64(c.places)
     if places == 0:
         return np.int64(-1)
-    s = np.int64(c.first) + (home(word, places) if places > ROW else 0)
-    return s if slots[s].word == word else further(contexts, slots, h, word, s)
+    s = np.int64(c.first) + (hash_slot(word, places) if places > ROW else 0)
+    return s if slots[s].word == word else probe(contexts, slots, h, word, s)
 
 
-@leaf
-def further(contexts, slots, h, word, s):
-    """The same, where the first place to look at, s, has another word."""
+@jit_leaf
+def probe(contexts, slots, h, word, s):
+    """Continue the search of `find_slot`, if the first slot s has another word."""
     first, places = np.int64(contexts[h].first), np.int64(contexts[h].places)
     if places <= ROW:
         for i in range(first + 1, first + places):
@@ -228,30 +229,30 @@ def further(contexts, slots, h, word, s):
     return np.int64(-1)
 
 
-@leaf
-def walk(contexts, slots, h, word):
-    """ln p of a word after a context, and the context after it."""
+@jit_leaf
+def advance(contexts, slots, h, word):
+    """ln p of a word after a context, and the context after the word."""
     total = np.float32(0.0)
-    s = find(contexts, slots, h, word)
+    s = find_slot(contexts, slots, h, word)
     while s < 0:
         total += contexts[h].backoff
         h = np.int64(contexts[h].fall)
-        s = find(contexts, slots, h, word)
+        s = find_slot(contexts, slots, h, word)
     return total + slots[s].log_prob, np.int64(slots[s].next)
 
 
-@compiled
+@jit
 def read(contexts, slots, ids, back, out):
     """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it."""
     lanes = LANES if len(ids) >= 64 * LANES else 1
     n, words, paid = np.zeros((5, lanes), np.int64), np.zeros((2, lanes), np.uint32), np.zeros(lanes, np.float32)
-    _read(contexts, slots, ids, back, out, paid, words[0], words[1], n[0], n[1], n[2], n[3], n[4])
+    _read_lanes(contexts, slots, ids, back, out, paid, words[0], words[1], n[0], n[1], n[2], n[3], n[4])
 
 
-@leaf
-def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, first, places):
-    """Each round looks at every lane three times: for its context, for the first place of its word, and only then for
-    what is there. So the lanes' loads from memory run side by side, and no branch waits for one before the next begins.
+@jit_leaf
+def _read_lanes(contexts, slots, ids, back, out, paid, here, word, state, at, stop, first, places):
+    """Each round visits every lane three times: for its context, for the first slot of its word, and only then for the
+    slot's content. So the loads of all lanes overlap, and no branch waits for one load before the next begins.
     """
     n, lanes = len(ids), len(state)
     each = (n + lanes - 1) // lanes
@@ -263,7 +264,7 @@ def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, fi
             if ids[i] == NONE:
                 h = np.int64(0)
             else:
-                _, h = walk(contexts, slots, h, ids[i])
+                _, h = advance(contexts, slots, h, ids[i])
         state[running], at[running], stop[running] = h, begin, min(begin + each, n)
         if begin < n:
             running += 1
@@ -277,19 +278,19 @@ def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, fi
             if state[lane] == 0:
                 first[lane] = np.int64(word[lane]) if word[lane] != NONE else 0
             elif places[lane] > ROW:
-                first[lane] += home(word[lane], places[lane])
+                first[lane] += hash_slot(word[lane], places[lane])
             here[lane] = slots[first[lane]].word
         over = False
         for lane in range(running):
             w, h, s = word[lane], state[lane], first[lane]
-            if here[lane] != w or not places[lane]:  # with no words there is nothing here, whatever slot was looked at
+            if here[lane] != w or not places[lane]:  # a context without words has no slot, whatever was loaded
                 if w == NONE:
                     out[at[lane]] = 0.0
                     state[lane], paid[lane] = 0, 0.0
                     at[lane] += 1
                     over = over or at[lane] == stop[lane]
                     continue
-                s = np.int64(-1) if places[lane] <= 1 else further(contexts, slots, h, w, s)
+                s = np.int64(-1) if places[lane] <= 1 else probe(contexts, slots, h, w, s)
                 if s < 0:
                     paid[lane] += contexts[h].backoff
                     state[lane] = contexts[h].fall
@@ -298,7 +299,7 @@ def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, fi
             state[lane], paid[lane] = slots[s].next, 0.0
             at[lane] += 1
             over = over or at[lane] == stop[lane]
-        if over:  # close up the lanes that go on
+        if over:  # compact the lanes that continue
             left = 0
             for lane in range(running):
                 if at[lane] < stop[lane]:
@@ -307,9 +308,9 @@ def _read(contexts, slots, ids, back, out, paid, here, word, state, at, stop, fi
             running = left
 
 
-@compiled
+@jit
 def distribute(contexts, slots, given, out):
-    """ln p of every word after each context: from the shortest to the longest, each in place of the shorter one's."""
+    """ln p of every word after each context; longer contexts overwrite shorter ones."""
     chain = np.empty(given.shape[1] + 2, np.int64)
     costs = np.empty(given.shape[1] + 2, np.float32)  # back-offs of the longer contexts
     for row in range(len(given)):
@@ -318,7 +319,7 @@ def distribute(contexts, slots, given, out):
             if given[row, i] == NONE:
                 h = np.int64(0)
             else:
-                _, h = walk(contexts, slots, h, given[row, i])
+                _, h = advance(contexts, slots, h, given[row, i])
         n = 0
         paid = np.float32(0.0)
         while h != 0:

@@ -1,17 +1,9 @@
-"""Linear interpolation of models, Σ λ p, with the weights that suit held-out text best.
+"""Linear interpolation of models, Σ λ p, with the weights that fit held-out text best; and the cache model.
 
-Jelinek & Mercer (1980). Expectation-maximisation: how much of each token a model accounts for under the present
-weights is, on average over the tokens, its next weight. The likelihood is concave in the weights, so that there is
-one best value; and with g = the mean of p_j / Σ λ p over the tokens, it lies at most ln max g_j above the present one
+Jelinek & Mercer (1980). Expectation-maximization: the share of each token that a model accounts for under the current
+weights is, averaged over the tokens, its next weight. The likelihood is concave in the weights, so there is one best
+value. With g = the mean of p_j / Σ λ p over the tokens, that value is at most ln max g_j better than the current one
 (Jensen's inequality), which tells when to stop.
-
-A cache of what was just read: words that came lately come again.
-
-Kuhn & De Mori (1990), A Cache-Based Natural Language Model for Speech Recognition; theirs keeps a cache for each part
-of speech, this is the common one without. p(w) = the share of w among the last `window` ids; a mixture with an n-gram
-makes a model of it. The state is those ids themselves, padded on the left with `NONE`. Every id enters the cache, the
-boundary and `<unk>` too: they are predicted like any other, so that the cache is a distribution over all of them, and
-each has about its usual share. `NONE` empties it, as it empties the context of an n-gram.
 """
 
 from __future__ import annotations
@@ -20,46 +12,49 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled
+from nextword.core.errors import DataError
+from nextword.core.jit import jit
 from nextword.ngrams.trie import NONE
 
 
-class Fitted(NamedTuple):
+class FittedWeights(NamedTuple):
     weights: np.ndarray  # (J,) float64, sum to one
-    history: list[float]  # mean nats of a token, −ln Σ λ p, at the start and after each round
-    left_out: int  # tokens that no model can predict, of no account to the rest
+    history: list[float]  # mean nats per token, −ln Σ λ p, at the start and after each round
+    left_out: int  # tokens to which no model gives any probability
 
 
-def em(log_probs: np.ndarray, start: np.ndarray | None = None, tolerance: float = 1e-6, most: int = 200) -> Fitted:
-    """Weights of J models from what each gives to N held-out tokens (J, N), starting from equal ones.
+def fit_weights(
+    log_probs: np.ndarray, start: np.ndarray | None = None, tolerance: float = 1e-6, most: int = 200
+) -> FittedWeights:
+    """Fit the weights of J models to their log probabilities of N held-out tokens (J, N), from equal weights on.
 
-    Ends within `tolerance` nats a token of the best weights, or after `most` rounds.
+    Ends within `tolerance` nats per token of the best weights, or after `most` rounds.
     """
     if log_probs.ndim != 2 or not log_probs.size:
-        raise NextwordError(f"Weights need log probabilities of shape (models, tokens), but got {log_probs.shape}.")
+        raise DataError(f"Log probabilities have the shape {log_probs.shape}. Expected (models, tokens).")
     if np.isnan(log_probs).any() or np.isposinf(log_probs).any():
-        raise NextwordError("Log probabilities of held-out tokens hold NaN or +∞. Look for a damaged model.")
-    weights = _positive(start, len(log_probs))
+        raise DataError("Log probabilities of held-out tokens are NaN or +∞. One of the models is damaged.")
+    weights = _normalize_start(start, len(log_probs))
     best = log_probs.max(axis=0)
     known = best > -np.inf
     if not known.any():
-        raise NextwordError(f"None of {len(known):,} held-out tokens has a probability in any model. Give other text.")
+        raise DataError(f"No model gives any of {len(known):,} held-out tokens a probability. Use another text.")
     best = best[known].astype(np.float64)
-    relative = np.exp(log_probs[:, known] - best)  # to the best model of each token, so that none underflows everywhere
+    # Relative to the best model of each token, so that no token underflows in all models
+    relative = np.exp(log_probs[:, known] - best)
     history: list[float] = []
     while True:
         mixture = weights @ relative
         history.append(float(-np.mean(np.log(mixture) + best)))
         growth = (relative @ (1 / mixture)) / len(best)
         if len(history) > most or np.log(growth.max()) < tolerance:
-            return Fitted(weights, history, int(len(known) - len(best)))
+            return FittedWeights(weights, history, int(len(known) - len(best)))
         weights = weights * growth
         weights /= weights.sum()
 
 
-def mixed(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """ln Σ λ p over the first axis, in the type of `log_probs`; −∞ where no model of positive weight has any p."""
+def mix_log_probs(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """ln Σ λ p over the first axis, in the type of `log_probs`; −∞ if no model of positive weight has any p."""
     with np.errstate(divide="ignore"):
         terms = log_probs + np.log(weights).astype(log_probs.dtype).reshape(-1, *[1] * (log_probs.ndim - 1))
         best = terms.max(axis=0)
@@ -67,40 +62,46 @@ def mixed(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return best + np.log(np.exp(terms - best).sum(axis=0))
 
 
-def _positive(start: np.ndarray | None, models: int) -> np.ndarray:
-    """A weight of zero would stay zero, and could make a token impossible."""
+def _normalize_start(start: np.ndarray | None, models: int) -> np.ndarray:
+    """Positive weights that sum to one. A weight of zero would stay zero, and could make a token impossible."""
     weights = np.full(models, 1 / models) if start is None else np.asarray(start, np.float64)
     if weights.shape != (models,) or not (np.isfinite(weights) & (weights > 0)).all():
-        raise NextwordError(
-            f"The starting weights are {weights.tolist()}; expected {models} positive numbers, one a model."
-        )
+        raise DataError(f"The starting weights are {weights.tolist()}. Expected {models} positive numbers.")
     return weights / weights.sum()
 
 
-def cache_read(ids: np.ndarray, history: np.ndarray) -> np.ndarray:
+# ------------------------------------------------------------------------------------------------ the cache model
+
+# Kuhn & De Mori (1990), "A Cache-Based Natural Language Model for Speech Recognition": recent words are likely to occur
+# again. Theirs has a cache per part of speech; this is the common one without. p(w) = the share of w among the last
+# `window` ids; mixed with an n-gram it makes a model. The state is those ids, padded on the left with NONE. Every id
+# enters the cache, also the boundary and <unk>: they are predicted like any other, so that the cache is a distribution
+# over all ids. NONE empties the cache, as it resets the context of an n-gram.
+
+
+def cache_probabilities(ids: np.ndarray, history: np.ndarray) -> np.ndarray:
     """(T,) float32: p of each id given the up to M ids before it, of `history` (M,) first and then of `ids` (T,).
 
-    −1 where nothing is in the cache yet, and at `NONE`: there the n-gram has to speak alone. The next state is the
-    last M of history and ids together.
+    −1 if the cache is empty, and at NONE: there the n-gram model counts alone. The next state is the last M of history
+    and ids together.
     """
-    return _read(np.concatenate([history, ids]).astype(np.uint32, copy=False), len(history))
+    return _cache_shares(np.concatenate([history, ids]).astype(np.uint32, copy=False), len(history))
 
 
 def cache_distribution(history: np.ndarray, size: int) -> np.ndarray:
-    """(size,) float32: p of every word after this history; −1 for all where it is empty."""
+    """(size,) float32: p of every word after this history; −1 for all if it is empty."""
     after = np.flatnonzero(history == NONE)
     recent = history[after[-1] + 1 :] if len(after) else history
     if not len(recent):
         return np.full(size, -1, np.float32)
     if recent.max() >= size:
-        raise ValueError(
-            f"Id {recent.max()} is in the history, but the vocabulary has {size:,} words. Give its own ids."
-        )
+        raise ValueError(f"Id {recent.max()} in the history is outside the vocabulary of {size:,} words.")
     return (np.bincount(recent, minlength=size) / len(recent)).astype(np.float32)
 
 
-@compiled
-def _read(ids, window):
+@jit
+def _cache_shares(ids, window):
+    """The share of each id, from `window` on, among the up to `window` ids before it."""
     largest = np.int64(0)
     for word in ids:
         if word != NONE and word > largest:

@@ -1,11 +1,12 @@
-"""The binary layouts by name: `fast` to read quickly, `compact` to take little room.
+"""Binary n-gram files: a container of named arrays.
 
-One file of named arrays behind a header in JSON: opened by mapping it, in milliseconds, shared between processes.
+Its two layouts are `fast` (hash_layout.py) and `compact` (trie_layout.py). A file is opened by mapping it, in
+milliseconds, and is shared between processes.
 
-nextword n-grams   16 bytes
-version, length    two uint32: of this format, and of the header in bytes
-header             JSON: layout, facts, arrays (name → type, shape, place), size of the whole file
-arrays             each at a multiple of 64 bytes, little-endian
+    nextword n-grams   16 bytes
+    version, length    two uint32: of this format, and of the header in bytes
+    header             JSON: layout, facts, arrays (name → type, length, place), size of the file
+    arrays             each at a multiple of 64 bytes, little-endian
 """
 
 from __future__ import annotations
@@ -21,92 +22,90 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError
 from nextword.ngrams.trie import Trie
 
 MAGIC = b"nextword n-grams"
 VERSION = 1
 ALIGNED = 64
-COPIED = 1 << 22  # entries written at once
 
 
 @dataclass(frozen=True)
-class Opened:
+class NgramFile:
     layout: str
     facts: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
 
-def create(
+def create_file(
     path: Path, layout: str, facts: Mapping[str, Any], shapes: Mapping[str, tuple[Any, int]]
 ) -> dict[str, np.ndarray]:
-    """A new file with room for these arrays (name → type, length), mapped to be filled."""
+    """Create a file with room for these arrays (name → type, length) and map them for writing."""
     header = {"layout": layout, "facts": dict(facts), "arrays": {}, "size": 0}
     places: dict[str, Any] = header["arrays"]  # type: ignore[assignment]
     for name, (kind, length) in shapes.items():
         described = np.lib.format.dtype_to_descr(np.dtype(kind))
         places[name] = {"type": described, "length": int(length), "place": 0}
-    reserved = len(json.dumps(header)) + 24 * (len(shapes) + 1)  # room for the numbers yet to come
-    at = _aligned(len(MAGIC) + 8 + reserved)
+    reserved = len(json.dumps(header)) + 24 * (len(shapes) + 1)  # room for the numbers that are not known yet
+    at = _align(len(MAGIC) + 8 + reserved)
     for place in places.values():
         place["place"] = at
-        at = _aligned(at + place["length"] * _type(place).itemsize)
+        at = _align(at + place["length"] * _dtype(place).itemsize)
     header["size"] = at
     text = json.dumps(header).encode().ljust(reserved)
     with path.open("wb") as file:
         file.write(MAGIC + struct.pack("<II", VERSION, reserved) + text)
-        reserve(file.fileno(), at, path)
-    return _mapped(path, places, "r+")
+        reserve_space(file.fileno(), at, path)
+    return _map_arrays(path, places, "r+")
 
 
-def reserve(handle: int, size: int, path: Path) -> None:
-    """Room on the disk before it is mapped: a full one must be an error, and not a signal in the middle of a loop."""
+def reserve_space(handle: int, size: int, path: Path) -> None:
+    """Allocate disk space before mapping it, so that a full disk is an error here and not a signal in a later loop."""
     try:
         os.posix_fallocate(handle, 0, size)
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        raise NextwordError(
-            f"The disk is full: {path.parent} has no room for {size / 1e6:,.0f} MB of n-grams. What was there "
-            "before is kept. Free some space, or choose a lower order, pruning or the compact layout."
+        raise DataError(
+            f"The disk is full: {path.parent} has no room for {size / 1e6:,.0f} MB of n-grams. Free some space, or use "
+            "a lower order, pruning or the compact layout.",
+            path=path.parent,
         ) from None
 
 
-def write(path: Path, layout: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    made = create(path, layout, facts, {name: (array.dtype, len(array)) for name, array in arrays.items()})
-    for name, array in arrays.items():
-        for at in range(0, len(array), COPIED):
-            made[name][at : at + COPIED] = array[at : at + COPIED]
-
-
-def open_file(path: Path) -> Opened:
-    """The arrays, mapped; a file that is cut short, of another kind or of another version is refused."""
+def open_file(path: Path) -> NgramFile:
+    """Map the arrays of a file; an error if it is truncated, of another kind or of another version."""
     with path.open("rb") as file:
         start = file.read(len(MAGIC) + 8)
         if start[: len(MAGIC)] != MAGIC:
-            raise NextwordError(f"{path} is no n-gram file of nextword. An ARPA file is read with `nextword convert`.")
+            raise DataError(
+                f"{path} is not an n-gram file of nextword. To read an ARPA file, use `nextword convert`.", path=path
+            )
         version, length = struct.unpack("<II", start[len(MAGIC) :].ljust(8, b"\0"))
         if version != VERSION:
-            raise NextwordError(
-                f"{path} has version {version} of the n-gram format, this nextword reads {VERSION}. Estimate the model "
-                "again, or convert it from the ARPA file that it came from."
+            raise DataError(
+                f"{path} has version {version} of the n-gram format, expected {VERSION}. Estimate the model again, or "
+                "convert it from its ARPA file.",
+                path=path,
             )
         try:
             header = json.loads(file.read(length))
             size = header["size"]
         except (ValueError, KeyError, UnicodeDecodeError):
-            raise NextwordError(f"{path} is damaged: its header is no JSON. Restore it from where it came.") from None
-        found = file.seek(0, 2)
-    if found != size:
-        raise NextwordError(f"{path} is cut short: {found:,} bytes instead of {size:,}. Restore it from where it came.")
-    return Opened(header["layout"], header["facts"], _mapped(path, header["arrays"], "c"))
+            raise DataError(f"{path} is damaged: its header is not JSON. Restore it from a copy.", path=path) from None
+        actual = file.seek(0, 2)
+    if actual != size:
+        raise DataError(
+            f"{path} is truncated: {actual:,} bytes instead of {size:,}. Restore it from a copy.", path=path
+        )
+    return NgramFile(header["layout"], header["facts"], _map_arrays(path, header["arrays"], "c"))
 
 
-def _mapped(path: Path, places: Mapping[str, Any], mode: Any) -> dict[str, np.ndarray]:
-    """Mode "c": pages are shared with other processes and writing to them never reaches the file."""
+def _map_arrays(path: Path, places: Mapping[str, Any], mode: Any) -> dict[str, np.ndarray]:
+    """Mode "c" shares pages with other processes and never writes to the file."""
     out = {}
     for name, place in places.items():
-        kind = _type(place)
+        kind = _dtype(place)
         if place["length"]:
             mapped = np.memmap(path, kind, mode, place["place"], (place["length"],))
             out[name] = mapped if mode == "r+" else mapped.view(np.ndarray)
@@ -115,23 +114,25 @@ def _mapped(path: Path, places: Mapping[str, Any], mode: Any) -> dict[str, np.nd
     return out
 
 
-def _type(place: Mapping[str, Any]) -> np.dtype[Any]:
+def _dtype(place: Mapping[str, Any]) -> np.dtype[Any]:
     described = place["type"]
     return np.dtype(described if isinstance(described, str) else [tuple(column) for column in described])
 
 
-def _aligned(at: int) -> int:
+def _align(at: int) -> int:
     return -(-at // ALIGNED) * ALIGNED
 
 
 class Layout(Protocol):
+    """An n-gram model that was opened from a file."""
+
     order: int
     size: int  # words
     boundary: int
     entries: list[int]  # n-grams by order
     facts: dict[str, Any]
 
-    def read(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) → ln p of each after those before; NONE forgets
+    def read(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) → ln p of each given those before; NONE resets
     def distributions(self, contexts: np.ndarray) -> np.ndarray: ...  # (B, m) → (B, size), ln p of every word
     def trie(self) -> Trie: ...
 
@@ -139,25 +140,27 @@ class Layout(Protocol):
 LAYOUTS = ("fast", "compact")
 
 
-def build(trie: Trie, path: Path, layout: str = "fast", bits: int = 0, block: int = 1 << 32) -> None:
+def write_layout(trie: Trie, path: Path, layout: str = "fast", bits: int = 0, block: int = 1 << 32) -> None:
+    """Write a trie to a file. `bits`: of a quantized value in the compact layout; `block`: nodes in memory at once."""
     if layout == "fast":
-        from nextword.ngrams.hash_layout import build_fast
+        from nextword.ngrams.hash_layout import write_hash_layout
 
-        build_fast(trie, path, block)
+        write_hash_layout(trie, path, block)
     else:
-        from nextword.ngrams.trie_layout import build_compact
+        from nextword.ngrams.trie_layout import write_trie_layout
 
-        build_compact(trie, path, bits)
+        write_trie_layout(trie, path, bits)
 
 
 def open_layout(path: Path) -> Layout:
+    """Open a model file of either layout."""
     opened = open_file(path)
     if opened.layout == "fast":
-        from nextword.ngrams.hash_layout import Fast
+        from nextword.ngrams.hash_layout import HashLayout
 
-        return Fast(opened)
+        return HashLayout(opened)
     if opened.layout == "compact":
-        from nextword.ngrams.trie_layout import Compact
+        from nextword.ngrams.trie_layout import TrieLayout
 
-        return Compact(opened)
-    raise NextwordError(f"{path} has the layout {opened.layout!r}; expected one of {', '.join(LAYOUTS)}.")
+        return TrieLayout(opened)
+    raise DataError(f"{path} has the layout {opened.layout!r}. Expected one of {', '.join(LAYOUTS)}.", path=path)

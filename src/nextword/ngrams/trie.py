@@ -6,21 +6,16 @@ r"""The back-off model that every estimator makes and every file format holds, a
                          |             |
     level 2 (trigrams)  a b c         b c a
 
-Level k holds the n-grams of k + 1 words, sorted by their words from the first to the last. A node is an n-gram; its
-children are the n-grams that go on from it by one word. `links` lead to the same n-gram without its first word, one
-level up: the place to go on from when a context has not been seen.
+Level k holds the n-grams of k + 1 words, sorted by their words from first to last. A node is an n-gram; its children
+are the n-grams that extend it by one word. `links` point to the same n-gram without its first word, one level up: where
+to continue if a context was not seen.
 
-    p(w | h) = exp(log_probs[h w])                            where h w is in the trie
-             = exp(log_backoffs[h]) · p(w | h without its first word)   where it is not; a missing h has back-off 1
+    p(w | h) = exp(log_probs[h w])                            if h w is in the trie
+             = exp(log_backoffs[h]) · p(w | h without its first word)   otherwise; a missing h has back-off weight 1
 
 Unigrams are dense: node w of level 0 is word w. The `boundary` is one id with two meanings: as the first word of an
 n-gram it is the beginning of a sentence (`<s>`, never predicted), as the last its end (`</s>`, after which no n-gram
-goes on). It never stands in between, and every context begins anew after it.
-
-From n-grams in any order to a trie, with what is missing between them.
-
-A trie needs every n-gram's beginning (its parent) and its end (its link). Where a file has left one out, as pruning
-does, it is put in with the value that backing off would have given and a back-off of 1, which changes no probability.
+continues). It never stands in between, and every context begins anew after it.
 """
 
 from __future__ import annotations
@@ -31,17 +26,17 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.jit import compiled, spread
+from nextword.core.jit import jit, run_parallel
 
 NODE = np.uint32  # ids of words and of nodes within a level
-NONE = 0xFFFFFFFF  # no word: in a stream of ids, forget all before; in a table, nothing here
+NONE = 0xFFFFFFFF  # no word: in a stream of ids, resets the context; in a table, an empty slot
 
 
 @dataclass
 class Level:
     words: np.ndarray  # (U,) uint32: the last word of each n-gram
-    links: np.ndarray | None  # (U,) uint32: the n-gram without its first word, in the level before; None for unigrams
-    first: np.ndarray | None  # (U + 1,) uint32: where the children of each begin in the next level; None for the last
+    links: np.ndarray | None  # (U,) uint32: the n-gram without its first word, one level up; None for unigrams
+    first: np.ndarray | None  # (U + 1,) uint32: where its children begin in the next level; None for the last
     log_probs: np.ndarray  # (U,) float32, natural logarithm
     log_backoffs: np.ndarray | None  # (U,) float32, natural logarithm; None for the last level
 
@@ -53,7 +48,7 @@ class Level:
 class Trie:
     levels: Sequence[Level]
     boundary: int
-    facts: dict[str, Any] = field(default_factory=dict)  # how it was estimated, in JSON's terms
+    facts: dict[str, Any] = field(default_factory=dict)  # how it was estimated, as JSON values
 
     @property
     def order(self) -> int:
@@ -69,13 +64,13 @@ class Trie:
         return sum(len(level) for level in self.levels)
 
     def parents(self, k: int) -> np.ndarray:
-        """For each node of level k ≥ 1, the node of level k − 1 that it is a child of."""
+        """The parent of each node of level k ≥ 1."""
         first = self.levels[k - 1].first
         assert first is not None
         return np.repeat(np.arange(len(first) - 1, dtype=NODE), np.diff(first))
 
-    def spelled(self, k: int) -> np.ndarray:
-        """(U, k + 1): every n-gram of level k as its words."""
+    def ngrams(self, k: int) -> np.ndarray:
+        """(U, k + 1): the words of every n-gram of level k."""
         columns = [self.levels[k].words]
         node = None
         for level in range(k, 0, -1):
@@ -85,31 +80,39 @@ class Trie:
         return np.stack(columns[::-1], axis=1)
 
 
+# ------------------------------------------------------------------------------------------------ building a trie
+
+# A trie needs the parent and the link of every n-gram. If a file has left one out, as pruning does, it is inserted with
+# the value that backing off gives and a back-off weight of 1, which changes no probability.
+
+
 @dataclass
 class Section:
-    """The n-grams of one order, each once, in any order. Unigrams are dense and have no rows."""
+    """The n-grams of one length, each once, in any order. Unigrams are dense and have no rows."""
 
     rows: np.ndarray  # (U, n) uint32
-    log_probs: np.ndarray  # (U,) float32; NaN: to be found by backing off
+    log_probs: np.ndarray  # (U,) float32; NaN: to be computed by backing off
     log_backoffs: np.ndarray  # (U,) float32
     slots: np.ndarray  # the hash table over the rows
 
     def look_up(self, longer: np.ndarray, offset: int) -> np.ndarray:
-        """Which row each longer n-gram begins (offset 0) or ends with (1); NONE where there is none."""
+        """The row that each longer n-gram begins (offset 0) or ends with (1); NONE if there is none."""
         found = np.empty(len(longer), NODE)
-        spread(len(longer), lambda begin, end: find_rows(longer, begin, end, offset, self.rows, self.slots, found))
+        run_parallel(
+            len(longer), lambda begin, end: find_rows(longer, begin, end, offset, self.rows, self.slots, found)
+        )
         return found
 
 
-def section(rows: np.ndarray, log_probs: np.ndarray, log_backoffs: np.ndarray) -> tuple[Section, int]:
-    """The n-grams with their hash table, and which of them is the first that was there before; −1 if none."""
+def build_section(rows: np.ndarray, log_probs: np.ndarray, log_backoffs: np.ndarray) -> tuple[Section, int]:
+    """Build the hash table of these n-grams. Also returns the first row that occurs twice; −1 if there is none."""
     slots = np.full(1 << max(4, (2 * len(rows)).bit_length()), NONE, np.uint32)
-    twice = enter_rows(rows, slots)
-    return Section(rows, log_probs, log_backoffs, slots), twice
+    duplicate = insert_rows(rows, slots)
+    return Section(rows, log_probs, log_backoffs, slots), duplicate
 
 
-def assemble(sections: list[Section], boundary: int, facts: dict[str, Any]) -> Trie:
-    """The trie of these n-grams; `facts["inserted"]` counts those that had to be put in. The sections are used up."""
+def build_trie(sections: list[Section], boundary: int, facts: dict[str, Any]) -> Trie:
+    """Build the trie of these n-grams; `facts["inserted"]` counts inserted ones. Consumes the sections."""
     order, size = len(sections), len(sections[0].log_probs)
     inserted = 0
     parents: dict[int, np.ndarray] = {}
@@ -124,11 +127,11 @@ def assemble(sections: list[Section], boundary: int, facts: dict[str, Any]) -> T
         if len(missing):
             missing = np.unique(missing, axis=0)
             inserted += len(missing)
-            sections[k - 1] = _with(sections[k - 1], missing)
+            sections[k - 1] = _insert(sections[k - 1], missing)
             parents[k], links[k] = (sections[k - 1].look_up(rows, offset) for offset in (0, 1))
 
     levels = [Level(np.arange(size, dtype=NODE), None, None, sections[0].log_probs, sections[0].log_backoffs)]
-    rank = levels[0].words  # of each row of the section before: its node
+    rank = levels[0].words  # the node of each row of the section before
     for k in range(1, order):
         before, here = levels[-1], sections[k]
         last = here.rows[:, -1]
@@ -145,22 +148,23 @@ def assemble(sections: list[Section], boundary: int, facts: dict[str, Any]) -> T
         levels.append(Level(last[by_words], link, None, log_probs, log_backoffs))
         rank = np.empty(len(by_words), NODE)
         rank[by_words] = np.arange(len(by_words), dtype=NODE)
-        sections[k] = sections[0]  # its memory is free from here on
+        sections[k] = sections[0]  # frees its memory
     levels[-1].log_backoffs = None
     return Trie(levels, boundary, {**facts, "inserted": inserted})
 
 
-def _with(old: Section, rows: np.ndarray) -> Section:
-    return section(
+def _insert(old: Section, rows: np.ndarray) -> Section:
+    """Add n-grams whose values are found by backing off."""
+    return build_section(
         np.concatenate([old.rows, rows]),
         np.concatenate([old.log_probs, np.full(len(rows), np.nan, np.float32)]),
         np.concatenate([old.log_backoffs, np.zeros(len(rows), np.float32)]),
     )[0]
 
 
-@compiled
+@jit
 def slot_of_row(rows, row, offset, known, slots):
-    """Where the words of a row, from `offset` on, are in the table over `known`, or where they would be."""
+    """The slot of the words of a row, from `offset` on, in the hash table over `known`, or where to insert them."""
     n = known.shape[1]
     h = np.uint64(0)
     for j in range(n):
@@ -180,8 +184,9 @@ def slot_of_row(rows, row, offset, known, slots):
     return at
 
 
-@compiled
-def enter_rows(rows, slots):
+@jit
+def insert_rows(rows, slots):
+    """Fill the hash table; returns the first row that is there already, or −1."""
     for row in range(len(rows)):
         at = slot_of_row(rows, row, 0, rows, slots)
         if slots[at] != NONE:
@@ -190,7 +195,7 @@ def enter_rows(rows, slots):
     return -1
 
 
-@compiled
-def find_rows(rows, begin, end, offset, known, slots, found):
+@jit
+def find_rows(rows, begin, end, offset, known, slots, out):
     for row in range(begin, end):
-        found[row] = slots[slot_of_row(rows, row, offset, known, slots)]
+        out[row] = slots[slot_of_row(rows, row, offset, known, slots)]

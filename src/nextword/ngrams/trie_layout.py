@@ -1,37 +1,20 @@
-"""The compact layout: the trie with every number in as few bits as it needs, and nothing that can be found again.
+"""The `compact` layout: the trie with every number in as few bits as it needs, and nothing that can be recomputed.
 
-An n-gram is the code of its last word and a record of its log-probability and back-off; the codes of a level lie side
-by side, and so do the records. All words after "saw the cat" also came after "the cat", and these are few: so the code
-of a word is not its id but its place among the children of the shorter context. For bigrams it is the id.
+An n-gram is the code of its last word and a record of its log probability and back-off; the codes of a level lie side
+by side, and so do the records. All words after "saw the cat" also occurred after "the cat", and these are few. So the
+code of a word is not its id but its position among the children of the shorter context; for bigrams it is the id.
 
     children of "the cat"        children of "saw the cat"
     0 and   1 is   2 sat         0 and   2 sat
 
-Reading goes from the shortest context to the longest, so the place is known before it is searched for, and where a
-context lacks a word all longer ones do. Links need no room either: a link is the shorter context's child at that place.
-Where children begin are rising numbers (`packing`); log-probabilities and back-offs are columns (`codebooks`).
+Reading goes from the shortest context to the longest, so the position is known before it is searched for, and if a
+context lacks a word, all longer ones do. Links need no space either: a link is the shorter context's child at that
+position. The starts of children are rising numbers in Elias-Fano coding; log probabilities and back-offs are columns.
 
-How a column of float32 values is written in few bits, without loss or with a given number of bits a value.
-
-Without loss: back-offs take few different values (they depend on a handful of small counts), so a table of these and
-a place in it is often shorter; log-probabilities differ, but all lie in a small range of float32's bit patterns, and
-the distance from the smallest pattern needs 26 to 29 bits instead of 32.
-
-With loss: a table of 2^bits values that make the mean squared error in nats small. Values count by the square root of
-how many n-grams have about that value: the unusual ones belong to frequent contexts, which text asks for most often.
-On WikiText-2 with 8 bits ln p is off by 0.01 on average, a seventh of what equally full bins give (both as root mean
-square). 0 and −∞ stay what they are.
-
-Numbers in as few bits as they need, read back one at a time from anywhere.
-
-Fields lie in an array of 64-bit words, the lowest bit first, and may straddle two words; an array ends with one spare
-word, so that reading never asks whether there is a second. Rising numbers are kept as Elias and Fano did:
-
-    0 0 1 4 4 9     low bits (here 1)   0 0 1 0 0 1        side by side
-                    the rest            0 0 0 2 2 4   →    1 1 1 0 0 1 1 0 0 1: a 1 for each, a 0 for each step up
-
-Number i is the zeros before the i-th 1, then its low bits. Every 64th 1 has its position noted, so finding one takes
-a look at a word or two: about 2 + log2(mean step) bits a number, whatever their size.
+    1. bits          fields of any width, and Elias-Fano coding of rising numbers
+    2. columns       float32 values in few bits, with or without loss
+    3. writing       the file
+    4. reading       the file
 """
 
 from __future__ import annotations
@@ -44,12 +27,23 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
-from nextword.core.jit import compiled, leaf, spread
-from nextword.ngrams import layouts as file
+from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.jit import jit, jit_leaf, run_parallel
+from nextword.ngrams.layouts import NgramFile, create_file
 from nextword.ngrams.trie import NODE, NONE, Level, Trie
 
-NOTED = 6  # log2 of how many numbers share one noted position
+# ------------------------------------------------------------------------------------------------ bits
+
+# Fields lie in an array of 64-bit words, lowest bit first, and may span two words. An array ends with one spare word,
+# so that reading need not ask whether there is a second. Rising numbers are coded as by Elias and Fano:
+#
+#     0 0 1 4 4 9     low bits (here 1)   0 0 1 0 0 1        side by side
+#                     the rest            0 0 0 2 2 4   →    1 1 1 0 0 1 1 0 0 1: a 1 for each, a 0 for each step up
+#
+# Number i is the number of zeros before the i-th 1, then its low bits. The position of every 64th 1 is stored, so
+# finding one takes a look at a word or two: about 2 + log2(mean step) bits per number, whatever their size.
+
+NOTED = 6  # log2 of how many numbers share one stored position
 
 ONE, TWO, FOUR, EIGHT, LAST, SHIFT = (np.uint64(n) for n in (1, 2, 4, 8, 56, 63))
 ODD, PAIRS, NIBBLES = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -57,29 +51,31 @@ BYTES, TOPS, BYTE = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 
 def bits_for(count: int) -> int:
-    """Bits that tell `count` things apart."""
+    """Bits that distinguish `count` values."""
     return max(count - 1, 0).bit_length()
 
 
 def words_for(bits: int) -> int:
-    """Words of 64 bits that hold so many bits, with the spare one."""
+    """64-bit words that hold this many bits, with the spare one."""
     return -(-bits // 64) + 1
 
 
 def low_bits(numbers: int, largest: int) -> int:
-    """How many low bits of each rising number to keep side by side, for the fewest bits in all."""
+    """The number of low bits of each rising number that minimizes the total."""
     return max(largest // max(numbers, 1), 1).bit_length() - 1
 
 
 def high_length(numbers: int, largest: int) -> int:
+    """Bits of the high parts."""
     return (largest >> low_bits(numbers, largest)) + numbers + 1
 
 
 def notes_length(numbers: int) -> int:
+    """Stored positions."""
     return (numbers >> NOTED) + 1
 
 
-@leaf
+@jit_leaf
 def field(packed: np.ndarray, at: int, mask: np.uint64) -> np.uint64:
     """The bits from `at` on, as many as the mask has."""
     word = at >> 6
@@ -87,34 +83,35 @@ def field(packed: np.ndarray, at: int, mask: np.uint64) -> np.uint64:
     return ((packed[word] >> shift) | ((packed[word + 1] << ONE) << (SHIFT - shift))) & mask
 
 
-@leaf
+@jit_leaf
 def put(packed: np.ndarray, at: int, value: np.uint64) -> None:
-    """Into bits that are still 0."""
+    """Write a value into bits that are still 0."""
     word = at >> 6
     shift = np.uint64(at) & SHIFT
     packed[word] |= value << shift
     packed[word + 1] |= (value >> ONE) >> (SHIFT - shift)
 
 
-@compiled
+@jit
 def put_column(packed: np.ndarray, at: int, stride: int, values: np.ndarray) -> None:
-    """One field of consecutive records that are `stride` bits long."""
+    """Write one field of consecutive records that are `stride` bits long."""
     for i in range(len(values)):
         put(packed, at + i * stride, np.uint64(values[i]))
 
 
-@compiled
+@jit
 def get_column(packed: np.ndarray, at: int, width: int, out: np.ndarray) -> None:
+    """Read consecutive fields."""
     mask = (ONE << np.uint64(width)) - ONE
     for i in range(len(out)):
         out[i] = field(packed, at + i * width, mask)
 
 
-@compiled
+@jit
 def put_rising(
     packed: np.ndarray, high: int, low: int, low_width: int, notes: np.ndarray, begin: int, numbers: np.ndarray
 ) -> None:
-    """Numbers `begin`, `begin + 1`, … of a rising sequence whose high and low parts start at these bits."""
+    """Write the numbers `begin`, `begin + 1`, … of a rising sequence whose high and low parts start at these bits."""
     mask = (ONE << np.uint64(low_width)) - ONE
     for j in range(len(numbers)):
         i = begin + j
@@ -125,22 +122,23 @@ def put_rising(
             notes[i >> NOTED] = place
 
 
-@leaf
+@jit_leaf
 def ones(word: np.uint64) -> np.uint64:
+    """The number of 1s."""
     word = word - ((word >> ONE) & ODD)
     word = (word & PAIRS) + ((word >> TWO) & PAIRS)
     return (((word + (word >> FOUR)) & NIBBLES) * BYTES) >> LAST
 
 
-@leaf
+@jit_leaf
 def lowest(word: np.uint64) -> np.uint64:
-    """The place of the lowest 1."""
+    """The position of the lowest 1."""
     return ones((word & (~word + ONE)) - ONE)
 
 
-@leaf
+@jit_leaf
 def nth(word: np.uint64, n: np.uint64) -> np.uint64:
-    """The place of the n-th 1, from 0 on: first its byte, by sums of all bytes at once, then within the byte."""
+    """The position of the n-th 1, from 0 on: first its byte, by sums over all bytes at once, then within the byte."""
     sums = word - ((word >> ONE) & ODD)
     sums = (sums & PAIRS) + ((sums >> TWO) & PAIRS)
     sums = ((sums + (sums >> FOUR)) & NIBBLES) * BYTES
@@ -153,9 +151,9 @@ def nth(word: np.uint64, n: np.uint64) -> np.uint64:
     return byte + lowest(rest)
 
 
-@leaf
+@jit_leaf
 def rising_pair(packed: np.ndarray, high: int, low: int, low_width: int, note: np.uint32, i: int) -> Any:
-    """Numbers i and i + 1: where the children of a node begin and end. The note is that of i."""
+    """Numbers i and i + 1: where the children of a node begin and end. `note` is the stored position before i."""
     place = high + np.int64(note)
     skip = np.uint64(i & ((1 << NOTED) - 1))
     at = place >> 6
@@ -182,17 +180,28 @@ def rising_pair(packed: np.ndarray, high: int, low: int, low_width: int, note: n
     return first, second
 
 
-CHUNK = 1 << 18  # values looked at together
-ROUNDS = 40  # of moving each value of a table to the mean of those it stands for
-LONGEST = 1 << 20  # of a table without loss: a longer one is too large to be at hand
-CELLS = 1 << 10  # of the histogram that says how dense the values lie
-EVENLY = 0.1  # of the table is laid out evenly, whatever the density
+# ------------------------------------------------------------------------------------------------ columns
+
+# Without loss: back-offs take few distinct values (they depend on a handful of small counts), so a table of these and
+# an index is often shorter. Log probabilities differ, but all lie in a small range of float32's bit patterns, and the
+# distance from the smallest pattern needs 26 to 29 bits instead of 32.
+#
+# With loss: a table of 2^bits values that makes the mean squared error in nats small. Values are weighted by the square
+# root of how many n-grams have about that value: unusual values belong to frequent contexts, which text asks for most
+# often. On WikiText-2 with 8 bits, ln p is off by 0.01 on average, a seventh of what equally filled bins give (both as
+# root mean square). 0 and −∞ are kept exactly.
+
+CHUNK = 1 << 18  # values processed at once
+ROUNDS = 40  # of Lloyd's algorithm
+LONGEST = 1 << 20  # entries of a lossless table: a longer one would not stay in the cache
+CELLS = 1 << 10  # of the density histogram
+EVENLY = 0.1  # share of the table that is spread evenly, whatever the density
 MINUS_ZERO = np.uint32(0x80000000)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A value is `table[code]`, or the bit pattern `low + code` where there is no table."""
+    """A value is `table[code]` or, without a table, the bit pattern `low + code`."""
 
     bits: int
     low: int = 0
@@ -207,28 +216,29 @@ class Column:
 
 
 def patterns(values: np.ndarray) -> np.ndarray:
-    """Bit patterns, 0 taken as −0: so all that is not positive lies in one half of them."""
-    found = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return np.where(found == 0, MINUS_ZERO, found)
+    """Bit patterns, with −0 for 0: so all values that are not positive lie in one half of them."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return np.where(bits == 0, MINUS_ZERO, bits)
 
 
-def lossless(values: np.ndarray) -> Column:
-    """The shorter of the two exact ways."""
+def encode_losslessly(values: np.ndarray) -> Column:
+    """Choose the shorter of the two exact codings."""
     if not len(values):
         return Column(0)
     low, high = 2**32 - 1, 0
     for chunk in _chunks(values):
-        found = patterns(chunk)
-        low, high = min(low, int(found.min())), max(high, int(found.max()))
+        bits = patterns(chunk)
+        low, high = min(low, int(bits.min())), max(high, int(bits.max()))
     plain = Column(bits_for(high - low + 1), low)
     table = _distinct(values, LONGEST, plain.bits * len(values))
     return plain if table is None else Column(bits_for(len(table)), table=table)
 
 
-def quantised(values: np.ndarray, bits: int) -> Column:
+def quantize_column(values: np.ndarray, bits: int) -> Column:
+    """Choose a table of at most 2^bits values."""
     table = _distinct(values, most=1 << bits)
     if table is None:
-        table = _table(values, 1 << bits)
+        table = _fit_table(values, 1 << bits)
     return Column(bits_for(len(table)), table=table)
 
 
@@ -238,94 +248,98 @@ def _chunks(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _distinct(values: np.ndarray, most: int, worth: float = math.inf) -> np.ndarray | None:
-    """The different values ascending; None where they are more than `most` or a table of them takes `worth` bits."""
-    found = np.zeros(0, np.float32)
+    """The distinct values, ascending; None if they are more than `most` or a table of them takes `worth` bits."""
+    distinct = np.zeros(0, np.float32)
     for chunk in _chunks(values):
-        found = np.union1d(found, chunk + np.float32(0))  # + 0 makes −0 the same as 0
-        if len(found) > most or 32 * len(found) + bits_for(len(found)) * len(values) >= worth:
+        distinct = np.union1d(distinct, chunk + np.float32(0))  # + 0 makes −0 equal to 0
+        if len(distinct) > most or 32 * len(distinct) + bits_for(len(distinct)) * len(values) >= worth:
             return None
-    return found
+    return distinct
 
 
-def _table(values: np.ndarray, length: int) -> np.ndarray:
-    """`length` values or fewer for all of these, by Lloyd's method on a fine histogram."""
+def _fit_table(values: np.ndarray, length: int) -> np.ndarray:
+    """At most `length` values that stand for all of these, by Lloyd's algorithm on a fine histogram."""
     kept: set[float] = set()
     least, most = np.inf, -np.inf
     for chunk in _chunks(values):
         kept |= {value for value in (0.0, -np.inf) if (chunk == value).any()}
-        usual = chunk[_usual(chunk)]
+        usual = chunk[_is_usual(chunk)]
         if len(usual):
             least, most = min(least, float(usual.min())), max(most, float(usual.max()))
     bins = min(256 * length, 1 << 20)
     scale = (bins - 1) / (most - least)
     counts, sums = np.zeros(bins), np.zeros(bins)
     for chunk in _chunks(values):
-        usual = chunk[_usual(chunk)].astype(np.float64)
+        usual = chunk[_is_usual(chunk)].astype(np.float64)
         place = ((usual - least) * scale).astype(np.int64)
         counts += np.bincount(place, minlength=bins)
         sums += np.bincount(place, usual, minlength=bins)
     filled = counts > 0
     places, weights = sums[filled] / counts[filled], np.sqrt(counts[filled])
-    centres = _settled(places, weights, _start(places, weights, length - len(kept)))
-    return np.unique(np.concatenate([centres, sorted(kept)]).astype(np.float32))
+    centers = _run_lloyd(places, weights, _initial_centers(places, weights, length - len(kept)))
+    return np.unique(np.concatenate([centers, sorted(kept)]).astype(np.float32))
 
 
-def _usual(values: np.ndarray) -> np.ndarray:
-    """Neither 0 nor −∞: these have a place of their own."""
+def _is_usual(values: np.ndarray) -> np.ndarray:
+    """Neither 0 nor −∞, which have entries of their own."""
     return (values != 0) & np.isfinite(values)
 
 
-def _start(places: np.ndarray, weights: np.ndarray, length: int) -> np.ndarray:
-    """As dense as the cube root of the density, best in the limit of many (Panter and Dite), and some everywhere."""
+def _initial_centers(places: np.ndarray, weights: np.ndarray, length: int) -> np.ndarray:
+    """Centers as dense as the cube root of the density, optimal in the limit (Panter and Dite), and some everywhere."""
     cells = ((places - places[0]) / (places[-1] - places[0]) * (CELLS - 1)).astype(np.int64)
     density = np.cbrt(np.bincount(cells, weights, minlength=CELLS))
-    density += EVENLY * density.mean()  # so that a lone value far out is not far off
+    density += EVENLY * density.mean()  # so that an isolated value has a center nearby
     mass = np.concatenate([[0.0], np.cumsum(density)])
     wanted = (np.arange(length) + 0.5) / length * mass[-1]
     return np.interp(wanted, mass, np.linspace(places[0], places[-1], CELLS + 1))
 
 
-def _settled(places: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Each place goes to the nearest centre, each centre to the mean of its places, over and over."""
+def _run_lloyd(places: np.ndarray, weights: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Assign each value to the nearest center and move each center to the mean of its values, repeatedly."""
     weighed = np.concatenate([[0.0], np.cumsum(weights)])
     summed = np.concatenate([[0.0], np.cumsum(weights * places)])
     for _ in range(ROUNDS):
-        edges = np.searchsorted(places, (centres[1:] + centres[:-1]) / 2)
+        edges = np.searchsorted(places, (centers[1:] + centers[:-1]) / 2)
         edges = np.concatenate([[0], edges, [len(places)]])
         weight = np.diff(weighed[edges])
-        moved = np.divide(np.diff(summed[edges]), weight, out=centres.copy(), where=weight > 0)
-        if np.array_equal(moved, centres):
+        moved = np.divide(np.diff(summed[edges]), weight, out=centers.copy(), where=weight > 0)
+        if np.array_equal(moved, centers):
             break
-        centres = moved
-    return centres
+        centers = moved
+    return centers
 
+
+# ------------------------------------------------------------------------------------------------ writing
 
 LAYOUT = "compact"
-FEWEST, MOST = 2, 16  # bits of a quantised value
+MIN_BITS, MAX_BITS = 2, 16  # of a quantized value
 
-# What there is to know about a level: a row of `plan`. Where things begin is counted in bits, or in entries of an array
-CODES, CODE = 0, 1  # where its codes begin, and how long one is
-RECORDS, PROB, BACKOFF = 2, 3, 4  # likewise its records of two values
-PROB_LOW, PROB_TABLE, BACKOFF_LOW, BACKOFF_TABLE = 5, 6, 7, 8  # see Column; a table is where it begins, or −1
-HIGH, LOW, LOW_BITS, NOTES = 9, 10, 11, 12  # the parts of the rising numbers that say where children begin
+# A level is described by a row of `plan`. Offsets are in bits, or in entries of an array.
+CODES, CODE = 0, 1  # offset of its codes, and the width of one
+RECORDS, PROB, BACKOFF = 2, 3, 4  # offset of its records, and the widths of their two values
+PROB_LOW, PROB_TABLE, BACKOFF_LOW, BACKOFF_TABLE = 5, 6, 7, 8  # see Column; the offset of a table, or −1
+HIGH, LOW, LOW_BITS, NOTES = 9, 10, 11, 12  # the parts of the rising numbers that tell where children begin
 PLAN = 13
 
 
-def build_compact(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -> None:
-    """Write the trie; with `bits`, log-probabilities and back-offs are rounded to 2^bits values, each order its own."""
-    if bits and not FEWEST <= bits <= MOST:
-        raise NextwordError(
-            f"bits = {bits}: expected 0 (nothing is lost) or {FEWEST} to {MOST} bits for each log-probability and each "
-            "back-off. 8 is usual: little more than half the room, and the perplexity hardly moves."
+def write_trie_layout(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -> None:
+    """Write the trie; with `bits`, log probabilities and back-offs are quantized to 2^bits values for each order."""
+    if bits and not MIN_BITS <= bits <= MAX_BITS:
+        raise InvalidSetting(
+            f"bits = {bits}. Expected 0 (lossless), or {MIN_BITS} to {MAX_BITS} bits for each log probability and "
+            "back-off; 8 is usual.",
+            key="bits",
+            value=bits,
         )
     plan, columns = np.zeros((trie.order, PLAN), np.int64), []
     at, values, numbers = 0, 2 * trie.size, trie.size + 1
     for k, level in enumerate(trie.levels[1:], 1):
         row = plan[k]
         row[[PROB_TABLE, BACKOFF_TABLE]] = -1
-        pair = [_column(level.log_probs, bits), _column(level.log_backoffs, bits)]
+        pair = [_choose_column(level.log_probs, bits), _choose_column(level.log_backoffs, bits)]
         columns.append(pair)
-        row[CODE] = bits_for(trie.size if k == 1 else _widest(trie.levels[k - 2].first))
+        row[CODE] = bits_for(trie.size if k == 1 else _max_children(trie.levels[k - 2].first))
         row[[PROB, BACKOFF]] = [column.bits for column in pair]
         row[[PROB_LOW, BACKOFF_LOW]] = [column.low for column in pair]
         for column, place in zip(pair, (PROB_TABLE, BACKOFF_TABLE), strict=True):
@@ -344,7 +358,7 @@ def build_compact(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -
     entries = [len(level) for level in trie.levels]
     facts = {"order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": entries, "bits": bits}
     arrays = {"bits": (np.uint64, words_for(at)), "values": (np.float32, values), "numbers": (np.uint32, numbers)}
-    made = file.create(path, LAYOUT, {**trie.facts, **facts}, {**arrays, "plan": (np.int64, plan.size)})
+    made = create_file(path, LAYOUT, {**trie.facts, **facts}, {**arrays, "plan": (np.int64, plan.size)})
     made["plan"][:] = plan.ravel()
     unigrams = trie.levels[0]
     made["values"][: trie.size] = unigrams.log_probs
@@ -352,25 +366,25 @@ def build_compact(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -
         made["numbers"][: trie.size + 1] = unigrams.first
         made["values"][trie.size : 2 * trie.size] = unigrams.log_backoffs
     for k in range(1, trie.order):
-        _fill(trie, k, plan[k], columns[k - 1], made)
+        _write_level(trie, k, plan[k], columns[k - 1], made)
         if progress:
             progress(k / (trie.order - 1))
 
 
-def _column(values: np.ndarray | None, bits: int) -> Column:
+def _choose_column(values: np.ndarray | None, bits: int) -> Column:
     if values is None:
         return Column(0)
-    return quantised(values, bits) if bits else lossless(values)
+    return quantize_column(values, bits) if bits else encode_losslessly(values)
 
 
-def _widest(first: np.ndarray | None) -> int:
-    """The most children that a node of a level has."""
+def _max_children(first: np.ndarray | None) -> int:
+    """The most children of a node of a level."""
     assert first is not None
     starts = range(0, len(first) - 1, CHUNK)
     return max((int(np.diff(first[begin : begin + CHUNK + 1]).max()) for begin in starts), default=0)
 
 
-def _fill(trie: Trie, k: int, row: np.ndarray, columns: list[Column], made: dict[str, np.ndarray]) -> None:
+def _write_level(trie: Trie, k: int, row: np.ndarray, columns: list[Column], made: dict[str, np.ndarray]) -> None:
     level, above, bits = trie.levels[k], trie.levels[k - 1], made["bits"]
     assert level.links is not None
     none = np.zeros(0, NODE)
@@ -392,21 +406,24 @@ def _fill(trie: Trie, k: int, row: np.ndarray, columns: list[Column], made: dict
             put_rising(bits, row[HIGH], row[LOW], row[LOW_BITS], notes, begin, np.asarray(level.first[part]))
 
 
-@compiled
+@jit
 def put_codes(bits, at, width, links, first, above_links, shorter):
-    """Each node's place among the children of its parent's link; the parent's link of a bigram is the root."""
+    """Write each node's position among the children of its parent's link; for a bigram that is the root."""
     for parent in range(len(first) - 1):
         base = np.int64(shorter[above_links[parent]]) if len(shorter) else np.int64(0)
         for i in range(first[parent], first[parent + 1]):
             put(bits, at + i * width, np.uint64(np.int64(links[i]) - base))
 
 
-class Compact:
-    """A file of this layout, opened."""
+# ------------------------------------------------------------------------------------------------ reading
 
-    def __init__(self, opened: file.Opened) -> None:
+
+class TrieLayout:
+    """A model in a file of this layout."""
+
+    def __init__(self, opened: NgramFile) -> None:
         if opened.layout != LAYOUT:
-            raise NextwordError(f"An n-gram file of layout {opened.layout!r} was given, expected {LAYOUT!r}.")
+            raise DataError(f"The n-gram file has the layout {opened.layout!r}. Expected {LAYOUT!r}.")
         self.facts = opened.facts
         self.order: int = opened.facts["order"]
         self.size: int = opened.facts["size"]
@@ -417,20 +434,20 @@ class Compact:
         self._arrays = self._bits, self._values, self._numbers, self._plan, self.size
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """ln p of each id after those before it."""
-        ids = self._checked(ids)
+        """ln p of each id given those before it."""
+        ids = self._check_ids(ids)
         out = np.empty(len(ids), np.float32)
-        spread(len(ids), read, *self._arrays, ids, self.boundary, out)
+        run_parallel(len(ids), read, *self._arrays, ids, self.boundary, out)
         return out
 
     def distributions(self, contexts: np.ndarray) -> np.ndarray:
-        contexts = self._checked(contexts)
+        contexts = self._check_ids(contexts)
         out = np.empty((len(contexts), self.size), np.float32)
-        spread(len(out), distribute, *self._arrays, contexts, self.boundary, out, least=8)
+        run_parallel(len(out), distribute, *self._arrays, contexts, self.boundary, out, least=8)
         return out
 
     def trie(self) -> Trie:
-        """The levels back; rounded values as they are."""
+        """Rebuild the trie; quantized values stay quantized."""
         size, rows = self.size, self._plan
         levels = [Level(np.arange(size, dtype=NODE), None, None, self._values[:size].copy(), None)]
         if self.order > 1:
@@ -453,23 +470,23 @@ class Compact:
             levels.append(Level(above.words[links], links, *rest))
         return Trie(levels, self.boundary, self.facts)
 
-    def _checked(self, ids: np.ndarray) -> np.ndarray:
+    def _check_ids(self, ids: np.ndarray) -> np.ndarray:
         ids = np.ascontiguousarray(ids, np.uint32)
         wrong = (ids >= self.size) & (ids != NONE)
         if wrong.any():
-            raise NextwordError(
+            raise DataError(
                 f"Id {ids[wrong][0]} is outside the model's vocabulary of {self.size:,}. Encode the text with the "
-                "tokenizer that the model was estimated with."
+                "model's own tokenizer."
             )
         return ids
 
 
-@leaf
+@jit_leaf
 def mask_of(width):
     return (np.uint64(1) << np.uint64(width)) - np.uint64(1)
 
 
-@leaf
+@jit_leaf
 def value(bits, values, at, width, low, table):
     code = np.int64(field(bits, at, mask_of(width)))
     if table >= 0:
@@ -477,7 +494,7 @@ def value(bits, values, at, width, low, table):
     return np.uint32(low + code).view(np.float32) + np.float32(0)  # + 0 makes −0 into 0
 
 
-@leaf
+@jit_leaf
 def log_prob(bits, values, plan, k, node):
     if k == 0:
         return values[node]
@@ -485,7 +502,7 @@ def log_prob(bits, values, plan, k, node):
     return value(bits, values, at, plan[k, PROB], plan[k, PROB_LOW], plan[k, PROB_TABLE])
 
 
-@leaf
+@jit_leaf
 def log_backoff(bits, values, plan, size, k, node):
     if k == 0:
         return values[size + node]
@@ -493,18 +510,18 @@ def log_backoff(bits, values, plan, size, k, node):
     return value(bits, values, at, plan[k, BACKOFF], plan[k, BACKOFF_LOW], plan[k, BACKOFF_TABLE])
 
 
-@leaf
+@jit_leaf
 def children(bits, numbers, plan, k, node):
-    """Where the children of a node of level k begin and end in the next."""
+    """Where the children of a node of level k begin and end in the next level."""
     if k == 0:
         return np.int64(numbers[node]), np.int64(numbers[node + 1])
     note = numbers[plan[k, NOTES] + (node >> NOTED)]
     return rising_pair(bits, plan[k, HIGH], plan[k, LOW], plan[k, LOW_BITS], note, node)
 
 
-@leaf
+@jit_leaf
 def search(bits, plan, k, begin, end, code, siblings):
-    """The node of level k with this code, or −1. Codes rise and are below `siblings`: that alone says about where."""
+    """The node of level k with this code, or −1. Codes rise and are below `siblings`, which narrows the search."""
     at, width = plan[k, CODES], plan[k, CODE]
     mask, wanted = mask_of(width), np.uint64(code)
     least = max(begin, end - siblings + code)
@@ -518,9 +535,9 @@ def search(bits, plan, k, begin, end, code, siblings):
     return least if field(bits, at + least * width, mask) == wanted else np.int64(-1)
 
 
-@leaf
+@jit_leaf
 def advance(bits, values, numbers, plan, size, context, length, word, boundary):
-    """ln p of a word, and how long the context after it is. `context[j]` is the node of its last j + 1 words."""
+    """ln p of a word, and the length of the context after it. `context[j]` is the node of its last j + 1 words."""
     node, context[0] = context[0], word
     code, siblings = word, size
     k = 0
@@ -541,9 +558,9 @@ def advance(bits, values, numbers, plan, size, context, length, word, boundary):
     return paid + found, min(1 if word == boundary else k + 1, len(plan) - 1)
 
 
-@compiled
+@jit
 def read(begin, end, bits, values, numbers, plan, size, ids, boundary, out):
-    """Part of a stream; its first context is found from the ids before it."""
+    """Log probabilities of a part of a stream; its first context is found from the ids before it."""
     context = np.zeros(len(plan) + 1, np.int64)
     length = 0
     for i in range(max(0, begin - len(plan) + 1), end):
@@ -556,9 +573,9 @@ def read(begin, end, bits, values, numbers, plan, size, ids, boundary, out):
             out[i] = found
 
 
-@compiled
+@jit
 def distribute(begin, end, bits, values, numbers, plan, size, given, boundary, out):
-    """ln p of every word after each context: from the shortest to the longest, each in place of the shorter one's."""
+    """ln p of every word after each context; longer contexts overwrite shorter ones."""
     context = np.zeros(len(plan) + 1, np.int64)
     paid = np.zeros(len(plan) + 1, np.float32)
     words = np.empty(size, np.int64)
@@ -580,12 +597,14 @@ def distribute(begin, end, bits, values, numbers, plan, size, given, boundary, o
             at, width = plan[k + 1, CODES], plan[k + 1, CODE]
             for i in range(high - low):
                 code = np.int64(field(bits, at + (low + i) * width, mask_of(width)))
-                words[i] = words[code] if k else code  # a code is never less than i, so that word still stands
+                # A code is at least i, so words[code] is still an entry of the shorter context.
+                words[i] = words[code] if k else code
                 out[b, words[i]] = paid[k + 1] + log_prob(bits, values, plan, k + 1, low + i)
 
 
-@compiled
+@jit
 def unpack(bits, values, numbers, plan, size, k, last, log_probs, log_backoffs, first):
+    """Read all values of level k."""
     for node in range(len(log_probs)):
         log_probs[node] = log_prob(bits, values, plan, k, node)
         if not last:

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
-from nextword.core.errors import NextwordError
-from nextword.ngrams.pruning import drop, prune
+from nextword.core.errors import InvalidSetting
+from nextword.ngrams.pruning import drop_ngrams, prune_by_entropy
+from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
 
 def bigrams() -> Plain:
@@ -20,8 +20,8 @@ def test_the_divergence_by_hand() -> None:
     # without it p(· | 1) falls back to 1/2, 1/4, 1/4: D = 1/4 · (5/8 ln 5/4 + 3/8 ln 3/4)
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 4)
     assert rise == pytest.approx(0.0079272, rel=1e-4)
-    assert len(prune(as_trie(bigrams()), rise * 0.999)) == 4
-    pruned = prune(as_trie(bigrams()), rise * 1.001)
+    assert len(prune_by_entropy(as_trie(bigrams()), rise * 0.999)) == 4
+    pruned = prune_by_entropy(as_trie(bigrams()), rise * 1.001)
     assert as_plain(pruned).probs == pytest.approx({(0,): 1 / 2, (1,): 1 / 4, (2,): 1 / 4})
     assert as_plain(pruned).backoffs == {(0,): 1, (1,): 1, (2,): 1}
     assert pruned.facts == {"entropy": rise * 1.001, "pruned": [0, 1]}
@@ -31,8 +31,8 @@ def test_the_beginning_weighs_as_much_as_the_end() -> None:
     model = bigrams()
     model.probs[(0, 0)], model.backoffs[(0,)] = model.probs.pop((1, 0)), model.backoffs.pop((1,))
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 2)  # p(<s>) = p(</s>) = 1/2
-    assert len(prune(as_trie(model), rise * 0.999)) == 4
-    assert len(prune(as_trie(model), rise * 1.001)) == 3
+    assert len(prune_by_entropy(as_trie(model), rise * 0.999)) == 4
+    assert len(prune_by_entropy(as_trie(model), rise * 1.001)) == 3
 
 
 def test_a_context_that_stores_every_word_stays_finite() -> None:
@@ -43,7 +43,7 @@ def test_a_context_that_stores_every_word_stays_finite() -> None:
     probs = {(w,): p / shares[-1].sum() for w, p in enumerate(shares[-1])}
     probs |= {(h, w): p / shares[h].sum() for h in range(size) for w, p in enumerate(shares[h])}
     trie = as_trie(Plain(2, size, probs, {(h,): 0.3 for h in range(size)}))
-    pruned = prune(trie, 1e-7)
+    pruned = prune_by_entropy(trie, 1e-7)
     assert 0 < len(pruned) < len(trie)
     backoffs = pruned.levels[0].log_backoffs
     assert np.isfinite(backoffs).all()
@@ -56,7 +56,7 @@ def test_masses_that_rounding_makes_negative() -> None:
     rare = 1e-9
     probs = {(0,): 1.0, (1,): rare, (2,): rare, (1, 0): 1.0, (1, 1): rare, (1, 2): rare, (2, 1): 0.5, (2, 1, 0): 0.1}
     model = Plain(3, 3, probs, {(1,): 0.3, (2,): 0.5, (2, 1): 0.9 / rare})
-    found = as_plain(prune(as_trie(model), 1e-12))
+    found = as_plain(prune_by_entropy(as_trie(model), 1e-12))
     assert set(probs) - set(found.probs) == {(1, 1), (1, 2)}
     assert found.backoffs[(1,)] == pytest.approx(1)  # 2e-9 over 2e-9
 
@@ -66,7 +66,7 @@ def test_words_that_the_shorter_context_forbids_stay() -> None:
     model.probs |= {(1, 0): 1 / 2, (1, 1): 1 / 4, (1, 2): 1 / 4}
     trie = as_trie(model)
     trie.levels[0].log_probs[:] = [-np.inf, *np.log([0.5, 0.5])]
-    left = as_plain(prune(trie, 1e9))
+    left = as_plain(prune_by_entropy(trie, 1e9))
     assert set(left.probs) == {(0,), (1,), (2,), (1, 0)}
     assert sum(left.distribution((1,))) == pytest.approx(1)
 
@@ -76,34 +76,34 @@ def test_a_back_off_of_zero_leaves_nothing_to_others() -> None:
     trie = as_trie(bigrams())
     trie.levels[1].log_probs[:] = -1e-7
     trie.levels[0].log_backoffs[1] = -np.inf
-    assert len(prune(trie, 0.18)) == 4  # D = 1/4 · ln 2
-    assert len(prune(trie, 0.20)) == 3
+    assert len(prune_by_entropy(trie, 0.18)) == 4  # D = 1/4 · ln 2
+    assert len(prune_by_entropy(trie, 0.20)) == 3
 
 
 def test_the_input_is_left_alone() -> None:
     trie = as_trie(witten_bell([[1, 2, 1], [2, 2], [1, 2, 3]], 3, 4))
     before = as_plain(trie)
     trie.facts["kind"] = "witten-bell"
-    assert prune(trie, 0.01).facts["kind"] == "witten-bell"
+    assert prune_by_entropy(trie, 0.01).facts["kind"] == "witten-bell"
     assert as_plain(trie) == before
     assert trie.facts == {"kind": "witten-bell"}
 
 
 @pytest.mark.parametrize("threshold", [-1e-9, math.nan])
 def test_no_threshold_below_zero(threshold: float) -> None:
-    with pytest.raises(NextwordError, match="threshold is"):
-        prune(as_trie(bigrams()), threshold)
+    with pytest.raises(InvalidSetting, match="entropy"):
+        prune_by_entropy(as_trie(bigrams()), threshold)
 
 
 def test_drop_refuses_what_would_not_be_closed() -> None:
     trie = as_trie(witten_bell([[1, 2], [2, 1]], 3, 3))
     everything = [np.ones(len(level), bool) for level in trie.levels]
-    with pytest.raises(ValueError, match="Masks of lengths"):
-        drop(trie, everything[:2])
+    with pytest.raises(ValueError, match="lengths"):
+        drop_ngrams(trie, everything[:2])
     with pytest.raises(ValueError, match="1 unigrams"):
-        drop(trie, [np.array([True, False, True]), *everything[1:]])
-    spelled = trie.spelled(1).tolist()
+        drop_ngrams(trie, [np.array([True, False, True]), *everything[1:]])
+    spelled = trie.ngrams(1).tolist()
     for missing, needed_by in [([0, 1], "parent of 0 1 2"), ([2, 0], "link of 1 2 0")]:
         assert missing in spelled, needed_by
-        with pytest.raises(ValueError, match="was to stay"):
-            drop(trie, [everything[0], np.array([gram != missing for gram in spelled]), everything[2]])
+        with pytest.raises(ValueError, match="stays"):
+            drop_ngrams(trie, [everything[0], np.array([gram != missing for gram in spelled]), everything[2]])

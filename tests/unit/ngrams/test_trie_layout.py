@@ -2,12 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.random_tries import random_trie
 
-from nextword.core.errors import NextwordError
-from nextword.ngrams import layouts as file
+from nextword.core.errors import DataError, InvalidSetting
+from nextword.ngrams.layouts import create_file, open_file
 from nextword.ngrams.trie import Level, Trie
-from nextword.ngrams.trie_layout import CHUNK, Compact, build_compact, lossless, quantised, read
+from nextword.ngrams.trie_layout import CHUNK, TrieLayout, encode_losslessly, quantize_column, read, write_trie_layout
+from tests.support.random_tries import random_trie
 
 A, B, C, END = 0, 1, 2, 3
 
@@ -33,9 +33,9 @@ def hand() -> Trie:
     )
 
 
-def opened(trie: Trie, folder: Path, bits: int = 0) -> Compact:
-    build_compact(trie, folder / "model", bits)
-    return Compact(file.open_file(folder / "model"))
+def opened(trie: Trie, folder: Path, bits: int = 0) -> TrieLayout:
+    write_trie_layout(trie, folder / "model", bits)
+    return TrieLayout(open_file(folder / "model"))
 
 
 def test_reading_by_hand(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_distributions_by_hand(tmp_path: Path) -> None:
 def test_a_stream_read_in_parts_is_the_same(tmp_path: Path) -> None:
     trie = random_trie(seed=1, order=4, size=50, boundary=0, length=4000)
     model = opened(trie, tmp_path)
-    ids = np.ascontiguousarray(trie.spelled(3)[:500].ravel())  # all kept 4-grams: long contexts everywhere
+    ids = np.ascontiguousarray(trie.ngrams(3)[:500].ravel())  # all kept 4-grams: long contexts everywhere
     parts = np.zeros(len(ids), np.float32)
     for begin in range(0, len(ids), 3):
         read(begin, min(begin + 3, len(ids)), *model._arrays, ids, model.boundary, parts)
@@ -116,7 +116,7 @@ def test_fewer_bits_make_smaller_files_and_larger_errors(tmp_path: Path) -> None
 def test_eight_bits_are_better_than_equally_full_bins() -> None:
     draw = np.random.default_rng(5)
     values = -draw.gamma(2.0, 2.0, 50_000).astype(np.float32)
-    column = quantised(values, 8)
+    column = quantize_column(values, 8)
     assert column.table is not None
     mine = np.abs(column.table[column.encode(values)] - values)
     full = np.concatenate([np.abs(part - part.mean()) for part in np.array_split(np.sort(values), 256)])
@@ -127,46 +127,46 @@ def test_eight_bits_are_better_than_equally_full_bins() -> None:
 def test_few_different_values_take_a_table_and_many_a_range() -> None:
     draw = np.random.default_rng(6)
     few = np.log(draw.integers(1, 101, 3 * CHUNK)).astype(np.float32)
-    assert lossless(few).bits == 7
-    assert lossless(few).table is not None
+    assert encode_losslessly(few).bits == 7
+    assert encode_losslessly(few).table is not None
     many = -draw.uniform(1, 16, 3 * CHUNK).astype(np.float32)
-    assert lossless(many).table is None
-    assert lossless(many).bits == 25  # two of the exponent, 23 of the fraction
+    assert encode_losslessly(many).table is None
+    assert encode_losslessly(many).bits == 25  # two of the exponent, 23 of the fraction
     many[0] = 0
-    assert lossless(many).bits == 31  # 0 stands with the negative ones
+    assert encode_losslessly(many).bits == 31  # 0 stands with the negative ones
 
 
 @pytest.mark.parametrize("bits", [-1, 1, 17])
 def test_bits_out_of_range(bits: int, tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=f"bits = {bits}.* 2 to 16"):
-        build_compact(hand(), tmp_path / "model", bits)
+    with pytest.raises(InvalidSetting, match=f"bits = {bits}"):
+        write_trie_layout(hand(), tmp_path / "model", bits)
     assert not (tmp_path / "model").exists()
 
 
 def test_cut_short(tmp_path: Path) -> None:
-    build_compact(hand(), tmp_path / "model")
+    write_trie_layout(hand(), tmp_path / "model")
     whole = (tmp_path / "model").read_bytes()
     (tmp_path / "model").write_bytes(whole[:-100])
-    with pytest.raises(NextwordError, match="cut short"):
-        Compact(file.open_file(tmp_path / "model"))
+    with pytest.raises(DataError, match="model"):
+        TrieLayout(open_file(tmp_path / "model"))
 
 
 def test_another_layout(tmp_path: Path) -> None:
-    file.write(tmp_path / "model", "fast", {}, {})
-    with pytest.raises(NextwordError, match=r"'fast'.*expected 'compact'"):
-        Compact(file.open_file(tmp_path / "model"))
+    create_file(tmp_path / "model", "fast", {}, {})
+    with pytest.raises(DataError, match="'fast'"):
+        TrieLayout(open_file(tmp_path / "model"))
 
 
 def test_ids_outside_the_vocabulary(tmp_path: Path) -> None:
     model = opened(hand(), tmp_path)
-    with pytest.raises(NextwordError, match="Id 4 is outside the model's vocabulary of 4"):
+    with pytest.raises(DataError, match="Id 4"):
         model.read(u4(A, 4))
-    with pytest.raises(NextwordError, match="Id 9 is outside"):
+    with pytest.raises(DataError, match="Id 9"):
         model.distributions(u4(A, 9).reshape(1, 2))
 
 
 def test_progress_ends_at_one(tmp_path: Path) -> None:
     seen: list[float] = []
-    build_compact(hand(), tmp_path / "model", progress=seen.append)
+    write_trie_layout(hand(), tmp_path / "model", progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 1
