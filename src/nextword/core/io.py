@@ -22,9 +22,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
-from nextword.core.errors import DataError, MissingDependency, MissingFile
+from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile
 
 # ------------------------------------------------------------------------------------------------ files
+
+
+def refuse_existing(option: str, path: Path) -> None:
+    """Raise an error if an output file exists: nothing is overwritten. (Devices such as /dev/null may be written.)"""
+    if path.is_file():
+        raise InvalidSetting(
+            f"{option} {path} already exists. Choose another name, or remove it.", key=option, value=str(path)
+        )
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -1,13 +1,13 @@
-"""Which side of the split a text falls on.
+"""A corpus: a named text with train, valid and test splits, read as a stream and never held in memory.
 
-A made split is decided by the text alone: a hash of it, with case and spacing folded away, is read as a number between
-0 and 1. So the same text (or the same text spaced differently) is always on the same side, and adding documents moves
-none of those already there.
+Splits come from the names of files, or from a hash of the text. The hash ignores case and spacing and is read as a
+number between 0 and 1:
 
     0          0.05        0.10                                            1
     |  valid   |   test    |                    train                      |
 
-A corpus: a named text with its splits, read as often as needed and never held in memory.
+So the same text is always in the same split, whatever its spacing, and adding documents moves none of the others. A
+text of few documents is split by passages instead of documents.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, UnknownName
 from nextword.core.types import Document
 from nextword.data.files import COMPRESSED, STDIN, open_bytes, plain_name
-from nextword.data.readers import files, read, readable
-from nextword.data.segmentation import PASSAGE, passages
+from nextword.data.readers import is_readable, list_files, read
+from nextword.data.segmentation import PASSAGE_SIZE, split_passages
 from nextword.data.tables import DELIMITERS
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = {"valid": 0.05, "test": 0.05}
-FOLDED = 16 << 10  # characters of a text that decide its side
+HASHED_CHARACTERS = 16 << 10  # only the beginning of a text decides its split
 
 NAMES = {
     "train": {"train", "training"},
@@ -39,54 +39,321 @@ NAMES = {
     "test": {"test"},
 }
 
+FORMAT = b"nextword corpus 1"  # part of the fingerprint; change it if the same files yield different documents
+ROWS = b"whole rows;"  # the same for tables, whose texts were once cut at unquoted commas
 
-def digest(text: str) -> int:
-    """A 64-bit hash of the text that does not see case or spacing."""
-    folded = " ".join(text.casefold().split())[:FOLDED]
+MIN_DOCUMENTS = 100  # with fewer documents, split by passages: the size of the splits would be a matter of luck
+SURVEY = 4 * MIN_DOCUMENTS, 64 << 20  # documents or characters to read before deciding that
+SHORT_CORPUS = 1 << 20  # characters; in a shorter corpus passages shrink, so that every split gets some
+PASSAGE_LENGTH = 3000  # characters of a passage otherwise
+MIN_PASSAGE = 60
+
+
+class TextSource(Protocol):
+    """Text that can be read as documents, any number of times."""
+
+    def documents(self) -> Iterator[Document]: ...
+    def size(self) -> int | None: ...  # bytes of text, if known without reading it
+    def update(self, hasher: Any) -> None: ...  # add what determines the documents, for the fingerprint
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Text in files or folders, read in order."""
+
+    paths: tuple[Path, ...]
+    text_column: str | None = None
+    reader: str = "auto"
+
+    def documents(self) -> Iterator[Document]:
+        for path in self.paths:
+            yield from read(path, text_column=self.text_column, reader=self.reader)
+
+    def size(self) -> int | None:
+        files = [Path(file) for path in self.paths for file in list_files(path)]
+        if any(file.suffix.lower() in (*COMPRESSED, ".jsonl", ".ndjson", ".csv", ".tsv") for file in files):
+            return None
+        return sum(file.stat().st_size for file in files)
+
+    def update(self, hasher: Any) -> None:
+        hasher.update(f"column={self.text_column};reader={self.reader};".encode())
+        for path in self.paths:
+            for file in map(Path, list_files(path)):
+                # The name only matters if it decides how the file is read, or its order among others.
+                name = str(file.relative_to(path)) if path.is_dir() else "".join(file.suffixes)
+                hasher.update(f"{name}={file.stat().st_size};".encode())
+                if Path(plain_name(file)).suffix.lower() in DELIMITERS:
+                    hasher.update(ROWS)
+                with open(file, "rb") as raw:
+                    while block := raw.read(1 << 22):
+                        hasher.update(block)
+
+
+@dataclass(frozen=True)
+class ByteRange:
+    """The part of a text between two fractions of its bytes: contiguous splits, as of enwik8 and text8."""
+
+    text: TextSource
+    start: float
+    end: float
+
+    def documents(self) -> Iterator[Document]:
+        total = sum(len(d.text.encode()) for d in self.text.documents())
+        low, high = int(total * self.start), int(total * self.end)
+        at, is_first = 0, True
+        for document in self.text.documents():
+            data = document.text.encode()
+            inside = data[_character_boundary(data, low - at) : _character_boundary(data, high - at)]
+            if inside:
+                yield Document(inside.decode(), document.id, document.title, document.continues and not is_first)
+                is_first = False
+            at += len(data)
+
+    def size(self) -> int | None:
+        size = self.text.size()
+        return None if size is None else int(size * self.end) - int(size * self.start)
+
+    def update(self, hasher: Any) -> None:
+        hasher.update(f"between={self.start},{self.end};".encode())
+        self.text.update(hasher)
+
+
+def _character_boundary(data: bytes, at: int) -> int:
+    """Return the last offset up to `at` that does not cut a character in two."""
+    at = min(max(at, 0), len(data))
+    while 0 < at < len(data) and data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@dataclass
+class Corpus:
+    """Text by split. The splits in `held_out`, with their fractions, are taken out of `texts["train"]` by hash."""
+
+    name: str
+    source: str  # where it comes from and how it was split, for people
+    texts: Mapping[str, TextSource]
+    held_out: Mapping[str, float] = field(default_factory=dict)
+    scratch: Any = None  # keeps a temporary file alive as long as the corpus is
+
+    def __post_init__(self) -> None:
+        # None: whole documents are split
+        self.passage_size = (
+            choose_passage_size(self.texts["train"], self.held_out, self.name) if self.held_out else None
+        )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(split for split in SPLITS if split in self.texts or split in self.held_out)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether documents are pairs of a source and a target (parallel.py)."""
+        return False
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Start a new pass over one split."""
+        self._require_split(split)
+        if split != "train" and split not in self.held_out:
+            return self.texts[split].documents()
+        documents = self.texts["train"].documents()
+        if not self.held_out:
+            return documents
+        if self.passage_size is None:
+            return select_documents(documents, split, self.held_out)
+        return select_passages(documents, split, self.held_out, self.passage_size)
+
+    def bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has; None if that takes reading it."""
+        self._require_split(split)
+        if split in self.texts and split != "train":
+            return self.texts[split].size()
+        size = self.texts["train"].size()
+        fraction = self.held_out.get(split, 1 - sum(self.held_out.values()))
+        return None if size is None else round(size * fraction)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash, equal for equal documents in equal splits: the key under which derived data is cached."""
+        hasher = blake2b(FORMAT, digest_size=16)
+        for split in SPLITS:
+            if split in self.texts:
+                hasher.update(f"split={split};".encode())
+                self.texts[split].update(hasher)
+        hasher.update(f"held_out={sorted(self.held_out.items())};unit={self.passage_size}".encode())
+        return hasher.hexdigest()
+
+    def _require_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise UnknownName(
+                f"{self.name} has no split {split!r}, only {', '.join(self.splits)}.", name=split, known=self.splits
+            )
+
+
+# ------------------------------------------------------------------------------------------------ opening files
+
+
+def from_path(path: Path, *, text_column: str | None = None, name: str = "") -> Corpus:
+    """Open a file or folder: with the splits that files are named after, or else split by hash."""
+    name = name or path.resolve().name
+    splits = find_splits(path) if path.is_dir() else {}
+    splits = splits or _shard_splits([Path(file) for file in list_files(path)])
+    if not splits:
+        return Corpus(name, f"{path}, split by hash", {"train": TextFiles((path,), text_column)}, HELD_OUT)
+    return from_splits(name, str(path), splits, text_column)
+
+
+def from_splits(
+    name: str,
+    source: str,
+    splits: Mapping[str, Sequence[Path]],
+    text_column: str | None = None,
+    reader: str = "auto",
+) -> Corpus:
+    """Open a corpus whose splits are files. Missing held-out splits are taken out of train by hash."""
+    texts = {split: TextFiles(tuple(paths), text_column, reader) for split, paths in splits.items()}
+    missing = {split: fraction for split, fraction in HELD_OUT.items() if split not in texts and "train" in texts}
+    description = f"{source}, splits as given ({', '.join(s for s in SPLITS if s in texts)})"
+    if missing:
+        description += f"; {' and '.join(missing)} taken out of train by hash"
+    return Corpus(name, description, texts, missing)
+
+
+def from_stdin(*, text_column: str | None = None) -> Corpus:
+    """Open standard input, split by hash."""
+    scratch, text = buffer_stdin(text_column)
+    return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
+
+
+def buffer_stdin(text_column: str | None) -> tuple[Any, TextFiles]:
+    """Copy standard input, which can be read only once, into a temporary file that lives as long as the corpus."""
+    scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
+    with open_bytes(STDIN) as stream:
+        shutil.copyfileobj(stream, scratch)
+    scratch.flush()
+    return scratch, TextFiles((Path(scratch.name),), text_column)
+
+
+def _shard_splits(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the usual splits of 1B-Word: the first held-out shard is the test set, the second the validation set."""
+    shards = {
+        "train": [f for f in files if f.name.startswith("news.en-")],
+        "test": [f for f in files if f.name.startswith("news.en.heldout-00000")],
+        "valid": [f for f in files if f.name.startswith("news.en.heldout-00001")],
+    }
+    return {split: paths for split, paths in shards.items() if paths}
+
+
+def find_splits(folder: Path) -> dict[str, list[Path]]:
+    """Return the files or folders directly inside that are named after splits (`ptb.train.txt`, `dev.jsonl.xz`,
+    `test/`).
+
+    Empty if the names may mean nothing: a `test.md` among other documents is one more document.
+    """
+    splits: dict[str, list[Path]] = {}
+    has_others = False
+    for path in sorted(folder.iterdir()):
+        words = set(re.split(r"[._-]", plain_name(path).lower()))
+        named = [split for split, names in NAMES.items() if words & names]
+        if path.name.startswith(".") or not (path.is_dir() or is_readable(path)):
+            continue
+        if len(named) == 1:
+            splits.setdefault(named[0], []).append(path)
+        else:
+            has_others = True
+    if has_others and not ("train" in splits and len(splits) > 1):
+        return {}
+    return {split: splits[split] for split in SPLITS if split in splits}
+
+
+# ------------------------------------------------------------------------------------------------ splitting by hash
+
+
+def choose_passage_size(text: TextSource, held_out: Mapping[str, float], name: str) -> int | None:
+    """Return None to split whole documents, or a passage size for a text of few documents."""
+    wanted = {"train", *held_out}
+    documents, characters, splits = 0, 0, set()
+    beginning: list[Document] = []
+    for document in text.documents():
+        if not document.continues:
+            documents += 1
+            splits.add(assign_split(document.text, held_out))
+        characters += len(document.text)
+        if characters <= SHORT_CORPUS:
+            beginning.append(document)
+        if documents >= SURVEY[0] or characters >= SURVEY[1]:
+            break
+    if documents >= MIN_DOCUMENTS and splits == wanted:
+        return None
+    if characters > SHORT_CORPUS:
+        return PASSAGE_LENGTH
+    size = max(MIN_PASSAGE, min(PASSAGE_LENGTH, characters // 150))
+    while size >= MIN_PASSAGE:
+        if all(any(select_passages(beginning, split, held_out, size)) for split in wanted):
+            return size
+        size //= 2
+    if characters > 150 * MIN_PASSAGE:
+        raise DataError(
+            f"Cannot split {name}: it repeats itself, and equal passages belong to the same split. Give more text, or "
+            "a folder with train, valid and test files.",
+            path=name,
+        )
+    raise DataError(
+        f"{name} is too short to split into {', '.join(s for s in SPLITS if s in wanted)}: {characters:,} characters, "
+        f"about {150 * MIN_PASSAGE:,} are needed. Give more text, or a folder with train, valid and test files.",
+        path=name,
+    )
+
+
+def hash_text(text: str) -> int:
+    """Return a 64-bit hash of the text that ignores case and spacing."""
+    folded = " ".join(text.casefold().split())[:HASHED_CHARACTERS]
     return int.from_bytes(blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def side(text: str, held_out: Mapping[str, float] = HELD_OUT) -> str:
-    """The split a text belongs to; `held_out` says which shares are kept from training."""
-    fraction = digest(text) / 2.0**64
-    for split, share in held_out.items():
-        if fraction < share:
+def assign_split(text: str, held_out: Mapping[str, float] = HELD_OUT) -> str:
+    """Return the split of a text; `held_out` gives the fraction of each split other than train."""
+    fraction = hash_text(text) / 2.0**64
+    for split, size in held_out.items():
+        if fraction < size:
             return split
-        fraction -= share
+        fraction -= size
     return "train"
 
 
-def whole(documents: Iterable[Document], split: str, held_out: Mapping[str, float]) -> Iterator[Document]:
-    """The documents of one split; the later passages of a long document follow its first."""
-    here = False
+def select_documents(documents: Iterable[Document], split: str, held_out: Mapping[str, float]) -> Iterator[Document]:
+    """Yield the documents of one split. The first passage of a long document decides for all of it."""
+    selected = False
     for document in documents:
         if not document.continues:
-            here = side(document.text, held_out) == split
-        if here:
+            selected = assign_split(document.text, held_out) == split
+        if selected:
             yield document
 
 
-def cut(documents: Iterable[Document], split: str, held_out: Mapping[str, float], size: int) -> Iterator[Document]:
-    """The passages of one split, where documents are too few to be split whole. Neighbours are joined up again."""
-    kept: list[str] = []
-    origin = Document("")  # where the kept passages come from
+def select_passages(
+    documents: Iterable[Document], split: str, held_out: Mapping[str, float], size: int
+) -> Iterator[Document]:
+    """Yield the passages of one split, with neighboring ones joined."""
+    pending: list[str] = []
+    origin = Document("")  # the document of the pending passages
     continues = False
-    for text, document in _recut(documents, size):
-        here = side(text, held_out) == split
-        new = document is not origin
-        if kept and (not here or new or len(kept) * size > PASSAGE):
-            yield Document("".join(kept), origin.id, origin.title, continues)
-            kept, continues = [], True
-        continues = continues and here and not new
-        if here:
-            kept.append(text)
+    for text, document in _passages_with_origin(documents, size):
+        selected = assign_split(text, held_out) == split
+        is_new = document is not origin
+        if pending and (not selected or is_new or len(pending) * size > PASSAGE_SIZE):
+            yield Document("".join(pending), origin.id, origin.title, continues)
+            pending, continues = [], True
+        continues = continues and selected and not is_new
+        if selected:
+            pending.append(text)
             origin = document
-    if kept:
-        yield Document("".join(kept), origin.id, origin.title, continues)
+    if pending:
+        yield Document("".join(pending), origin.id, origin.title, continues)
 
 
-def _recut(documents: Iterable[Document], size: int) -> Iterator[tuple[str, Document]]:
-    """Passages of this size, each with the first passage of the document it comes from."""
+def _passages_with_origin(documents: Iterable[Document], size: int) -> Iterator[tuple[str, Document]]:
+    """Yield passages of this size, each with the (first passage of the) document that it comes from."""
     source = iter(documents)
     waiting = next(source, None)
 
@@ -100,262 +367,5 @@ def _recut(documents: Iterable[Document], size: int) -> Iterator[tuple[str, Docu
 
     while waiting is not None:
         origin = waiting
-        for text in passages(texts(), size):
+        for text in split_passages(texts(), size):
             yield text, origin
-
-
-def given(folder: Path) -> dict[str, list[Path]]:
-    """The files or folders directly inside that are named as splits (`ptb.train.txt`, `dev.jsonl.xz`, `test/`).
-
-    Empty where the names may mean nothing: a `test.md` among other documents is one more document.
-    """
-    found: dict[str, list[Path]] = {}
-    others = False
-    for path in sorted(folder.iterdir()):
-        words = set(re.split(r"[._-]", plain_name(path).lower()))
-        named = [split for split, names in NAMES.items() if words & names]
-        if path.name.startswith(".") or not (path.is_dir() or readable(path)):
-            continue
-        if len(named) == 1:
-            found.setdefault(named[0], []).append(path)
-        else:
-            others = True
-    if others and not ("train" in found and len(found) > 1):
-        return {}
-    return {split: found[split] for split in SPLITS if split in found}
-
-
-FORMAT = b"nextword corpus 1"  # raise it when the same files would read as other documents than before
-ROWS = b"whole rows;"  # the same for tables alone: their texts were once cut at a comma that nobody had quoted
-
-MANY = 100  # documents: with fewer, a split of whole documents would be a matter of luck
-SURVEY = 4 * MANY, 64 << 20  # documents or characters looked at before deciding that
-SHORT = 1 << 20  # characters: below this, passages shrink so that every split gets some
-PASSAGE_LENGTH = 3000  # characters in a passage of a split otherwise
-SMALLEST = 60
-
-
-class Text(Protocol):
-    """Something that can be read again and again as documents."""
-
-    def documents(self) -> Iterator[Document]: ...
-    def size(self) -> int | None: ...  # bytes of text, where known without reading
-    def update(self, hasher: Any) -> None: ...  # feed what determines the documents
-
-
-@dataclass(frozen=True)
-class Files:
-    """Text in files or folders, read in order."""
-
-    paths: tuple[Path, ...]
-    text_column: str | None = None
-    reader: str = "auto"
-
-    def documents(self) -> Iterator[Document]:
-        for path in self.paths:
-            yield from read(path, text_column=self.text_column, reader=self.reader)
-
-    def size(self) -> int | None:
-        found = [Path(file) for path in self.paths for file in files(path)]
-        if any(file.suffix.lower() in (*COMPRESSED, ".jsonl", ".ndjson", ".csv", ".tsv") for file in found):
-            return None
-        return sum(file.stat().st_size for file in found)
-
-    def update(self, hasher: Any) -> None:
-        hasher.update(f"column={self.text_column};reader={self.reader};".encode())
-        for path in self.paths:
-            for file in map(Path, files(path)):
-                # The name matters only where it decides how the file is read, or orders it among others.
-                name = str(file.relative_to(path)) if path.is_dir() else "".join(file.suffixes)
-                hasher.update(f"{name}={file.stat().st_size};".encode())
-                if Path(plain_name(file)).suffix.lower() in DELIMITERS:
-                    hasher.update(ROWS)
-                with open(file, "rb") as raw:
-                    while block := raw.read(1 << 22):
-                        hasher.update(block)
-
-
-@dataclass(frozen=True)
-class Between:
-    """The part of a text between two shares of its bytes: the contiguous splits of enwik8, text8, tinyshakespeare."""
-
-    text: Text
-    start: float
-    end: float
-
-    def documents(self) -> Iterator[Document]:
-        total = sum(len(d.text.encode()) for d in self.text.documents())
-        low, high = int(total * self.start), int(total * self.end)
-        at, first = 0, True
-        for document in self.text.documents():
-            data = document.text.encode()
-            inside = data[_between_characters(data, low - at) : _between_characters(data, high - at)]
-            if inside:
-                yield Document(inside.decode(), document.id, document.title, document.continues and not first)
-                first = False
-            at += len(data)
-
-    def size(self) -> int | None:
-        size = self.text.size()
-        return None if size is None else int(size * self.end) - int(size * self.start)
-
-    def update(self, hasher: Any) -> None:
-        hasher.update(f"between={self.start},{self.end};".encode())
-        self.text.update(hasher)
-
-
-def _between_characters(data: bytes, at: int) -> int:
-    """The last place up to `at` where no character is cut in two."""
-    at = min(max(at, 0), len(data))
-    while 0 < at < len(data) and data[at] & 0xC0 == 0x80:
-        at -= 1
-    return at
-
-
-@dataclass
-class Corpus:
-    """Text under split names. Where `held_out` is not empty, those splits are taken out of `texts["train"]` by hash."""
-
-    name: str
-    source: str  # in words: where it came from and how it was split
-    texts: Mapping[str, Text]
-    held_out: Mapping[str, float] = field(default_factory=dict)
-    scratch: Any = None  # keeps a temporary file alive as long as the corpus
-
-    def __post_init__(self) -> None:
-        self.unit = passage_size(self.texts["train"], self.held_out, self.name) if self.held_out else None
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in SPLITS if split in self.texts or split in self.held_out)
-
-    @property
-    def parallel(self) -> bool:
-        """Whether its documents are pairs of a source and a target (parallel.py); known without reading any."""
-        return False
-
-    def documents(self, split: str) -> Iterator[Document]:
-        """A new pass over one split."""
-        self._check(split)
-        if split != "train" and split not in self.held_out:
-            return self.texts[split].documents()
-        documents = self.texts["train"].documents()
-        if not self.held_out:
-            return documents
-        if self.unit is None:
-            return whole(documents, split, self.held_out)
-        return cut(documents, split, self.held_out, self.unit)
-
-    def bytes(self, split: str) -> int | None:
-        """About how many bytes of text a split has; None where only reading it would tell."""
-        self._check(split)
-        if split in self.texts and split != "train":
-            return self.texts[split].size()
-        size = self.texts["train"].size()
-        share = self.held_out.get(split, 1 - sum(self.held_out.values()))
-        return None if size is None else round(size * share)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Equal for equal documents in equal splits, so that what is derived from them can be kept under it."""
-        hasher = blake2b(FORMAT, digest_size=16)
-        for split in SPLITS:
-            if split in self.texts:
-                hasher.update(f"split={split};".encode())
-                self.texts[split].update(hasher)
-        hasher.update(f"held_out={sorted(self.held_out.items())};unit={self.unit}".encode())
-        return hasher.hexdigest()
-
-    def _check(self, split: str) -> None:
-        if split not in self.splits:
-            raise NextwordError(
-                f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}. "
-                "Ask for one of these, or give a text that has it."
-            )
-
-
-def passage_size(text: Text, held_out: Mapping[str, float], name: str) -> int | None:
-    """How to split: None for whole documents, or the size of the passages to cut a text of few documents into."""
-    wanted = {"train", *held_out}
-    documents, characters, sides = 0, 0, set()
-    kept: list[Document] = []
-    for document in text.documents():
-        if not document.continues:
-            documents += 1
-            sides.add(side(document.text, held_out))
-        characters += len(document.text)
-        if characters <= SHORT:
-            kept.append(document)
-        if documents >= SURVEY[0] or characters >= SURVEY[1]:
-            break
-    if documents >= MANY and sides == wanted:
-        return None
-    if characters > SHORT:
-        return PASSAGE_LENGTH
-    size = max(SMALLEST, min(PASSAGE_LENGTH, characters // 150))
-    while size >= SMALLEST:
-        if all(any(cut(kept, split, held_out, size)) for split in wanted):
-            return size
-        size //= 2
-    if characters > 150 * SMALLEST:
-        raise NextwordError(
-            f"{name} has too few passages that differ from each other to be split, for equal ones go to one side. Give "
-            "more text, or a folder with train, valid and test files."
-        )
-    raise NextwordError(
-        f"{name} is too short to split: {characters:,} characters, and about {150 * SMALLEST:,} are needed for "
-        f"{', '.join(s for s in SPLITS if s in wanted)}. Give more text, or a folder with train, valid and test files."
-    )
-
-
-def from_path(path: Path, *, text_column: str | None = None, name: str = "") -> Corpus:
-    """The corpus in a file or folder: with the splits its files are named after, or else split by hash."""
-    name = name or path.resolve().name
-    found = given(path) if path.is_dir() else {}
-    if not found:
-        shards = [Path(file) for file in files(path)]
-        found = _shard_splits(shards)
-    if not found:
-        return Corpus(name, f"{path}, split by hash", {"train": Files((path,), text_column)}, HELD_OUT)
-    return with_given(name, str(path), found, text_column)
-
-
-def with_given(
-    name: str,
-    source: str,
-    found: Mapping[str, Sequence[Path]],
-    text_column: str | None = None,
-    reader: str = "auto",
-) -> Corpus:
-    """A corpus whose splits are files; a held-out split that is not among them comes out of the training text."""
-    texts = {split: Files(tuple(paths), text_column, reader) for split, paths in found.items()}
-    missing = {split: share for split, share in HELD_OUT.items() if split not in texts and "train" in texts}
-    words = f"{source}, splits as given ({', '.join(s for s in SPLITS if s in texts)})"
-    if missing:
-        words += f"; {' and '.join(missing)} taken out of train by hash"
-    return Corpus(name, words, texts, missing)
-
-
-def from_stdin(*, text_column: str | None = None) -> Corpus:
-    """The corpus on standard input, split by hash."""
-    scratch, text = keep_stdin(text_column)
-    return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
-
-
-def keep_stdin(text_column: str | None) -> tuple[Any, Files]:
-    """Standard input can be read only once, so it is kept in a temporary file as long as the corpus lives."""
-    scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
-    with open_bytes(STDIN) as stream:
-        shutil.copyfileobj(stream, scratch)
-    scratch.flush()
-    return scratch, Files((Path(scratch.name),), text_column)
-
-
-def _shard_splits(found: Sequence[Path]) -> dict[str, list[Path]]:
-    """The usual splits of 1B-Word: the first held-out shard is the test set, the second validates."""
-    shards = {
-        "train": [f for f in found if f.name.startswith("news.en-")],
-        "test": [f for f in found if f.name.startswith("news.en.heldout-00000")],
-        "valid": [f for f in found if f.name.startswith("news.en.heldout-00001")],
-    }
-    return {split: paths for split, paths in shards.items() if paths}

@@ -1,18 +1,17 @@
-"""A mixture of corpora, each with its weight: a small TOML file that is opened like any other text.
+"""A weighted mixture of corpora: a small TOML file that is opened like any other text.
 
     bytes = 2_000_000_000  # optional
     [[source]]                              GPT-3's (Brown et al., 2020, table 2.2), for 300 billion tokens:
     data = "enwiki"  # a name or a path       Common Crawl   410 B tokens   weight 60 %   0.44 epochs
-    weight = 0.6     # its share of bytes     WebText2        19 B                 22 %   2.9
+    weight = 0.6     # fraction of bytes      WebText2        19 B                 22 %   2.9
     [[source]]                                Books1          12 B                  8 %   1.9
     data = "books/"                           Books2          55 B                  8 %   0.43
     weight = 0.4                              Wikipedia        3 B                  3 %   3.4
 
-One pass of the training split has so many `bytes`; unless given, as many as all sources together. It takes whole
-documents from the sources in turn, always from the one that lags furthest behind its weight; a source that comes to its
-end begins again. So a source with more weight than its size would give is read more than once, one with less is read in
-part, from its beginning on. The other splits are the sources' own, one after another, unweighted. A relative path
-starts at the TOML file's folder.
+One pass over the training split has `bytes` bytes; by default as many as all sources together. It takes whole documents
+from the source that is furthest behind its weight; a source that ends starts again. So a source whose weight exceeds
+its size is read more than once, and one with less weight only in part, from its beginning. The other splits are those
+of the sources, concatenated and unweighted. A relative path starts at the folder of the TOML file.
 """
 
 from __future__ import annotations
@@ -25,68 +24,70 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting, UnknownName, did_you_mean
 from nextword.core.types import Document
 from nextword.data.builtin import BUILT_IN
-from nextword.data.catalog import find
+from nextword.data.catalog import find_entry
 from nextword.data.corpus import SPLITS, Corpus
 from nextword.data.files import STDIN
 
 SUFFIX = ".toml"
 KEYS = ("data", "weight", "column")
-STRETCH = 1 << 16, 1 << 20  # bytes of one document, at least and at most, after which another source may come between
+STRETCH_LIMITS = (
+    1 << 16,
+    1 << 20,
+)  # bytes of a long document after which another source may follow
 EXAMPLE = '[[source]]\ndata = "my.txt"\nweight = 0.6'
 
 
 @dataclass(frozen=True)
 class Source:
     corpus: Corpus
-    weight: float  # of all weights together: they sum to 1
+    weight: float  # normalized: weights sum to 1
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the data table."""
+class MixtureRow:
+    """One row of the table that describes a mixture."""
 
     name: str
     weight: float
     bytes: int  # in its training split
-    epochs: float  # how often one pass of the mixture reads it
+    epochs: float  # passes over it per pass over the mixture
 
 
 @dataclass
-class Mixed:
+class MixedText:
     """The training text of a mixture."""
 
     sources: tuple[Source, ...]
-    length: int | None = None  # bytes of a pass
+    length: int | None = None  # bytes of a pass; None: as many as all sources together
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of the training text of each source: counted, once."""
+        """Bytes of the training text of each source."""
         return tuple(sum(len(d.text.encode()) for d in s.corpus.documents("train")) for s in self.sources)
 
     @property
     def total(self) -> int:
         return self.length or sum(self.sizes)
 
-    def table(self) -> list[Row]:
-        """What one pass reads of each source, as the paper's table says it."""
+    def table(self) -> list[MixtureRow]:
+        """Return what one pass reads of each source, as in GPT-3's table 2.2."""
         return [
-            Row(source.corpus.name, source.weight, size, source.weight * self.total / size if size else 0.0)
+            MixtureRow(source.corpus.name, source.weight, size, source.weight * self.total / size if size else 0.0)
             for source, size in zip(self.sources, self.sizes, strict=True)
         ]
 
     def documents(self) -> Iterator[Document]:
         total = self.total
-        stretch = min(max(total // 256, STRETCH[0]), STRETCH[1])
-        given = [0] * len(self.sources)
-        turns = [_turns(source.corpus, stretch) for source in self.sources]
-        while sum(given) < total:
-            # ties go to the first, so that the order is one and the same everywhere
-            at = min(range(len(given)), key=lambda i: (given[i] / self.sources[i].weight, i))
+        stretch = min(max(total // 256, STRETCH_LIMITS[0]), STRETCH_LIMITS[1])
+        taken = [0] * len(self.sources)  # bytes
+        turns = [_take_turns(source.corpus, stretch) for source in self.sources]
+        while sum(taken) < total:
+            at = min(range(len(taken)), key=lambda i: (taken[i] / self.sources[i].weight, i))  # ties go to the first
             for document in next(turns[at]):
-                given[at] += len(document.text.encode())
+                taken[at] += len(document.text.encode())
                 yield document
 
     def size(self) -> int | None:
@@ -101,29 +102,29 @@ class Mixed:
             hasher.update(f"{source.weight!r}:{source.corpus.fingerprint};".encode())
 
 
-def _turns(corpus: Corpus, stretch: int) -> Iterator[list[Document]]:
-    """What a source gives each time it is asked: a whole document, or a stretch of a long one; without end."""
+def _take_turns(corpus: Corpus, stretch: int) -> Iterator[list[Document]]:
+    """Yield a whole document, or a stretch of a long one, forever."""
     while True:
         turn: list[Document] = []
         size = 0
-        empty = True
+        is_empty = True
         for document in corpus.documents("train"):
-            empty = False
+            is_empty = False
             if turn and (not document.continues or size >= stretch):
                 yield turn
                 turn, size = [], 0
-            if not turn and document.continues:  # something else stands between it and its beginning
+            if not turn and document.continues:  # another source came in between
                 document = Document(document.text, document.id, document.title)
             turn.append(document)
             size += len(document.text.encode())
-        if empty:
-            raise NextwordError(f"The training split of {corpus.name} is empty, so nothing can be mixed from it.")
+        if is_empty:
+            raise DataError(f"The training split of {corpus.name} is empty.", path=corpus.name)
         yield turn
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A split of every source that has it, one after another."""
+class JoinedText:
+    """A split of every source that has it, concatenated."""
 
     corpora: tuple[Corpus, ...]
     split: str
@@ -147,56 +148,73 @@ def is_mixture(path: Path) -> bool:
 
 
 def open_mixture(path: Path, open_corpus: Callable[..., Corpus]) -> Corpus:
-    """The corpus that a TOML file describes; `open_corpus` opens its sources."""
+    """Open the mixture that a TOML file describes. `open_corpus` opens its sources."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise NextwordError(f"{path} is not TOML: {error}. A mixture is written as\n{EXAMPLE}") from None
-    tables = given.pop("source", None)
-    length = given.pop("bytes", None)
+        raise DataError(f"{path} is not TOML ({error}). Expected\n{EXAMPLE}", path=path) from None
+    tables = settings.pop("source", None)
+    length = settings.pop("bytes", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise NextwordError(f"{path} names no sources. A mixture has one table or more like\n{EXAMPLE}")
-    if given:
-        raise NextwordError(f"{path}: unknown key {next(iter(given))!r}. A mixture has [[source]] tables and `bytes`.")
-    if length is not None and not (_number(length) and length >= 1):
-        raise NextwordError(f"{path}: bytes = {length!r}; give how many bytes one pass has, a number above 0.")
+        raise DataError(f"{path} has no sources. Expected one or more tables like\n{EXAMPLE}", path=path)
+    if settings:
+        key = next(iter(settings))
+        raise UnknownName(
+            f"{path}: unknown key {key!r}. A mixture has [[source]] tables and `bytes`.",
+            name=key,
+            known=("source", "bytes"),
+        )
+    if length is not None and not (_is_number(length) and length >= 1):
+        raise InvalidSetting(
+            f"{path}: bytes = {length!r}; expected the bytes of one pass, a positive number.", key="bytes", value=length
+        )
     opened = [_source(path, number, table, open_corpus) for number, table in enumerate(tables, 1)]
-    whole = math.fsum(weight for _, weight in opened)
-    sources = tuple(Source(corpus, weight / whole) for corpus, weight in opened)
-    texts: dict[str, Any] = {"train": Mixed(sources, None if length is None else int(length))}
+    total = math.fsum(weight for _, weight in opened)
+    sources = tuple(Source(corpus, weight / total) for corpus, weight in opened)
+    texts: dict[str, Any] = {"train": MixedText(sources, None if length is None else int(length))}
     for split in SPLITS[1:]:
-        having = tuple(source.corpus for source in sources if split in source.corpus.splits)
-        if having:
-            texts[split] = Joined(having, split)
-    words = ", ".join(f"{source.weight:.1%} {source.corpus.name}" for source in sources)
-    return Corpus(path.stem, f"{path}: {words}", texts)
+        corpora = tuple(source.corpus for source in sources if split in source.corpus.splits)
+        if corpora:
+            texts[split] = JoinedText(corpora, split)
+    description = ", ".join(f"{source.weight:.1%} {source.corpus.name}" for source in sources)
+    return Corpus(path.stem, f"{path}: {description}", texts)
 
 
 def _source(path: Path, number: int, table: dict[str, Any], open_corpus: Callable[..., Corpus]) -> tuple[Corpus, float]:
     where = f"{path}, source {number}"
     for key in table:
         if key not in KEYS:
-            raise NextwordError(f"{where}: unknown key {key!r}. A source has {', '.join(KEYS)}.")
+            raise UnknownName(
+                f"{where}: unknown key {key!r}.{did_you_mean(key, KEYS)} A source has {', '.join(KEYS)}.",
+                name=key,
+                known=KEYS,
+            )
     data, weight = table.get("data"), cast(float, table.get("weight"))
     if not isinstance(data, str) or not data:
-        raise NextwordError(f'{where} has no data. Name a text: data = "my.txt", or a name that `nextword data` lists.')
-    if not (_number(weight) and 0 < weight < math.inf):
-        raise NextwordError(
-            f"{where} ({data}): weight = {weight!r}; give a number above 0: its share of the training text."
+        raise InvalidSetting(
+            f'{where} has no data. Give a path, data = "my.txt", or a name that `nextword data` lists.', key="data"
+        )
+    if not (_is_number(weight) and 0 < weight < math.inf):
+        raise InvalidSetting(
+            f"{where} ({data}): weight = {weight!r}; expected a positive number, its part of the training text.",
+            key="weight",
+            value=weight,
         )
     if data == STDIN or Path(data).suffix == SUFFIX:
-        raise NextwordError(
-            f"{where}: {data} cannot be a source: neither standard input nor another mixture. Name a text."
+        raise InvalidSetting(
+            f"{where}: data = {data!r}; standard input and other mixtures cannot be sources. Give a path or a name.",
+            key="data",
+            value=data,
         )
-    named = data in BUILT_IN or find(data) is not None
-    place = Path(data).expanduser()
-    if not named and not place.is_absolute() and (path.parent / place).exists():
-        place = path.parent / place
-    corpus = open_corpus(data if named or not place.exists() else place, text_column=table.get("column"))
+    is_name = data in BUILT_IN or find_entry(data) is not None
+    file = Path(data).expanduser()
+    if not is_name and not file.is_absolute() and (path.parent / file).exists():
+        file = path.parent / file
+    corpus = open_corpus(data if is_name or not file.exists() else file, text_column=table.get("column"))
     if "train" not in corpus.splits:
-        raise NextwordError(f"{where}: {corpus.name} has no training text, only {', '.join(corpus.splits)}.")
+        raise DataError(f"{where}: {corpus.name} has no train split, only {', '.join(corpus.splits)}.", path=data)
     return corpus, float(weight)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

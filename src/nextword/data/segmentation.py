@@ -1,10 +1,9 @@
-"""Where sentences and words begin: rules good enough for next-sentence and sentence-order objectives, and fast.
+"""Split text into sentences, words and passages, by fast rules.
 
 A word is a run of non-space characters. A sentence ends at . ! ? … (and closing quotes or brackets) before a space and
-something that can begin a sentence; at 。！？; and at a blank line. The space after it belongs to it, so sentences
-partition the text.
-
-Cutting long text into passages that together are exactly the text.
+something that can begin a sentence; at 。！？; and at a blank line. The space after a sentence belongs to it, so
+sentences partition the text. The rules are good enough for next-sentence prediction and sentence order. Passages are
+pieces of a long text whose concatenation is exactly the text.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 _CLOSING = "\"'”’»›)\\]"
-# Each begins with one set of characters, for which `re` looks fast; what must follow depends on which of them it was.
+# One set of characters, which `re` finds fast, then what must follow each of them.
 _STOP = re.compile(
     rf"[\n.!?…。！？](?:"
     rf"(?<=\n)[^\S\n]*\n\s*"  # a blank line
@@ -24,7 +23,7 @@ _STOP = re.compile(
     rf")"
 )
 
-# After these a stop ends nothing, whatever follows.
+# A period after these never ends a sentence.
 _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
@@ -36,23 +35,23 @@ _ABBREVIATIONS = frozenset(
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J   J.R.R   U.S   p.m
 
 
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Character spans that partition the text, one a sentence."""
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return the spans of the sentences in characters. They partition the text."""
     starts = sentence_starts(text)
     return list(zip(starts, [*starts[1:], len(text)], strict=False))
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where each sentence begins; the first at 0. Empty for an empty text."""
+    """Return where each sentence begins; the first at 0. Empty for an empty text."""
     starts = [0] if text else []
     for stop in _STOP.finditer(text):
         end = stop.end()
-        if end < len(text) and (stop.group(1) is None or _ends(text, starts[-1], stop)):
+        if end < len(text) and (stop.group(1) is None or _ends_sentence(text, starts[-1], stop)):
             starts.append(end)
     return starts
 
 
-def _ends(text: str, start: int, stop: re.Match[str]) -> bool:
+def _ends_sentence(text: str, start: int, stop: re.Match[str]) -> bool:
     """Whether this stop, followed by space and more text, ends the sentence begun at `start`."""
     following = stop.group(1)
     if following.islower() or following in ",;:-–—":  # "Go!" he said.   etc., and
@@ -70,11 +69,11 @@ def _ends(text: str, start: int, stop: re.Match[str]) -> bool:
     return not (word.isdecimal() and text[start:at].strip() == word)  # "3. Results" is a numbered heading
 
 
-_SPACE = np.array([chr(code).isspace() for code in range(0x3001)] + [False])  # no space character lies beyond
+_SPACE = np.array([chr(code).isspace() for code in range(0x3001)] + [False])  # there are no spaces beyond U+3000
 
 
 def word_starts(text: str, seams: np.ndarray | None = None) -> np.ndarray:
-    """Character offsets at which words begin. At `seams`, where texts were joined, no word runs on."""
+    """Return the character offsets at which words begin. No word continues across `seams`, where texts were joined."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     space = _SPACE[np.minimum(codes, len(_SPACE) - 1)]
     begins = np.concatenate(([True], space[:-1]))
@@ -83,14 +82,14 @@ def word_starts(text: str, seams: np.ndarray | None = None) -> np.ndarray:
     return np.flatnonzero(begins & ~space)
 
 
-PASSAGE = 32 << 10  # characters: long enough to lose nothing at the seams, short enough to batch evenly
+PASSAGE_SIZE = 32 << 10  # characters: long enough for few seams, short enough for even batches
 
-# From the best place to cut to the worst; each is cut after the match.
+# From the best place to cut to the worst, which is after the match.
 _CUTS = tuple(re.compile(p) for p in (r"\n[^\S\n]*\n\s*", r"\n\s*", r"[.!?。！？]['\"”’)\]]*\s+|[。！？]", r"\s+"))
 
 
-def cut(text: str, size: int = PASSAGE) -> int:
-    """Where to end the first passage of about `size` characters: after a blank line, line, sentence or word."""
+def find_cut(text: str, size: int = PASSAGE_SIZE) -> int:
+    """Return where to end a passage of about `size` characters: after a blank line, a line, a sentence or a word."""
     if len(text) <= size + size // 2:
         return len(text)
     low, high = size // 2, size + size // 2
@@ -101,19 +100,19 @@ def cut(text: str, size: int = PASSAGE) -> int:
     return size
 
 
-def passages(chunks: Iterable[str], size: int = PASSAGE) -> Iterator[str]:
-    """Re-cut a stream of text, however it came in pieces, into passages of about `size` characters."""
-    rest, enough = "", 2 * size  # cut only with this much ahead, so that the pieces it came in leave no trace
+def split_passages(chunks: Iterable[str], size: int = PASSAGE_SIZE) -> Iterator[str]:
+    """Cut chunked text into passages of about `size` characters. Where it is cut does not depend on the chunks."""
+    rest, enough = "", 2 * size  # look this far ahead before cutting
     for chunk in chunks:
         rest += chunk
         start = 0
         while len(rest) - start > enough:
-            end = start + cut(rest[start : start + enough], size)
+            end = start + find_cut(rest[start : start + enough], size)
             yield rest[start:end]
             start = end
         rest = rest[start:]
     while rest:
-        end = cut(rest[:enough], size)
+        end = find_cut(rest[:enough], size)
         yield rest[:end]
         rest = rest[end:]
 

@@ -1,13 +1,13 @@
-"""Questions that a span of a passage answers, in the official JSON of SQuAD 1.1 and 2.0.
+"""Extractive question answering: the official JSON of SQuAD 1.1 and 2.0.
 
     {"version": "1.1", "data": [{"title": …, "paragraphs": [{"context": "…", "qas": [
         {"id": "56be…", "question": "Who won?", "answers": [{"text": "Denver", "answer_start": 177}]}]}]}]}
 
-In 2.0 some questions have no answer (`is_impossible`, and `answers` is empty). Where `answers` is not there at all,
-they are kept back. An answer that does not stand where the file says is looked for in the passage: as whole words,
-for "art" is not in "cart", and only where it never stands so ("大学" in "東京大学", "1990" in "the 1990s") anywhere. Of
-several places the one nearest to what the file says is taken, or the first. An answer that is nowhere has the place −1.
-Both are counted, and nothing is dropped.
+In 2.0 some questions are unanswerable (`is_impossible`, and `answers` is empty). Without the key `answers`, the answers
+are withheld (a test set). An answer that is not where the file says is searched in the passage: as whole words ("art"
+is not in "cart"), or else anywhere ("大学" in "東京大学", "1990" in "the 1990s"). Of several occurrences the nearest to
+`answer_start` counts, or the first. An answer that does not occur has the start −1. Both cases are counted, and nothing
+is dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import NextwordError
-from nextword.data.files import chunks
+from nextword.core.errors import DataError
+from nextword.data.files import read_chunks
 
-NOWHERE = -1
-WORD = "LNM"  # categories of Unicode that words are of: letters, digits, and the marks that belong to them
+NOT_FOUND = -1
+WORD = "LNM"  # Unicode categories of the characters of a word: letters, numbers, combining marks
 
 
 @dataclass(frozen=True)
@@ -31,122 +31,124 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[str, ...] | None = None  # (): it has none; None: they are kept back
-    starts: tuple[int, ...] = ()  # the character where each begins; NOWHERE: it is not in the passage
+    answers: tuple[str, ...] | None = None  # (): unanswerable; None: withheld
+    starts: tuple[int, ...] = ()  # first character of each answer in the context, or NOT_FOUND
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The characters of the first answer that is in the passage; None: there is none."""
+        """The span in characters of the first answer that occurs in the context; None if none does."""
         for text, start in zip(self.answers or (), self.starts, strict=True):
-            if start != NOWHERE:
+            if start != NOT_FOUND:
                 return start, start + len(text)
         return None
 
     @property
-    def lost(self) -> bool:
-        """It has answers, and none of them is in the passage."""
+    def is_lost(self) -> bool:
+        """Whether it has answers, but none of them occurs in the context."""
         return bool(self.answers) and self.place is None
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Those of one file."""
+    """The questions of one file."""
 
     name: str
     all: list[Question] = field(repr=False)
-    moved: tuple[str, ...] = ()  # ids of questions with answers that stand elsewhere than the file says
-    absent: tuple[str, ...] = ()  # ids of questions with answers that are nowhere in the passage
+    moved: tuple[str, ...] = ()  # ids of questions with an answer elsewhere than at answer_start
+    absent: tuple[str, ...] = ()  # ids of questions with an answer that does not occur in the context
 
     def __len__(self) -> int:
         return len(self.all)
 
-    def only(self, some: list[Question]) -> Questions:
-        """These of them."""
-        ids = {one.id for one in some}
-        kept = (tuple(id for id in those if id in ids) for those in (self.moved, self.absent))
-        return Questions(self.name, some, *kept)
+    def only(self, questions: list[Question]) -> Questions:
+        """Return a subset."""
+        ids = {question.id for question in questions}
+        lists = (tuple(id for id in those if id in ids) for those in (self.moved, self.absent))
+        return Questions(self.name, questions, *lists)
 
-    def take(self, chosen: Sequence[int]) -> Questions:
-        return self.only([self.all[i] for i in chosen])
+    def take(self, indices: Sequence[int]) -> Questions:
+        return self.only([self.all[i] for i in indices])
 
     @property
     def learnt(self) -> Questions:
-        """Those that something can be learnt of: their answer is in the passage, or they have none."""
-        return self.only([one for one in self.all if not one.lost])
+        """The questions that can be trained on: unanswerable ones, and those whose answer occurs in the context."""
+        return self.only([question for question in self.all if not question.is_lost])
 
     @property
-    def labelled(self) -> bool:
-        return all(one.answers is not None for one in self.all)
+    def is_labeled(self) -> bool:
+        return all(question.answers is not None for question in self.all)
 
     @property
-    def some_without(self) -> bool:
-        """Some questions have no answer, as in 2.0."""
-        return any(one.answers == () for one in self.all)
+    def has_unanswerable(self) -> bool:
+        """Whether some questions are unanswerable, as in SQuAD 2.0."""
+        return any(question.answers == () for question in self.all)
 
 
-def located(context: str, text: str, near: int | None) -> tuple[str, int, bool]:
-    """An answer, the character where it begins, and whether that is elsewhere than `near` says."""
+def locate_answer(context: str, text: str, near: int | None) -> tuple[str, int, bool]:
+    """Return an answer, its first character in the context, and whether that differs from `near`."""
     if near is not None and near >= 0 and context.startswith(text, near):
         return text, near, False
-    for wanted in dict.fromkeys((text, text.strip())):
-        places = _occurrences(context, wanted)
-        if places:
-            return wanted, min(places, key=lambda place: abs(place - (near or 0))), near is not None
-    return text, NOWHERE, False
+    for answer in dict.fromkeys((text, text.strip())):
+        starts = _occurrences(context, answer)
+        if starts:
+            return answer, min(starts, key=lambda start: abs(start - (near or 0))), near is not None
+    return text, NOT_FOUND, False
 
 
 def _occurrences(context: str, text: str) -> list[int]:
-    """Where it stands as whole words; where it never does, every place."""
-    found, at = [], context.find(text) if text else -1
+    """Return where the text occurs as whole words; if it never does, all occurrences."""
+    starts, at = [], context.find(text) if text else -1
     while at >= 0:
-        found.append(at)
+        starts.append(at)
         at = context.find(text, at + 1)
-    return [at for at in found if not (_within(context, at) or _within(context, at + len(text)))] or found
+    return [
+        at for at in starts if not (_is_inside_word(context, at) or _is_inside_word(context, at + len(text)))
+    ] or starts
 
 
-def _within(context: str, at: int) -> bool:
-    """Does a word go on over the edge before this character?"""
-    return 0 < at < len(context) and all(unicodedata.category(one)[0] in WORD for one in context[at - 1 : at + 1])
+def _is_inside_word(context: str, at: int) -> bool:
+    """Whether a word continues across the boundary before this character."""
+    return 0 < at < len(context) and all(unicodedata.category(c)[0] in WORD for c in context[at - 1 : at + 1])
 
 
-def answered(
+def make_question(
     id: str, question: str, context: str, answers: Sequence[tuple[str, int | None]] | None
 ) -> tuple[Question, bool]:
-    """A question with its answers found in the passage, and whether one of them had to be looked for."""
+    """Return a question with its answers located, and whether one of them was not where the file says."""
     if answers is None:
         return Question(id, question, context), False
-    found = [located(context, text, near) for text, near in answers]
-    made = Question(id, question, context, tuple(one[0] for one in found), tuple(one[1] for one in found))
-    return made, any(one[2] for one in found)
+    located = [locate_answer(context, text, near) for text, near in answers]
+    texts, starts = tuple(text for text, _, _ in located), tuple(start for _, start, _ in located)
+    return Question(id, question, context, texts, starts), any(moved for _, _, moved in located)
 
 
-def gathered(name: str, given: Iterator[tuple[Question, bool]]) -> Questions:
-    """All of one file; an id that occurs twice is an error, for predictions are known by it."""
-    found: dict[str, Question] = {}
+def collect_questions(name: str, given: Iterator[tuple[Question, bool]]) -> Questions:
+    """Collect the questions of a file. Ids must be unique, since they identify predictions."""
+    questions: dict[str, Question] = {}
     moved: list[str] = []
-    for one, elsewhere in given:
-        if one.id in found:
-            raise NextwordError(f"{name}: two questions have the id {one.id!r}. Give each its own.")
-        found[one.id] = one
-        moved += [one.id] if elsewhere else []
-    if not found:
-        raise NextwordError(f"{name} has no question in it. Expected the JSON of SQuAD, or a table of questions.")
-    absent = tuple(one.id for one in found.values() if any(start == NOWHERE for start in one.starts))
-    return Questions(name, list(found.values()), tuple(moved), absent)
+    for question, is_moved in given:
+        if question.id in questions:
+            raise DataError(f"{name}: two questions have the id {question.id!r}. Ids must be unique.", path=name)
+        questions[question.id] = question
+        moved += [question.id] if is_moved else []
+    if not questions:
+        raise DataError(f"{name} has no questions. Expected SQuAD's JSON, or a table of questions.", path=name)
+    absent = tuple(question.id for question in questions.values() if NOT_FOUND in question.starts)
+    return Questions(name, list(questions.values()), tuple(moved), absent)
 
 
 # ------------------------------------------------------------------------------------------------ SQuAD's JSON
 
 
 def read_squad(path: str | Path, text: str | None = None) -> Questions:
-    """`text` is what the file holds, where it has been read before."""
+    """Read SQuAD's JSON. `text` is the content of the file, if it has been read before."""
     name = str(path)
     try:
-        found = json.loads("".join(chunks(path)) if text is None else text)
-    except ValueError as problem:
-        raise NextwordError(f"{name} is not JSON: {problem}. Expected the official file of SQuAD.") from None
-    articles = _part(found, "data", list, name, "the file")
-    return gathered(name, _questions(name, articles))
+        content = json.loads("".join(read_chunks(path)) if text is None else text)
+    except ValueError as error:
+        raise DataError(f"{name} is not JSON ({error}). Expected an official SQuAD file.", path=name) from None
+    articles = _require(content, "data", list, name, "the file")
+    return collect_questions(name, _questions(name, articles))
 
 
 def _questions(name: str, articles: Sequence[Any]) -> Iterator[tuple[Question, bool]]:
@@ -154,46 +156,47 @@ def _questions(name: str, articles: Sequence[Any]) -> Iterator[tuple[Question, b
         where = f"article {i + 1}"
         if isinstance(article, dict) and isinstance(article.get("title"), str):
             where += f" ({article['title'][:40]})"
-        for j, paragraph in enumerate(_part(article, "paragraphs", list, name, where)):
-            there = f"{where}, paragraph {j + 1}"
-            context = _part(paragraph, "context", str, name, there)
-            for k, one in enumerate(_part(paragraph, "qas", list, name, there)):
-                yield _question(one, context, name, f"{there}, question {k + 1}")
+        for j, paragraph in enumerate(_require(article, "paragraphs", list, name, where)):
+            within = f"{where}, paragraph {j + 1}"
+            context = _require(paragraph, "context", str, name, within)
+            for k, item in enumerate(_require(paragraph, "qas", list, name, within)):
+                yield _question(item, context, name, f"{within}, question {k + 1}")
 
 
-def _question(one: Any, context: str, name: str, where: str) -> tuple[Question, bool]:
-    id = _part(one, "id", str, name, where)
+def _question(item: Any, context: str, name: str, where: str) -> tuple[Question, bool]:
+    id = _require(item, "id", str, name, where)
     where = f"{where} (id {id})"
-    question = _part(one, "question", str, name, where).strip()
-    impossible = one.get("is_impossible", False)
-    if not isinstance(impossible, bool):
-        raise _malformed(name, where, f"is_impossible is {impossible!r}, not true or false")
-    if "answers" not in one and not impossible:
-        return answered(id, question, context, None)
+    question = _require(item, "question", str, name, where).strip()
+    is_impossible = item.get("is_impossible", False)
+    if not isinstance(is_impossible, bool):
+        raise _malformed_error(name, where, f"is_impossible is {is_impossible!r}, not true or false")
+    if "answers" not in item and not is_impossible:
+        return make_question(id, question, context, None)
     answers = []
-    for n, answer in enumerate(_part(one, "answers", list, name, where) if "answers" in one else ()):
-        text = _part(answer, "text", str, name, f"{where}, answer {n + 1}")
-        there = "answer_start" in answer  # some copies leave it out
-        start = _part(answer, "answer_start", int, name, f"{where}, answer {n + 1}") if there else None
+    for n, answer in enumerate(_require(item, "answers", list, name, where) if "answers" in item else ()):
+        text = _require(answer, "text", str, name, f"{where}, answer {n + 1}")
+        has_start = "answer_start" in answer  # some copies leave it out
+        start = _require(answer, "answer_start", int, name, f"{where}, answer {n + 1}") if has_start else None
         answers.append((text, start))
-    if impossible and answers:
-        raise _malformed(name, where, "is_impossible is true, and there are answers")
-    return answered(id, question, context, answers)
+    if is_impossible and answers:
+        raise _malformed_error(name, where, "is_impossible is true, but there are answers")
+    return make_question(id, question, context, answers)
 
 
-def _part(table: Any, key: str, kind: type, name: str, where: str) -> Any:
+def _require(table: Any, key: str, kind: type, name: str, where: str) -> Any:
+    """Return table[key], which must be of this type."""
     if not isinstance(table, dict):
-        raise _malformed(name, where, f"it is {str(table)[:40]!r}, not an object")
+        raise _malformed_error(name, where, f"it is {str(table)[:40]!r}, not an object")
     if key not in table:
-        raise _malformed(name, where, f"it has no '{key}', only {', '.join(map(str, table)) or 'nothing'}")
+        raise _malformed_error(name, where, f"it has no '{key}', only {', '.join(map(str, table)) or 'nothing'}")
     value = table[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        called = {list: "a list", str: "a text", int: "a whole number"}[kind]
-        raise _malformed(name, where, f"'{key}' is {str(value)[:40]!r}, not {called}")
+        expected = {list: "a list", str: "a string", int: "an integer"}[kind]
+        raise _malformed_error(name, where, f"'{key}' is {str(value)[:40]!r}, not {expected}")
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _malformed(name, where, f"'{key}' has half of a pair of surrogates (\\ud800 to \\udfff) in it")
+        raise _malformed_error(name, where, f"'{key}' has a lone surrogate (\\ud800 to \\udfff)")
     return value
 
 
-def _malformed(name: str, where: str, what: str) -> NextwordError:
-    return NextwordError(f"{name}, {where}: {what}. Expected the official JSON of SQuAD; mend that entry.")
+def _malformed_error(name: str, where: str, problem: str) -> DataError:
+    return DataError(f"{name}, {where}: {problem}. Expected SQuAD's JSON; correct the entry.", path=name)

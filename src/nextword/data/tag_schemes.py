@@ -1,14 +1,14 @@
-"""Spans of words written as one tag a word, in four ways; which of them a text has, and from one into another.
+"""Tagging schemes: spans of words written as one tag per word, in four ways.
 
              John  Smith  met  Ann   Mary  in  Rome
-    IOB1     I-PER I-PER  O    I-PER B-PER O   I-LOC     B- only where a span follows one of its own type
+    IOB1     I-PER I-PER  O    I-PER B-PER O   I-LOC     B- only if a span follows one of the same type
     IOB2     B-PER I-PER  O    B-PER B-PER O   B-LOC     B- at every beginning
     BIOES    B-PER E-PER  O    S-PER S-PER O   S-LOC     E- at the end, S- for a span of one word
     BILOU    B-PER L-PER  O    U-PER U-PER O   U-LOC     the same in other letters
 
-Tags that are no spans, as parts of speech, are of the scheme "" and are never changed. `spans` reads all four, and what
-a network without constraints says besides, by the rule of the CoNLL tasks' own script: an inside tag goes on with the
-span before it where that is open and of its type, and begins one where it is not.
+Tags that do not mark spans, such as parts of speech, have the scheme "" and are never changed. `find_spans` reads all
+four schemes, and also invalid tag sequences, by the rule of CoNLL's conlleval script: an inside tag continues the span
+before it if that is open and of the same type, and else begins a new span.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import UnknownName
 
 OUTSIDE = "O"
 PLAIN = ""
-SCHEMES = ("BIOES", "BILOU", "IOB2", "IOB1")  # the order in which they are tried
+SCHEMES = ("BIOES", "BILOU", "IOB2", "IOB1")  # in the order in which they are tried
 LETTERS = {"BIOES": "BIES", "BILOU": "BILU", "IOB2": "BI", "IOB1": "BI"}
 AS_BIOES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 
 
 class Span(NamedTuple):
     start: int
-    end: int  # the first word after it
+    end: int  # exclusive
     type: str
 
 
-def parts(tag: str) -> tuple[str, str]:
-    """The letter, as BIOES has it, and the type: ("B", "PER"); ("O", "") outside; ("", tag) where it is neither."""
+def parse_tag(tag: str) -> tuple[str, str]:
+    """Return the letter in BIOES and the type: ("B", "PER"); ("O", "") outside; ("", tag) for any other tag."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if len(tag) > 2 and tag[1] == "-" and tag[0] in AS_BIOES:
@@ -42,92 +42,91 @@ def parts(tag: str) -> tuple[str, str]:
     return "", tag
 
 
-def spans(tags: Iterable[str]) -> list[Span]:
-    """Of one sentence, in order."""
-    found: list[Span] = []
-    start, type, open = 0, "", False  # of the span that the last word lies in; may it go on?
+def find_spans(tags: Iterable[str]) -> list[Span]:
+    """Return the spans of a sentence, in order."""
+    spans: list[Span] = []
+    start, type, is_open = 0, "", False  # of the current span; whether it may continue
     at = -1
     for at, tag in enumerate(tags):
-        letter, own = parts(tag)
-        goes_on = open and letter in ("I", "E") and own == type
-        if type and not goes_on:
-            found.append(Span(start, at, type))
+        letter, own = parse_tag(tag)
+        continues = is_open and letter in ("I", "E") and own == type
+        if type and not continues:
+            spans.append(Span(start, at, type))
             type = ""
-        if letter != OUTSIDE and not goes_on:
+        if letter != OUTSIDE and not continues:
             start, type = at, own
-        open = letter in ("B", "I")
+        is_open = letter in ("B", "I")
     if type:
-        found.append(Span(start, at + 1, type))
-    return found
+        spans.append(Span(start, at + 1, type))
+    return spans
 
 
-def written(found: Iterable[Span], length: int, scheme: str) -> list[str]:
-    """One tag a word for spans that do not overlap, in their order."""
+def write_tags(spans: Iterable[Span], length: int, scheme: str) -> list[str]:
+    """Return one tag per word for ordered spans that do not overlap."""
     tags = [OUTSIDE] * length
-    before: Span | None = None
-    for span in found:
-        touching = before is not None and (before.end, before.type) == (span.start, span.type)
+    previous: Span | None = None
+    for span in spans:
+        is_adjacent = previous is not None and (previous.end, previous.type) == (span.start, span.type)
         for i in range(span.start, span.end):
-            tags[i] = f"{_letter(span, i, touching, scheme)}-{span.type}"
-        before = span
+            tags[i] = f"{_letter(span, i, is_adjacent, scheme)}-{span.type}"
+        previous = span
     return tags
 
 
-def _letter(span: Span, i: int, touching: bool, scheme: str) -> str:
-    first, last = i == span.start, i == span.end - 1
+def _letter(span: Span, i: int, is_adjacent: bool, scheme: str) -> str:
+    is_first, is_last = i == span.start, i == span.end - 1
     if scheme in ("BIOES", "BILOU"):
-        if first and last:
+        if is_first and is_last:
             return LETTERS[scheme][3]
-        return "B" if first else LETTERS[scheme][2] if last else "I"
-    return "B" if first and (touching or scheme == "IOB2") else "I"
+        return "B" if is_first else LETTERS[scheme][2] if is_last else "I"
+    return "B" if is_first and (is_adjacent or scheme == "IOB2") else "I"
 
 
-def converted(tags: Sequence[str], scheme: str) -> list[str]:
-    """A sentence's tags in another scheme. That they fit their own is known: see `violation`."""
-    return list(tags) if scheme == PLAIN else written(spans(tags), len(tags), scheme)
+def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+    """Convert the tags of a sentence, which must be valid (`find_violation`), to another scheme."""
+    return list(tags) if scheme == PLAIN else write_tags(find_spans(tags), len(tags), scheme)
 
 
-# ------------------------------------------------------------------------------------------------ which one it is
+# ------------------------------------------------------------------------------------------------ validity
 
 
-def violation(tags: Sequence[str], scheme: str) -> tuple[int, str] | None:
-    """The first word whose tag does not fit the scheme, and why; None: all fit."""
+def find_violation(tags: Sequence[str], scheme: str) -> tuple[int, str] | None:
+    """Return the first word whose tag violates the scheme, and why; None if all are valid."""
     for at, tag in enumerate(tags):
-        if tag != OUTSIDE and (not parts(tag)[0] or tag[0] not in LETTERS[scheme]):
-            return at, f"'{tag}' is no tag of {scheme}"
-        if not may_follow(tags[at - 1] if at else OUTSIDE, tag, scheme):
-            return at, f"'{tag}' after {_quoted(tags, at)} is not {scheme}"
-    if tags and not may_follow(tags[-1], OUTSIDE, scheme):
-        return len(tags) - 1, f"the sentence ends with '{tags[-1]}', which is not {scheme}: its span goes on"
+        if tag != OUTSIDE and (not parse_tag(tag)[0] or tag[0] not in LETTERS[scheme]):
+            return at, f"'{tag}' is not a tag of {scheme}"
+        if not can_follow(tags[at - 1] if at else OUTSIDE, tag, scheme):
+            previous = f"'{tags[at - 1]}'" if at else "nothing"
+            return at, f"'{tag}' after {previous} is not {scheme}"
+    if tags and not can_follow(tags[-1], OUTSIDE, scheme):
+        return len(tags) - 1, f"the sentence ends with '{tags[-1]}', which is not {scheme}: its span is open"
     return None
 
 
-def _quoted(tags: Sequence[str], at: int) -> str:
-    return f"'{tags[at - 1]}'" if at else "nothing"
-
-
-def may_follow(before: str, now: str, scheme: str) -> bool:
-    """Sentences begin and end as if O stood there."""
-    (letter, type), (own_letter, own) = parts(before), parts(now)
-    goes_on = letter in ("B", "I") and type == own
+def can_follow(before: str, now: str, scheme: str) -> bool:
+    """Whether a tag may follow another. The beginning and the end of a sentence count as O."""
+    (letter, type), (own_letter, own) = parse_tag(before), parse_tag(now)
+    continues = letter in ("B", "I") and type == own
     if scheme == "IOB1":
         return own_letter != "B" or (letter != OUTSIDE and type == own)
     if scheme == "IOB2":
-        return own_letter != "I" or goes_on
-    return goes_on if own_letter in ("I", "E") else letter not in ("B", "I")
+        return own_letter != "I" or continues
+    return continues if own_letter in ("I", "E") else letter not in ("B", "I")
 
 
 def has_spans(tags: Collection[str]) -> bool:
-    """Whether these tags, or most of them, are of spans: parts of speech and the like are not."""
-    inside = sum(parts(tag)[0] not in ("", OUTSIDE) for tag in tags)
+    """Whether most of these tags mark spans, unlike parts of speech."""
+    inside = sum(parse_tag(tag)[0] not in ("", OUTSIDE) for tag in tags)
     return inside > 0 and 2 * inside >= len(set(tags) - {OUTSIDE})
 
 
-def allowed(tags: Sequence[str], scheme: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of K tags, which may follow which (K, K), which may begin a sentence (K,), and which may end it (K,)."""
+def allowed_transitions(tags: Sequence[str], scheme: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for K tags which may follow which (K, K), which may begin a sentence (K,) and which may end it (K,)."""
     if scheme not in SCHEMES:
-        raise NextwordError(f"No scheme of tags is called {scheme!r}. There are {', '.join(SCHEMES)}.")
-    pairs = np.array([[may_follow(a, b, scheme) for b in tags] for a in tags]).reshape(len(tags), len(tags))
-    first = np.array([may_follow(OUTSIDE, tag, scheme) for tag in tags])
-    last = np.array([may_follow(tag, OUTSIDE, scheme) for tag in tags])
+        raise UnknownName(
+            f"Unknown tagging scheme {scheme!r}; expected one of {', '.join(SCHEMES)}.", name=scheme, known=SCHEMES
+        )
+    pairs = np.array([[can_follow(a, b, scheme) for b in tags] for a in tags]).reshape(len(tags), len(tags))
+    first = np.array([can_follow(OUTSIDE, tag, scheme) for tag in tags])
+    last = np.array([can_follow(tag, OUTSIDE, scheme) for tag in tags])
     return pairs, first, last

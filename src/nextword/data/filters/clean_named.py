@@ -45,7 +45,9 @@ def clean_named_corpus(
                 path=item.source,
             )
     classifier = _load_or_train_classifier(corpus, good, seed, open_bar) if good else None
-    return clean_corpus(corpus, out, open_bar, deduplicate=deduplicate, good=classifier, against=held_out, seed=seed)
+    return clean_corpus(
+        corpus, out, open_bar, deduplicate=deduplicate, classifier=classifier, against=held_out, seed=seed
+    )
 
 
 def _load_or_train_classifier(corpus: Corpus, good: str, seed: int, open_bar: OpenBar) -> QualityClassifier:

@@ -1,10 +1,10 @@
-"""Cleaning a corpus: its training text through one filter after another, into a new folder, with a report.
+"""Clean a corpus: pass its training text through all filters, and write it into a new folder, with a report.
 
     train   → quality → duplicates → contamination →   train.jsonl       the order of GPT-3's appendix A
-    valid, test       →                                valid.jsonl, test.jsonl, as they are
+    valid, test       →                                valid.jsonl, test.jsonl, unchanged
 
-Held-out text is never changed, so that scores before and after cleaning are on the same text. Training documents that
-nearly repeat a held-out document go with the duplicates. The folder appears whole or not at all.
+Held-out text is never changed, so scores before and after cleaning are on the same text. Training documents that nearly
+repeat a held-out document are removed as duplicates. The folder is created atomically.
 """
 
 from __future__ import annotations
@@ -18,110 +18,111 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
-from nextword.data.filters import dedup as duplicates
-from nextword.data.filters import quality
-from nextword.data.filters.decontaminate import COMMON, filtered, watch
-from nextword.data.filters.dedup import NEW, Duplicates, parts
-from nextword.data.filters.quality import Quality
+from nextword.data.filters.decontaminate import MAX_DOCUMENTS, index_held_out, remove_contamination
+from nextword.data.filters.dedup import NEW, DuplicateIndex, find_duplicates
+from nextword.data.filters.quality import ALPHA, QualityClassifier, score_documents
+from nextword.data.filters.word_hashes import join_passages
 from nextword.data.readers import read
 
-EXAMPLES = 5  # of each step in the report
-SHOWN = 160  # characters of an example
+EXAMPLES = 5  # per step, in the report
+EXAMPLE_LENGTH = 160  # characters
 
-Watching = Callable[[str, int | None], AbstractContextManager[Callable[..., None]]]
+ShowProgress = Callable[[str, int | None], AbstractContextManager[Callable[..., None]]]
 
 
 @dataclass
 class Step:
-    """What one filter did."""
+    """What one filter did, for the report."""
 
     name: str
-    documents: int = 0  # before
+    documents: int = 0  # before the filter
     bytes: int = 0
     documents_left: int = 0
     bytes_left: int = 0
     examples: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def passes(self, document: Document, left: Sequence[Document], why: str = "") -> Sequence[Document]:
-        """Count a document and what is left of it; `why` something of it went."""
+    def count(self, document: Document, left: Sequence[Document], why: str = "") -> Sequence[Document]:
+        """Count a document and what remains of it; `why` says why something was removed."""
         self.documents += 1
         self.bytes += len(document.text.encode())
         self.documents_left += len(left)
         self.bytes_left += sum(len(piece.text.encode()) for piece in left)
         if why and len(self.examples) < EXAMPLES:
             about = {"id": document.id, "title": document.title, "why": why}
-            self.examples.append({**about, "text": " ".join(document.text[: 2 * SHOWN].split())[:SHOWN]})
+            self.examples.append(
+                {**about, "text": " ".join(document.text[: 2 * EXAMPLE_LENGTH].split())[:EXAMPLE_LENGTH]}
+            )
         return left
 
 
-def clean(
+def clean_corpus(
     corpus: Corpus,
     out: Path,
-    watching: Watching,
+    show_progress: ShowProgress,
     *,
     deduplicate: bool = False,
-    good: Quality | None = None,
+    classifier: QualityClassifier | None = None,
     against: Sequence[Corpus] = (),
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Write the cleaned corpus to the new folder `out`; returns the report that is written there too."""
-    check(corpus, out)
+    """Write the cleaned corpus to the new folder `out`, and return the report, which is written there too."""
+    check_cleaning(corpus, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
     try:
         held_out = [split for split in corpus.splits if split != "train"]
         for split in held_out:
-            write(part / f"{split}.jsonl", (found.document for found in parts(corpus.documents(split))))
+            write_jsonl(scratch / f"{split}.jsonl", (part.document for part in join_passages(corpus.documents(split))))
         steps: list[Step] = []
         documents = corpus.documents("train")
-        if good is not None:
-            good.save(part / "quality.safetensors")
-            steps.append(Step("quality", facts=asdict(good.about) | {"alpha": quality.ALPHA, "seed": seed}))
-            documents = _good(documents, good, seed, steps[-1])
+        if classifier is not None:
+            classifier.save(scratch / "quality.safetensors")
+            steps.append(Step("quality", facts=asdict(classifier.about) | {"alpha": ALPHA, "seed": seed}))
+            documents = _filter_quality(documents, classifier, seed, steps[-1])
         if deduplicate:
             steps.append(Step("duplicates"))
-            documents = _unique(documents, [part / f"{split}.jsonl" for split in held_out], steps[-1])
-        with watching("cleaning", corpus.bytes("train")) as update:
-            write(part / "train.jsonl", (found.document for found in parts(documents)), update)
+            documents = _filter_duplicates(documents, [scratch / f"{split}.jsonl" for split in held_out], steps[-1])
+        with show_progress("cleaning", corpus.bytes("train")) as update:
+            write_jsonl(scratch / "train.jsonl", (part.document for part in join_passages(documents)), update)
         if against:
             steps.append(Step("contamination"))
-            _decontaminate(part / "train.jsonl", against, steps[-1], watching)
+            _decontaminate(scratch / "train.jsonl", against, steps[-1], show_progress)
         report = {"corpus": corpus.name, "source": corpus.source, "steps": [asdict(step) for step in steps]}
         if not any(step.documents_left for step in steps[-1:]):
-            raise NextwordError(f"Nothing of {corpus.name} would be left after {steps[-1].name}. {_advice(steps[-1])}")
-        (part / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        part.chmod(0o755)
-        part.rename(out)
+            raise DataError(
+                f"Nothing of {corpus.name} remains after {steps[-1].name}. {_hint(steps[-1])}", path=corpus.name
+            )
+        (scratch / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        scratch.chmod(0o755)
+        scratch.rename(out)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return report
 
 
-def check(corpus: Corpus, out: Path) -> None:
-    """Whatever can be known to be wrong before hours are spent."""
+def check_cleaning(corpus: Corpus, out: Path) -> None:
+    """Raise what can be known to be wrong before hours are spent."""
     if "train" not in corpus.splits:
-        raise NextwordError(
-            f"{corpus.name} has no training text, only {', '.join(corpus.splits)}; held-out text is never changed. "
-            "Give the text that is to be trained on."
+        raise DataError(
+            f"{corpus.name} has no train split, only {', '.join(corpus.splits)}, and held-out text is never changed.",
+            path=corpus.name,
         )
     if out.exists():
-        raise NextwordError(
-            f"{out} is already there, and nothing is overwritten. Name a new folder, or remove it first."
-        )
+        raise InvalidSetting(f"{out} exists already. Give a new folder, or remove it first.", key="out", value=str(out))
 
 
-def _advice(step: Step) -> str:
+def _hint(step: Step) -> str:
     if step.name == "quality":
-        return "Good and raw text are told apart too well, perhaps by their form; give good text of the same form."
-    return "See whether the text and what it was compared with are one and the same."
+        return "Good and raw text differ too much, perhaps in their format; give good text of the same format."
+    return "Is it the same text as the one that it is compared with?"
 
 
-def write(path: Path, documents: Iterable[Document], update: Callable[..., None] | None = None) -> None:
-    """One JSON object a document."""
+def write_jsonl(path: Path, documents: Iterable[Document], update: Callable[..., None] | None = None) -> None:
+    """Write one JSON object per document."""
     done = 0
     with open(path, "w", encoding="utf-8") as file:
         for document in documents:
@@ -132,57 +133,59 @@ def write(path: Path, documents: Iterable[Document], update: Callable[..., None]
                 update(done)
 
 
-def _good(documents: Iterable[Document], good: Quality, seed: int, step: Step) -> Iterator[Document]:
-    for document, score, kept in quality.marked(documents, good, seed):
-        yield from step.passes(document, [document] if kept else [], "" if kept else f"score {score:.3f}")
+def _filter_quality(
+    documents: Iterable[Document], classifier: QualityClassifier, seed: int, step: Step
+) -> Iterator[Document]:
+    for document, score, is_kept in score_documents(documents, classifier, seed):
+        yield from step.count(document, [document] if is_kept else [], "" if is_kept else f"score {score:.3f}")
 
 
-def _unique(documents: Iterable[Document], held_out: Sequence[Path], step: Step) -> Iterator[Document]:
-    index = Duplicates()
+def _filter_duplicates(documents: Iterable[Document], held_out: Sequence[Path], step: Step) -> Iterator[Document]:
+    index = DuplicateIndex()
     names: list[str] = []
     for path in held_out:
-        for document, found in duplicates.marked(read(path), index):
-            if found.of == NEW:
+        for document, match in find_duplicates(read(path), index):
+            if match.of == NEW:
                 names.append(f"{document.title or document.id} ({path.stem})")
     step.facts |= {"threshold": index.threshold, "shingle": index.shingle, "bands": index.bands, "rows": index.rows}
     step.facts["of_held_out"] = 0
-    before = len(names)
-    for document, found in duplicates.marked(documents, index):
-        if found.of == NEW:
+    num_held_out = len(names)
+    for document, match in find_duplicates(documents, index):
+        if match.of == NEW:
             names.append(document.title or document.id)
-            yield from step.passes(document, [document])
+            yield from step.count(document, [document])
         else:
-            step.facts["of_held_out"] += found.of < before
-            step.passes(document, [], f"{found.similarity:.0%} as {names[found.of]}")
+            step.facts["of_held_out"] += match.of < num_held_out
+            step.count(document, [], f"{match.similarity:.0%} as {names[match.of]}")
 
 
-def _decontaminate(path: Path, against: Sequence[Corpus], step: Step, watching: Watching) -> None:
-    """Replace a file of documents by what is left of them; one pass to count grams, and one to cut."""
-    watches = [watch(corpus) for corpus in against]
-    for one in watches:
-        with watching(f"looking for {one.name}", path.stat().st_size) as update:
-            one.read(read(path), update)
+def _decontaminate(path: Path, against: Sequence[Corpus], step: Step, show_progress: ShowProgress) -> None:
+    """Decontaminate a file in place: one pass to count n-grams, and one to cut them out."""
+    indexes = [index_held_out(corpus) for corpus in against]
+    for index in indexes:
+        with show_progress(f"searching {index.name}", path.stat().st_size) as update:
+            index.read(read(path), update)
     step.facts["sets"] = [
         {
-            "name": one.name,
-            "n": one.n,
-            "documents": len(one.documents),
-            "dirty": sum(verdict.dirty for verdict in one.verdicts()),
-            "grams": one.size,
-            "grams_seen": int((one.seen > 0).sum()),
-            "grams_too_common": int((one.seen > COMMON).sum()),
+            "name": index.name,
+            "n": index.n,
+            "documents": len(index.documents),
+            "dirty": sum(verdict.is_dirty for verdict in index.verdicts()),
+            "grams": index.size,
+            "grams_seen": int((index.seen > 0).sum()),
+            "grams_too_common": int((index.seen > MAX_DOCUMENTS).sum()),
         }
-        for one in watches
+        for index in indexes
     ]
     step.facts |= {"cut": 0, "dropped": 0}
 
-    def left() -> Iterator[Document]:
-        for result in filtered(read(path), watches):
-            step.facts["cut"] += bool(result.touched and result.left)
+    def clean_documents() -> Iterator[Document]:
+        for result in remove_contamination(read(path), indexes):
+            step.facts["cut"] += bool(result.is_changed and result.left)
             step.facts["dropped"] += not result.left
-            yield from step.passes(result.document, result.left, f"has “{result.gram}”" if result.touched else "")
+            yield from step.count(result.document, result.left, f"has “{result.gram}”" if result.is_changed else "")
 
     new = path.with_name("new.jsonl")
-    with watching("removing what was found", path.stat().st_size) as update:
-        write(new, left(), update)
+    with show_progress("removing", path.stat().st_size) as update:
+        write_jsonl(new, clean_documents(), update)
     new.replace(path)
