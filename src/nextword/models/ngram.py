@@ -84,8 +84,8 @@ class NGram(Network):
         mix = options.pop("mix", [])
         if not isinstance(mix, list | tuple) or not all(isinstance(folder, str) for folder in mix):
             raise InvalidSetting(
-                f"[phase] estimator mix = {mix!r} must be a list of run folders, such as ['runs/first'].",
-                key="phase.estimator.mix",
+                f"estimator.mix = {mix!r}. Expected a list of run folders, such as ['runs/first'].",
+                key="estimator.mix",
                 value=mix,
             )
         how = parse_estimator(options)
