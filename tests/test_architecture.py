@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextword.models import MODELS
-from nextword.recipe import RECIPES, load_recipe, names
+from nextword.recipe import RECIPES, load_recipe, recipe_names
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
@@ -25,6 +25,7 @@ LEVELS = [
     {"training", "convert", "model_card", "lm", "tasks"},
     {"evaluation"},
     {"compare", "studies"},
+    {"api"},
     {"cli", "server"},
     {"__main__"},
 ]
@@ -33,10 +34,10 @@ LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 # with its task head; a task fine-tunes a network and scores with a text-level model; converting writes run folders.
 PARTNERS = [
     {"layers", "kernels"},
-    {"models", "kernels", "ngrams"},
+    {"models", "kernels", "ngrams", "tokenizers"},
     {"training", "convert", "model_card", "lm", "tasks"},
 ]
-ROOT_MODULES = {"__init__", "__main__", "recipe", "run_folder", "model_card"}
+ROOT_MODULES = {"__init__", "__main__", "api", "recipe", "run_folder", "model_card"}
 ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq", "cvt": "seq2seq"}  # the paper that a paper says it changes
 SHARED_SKELETONS = {"base", "decoder", "encoder", "framing", "parameter_groups"}
 
@@ -70,7 +71,7 @@ def test_imports_point_backwards(path: Path) -> None:
         assert LEVEL[other] < LEVEL[mine], f"{path.name} (level {LEVEL[mine]}) imports {name} (level {LEVEL[other]})"
 
 
-def test_package_root_holds_five_modules() -> None:
+def test_package_root_holds_six_modules() -> None:
     assert {path.stem for path in SOURCE.glob("*.py")} == ROOT_MODULES
 
 
@@ -86,7 +87,7 @@ def test_every_slug_has_its_file_and_its_recipes() -> None:
     for slug, place in MODELS.items():
         module = place.split(":")[0].removeprefix("nextword.models.")
         assert (SOURCE / "models" / f"{module}.py").is_file()
-        assert f"{slug}/tiny" in names()
+        assert f"{slug}/tiny" in recipe_names()
     for path in RECIPES.glob("*/*.toml"):
         assert path.parent.name in MODELS
         assert load_recipe(f"{path.parent.name}/{path.stem}").slug == path.parent.name

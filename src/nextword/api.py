@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nextword.convert.base import Conversion
     from nextword.core.types import Decoding, Prediction
+    from nextword.evaluation.dynamic import DynamicSettings
+    from nextword.evaluation.neural_cache import CacheSettings
     from nextword.lm.base import TextModel
     from nextword.recipe import Recipe
     from nextword.tasks.finetune import Outcome
@@ -235,6 +237,9 @@ def evaluate(
     stride: int | None = None,
     limit: int | None = None,
     decoding: Decoding | None = None,
+    cache: CacheSettings | None = None,
+    dynamic: DynamicSettings | None = None,
+    against: str = "",
     device: str = "auto",
     on_progress: OnProgress = _ignore,
 ) -> EvaluationResult:
@@ -248,6 +253,9 @@ def evaluate(
     context    tokens that the model may look back, in windows that move on by `stride` (default: half the context)
     limit      evaluate a sample: of hidden tokens (masked models) or of pairs (sequence-to-sequence models)
     decoding   how a sequence-to-sequence model generates; the default is greedy
+    cache      evaluate with a neural cache; settings that are left open are found on validation text
+    dynamic    dynamic evaluation: the model keeps learning while it reads
+    against    a training text: documents that overlap with it are also scored apart
     """
     from nextword.evaluation.evaluate_run import evaluate_run
 
@@ -260,6 +268,9 @@ def evaluate(
             stride=stride,
             limit=limit,
             decoding=decoding,
+            cache=cache,
+            dynamic=dynamic,
+            against=against,
             device=device,
             on_progress=on_progress,
         )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.support.model_kinds import vectored
 
 import nextword
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.protocols import Autoregressive, Encoder, Infilling, Online
 from nextword.lm.word_vectors import WordVectorModel
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
-from nextword.training.train import train
+from nextword.training.train import train_events
+from tests.support.model_kinds import vectored
 
 SLUGS = vectored()
 TEXTS = ["the value of an expression is", "object", "", "zyzzyva", "the value of an expression is an object"]
@@ -26,7 +27,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("runs") / request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        list(train(load_recipe(f"{request.param}/tiny", ["phase.0.steps=60"]), folder, device="cpu"))
+        list(train_events(load_recipe(f"{request.param}/tiny", ["phase.0.steps=60"]), folder, device="cpu"))
     return folder
 
 
@@ -49,16 +50,25 @@ def test_it_is_what_it_says(lm: WordVectorModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["score", "score_many", "next", "fill", "generate", "generate_many", "stream_nats", "kind"]
+    ("method", "argument", "ability"),
+    [
+        ("score", "a", "score"),
+        ("score_many", ["a"], "score"),
+        ("stream_nats", np.zeros(2), "score"),
+        ("next", "a", "next"),
+        ("fill", "a ___", "fill"),
+        ("generate", "a", "generate"),
+        ("generate_many", ["a"], "generate"),
+        ("predict", ["a"], "predict"),
+    ],
 )
-def test_what_it_cannot_do_is_said(lm: WordVectorModel, name: str) -> None:
-    with pytest.raises(Unsupported, match=r"no language model.*nextword embed"):
-        getattr(lm, name)
+def test_other_methods_raise_unsupported(lm: WordVectorModel, method: str, argument: Any, ability: str) -> None:
+    with pytest.raises(Unsupported) as unsupported:
+        getattr(lm, method)(argument)
+    assert unsupported.value.ability == ability
 
 
-def test_it_predicts_nothing_and_has_no_other_secrets(lm: WordVectorModel) -> None:
-    with pytest.raises(Unsupported, match="no task head"):
-        lm.predict(["a"])
+def test_unknown_attributes_stay_errors(lm: WordVectorModel) -> None:
     with pytest.raises(AttributeError):
         lm.nonsense  # noqa: B018
 
@@ -69,9 +79,9 @@ def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: WordVectorMode
     for text, one in zip(TEXTS, together, strict=True):
         torch.testing.assert_close(lm.embed([text])[0], one)
         ids = lm.tokenizer.encode(text).ids
-        known = [lm.network.vectors[id] if id not in lm.tokenizer.special.values() else torch.zeros(32) for id in ids]
-        expected = torch.stack(known).mean(0) if known else torch.zeros(32)
-        torch.testing.assert_close(one, expected)
+        known = [lm.network.table.detach()[id] if id not in lm.tokenizer.special.values() else torch.zeros(32) for id in
+        ids] expected =
+        torch.stack(known).mean(0) if known else torch.zeros(32) torch.testing.assert_close(one, expected)
 
 
 def test_a_word_has_one_vector_wherever_it_stands(lm: WordVectorModel) -> None:
@@ -90,7 +100,7 @@ def test_words_near_a_word(lm: WordVectorModel) -> None:
     place = lm.vectors.places
     unit = lm.vectors.matrix / np.linalg.norm(lm.vectors.matrix, axis=1, keepdims=True)
     assert cosines[0] == pytest.approx(float(unit[place["object"]] @ unit[place[found[0][0]]]), abs=1e-5)
-    with pytest.raises(NextwordError, match=r"no vector of 'objekt'.*Did you mean"):
+    with pytest.raises(NextwordError, match=r"'objekt'.*'object'"):
         lm.nearest("objekt")
 
 
@@ -101,11 +111,11 @@ def test_loading_again_gives_the_same(lm: WordVectorModel, run: Path) -> None:
 @pytest.mark.parametrize("slug", SLUGS)
 def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
     recipe = load_recipe(f"{slug}/tiny", ["phase.0.steps=30", "phase.0.save=0", "phase.0.log=1"])
-    list(train(recipe, tmp_path / "whole", device="cpu"))
+    list(train_events(recipe, tmp_path / "whole", device="cpu"))
     asked = iter(range(100))
-    events = list(train(recipe, tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 16))
+    events = list(train_events(recipe, tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 16))
     assert events[-1].values["reason"] == "interrupted"
-    list(train(None, tmp_path / "parts", resume=True, device="cpu"))
+    list(train_events(None, tmp_path / "parts", resume=True, device="cpu"))
     a, b = (RunFolder(tmp_path / name).load_state() for name in ("whole", "parts"))
     assert a is not None
     assert b is not None
@@ -119,28 +129,29 @@ def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
 def test_in_batches_with_any_optimizer_too(slug: str, tmp_path: Path) -> None:
     """What a GPU does: gradients of the same objective."""
     changes = ["phase.0.online=false", "phase.0.optimizer={ kind = 'adam', rate = 0.01 }", "phase.0.steps=40"]
-    events = list(train(load_recipe(f"{slug}/tiny", changes), tmp_path / "run", device="cpu"))
+    events = list(train_events(load_recipe(f"{slug}/tiny", changes), tmp_path / "run", device="cpu"))
     losses = [event.values["loss"] for event in events if event.kind == "step"]
     assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "key"),
     [
-        ("phase.0.optimizer={ kind = 'adam', rate = 0.1 }", "learns online with an optimizer of kind"),
-        ("phase.0.optimizer.decay=0.1", "learns online with an optimizer of kind"),
-        ("phase.0.clip=1.0", "no batches of gradients to clip"),
+        ("phase.0.optimizer={ kind = 'adam', rate = 0.1 }", "optimizer"),
+        ("phase.0.optimizer.decay=0.1", "optimizer"),
+        ("phase.0.clip=1.0", "clip"),
     ],
 )
 @pytest.mark.parametrize("slug", SLUGS)
 def test_recipes_that_cannot_be_are_refused_before_there_is_a_folder(
-    slug: str, change: str, said: str, tmp_path: Path
+    slug: str, change: str, key: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(NextwordError, match=said):
-        list(train(load_recipe(f"{slug}/tiny", [change]), tmp_path / "run", device="cpu"))
+    with pytest.raises(InvalidSetting) as invalid:
+        list(train_events(load_recipe(f"{slug}/tiny", [change]), tmp_path / "run", device="cpu"))
+    assert invalid.value.key == key
     assert not (tmp_path / "run").exists()
 
 
 def test_other_networks_do_not_learn_online(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match="NPLM takes one for a batch"):
-        list(train(load_recipe("nplm/tiny", ["phase.0.online=true"]), tmp_path / "run", device="cpu"))
+    with pytest.raises(InvalidSetting, match="NPLM"):
+        list(train_events(load_recipe("nplm/tiny", ["phase.0.online=true"]), tmp_path / "run", device="cpu"))

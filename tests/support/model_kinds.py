@@ -7,12 +7,12 @@ from nextword.models import MODELS, model_class
 
 def is_conditional(slug: str) -> bool:
     """It writes from a source: tests/contract/test_conditional.py."""
-    return bool(getattr(model_class(slug), "is_conditional", False))
+    return bool(model_class(slug).is_conditional)
 
 
 def tags(slug: str) -> bool:
     """It reads words to be tagged, and models no text: tests/unit/test_tagging.py."""
-    return bool(getattr(model_class(slug), "tags_words", False))
+    return bool(model_class(slug).is_tagger)
 
 
 def models_text(slug: str) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.core.types import Vocabulary
+from nextword.models.base import Network
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,16 @@ class Config:
     add: float = 0.5
 
 
-class Bigram(nn.Module):
+class Bigram(Network):
     Config = Config
     window = 1
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.config, self.vocabulary = config, vocabulary
+        super().__init__(config, vocabulary)
         self.counts = torch.zeros(vocabulary.size, vocabulary.size)
+
+    def check(self, train: Any, options: Any) -> None:
+        """Nothing can be wrong."""
 
     def count(self, train: Any, valid: Any, options: Any) -> Iterator[dict[str, float]]:
         ids = torch.from_numpy(np.concatenate([[self.vocabulary.begin], train.ids.astype(np.int64)]))

@@ -1,16 +1,30 @@
-"""`nextword train`: a recipe into a run folder."""
+"""`nextword train`: train a recipe into a run folder."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Device, Json, Quiet, Watching, console, emit_json, err, keep_stdin, say_columns
+from nextword.cli.console import (
+    Device,
+    Json,
+    ProgressDisplay,
+    Quiet,
+    console,
+    emit_json,
+    error_console,
+    print_columns,
+    save_stdin,
+)
+
+if TYPE_CHECKING:
+    from nextword.api import TrainingResult
+    from nextword.training.events import Event
 
 
 def train(
@@ -22,15 +36,16 @@ def train(
         list[str] | None,
         typer.Option(
             "--data",
-            help="Text to train on: a path (of a table, FILE:COLUMN) or a name; NAME=X for the phase of that name.",
+            help="Training text: a path (for a table, FILE:COLUMN) or the name of a data set; NAME=X sets that of one "
+            "phase.",
         ),
     ] = None,
     out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<name>.")] = "",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a number of the recipe.")
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, to the same bits.")] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every phase.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, bit-exactly.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed of all phases.")] = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -43,139 +58,178 @@ def train(
       nextword train gru/small --data my.txt --set phase.0.minutes=10 --out runs/mine
       nextword train --resume --out runs/mine
     """
-    from nextword.core.errors import NextwordError
-    from nextword.objectives import of_pairs
+    from nextword import api
+    from nextword.core.errors import InvalidSetting
+    from nextword.objectives import trains_on_pairs
     from nextword.recipe import load_recipe
     from nextword.run_folder import RunFolder
-    from nextword.training import train as training
 
-    wanted = list(changes or [])
-    if not recipe and not resume:
-        raise NextwordError(
-            "Say which recipe to train, for example `nextword train lstm/tiny`; `nextword papers` lists them."
+    quiet = quiet or json
+    loaded = None
+    if recipe:
+        loaded = load_recipe(recipe, changes or []).with_data([save_stdin(item) for item in data or []])
+        texts = [phase.data for phase in loaded.phases if phase.data and not trains_on_pairs(phase.objective)]
+        print_columns(texts, quiet)
+    elif not resume:
+        raise InvalidSetting(
+            "Name a recipe, for example `nextword train lstm/tiny`. `nextword papers` lists them.", key="recipe"
         )
-    if not recipe:
-        own = {"--set": bool(wanted), "--data": bool(data), "--seed": seed is not None}
-        refuse_changes([name for name, given in own.items() if given])
-    chosen = load_recipe(recipe, wanted) if recipe else None
-    if chosen and seed is not None:
-        wanted += [f"phase.{i}.seed={seed}" for i in range(len(chosen.phases))]
-        chosen = load_recipe(recipe, wanted)
-    if chosen:
-        chosen = chosen.with_data([keep_stdin(item) for item in data or []])
-        texts = [phase.data for phase in chosen.phases if phase.data and not of_pairs(phase.objective)]
-        say_columns(texts, quiet or json)
-    folder = out or (f"runs/{chosen.slug}-{chosen.name.rsplit('/', 1)[-1].removesuffix('.toml')}" if chosen else "")
+    else:
+        options = {"--set": bool(changes), "--data": bool(data), "--seed": seed is not None}
+        refuse_changes([name for name, is_given in options.items() if is_given])
+    folder = out or (api.default_run_folder(loaded) if loaded else "")
     if not folder:
-        raise NextwordError("Say which run to resume, with --out RUN; `nextword runs` lists them.")
-    if resume and not quiet and not json and RunFolder.open(folder).manifest.get("finished"):
-        err.print(f"[dim]{escape(folder)} is finished: there is nothing left to train.[/]")
-    with interruptible() as stopped, _Watch(quiet or json) as watch:
-        events = training.train(chosen, folder, resume, device=device, stop=stopped, progress=watch.preparing)
-        last: Any = None
-        for event in events:
-            watch(event)
-            last = event
-    if last is not None and last.values.get("reason") == "interrupted":
-        err.print(
-            f"[yellow]interrupted[/]: all is saved. Go on with [bold]nextword train --resume --out {escape(folder)}[/]",
+        raise InvalidSetting("Name the run to resume with --out RUN. `nextword runs` lists all runs.", key="out")
+    if resume and not quiet and RunFolder.open(folder).is_finished:
+        error_console.print(f"[dim]{escape(folder)} is finished: there is nothing left to train.[/]")
+    with interruptible() as interrupt, _TrainingDisplay(quiet, interrupt) as display:
+        result = api.train(
+            loaded,
+            folder,
+            seed=seed,
+            resume=resume,
+            device=device,
+            on_event=display,
+            on_progress=display.preparing,
+            stop=interrupt,
+        )
+    if result.is_interrupted:
+        error_console.print(
+            "[yellow]interrupted[/]: everything is saved. Resume with [bold]nextword train --resume --out "
+            f"{escape(folder)}[/]",
             soft_wrap=True,
         )
         raise typer.Exit(130)
-    from nextword.cli.evaluate import finish
-
-    result = finish(RunFolder.open(folder), device=device, quiet=quiet or json)
     if json:
-        emit_json(result)
+        emit_json(dict(result.evaluation))
     else:
-        console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {last.seconds:,.0f} s", soft_wrap=True)
-        from nextword.cli.evaluate import show_likelihood, show_translations
-        from nextword.model_card import quoted, uses
+        _print_result(result, folder)
 
-        pairs = "decoding" in result
-        (show_translations if pairs else show_likelihood)(result)
-        if pairs:
-            use = f'nextword generate {folder} "{quoted(result["sample"][0]["source"])}" --beam 5'
-        elif "generate" in result["can"] and "next" not in result["can"]:
-            console.print("· it fills what is missing in a text; pairs or tasks teach it more (docs/text-to-text.md)")
-            use = f'nextword generate {folder} "The ___ of the ___ is" --beam 4'
+
+def _print_result(result: TrainingResult, folder: str) -> None:
+    from nextword.cli.results import print_likelihood, print_translations
+    from nextword.model_card import example_commands, first_words
+    from nextword.run_folder import RunFolder
+
+    console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {result.seconds:,.0f} s", soft_wrap=True)
+    evaluation = dict(result.evaluation)
+    if "decoding" in evaluation:
+        print_translations(evaluation)
+        command = f'nextword generate {folder} "{first_words(evaluation["sample"][0]["source"])}" --beam 5'
+    else:
+        if "nats" in evaluation:
+            print_likelihood(evaluation)
+        if "generate" in result.can and "next" not in result.can:
+            console.print("· it fills blanks in a text; train it on pairs or tasks next (docs/text-to-text.md)")
+            command = f'nextword generate {folder} "The ___ of the ___ is" --beam 4'
         else:
-            use = uses(RunFolder.open(folder))[0]
-        console.print(f"\nTry it:  {escape(use)}", soft_wrap=True)
+            command = example_commands(RunFolder.open(folder))[0]
+    console.print(f"\nTry it:  {escape(command)}", soft_wrap=True)
 
 
-def refuse_changes(given: Sequence[str]) -> None:
-    """A run that is gone on with stays what it is: what would change it is no use beside --resume alone."""
-    from nextword.core.errors import NextwordError
+def refuse_changes(options: Sequence[str]) -> None:
+    """A resumed run keeps its settings, so options that would change them are an error."""
+    from nextword.core.errors import InvalidSetting
 
-    if given:
-        raise NextwordError(
-            f"--resume goes on with a run as it was begun: leave {', '.join(given)} out. (With the recipe before them "
-            "they are compared with the run's own.)"
+    if options:
+        raise InvalidSetting(
+            f"--resume continues a run with its own settings: leave {', '.join(options)} out. (With a recipe, they are "
+            "compared with the run's.)",
+            key=options[0],
         )
 
 
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks training to stop between two steps; the second one means it."""
-    asked = False
+# ------------------------------------------------------------------------------------------------ interrupting
 
-    def on_signal(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
+
+class Interrupt:
+    """Whether Ctrl-C was pressed. The first one asks training to stop after this step; the second one stops at once."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+        self.stops_at_once = False  # nothing is running that could stop gracefully
+
+    def __call__(self) -> bool:
+        return self.is_requested
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        if self.is_requested or self.stops_at_once:
             raise KeyboardInterrupt
-        asked = True
-        err.print("[yellow]stopping after this step; Ctrl-C again to stop at once[/]")
+        self.is_requested = True
+        error_console.print("[yellow]stopping after this step; Ctrl-C again to stop at once[/]")
 
-    before = signal.signal(signal.SIGINT, on_signal)
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Within this context, Ctrl-C sets the yielded flag, which training checks between steps."""
+    interrupt = Interrupt()
+    before = signal.signal(signal.SIGINT, interrupt.on_signal)
     try:
-        yield lambda: asked
+        yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-class _Watch(Watching):
-    """Training as a person sees it: one bar with the latest numbers, and a line for every validation."""
+# ------------------------------------------------------------------------------------------------ progress
 
-    def __call__(self, event: Any) -> None:
+
+class _TrainingDisplay(ProgressDisplay):
+    """One progress bar with the latest numbers, and a line per validation."""
+
+    def __init__(self, quiet: bool, interrupt: Interrupt) -> None:
+        super().__init__(quiet)
+        self.interrupt = interrupt
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "evaluate":
+            self.interrupt.stops_at_once = True
         if self.quiet:
             return
         values = event.values
-        if event.kind == "begin":
-            self.total = values.get("steps") or None
-            facts = [f"{values['tokens']:,} tokens"]
-            if "parameters" in values:
-                facts = [f"{values['parameters']:,} parameters", *facts]
-                facts += [
-                    f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)",
-                    values["device"],
-                ]
-            err.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
-            for note in values.get("notes", ()):
-                err.print(f"  [dim]·[/] {escape(note)}", soft_wrap=True)
-        elif "ngrams" in values:
-            self._counted(values)
+        show: dict[str, Callable[[Event], None]] = {
+            "begin": self._show_begin,
+            "step": self._show_step,
+            "valid": self._show_validation,
+        }
+        if "ngrams" in values:
+            self._show_ngrams(event)
         elif "doing" in values:
             self.update(values["doing"], values["fraction"], 1.0, "")
-        elif event.kind == "step":
-            note = ""
-            if "loss" in values:
-                note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
-            self.update(event.phase, event.step, values.get("of") or self.total, note)
-        elif event.kind == "valid":
-            bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
-            mark = " [green]best[/]" if values["best"] else ""
-            nats = (
-                f"perplexity {values['perplexity']:,.2f}" if "perplexity" in values else f"loss {values['valid']:.4f}"
-            )
-            err.print(
-                f"  step {event.step:,} · epoch {event.epoch:.1f} · valid {nats}{bits} · {event.seconds:,.0f} s{mark}"
-            )
+        elif event.kind in show:
+            show[event.kind](event)
 
-    def _counted(self, values: Any) -> None:
-        """What counting found, by order; and what of the estimate had to be done otherwise, and why."""
-        err.print("  " + " · ".join(f"{n:,} {k}-grams" for k, n in enumerate(values["ngrams"], 1)))
-        if "weights" in values:
-            err.print(f"  weights on the validation text: {', '.join(f'{w:.3f}' for w in values['weights'])}")
+    def _show_begin(self, event: Event) -> None:
+        values = event.values
+        self.total = values.get("steps") or None
+        facts = [f"{values['tokens']:,} tokens"]
+        if "parameters" in values:
+            epochs = values["steps"] / values["per_epoch"]
+            facts = [f"{values['parameters']:,} parameters", *facts]
+            facts += [f"{values['steps']:,} steps ({epochs:.1f} epochs)", values["device"]]
+        error_console.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
         for note in values.get("notes", ()):
-            err.print(f"  [yellow]·[/] {escape(note)}")
+            error_console.print(f"  [dim]·[/] {escape(note)}", soft_wrap=True)
+
+    def _show_step(self, event: Event) -> None:
+        values = event.values
+        note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s" if "loss" in values else ""
+        self.update(event.phase, event.step, values.get("of") or self.total, note)
+
+    def _show_validation(self, event: Event) -> None:
+        values = event.values
+        loss = f"perplexity {values['perplexity']:,.2f}" if "perplexity" in values else f"loss {values['valid']:.4f}"
+        bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
+        mark = " [green]best[/]" if values["best"] else ""
+        error_console.print(
+            f"  step {event.step:,} · epoch {event.epoch:.1f} · valid {loss}{bits} · {event.seconds:,.0f} s{mark}"
+        )
+
+    def _show_ngrams(self, event: Event) -> None:
+        """The number of n-grams by order, interpolation weights, and notes of the estimator."""
+        values = event.values
+        error_console.print("  " + " · ".join(f"{n:,} {k}-grams" for k, n in enumerate(values["ngrams"], 1)))
+        if "weights" in values:
+            weights = ", ".join(f"{weight:.3f}" for weight in values["weights"])
+            error_console.print(f"  weights on the validation text: {weights}")
+        for note in values.get("notes", ()):
+            error_console.print(f"  [yellow]·[/] {escape(note)}")

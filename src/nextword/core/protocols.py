@@ -88,6 +88,7 @@ class Counting(Protocol):
     It may also define `check(train, options)`, which validates the options before the run folder is created.
     """
 
+    def check(self, train: Any, options: Mapping[str, Any]) -> Any: ...  # raise errors before there is a run folder
     def count(self, train: Any, valid: Any, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]: ...
     def save(self, folder: Path) -> list[str]: ...
 

@@ -33,7 +33,7 @@ from torch import Tensor
 from nextword.batching.seq2seq import pad_rows
 from nextword.core.errors import InvalidSetting, NextwordError
 from nextword.core.types import EXACT, Beam, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
-from nextword.data.text_to_text import denoises, is_tasks, prefixes
+from nextword.data.text_to_text import has_denoising, is_tasks, list_prefixes
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
     BLANK,
@@ -426,7 +426,7 @@ def _read_training(name: str) -> tuple[int, tuple[str, ...], bool]:
     task_prefixes: tuple[str, ...] = ()
     try:
         if is_tasks(phase.data):
-            task_prefixes, fills_blanks = prefixes(phase.data), fills_blanks or denoises(phase.data)
+            task_prefixes, fills_blanks = list_prefixes(phase.data), fills_blanks or has_denoising(phase.data)
     except NextwordError:  # the file of tasks is gone
         pass
     return int(longest), task_prefixes, fills_blanks

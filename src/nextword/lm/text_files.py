@@ -103,7 +103,7 @@ def read_text_file(spec: Path) -> TextFile:
                 name=column,
                 known=table.header,
             )
-        chosen = guess_columns(table, Columns(column), labelled=False).text
+        chosen = guess_columns(table, Columns(column), labeled=False).text
         note = [] if column else [f"texts are in column '{chosen}'; name another as {path}:COLUMN"]
         file = TextFile(path, table.column(chosen), True, [*note, *table.notes])
     if not file.filled:

@@ -25,7 +25,7 @@ from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunEr
 from nextword.core.protocols import Counting
 from nextword.core.types import Vocabulary
 from nextword.data.corpus import Corpus
-from nextword.data.filters.decontaminate import Without
+from nextword.data.filters.decontaminate import DecontaminatedCorpus
 from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.parallel import open_parallel
 from nextword.models import model_class
@@ -359,7 +359,7 @@ def _open_corpus(phase: Phase) -> Corpus:
             key="without",
             value=names,
         )
-    return Without(corpus, [open_corpus(name) for name in names]) if names else corpus
+    return DecontaminatedCorpus(corpus, [open_corpus(name) for name in names]) if names else corpus
 
 
 def _prepare_splits(corpus: Corpus, tokenizer: Tokenizer, on_progress: OnProgress) -> dict[str, Any]:

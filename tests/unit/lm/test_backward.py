@@ -20,10 +20,10 @@ from nextword.evaluation.neural_cache import check_network
 from nextword.lm.causal import BackwardLM, CausalLM
 from nextword.lm.loading import load, wrap_network
 from nextword.models import model_class
-from nextword.tasks.classification import Averaged, Classifier
+from nextword.tasks.classification import AveragedClassifier, Classifier
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.multiple_choice import choices
-from nextword.tasks.question_answering import Passages, asked
+from nextword.tasks.question_answering import PassageBatches, asked
 from nextword.tasks.tagging import sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import Words
@@ -154,7 +154,7 @@ def test_a_classifier_reads_from_the_end_too(runs: Path) -> None:
     ids = back.tokenizer.encode(text).ids
     begin = back.network.vocabulary.begin
     h = back.network.encode(Inputs(torch.tensor([[begin, *ids[::-1].tolist()]])), None)[0][-1][:, -1]
-    torch.testing.assert_close(torch.from_numpy(back.said([text])).float(), back.headed.out(h), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(back.logits([text])).float(), back.headed.out(h), rtol=1e-4, atol=1e-5)
 
 
 def test_candidates_are_read_from_the_end_too() -> None:
@@ -176,20 +176,20 @@ def test_candidates_are_read_from_the_end_too() -> None:
 def test_answers_are_not_looked_for_from_the_end() -> None:
     question, _ = make_question("x", "w1 ?", "w3 w1 w4", [("w4", None)])
     with pytest.raises(Unsupported, match=r"no head of answers goes over it. Transfer a run that reads from left"):
-        asked(pair("lstm")[1], TOKENIZER, [question], Passages())
+        asked(pair("lstm")[1], TOKENIZER, [question], PassageBatches())
 
 
 def test_probabilities_of_several_runs_are_averaged(runs: Path) -> None:
     ahead, back = (load(runs / name, device="cpu") for name in ("ahead", "back"))
     texts = [text for text, _ in coloured(7, seed=4)]
-    both = Averaged([ahead, back]).predict(texts)
+    both = AveragedClassifier([ahead, back]).predict(texts)
     for one, a, b in zip(both, ahead.predict(texts), back.predict(texts), strict=True):
         expected = {k: (a.probabilities[k] + b.probabilities[k]) / 2 for k in a.probabilities}
         assert one.probabilities == pytest.approx(expected)
         assert one.label == max(expected, key=lambda k: expected[k])
-    assert [p.label for p in Averaged([ahead]).predict(texts)] == [p.label for p in ahead.predict(texts)]
+    assert [p.label for p in AveragedClassifier([ahead]).predict(texts)] == [p.label for p in ahead.predict(texts)]
     seen: list[tuple[int, int]] = []
-    Averaged([ahead, back]).predict(texts, lambda done, total: seen.append((done, total)))
+    AveragedClassifier([ahead, back]).predict(texts, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (14, 14)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
@@ -202,7 +202,7 @@ def test_other_labels_are_refused(runs: Path, tmp_path: Path) -> None:
     )
     ahead, other = load(runs / "ahead", device="cpu"), load(tmp_path / "o", device="cpu")
     with pytest.raises(NextwordError, match=r"blue, red, of one text.* and .*blue, crimson"):
-        Averaged([ahead, other])
+        AveragedClassifier([ahead, other])
     with pytest.raises(NextwordError, match="carries no head"):
-        Averaged([ahead, load(runs / "ahead-lm", device="cpu")])
+        AveragedClassifier([ahead, load(runs / "ahead-lm", device="cpu")])
     assert isinstance(ahead, Classifier)

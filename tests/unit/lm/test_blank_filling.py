@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import EXACT, Beam, Contrastive, Greedy, Sample, Stop
-from nextword.generation.infilling import BlankDecoder, TextWithBlanks, split_pieces, fill_blanks, filling_nats, likeliest_fillings
+from nextword.generation.infilling import (
+    BlankDecoder,
+    TextWithBlanks,
+    encode_part,
+    fill_blanks,
+    filling_nats,
+    likeliest_fillings,
+    split_pieces,
+)
 from nextword.lm.causal import CausalLM
 from nextword.lm.completion import score_completions
 from nextword.lm.loading import wrap_network
@@ -56,9 +64,9 @@ def by_steps(network: Any, text: TextWithBlanks, pieces: list[list[int]]) -> flo
 def test_a_filling_costs_what_its_steps_cost(lm: CausalLM) -> None:
     fillings = [("cat", "mat"), ("dog", "door"), ("old king", "house by the door")]
     scores = lm.score_blanks(TEXT, fillings)
-    text = lm._gapped(*lm._cut(TEXT))
+    text = lm._encode_blanks(*lm._split_at_blanks(TEXT))
     for (first, second), score in zip(fillings, scores, strict=True):
-        pieces = [lm._ids(first), lm._ids(second)]
+        pieces = [encode_part(lm.tokenizer, first), encode_part(lm.tokenizer, second)]
         assert score.nats == pytest.approx(by_steps(lm.network, text, pieces), rel=1e-4)
         assert score.nats == pytest.approx(lm.score_blanks(TEXT, [(first, second)])[0].nats, rel=1e-5)  # alone
         assert score.tokens == sum(map(len, pieces)) + 2
@@ -68,9 +76,9 @@ def test_a_filling_costs_what_its_steps_cost(lm: CausalLM) -> None:
 @pytest.mark.parametrize("how", [Greedy(), Sample(seed=3), Sample(0.7, top_k=4, seed=1), Beam(3)])
 def test_what_is_written_costs_what_scoring_says(lm: CausalLM, how: Any) -> None:
     texts = [TEXT, "a ___", "___ went to see [sMASK] the ___ house"]
-    cut = [lm._gapped(*lm._cut(text)) for text in texts]
-    found = fill_blanks(lm.network, cut, lm._parts.inner, how, 30, 1)
-    again = [fill_blanks(lm.network, [one], lm._parts.inner, how, 30, 1)[0] for one in cut]
+    cut = [lm._encode_blanks(*lm._split_at_blanks(text)) for text in texts]
+    found = fill_blanks(lm.network, cut, lm._word_pieces.inner, how, 30, 1)
+    again = [fill_blanks(lm.network, [one], lm._word_pieces.inner, how, 30, 1)[0] for one in cut]
     for i, (text, (best,)) in enumerate(zip(cut, found, strict=True)):
         if not isinstance(how, Sample) or not i:  # the others are drawn with another seed
             assert again[i][0].ids == best.ids
@@ -186,15 +194,15 @@ def test_the_likeliest_pieces_are_those_of_all() -> None:
 
 def test_a_word_before_the_blank_is_whole(lm: CausalLM) -> None:
     """No piece begins with the rest of a word: what follows a letter is a space, or a mark."""
-    inner = lm._parts.inner
+    inner = lm._word_pieces.inner
     for seed in range(8):
-        text = lm._gapped(*lm._cut("the cat ___"))
+        text = lm._encode_blanks(*lm._split_at_blanks("the cat ___"))
         ((one,),) = fill_blanks(lm.network, [text], inner, Sample(seed=seed), 4)
         assert not inner[one.ids[0]]
 
 
 def test_each_mask_has_its_own_token(lm: CausalLM) -> None:
-    cut = lm._gapped(*lm._cut("the ___ a [sMASK] b [gMASK]"))
+    cut = lm._encode_blanks(*lm._split_at_blanks("the ___ a [sMASK] b [gMASK]"))
     assert [cut.ids[place] for place in cut.places] == [len(lm.tokenizer) + i for i in range(3)]
     costs = {mask: lm.score_blanks(f"the {mask}", ["cat"])[0].nats for mask in ("___", "[sMASK]", "[gMASK]")}
     assert len(set(costs.values())) == 3
@@ -215,17 +223,17 @@ def test_cloze_chooses_by_exact_likelihood(lm: CausalLM) -> None:
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert found.label == ("yes" if costs[0] < costs[1] else "no")
     assert lm.cloze(text, ["old", "the king"]).label == answers[found.label]
-    with pytest.raises(NextwordError, match="no answer"):
+    with pytest.raises(InvalidSetting):
         lm.cloze(text, [])
 
 
 def test_bias_holds_in_blanks_too(lm: CausalLM) -> None:
-    text = lm._gapped(*lm._cut("the ___ sat"))
-    ((plain,),) = fill_blanks(lm.network, [text], lm._parts.inner, Greedy(), 4)
+    text = lm._encode_blanks(*lm._split_at_blanks("the ___ sat"))
+    ((plain,),) = fill_blanks(lm.network, [text], lm._word_pieces.inner, Greedy(), 4)
     bias = {plain.ids[0]: -math.inf}
-    ((other,),) = fill_blanks(lm.network, [text], lm._parts.inner, Greedy(bias=bias), 4)
+    ((other,),) = fill_blanks(lm.network, [text], lm._word_pieces.inner, Greedy(bias=bias), 4)
     assert plain.ids[0] not in other.ids
-    with pytest.raises(NextwordError, match="ids go from 0"):
+    with pytest.raises(InvalidSetting):
         lm.infill("the ___ sat", Greedy(bias={10**6: 1.0}))
 
 
@@ -233,25 +241,26 @@ def test_bias_holds_in_blanks_too(lm: CausalLM) -> None:
 
 
 def test_what_cannot_be_is_said(lm: CausalLM) -> None:
-    for ask, said in (
-        (lambda: lm.infill("no blank here"), "has no blank"),
-        (lambda: lm.infill("the ___ " * 60), "the window holds 40"),
-        (lambda: lm.infill("the ___", Greedy(), n=2), "from 1 to 1"),
-        (lambda: lm.infill("the ___", Beam(2), n=3), "from 1 to 2"),
-        (lambda: lm.infill("the ___", stop=Stop(5, ("x",))), "leave stop strings away"),
-        (lambda: lm.score_blanks("the ___ and ___", ["one"]), "has 2 blanks, but 1"),
+    for call in (
+        lambda: lm.infill("no blank here"),
+        lambda: lm.infill("the ___ " * 60),
+        lambda: lm.infill("the ___", Greedy(), n=2),
+        lambda: lm.infill("the ___", Beam(2), n=3),
+        lambda: lm.infill("the ___", stop=Stop(5, ("x",))),
+        lambda: lm.score_blanks("the ___ and ___", ["one"]),
     ):
-        with pytest.raises(NextwordError, match=said):
-            ask()
-    with pytest.raises(Unsupported, match="fills no blanks"):
+        with pytest.raises(NextwordError):
+            call()
+    with pytest.raises(Unsupported):
         lm.infill("the ___", Contrastive())
 
 
 def test_others_write_no_pieces_and_say_so() -> None:
     other = wrap_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
-    assert not other.writes_pieces  # type: ignore[union-attr]
-    with pytest.raises(Unsupported, match="writes no pieces"):
-        other.infill("the ___")  # type: ignore[union-attr]
+    assert not other.writes_pieces
+    with pytest.raises(Unsupported) as unsupported:
+        other.infill("the ___")
+    assert unsupported.value.ability == "infill"
 
 
 def test_a_long_text_around_one_blank_is_cut() -> None:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import Beam, Contrastive, Greedy, Inputs, Piece, Sample, Stop, Vocabulary
 from nextword.lm import causal as writing
 from nextword.lm.causal import CausalLM
 from nextword.lm.loading import wrap_network
+from nextword.models.base import Network
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
@@ -199,7 +200,7 @@ def test_a_bias_is_what_is_added_by_hand(gpt: CausalLM) -> None:
         (Greedy(bias={"the": 1.0}), "3 tokens"),
         (Greedy(bias={"": 1.0}), "0 tokens"),
         (Greedy(bias={999: 1.0}), "999"),
-        (Greedy(bias={"a": 1.0, 97: 1.0}), "Two biases"),
+        (Greedy(bias={"a": 1.0, 97: 1.0}), "97"),
         (Greedy(bias={"a": torch.inf}), "-inf"),
         (Sample(typical=0.0), "typical"),
         (Contrastive(alpha=2.0), "alpha"),
@@ -213,7 +214,7 @@ def test_wrong_choices_are_refused_at_once(gpt: CausalLM, how: Any, word: str) -
 
 
 def test_a_least_length_above_the_greatest_is_refused(gpt: CausalLM) -> None:
-    with pytest.raises(NextwordError, match="least"):
+    with pytest.raises(NextwordError, match="min_length"):
         gpt.generate("a", stop=Stop(4, min_length=5))
 
 
@@ -226,11 +227,14 @@ def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> 
         assert gpt.beyond("a" * length) == gone
     assert len(list(gpt.generate("a" * 48, stop=Stop(3, at_end=False)))) == 3
     assert len(list(gpt.generate("a" * 47, stop=Stop(3, at_end=False), overflow="error"))) == 3
-    with pytest.raises(NextwordError, match=r"48 tokens.*holds 47"):
-        gpt.generate("a" * 48, overflow="error")
-    with pytest.raises(NextwordError, match="holds 47"):
-        gpt.generate_many(["a", "a" * 48], overflow="error")
-    with pytest.raises(NextwordError, match="slide, error"):
+    for call in (
+        lambda: gpt.generate("a" * 48, overflow="error"),
+        lambda: gpt.generate_many(["a", "a" * 48], overflow="error"),
+    ):
+        with pytest.raises(InvalidSetting) as invalid:
+            call()
+        assert (invalid.value.key, invalid.value.value) == ("prompt", 48)
+    with pytest.raises(InvalidSetting, match="slide or error"):
         gpt.generate("a", overflow="cut")
 
 
@@ -244,7 +248,7 @@ def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
     nearer = prompt[:gone] + "X" + prompt[gone + 1 :]
     with torch.no_grad():
         rows = [TOKENIZER.encode(text).ids.tolist() for text in (prompt, other, nearer)]
-        first = [gpt.network.step(*gpt._read_all([ids]))[0] for ids in rows]
+        first = [gpt.network.step(*gpt._read_prompts([ids]))[0] for ids in rows]
     torch.testing.assert_close(first[0], first[1])
     assert not torch.allclose(first[0], first[2], atol=1e-4)
 
@@ -264,7 +268,7 @@ def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
     text = "é✓東"
     ids = TOKENIZER.encode(text).ids.tolist()
 
-    class Loop:
+    class Loop(Network):
         """The next of the bytes, always; state: how many were written."""
 
         window = None
@@ -280,10 +284,7 @@ def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
         def score(self, rows: Any, lengths: Any, state: Any) -> Any:
             return torch.zeros(len(rows), rows.shape[1] - 1), state  # the prompt does not matter
 
-        def parameters(self) -> list[Any]:
-            return []
-
-    lm = wrap_network(Loop(), TOKENIZER)
+    lm = wrap_network(Loop(None, vocabulary(TOKENIZER)), TOKENIZER)
     whole = text * 3
     for length in range(1, 3 * len(ids) + 1):
         expected = (text.encode() * 3)[:length].decode("utf-8", "ignore")
@@ -347,7 +348,7 @@ def test_contrastive_search_keeps_the_rules(gpt: CausalLM) -> None:
 @pytest.mark.parametrize("name", ["ngram", "bigram"])
 def test_contrastive_search_needs_vectors(name: str) -> None:
     lm = wrap_network(MODELS[name](), TOKENIZER)
-    with pytest.raises(Unsupported, match="no vectors inside"):
+    with pytest.raises(Unsupported):
         lm.generate("a", Contrastive())
-    with pytest.raises(Unsupported, match="no vectors inside"):
+    with pytest.raises(Unsupported):
         lm.generate_many(["a"], Contrastive())

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
-from nextword.generation.infilling import SentinelDecoder, split_spans, generate_fillings
+from nextword.generation.infilling import SentinelDecoder, generate_fillings, split_spans
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
 from nextword.tokenizers import vocabulary
@@ -92,18 +92,20 @@ def lm(request: pytest.FixtureRequest) -> Seq2SeqLM:
 def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
     """The sum over the target, as it is scored at once; the end of the last span counts with one sentinel more."""
     over = how(bias={"</s>": 9.0, "<extra_id_1>": 9.0}, **({"seed": 3} if how is Sample else {}))
-    source, marks = lm._source(["the king ", " to the ", "."]), lm.sentinels
+    source, marks = lm._encode_with_sentinels(["the king ", " to the ", "."]), lm.sentinels
     assert [id for id in source if id in marks] == marks[:2]
     assert lm.tokenizer.decode([id for id in source if id not in marks][:-1]) == "the king to the."
     (best,) = lm.infill("the king ___ to the ___.", over, Stop(40))
-    model = SentinelDecoder(lm.network, marks, lm.end, lm._parts)  # type: ignore[arg-type]
-    begun = model.begin(*lm._read_all([source]), [[True, True]])
-    ((again, *_),) = generate_fillings(model, *begun, lm._checked(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]])
+    model = SentinelDecoder(lm.network, marks, lm.end, lm._pieces)  # type: ignore[arg-type]
+    begun = model.begin(*lm._read_prompts([source]), [[True, True]])
+    ((again, *_),) = generate_fillings(
+        model, *begun, lm._check_decoding(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]]
+    )
     assert again.complete
     assert again.ids[-1] == lm.end
     assert (best.log_prob, best.tokens) == (again.log_prob, len(again.ids))
     assert list(best.blanks) == [lm.tokenizer.decode(ids).strip() for ids in split_spans(again.ids, marks, lm.end)]
-    nats = lm._nats([source], [list(again.ids)])[0]
+    nats = lm._target_nats([source], [list(again.ids)])[0]
     if len(marks) == 2:
         assert again.log_prob == pytest.approx(-nats, abs=1e-4)
     else:
@@ -124,24 +126,24 @@ def test_texts_come_back_with_their_blanks_filled(lm: Seq2SeqLM) -> None:
 
 
 def test_what_cannot_be(lm: Seq2SeqLM) -> None:
-    for text, said in (("no blank here", "has no blank"), ("a ___ " * 7, "blanks, and this model knows")):
-        with pytest.raises(NextwordError, match=said):
+    for text in ("no blank here", "a ___ " * 7, "the <extra_id_0> and ___"):
+        with pytest.raises(InvalidSetting) as invalid:
             lm.infill(text)
-    with pytest.raises(NextwordError, match="Write ___ for what is missing"):
-        lm.infill("the <extra_id_0> and ___")
-    with pytest.raises(NextwordError, match="leave stop strings away"):
+        assert (invalid.value.key, invalid.value.value) == ("text", text)
+    with pytest.raises(NextwordError):
         lm.infill("the ___", stop=Stop(9, ("x",)))
-    with pytest.raises(NextwordError, match="from 1 to 2"):
+    with pytest.raises(NextwordError):
         lm.infill("the ___", Beam(2), n=3)
-    with pytest.raises(Unsupported, match="fills no blanks"):
+    with pytest.raises(Unsupported):
         lm.infill("the ___", Contrastive())
-    with pytest.raises(Unsupported, match="all of it at once"):
+    with pytest.raises(Unsupported) as unsupported:
         lm.next("the")
+    assert unsupported.value.ability == "next"
 
 
 def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Seq2SeqLM) -> None:
     other = Seq2SeqLM(lm.network, lm.tokenizer)
     other.mends = False
     assert not other.writes_pieces
-    with pytest.raises(Unsupported, match="trained on pairs"):
+    with pytest.raises(Unsupported):
         other.infill("the ___")
