@@ -1,4 +1,4 @@
-"""Compare: sizes that fit the time, a plan that comes back, a verdict in words, each model's trouble its own."""
+"""Compare: sizes that fit the time, plans, verdicts, and models that fail."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tests.support.small_job import BYTES
 
 from nextword.batching.token_stream import Stream
 from nextword.compare import compare as ladder
-from nextword.compare.compare import FILE, SHARE, Plan, Update, compare, default_ladder, fitted, make_plan
-from nextword.compare.terminal import Live, leaderboard, verdict
-from nextword.core.errors import NextwordError
-from nextword.core.io import finite
+from nextword.compare.compare import FILE, TRAINING_SHARE, Plan, Update, choose_size, compare, default_ladder, make_plan
+from nextword.compare.terminal import LiveTable, leaderboard, verdict
+from nextword.core.errors import InvalidSetting, RunError, UnknownName
+from nextword.core.io import replace_nonfinite
 from nextword.models import MODELS
-from nextword.recipe import from_tables, load_recipe
+from nextword.recipe import load_recipe, parse_recipe
+from tests.support.small_job import BYTES
 
 SIZES = [{"width": 8}, {"width": 16}, {"width": 32}, {"width": 64}]
 TABLES: dict[str, Any] = {
@@ -38,48 +38,50 @@ TABLES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("seconds", "width"), [(0, 8), (1, 8), (16, 16), (31, 16), (32, 32), (64, 64), (999, 64)])
-def test_the_largest_size_that_fits_the_time(seconds: float, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_size_takes_the_largest_that_fits_the_time(
+    seconds: float, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine that trains width w at 200 / w tokens a second; two passes over 100 tokens take w seconds."""
-    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
+    monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
     stream = SimpleNamespace(ids=np.arange(100))
-    chosen = fitted(from_tables(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
+    chosen = choose_size(parse_recipe(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
     assert chosen.model == {"layers": 1, "width": width}
 
 
 @pytest.mark.parametrize(("seconds", "dropout"), [(8, 0.0), (300, 0.5)])
-def test_a_text_that_will_be_read_very_often_gets_what_the_recipe_says(
+def test_choose_size_applies_often_settings_after_many_passes(
     seconds: float, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one size sees seconds / 10 times the text: here 0.8 passes and 30."""
-    monkeypatch.setattr(ladder, "seen", lambda recipe, seconds, *rest: 10 * seconds)
+    monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 10 * seconds)
     compare_table = {"sizes": [{"width": 8}], "often": {"dropout": 0.5}}
-    recipe = from_tables({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
-    chosen = fitted(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
+    recipe = parse_recipe({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
+    chosen = choose_size(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
     assert chosen.model == {"width": 8, "dropout": dropout}
 
 
-def test_a_recipe_that_offers_no_sizes_stays_as_it_is() -> None:
+def test_choose_size_without_sizes_keeps_the_recipe() -> None:
     recipe = load_recipe("lstm/tiny")
-    assert fitted(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
+    assert choose_size(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
 
 
-def test_counting_takes_its_largest_size_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "seen", lambda *given: pytest.fail("counting is not timed"))
+def test_choose_size_of_a_count_model_takes_the_largest_untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "estimate_tokens", lambda *given: pytest.fail("counting is not timed"))
     table = {"sizes": [{"order": 3}, {"order": 5}], "often": {"dropout": 0.5}}
-    recipe = from_tables({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
-    assert fitted(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
-    alone = from_tables({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
-    assert fitted(alone, 0.0, BYTES, None, torch.device("cpu")) is alone
+    recipe = parse_recipe({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
+    assert choose_size(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
+    alone = parse_recipe({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
+    assert choose_size(alone, 0.0, BYTES, None, torch.device("cpu")) is alone
 
 
-def test_how_much_is_seen_grows_with_time_alone() -> None:
-    recipe = from_tables({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
+def test_estimate_tokens_is_positive() -> None:
+    recipe = parse_recipe({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
     stream = Stream.from_ids(np.zeros(1000, np.uint8))
-    found = ladder.seen(recipe, 10.0, BYTES, stream, torch.device("cpu"))
+    found = ladder.estimate_tokens(recipe, 10.0, BYTES, stream, torch.device("cpu"))
     assert found > 0
 
 
-def test_the_ladder_stands_in_the_order_of_the_canon() -> None:
+def test_default_ladder_follows_the_order_of_models() -> None:
     slugs = [recipe.slug for recipe in default_ladder()]
     assert slugs == [slug for slug in MODELS if slug in slugs]
     assert len(slugs) == len(set(slugs))
@@ -95,14 +97,14 @@ def result(name: str, bits: float, low: float, high: float, **more: Any) -> dict
             "size": 4000, "seconds": 3.0, "tokens_per_second": 100.0, **more}  # fmt: skip
 
 
-def test_a_plan_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_plan_round_trips_through_its_file(tmp_path: Path) -> None:
     plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 2.5, ["model.width=8"])
     plan.models["nplm-tiny"] = result("nplm-tiny", 3.0, 2.9, 3.1, surprisal=[1.0, 2.0])
     plan.facts["passage"] = {"text": "ä b", "tokens": ["ä", " b"]}
     plan.save("cpu")
     again = Plan.open(tmp_path / "here")
     assert vars(again) == vars(plan)
-    assert [from_tables(e["recipe"], e["recipe_name"]).model["width"] for e in again.entries] == [8, 8]
+    assert [parse_recipe(e["recipe"], e["recipe_name"]).model["width"] for e in again.entries] == [8, 8]
     assert again.result("cpu")["passage"]["surprisal"] == {"nplm-tiny": [1.0, 2.0]}
 
 
@@ -120,7 +122,7 @@ def impossible(name: str) -> dict[str, Any]:
     return result(name, math.inf, math.inf, math.inf, **RULED_OUT)
 
 
-def test_infinity_is_null_in_the_file_and_comes_back(tmp_path: Path) -> None:
+def test_plan_saves_infinity_as_null(tmp_path: Path) -> None:
     plan = make_plan(tmp_path / "here", ["nplm/tiny", "lstm/tiny"], "python", 1)
     plan.models = {
         "nplm-tiny": impossible("nplm-tiny") | {"surprisal": [1.0, math.inf]},
@@ -136,18 +138,20 @@ def test_infinity_is_null_in_the_file_and_comes_back(tmp_path: Path) -> None:
     assert [model["name"] for model in again.result("cpu")["models"]] == ["lstm-tiny", "nplm-tiny"]
 
 
-def test_a_plan_is_not_overwritten_and_not_guessed(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match="no comparison to resume"):
+def test_plan_rejects_taken_missing_and_damaged_folders(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as missing:
         Plan.open(tmp_path)
     make_plan(tmp_path, ["nplm/tiny"], "python", 1).save("cpu")
-    with pytest.raises(NextwordError, match="already holds a comparison"):
+    with pytest.raises(RunError) as taken:
         make_plan(tmp_path, ["nplm/tiny"], "python", 1)
     (tmp_path / FILE).write_text("{")
-    with pytest.raises(NextwordError, match="damaged"):
+    with pytest.raises(RunError) as damaged:
         Plan.open(tmp_path)
+    paths = [error.value.path for error in (missing, taken, damaged)]
+    assert paths == [str(tmp_path), str(tmp_path), str(tmp_path / FILE)]
 
 
-def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
+def test_make_plan_gives_unique_names(tmp_path: Path) -> None:
     names = [
         entry["name"] for entry in make_plan(tmp_path / "out", ["nplm/tiny", "nplm/tiny", "lstm/tiny"], "x", 1).entries
     ]
@@ -161,17 +165,19 @@ def test_what_is_compared_has_names_of_its_own(tmp_path: Path) -> None:
     assert [e["name"] for e in make_plan(tmp_path / "out", [], "x", 1).entries] == [r.slug for r in default_ladder()]
 
 
-def test_a_plan_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match="more than nothing"):
+def test_make_plan_rejects_impossible_requests(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting) as no_time:
         make_plan(tmp_path / "out", [], "python", 0)
+    assert no_time.value.key == "minutes"
     (tmp_path / "folder").mkdir()
-    with pytest.raises(NextwordError, match="no run folder"):
+    with pytest.raises(RunError) as no_run:
         make_plan(tmp_path / "out", [str(tmp_path / "folder")], "python", 1)
-    with pytest.raises(NextwordError, match="Did you mean"):
+    assert no_run.value.path == str(tmp_path / "folder")
+    with pytest.raises(UnknownName):
         make_plan(tmp_path / "out", ["lstm/tinny"], "python", 1)
 
 
-def test_results_are_ranked_exact_and_comparable_first(tmp_path: Path) -> None:
+def test_result_ranks_exact_likelihoods_first(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, ["nplm/tiny", "rnn/tiny", "gru/tiny", "lstm/tiny"], "python", 1)
     plan.models = {
         "nplm-tiny": result("nplm-tiny", 2.0, 1.9, 2.1, kind="pseudo"),
@@ -186,9 +192,9 @@ def test_results_are_ranked_exact_and_comparable_first(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ verdict, table
 
 
-def test_the_verdict_in_a_sentence() -> None:
+def test_verdict_names_the_best_and_the_close() -> None:
     clear = [result("lstm", 2.0, 1.9, 2.1), result("nplm", 3.0, 2.9, 3.1)]
-    assert verdict(clear) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    assert verdict(clear) == "lstm predicts this text best: 2.000 bits per byte, 25% of its size."
     close = [result("lstm", 2.0, 1.9, 2.1), result("gru", 2.05, 2.0, 2.2), result("nplm", 3.0, 2.9, 3.1)]
     assert verdict(close).endswith("Not clearly different: gru.")
     assert verdict([]) == ""
@@ -197,18 +203,18 @@ def test_the_verdict_in_a_sentence() -> None:
     assert verdict([clear[0], lossy]) == verdict(clear[:1])
 
 
-def test_without_intervals_nothing_is_said_of_them() -> None:
+def test_verdict_without_intervals_names_no_close_models() -> None:
     """Fewer than 400 tokens have no interval: the best is the best, and how clearly is not known."""
     none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
     short = [result("lstm", 2.0, 0, 0, **none), result("gru", 2.01, 0, 0, **none)]
-    assert verdict(short) == "lstm predicts this text best: 2.000 bits a byte, 25% of its size."
+    assert verdict(short) == "lstm predicts this text best: 2.000 bits per byte, 25% of its size."
     assert verdict([result("lstm", 2.0, 1.9, 2.1), short[1]]) == verdict(short)
     assert verdict([short[0], result("gru", 2.01, 1.9, 2.1)]) == verdict(short)
 
 
-def test_the_verdict_says_impossible_in_words() -> None:
+def test_verdict_explains_impossible_texts() -> None:
     both = verdict([result("lstm", 2.0, 1.9, 2.1), impossible("mle")])
-    assert both.startswith("lstm predicts this text best: 2.000 bits a byte")
+    assert both.startswith("lstm predicts this text best: 2.000 bits per byte")
     assert both.endswith("It is impossible under mle (3 of 1,200 tokens have probability 0).")
     lossy = impossible("words") | {"bits_per_byte": None, "impossible": 1}
     alone = verdict([impossible("mle"), lossy])
@@ -220,13 +226,13 @@ def test_the_verdict_says_impossible_in_words() -> None:
 
 
 @pytest.mark.parametrize("through_json", [False, True])
-def test_the_leaderboard_writes_infinity_as_people_do(through_json: bool) -> None:
+def test_leaderboard_prints_the_infinity_sign(through_json: bool) -> None:
     models = [result("lstm", 2.0, 1.9, 2.1), impossible("mle")]
-    comparison = json.loads(json.dumps({"models": finite(models)})) if through_json else {"models": models}
+    comparison = json.loads(json.dumps({"models": replace_nonfinite(models)})) if through_json else {"models": models}
     row = next(line for line in shown(leaderboard(comparison)).splitlines() if "mle" in line)
     assert row.split()[:5] == ["2", "mle", "∞", "∞", "∞"]  # rank, name, bits, word and token perplexity; no interval
     assert "inf" not in row
-    live = Live(["mle"], "here")
+    live = LiveTable(["mle"], "here")
     live(Update("mle", "done", models[1]))
     assert "∞" in shown(live)
     assert "inf" not in shown(live)
@@ -238,7 +244,7 @@ def shown(what: Any) -> str:
     return console.export_text()
 
 
-def test_the_leaderboard_ranks_exact_models_and_names_the_rest() -> None:
+def test_leaderboard_ranks_exact_models_only() -> None:
     models = [
         result("lstm", 2.0, 1.9, 2.1),
         result("bert", 1.0, 0.9, 1.1, kind="pseudo"),
@@ -255,13 +261,13 @@ def test_the_leaderboard_ranks_exact_models_and_names_the_rest() -> None:
 # ------------------------------------------------------------------------------------------------ end to end
 
 
-def test_two_models_one_of_which_fails_and_what_is_done_stays_done(tmp_path: Path) -> None:
+def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path) -> None:
     plan = make_plan(tmp_path / "out", ["lstm/tiny", "gru/tiny"], "python", 0.04)
     for entry in plan.entries:
         entry["recipe"]["tokenizer"] = {"kind": "bytes"}
         entry["recipe"]["model"] = {"width": 8}
     plan.entries[1]["recipe"]["phase"][0]["batches"] = {"kind": "rows", "rows": 10**7, "length": 5}
-    live = Live([entry["name"] for entry in plan.entries], "here")
+    live = LiveTable([entry["name"] for entry in plan.entries], "here")
     for update in compare(plan, "cpu"):
         live(update)
     assert "done" in shown(live)
@@ -280,7 +286,7 @@ def test_two_models_one_of_which_fails_and_what_is_done_stays_done(tmp_path: Pat
     assert verdict([done]) in shown(leaderboard(found)).replace("\n", " ")
 
 
-def test_a_recipe_need_not_name_authors(tmp_path: Path) -> None:
+def test_compare_accepts_recipes_without_authors(tmp_path: Path) -> None:
     """A recipe of one's own has a slug; the rest of [paper] is for papers."""
     path = tmp_path / "mine.toml"
     path.write_text('[paper]\nslug = "rnn"\n[tokenizer]\nkind = "bytes"\n[model]\nwidth = 4\n[[phase]]\nsteps = 3\n')
@@ -303,14 +309,14 @@ kind = "count"
 """
 
 
-def test_counting_takes_no_share_of_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_gives_count_models_no_share_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two recipes, one of which counts: the other has all the time, less what choosing its size took."""
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.5))
     plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml"), "gru/tiny"], "python", 0.03)
     plan.entries[1]["recipe"]["model"] = {"width": 8}
     counting, descending = plan.entries
-    live = Live([entry["name"] for entry in plan.entries], "here")
+    live = LiveTable([entry["name"] for entry in plan.entries], "here")
     shares = []
     for update in compare(plan, "cpu"):
         live(update)
@@ -322,10 +328,10 @@ def test_counting_takes_no_share_of_the_minutes(tmp_path: Path, monkeypatch: pyt
     assert (counted.phases[0].kind, counted.phases[0].minutes, counted.phases[0].data) == ("count", 0, "python")
     assert counted.model == {"add": 0.5}
     descended = load_recipe(str(tmp_path / "out" / descending["name"] / "recipe.toml"))
-    assert 0.5 * SHARE * 0.03 < descended.phases[0].minutes <= SHARE * 0.03
+    assert 0.5 * TRAINING_SHARE * 0.03 < descended.phases[0].minutes <= TRAINING_SHARE * 0.03
 
 
-def test_a_text_that_a_model_rules_out_is_compared_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_explains_a_text_that_a_model_rules_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes counted without smoothing, alone in the comparison: no minutes to divide, and no number to show."""
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.0))

@@ -121,14 +121,17 @@ def rows(html: str) -> list[list[str]]:
 # ------------------------------------------------------------------------------------------------ the page
 
 
-def test_the_headline_says_the_result_in_words():
+def test_headline_states_the_result():
     text = Page(render(comparison(*FOUR))).text
     assert "On web , the LSTM predicts best: 2.01 bits per byte (1.98–2.04)." in text
     assert "It would compress the text to 25 % of its size." in text  # 2.01 of 8 bits
-    assert "4 models: trained on 604,321 words, scored on 3.31 MB of held-out text, 5 min for all on cpu." in text
+    assert (
+        "4 models: trained on 604,321 words, scored on 3.31 MB of held-out text, 5 min of training for all on cpu."
+        in text
+    )
 
 
-def test_the_leaderboard_shows_the_numbers_given_from_best_to_worst():
+def test_leaderboard_lists_models_from_best_to_worst():
     table = rows(render(comparison(*FOUR)))
     ranked = table[1:5]
     assert [row[0].split()[0] for row in ranked] == ["1", "2", "3", "4"]
@@ -137,7 +140,7 @@ def test_the_leaderboard_shows_the_numbers_given_from_best_to_worst():
     assert ranked[2][-1] == "21,000"
 
 
-def test_models_whose_intervals_overlap_the_best_are_marked():
+def test_models_with_overlapping_intervals_are_marked():
     html = render(comparison(*FOUR))  # lstm up to 2.04, gru from 2.02, rnn from 2.28
     assert "gru is not clearly different from lstm: intervals overlap." in Page(html).text
     assert [row[0].replace(" ", "") for row in rows(html)[1:5]] == ["1", "2≈", "3", "4"]
@@ -148,14 +151,14 @@ def test_models_whose_intervals_overlap_the_best_are_marked():
     assert "No interval overlaps that of lstm" in apart
 
 
-def test_without_intervals_nothing_is_said_of_them():
+def test_without_intervals_no_model_is_marked():
     none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
     text = Page(render(comparison(model("lstm", 2.01, **none), model("gru", 2.02, **none)))).text
     assert "overlap" not in text.replace("overlaps that", "")
     assert "2.01 bits per byte." in text
 
 
-def test_the_page_loads_nothing():
+def test_page_loads_nothing():
     html = render(comparison(*FOUR))
     links = [
         value or "" for name, value in Page(html).attributes if name in {"src", "href", "srcset", "action", "data"}
@@ -166,7 +169,7 @@ def test_the_page_loads_nothing():
     assert "default-src 'none'" in html
 
 
-def test_pages_parts_are_linked_and_labelled():
+def test_sections_are_linked_and_labeled():
     page = Page(render(comparison(*FOUR)))
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -201,12 +204,12 @@ def test_text_is_escaped_everywhere():
 # ------------------------------------------------------------------------------------------------ what may be missing
 
 
-def test_an_empty_comparison_is_a_page():
+def test_empty_comparison_renders():
     assert "no model could be ranked" in Page(render({})).text
     assert "no model could be ranked" in Page(render({"models": [], "data": None, "passage": None, "notes": None})).text
 
 
-def test_a_model_of_which_little_is_known():
+def test_model_with_few_fields_renders():
     text = Page(render({"models": [{"slug": "ngram", "bits_per_byte": 2.5}]})).text
     assert "On this text , the ngram predicts best: 2.50 bits per byte." in text
 
@@ -222,7 +225,7 @@ def test_any_field_of_the_comparison_may_be_null(field):
     assert not re.search(r"\b(None|nan)\b", Page(render(comparison(*FOUR, **{field: None}))).text)
 
 
-def test_numbers_without_end_are_shown_as_such():
+def test_infinite_numbers_are_shown_as_infinity():
     text = Page(render(comparison(*FOUR, model("rnn2", math.inf, word_perplexity=math.inf, parameters=math.nan)))).text
     assert "∞" in text
     assert "nan" not in text
@@ -232,7 +235,7 @@ NOTHING = {"bits_per_byte": None, "bits_per_byte_low": None, "bits_per_byte_high
            "token_perplexity": None, "nats": None, "lossless": True, "impossible": 3, "tokens": 1200}  # fmt: skip
 
 
-def test_an_impossible_text_is_told_in_words():
+def test_impossible_text_is_explained():
     """As `compare --json` prints it: null, and how many tokens are impossible."""
     html = render(comparison(*FOUR, model("mle", 2.0, **NOTHING)))
     text = Page(html).text
@@ -247,7 +250,7 @@ def test_an_impossible_text_is_told_in_words():
     assert "No interval overlaps that of lstm" in apart
 
 
-def test_a_text_impossible_under_all_has_no_best_model():
+def test_text_impossible_under_all_has_no_best_model():
     for models in ([model("mle", 2.0, **NOTHING)], [model("mle", 2.0, **NOTHING), model("other", 2.0, **NOTHING)]):
         text = Page(render(comparison(*models))).text
         every = " under every model" * (len(models) > 1)
@@ -257,21 +260,23 @@ def test_a_text_impossible_under_all_has_no_best_model():
         assert not re.search(r"\b(inf|nan)\b", text)
 
 
-def test_impossible_tokens_of_the_passage():
+def test_passage_marks_impossible_tokens():
     given = comparison(model("mle", 2.0, **NOTHING), model("lstm", 2.0))
     given["passage"] = {"text": "a b c", "tokens": ["a", " b", " c"]}
     given["passage"]["surprisal"] = {"mle": [2.0, None, 4.0], "lstm": [1.0, None, 3.0]}
     html = render(given)
-    assert html.count('<span class="h7" title="∞ bits, impossible">b</span>') == 1  # of the lstm nothing is known
+    assert (
+        html.count('<span class="surprisal-7" title="∞ bits, impossible">b</span>') == 1
+    )  # of the lstm nothing is known
     text = Page(html).text
-    assert "“b” is impossible under this model; the rest costs 3.00 bits a token." in text
-    assert "2.00 bits a token; the hardest is “c” with 3.0." in text
+    assert "“b” is impossible under this model; the rest costs 3.00 bits per token." in text
+    assert "2.00 bits per token on average; the most surprising is “c” with 3.0." in text
     given["passage"]["surprisal"]["mle"] = [None, None, 4.0]
-    said = "2 tokens are impossible under this model, the first of them “a”; the rest costs 4.00 bits a token."
+    said = "2 tokens are impossible under this model, first “a”; the rest costs 4.00 bits per token."
     assert said in Page(render(given)).text
 
 
-def test_a_failed_model_is_shown_with_its_error_and_not_ranked():
+def test_failed_model_is_shown_with_its_error_and_not_ranked():
     html = render(comparison(*FOUR, model("elmo", 0.5, status="failed", error="the loss became NaN at step 120")))
     assert "the LSTM predicts best" in re.sub("<.*?>", "", html)
     shown = next(row for row in rows(html) if row[1:2] == ["failed"])
@@ -291,30 +296,30 @@ def test_pseudo_likelihoods_are_never_ranked():
     assert "nextword next runs/compare/bert &#x27;In the ___ God&#x27;" in html
     assert "nextword generate runs/compare/bert" not in html
     alone = Page(render(comparison(model("bert", 0.61, kind="pseudo")))).text
-    assert "No model here has an exact likelihood" in alone
+    assert "No model has an exact likelihood" in alone
 
 
-def test_what_reads_from_the_end_is_not_asked_to_write():
+def test_backward_model_has_no_generate_command():
     html = render(comparison(*FOUR, model("ulmfit", 2.2, can=["embed", "score"])))
     assert "nextword evaluate runs/compare/ulmfit --data my.txt" in html
     assert "nextword generate runs/compare/lstm" in html
     assert not re.search("nextword (generate|next) runs/compare/ulmfit", html)
 
 
-def test_a_lossy_model_among_lossless_ones_is_not_ranked():
+def test_lossy_model_among_lossless_ones_is_not_ranked():
     html = render(comparison(*FOUR, model("words", 1.0, bits_per_byte=None, word_perplexity=98.7)))
     assert "Not ranked: no bits per byte" in html
     assert "98.7" in html
     assert len([row for row in rows(html) if row[0][:1].isdigit()]) == 4
 
 
-def test_where_all_are_lossy_word_perplexity_ranks():
+def test_lossy_models_are_ranked_by_word_perplexity():
     lossy = [m | {"bits_per_byte": None, "curve": []} for m in FOUR]
     text = Page(render(comparison(*lossy, tokenizer={"kind": "words", "size": 10000, "lossless": False}))).text
     assert "the LSTM predicts best: 1,610 word perplexity." in text
     assert "compress" not in text
 
 
-def test_two_models_of_one_title_are_told_apart_by_name():
+def test_models_with_the_same_title_are_shown_by_name():
     small, large = model("lstm-small", 2.2, title="LSTM (1997)"), model("lstm-large", 2.0, title="LSTM (1997)")
     assert "the lstm-large predicts best" in Page(render(comparison(small, large))).text

@@ -1,4 +1,4 @@
-"""Dynamic evaluation against the update written out by hand, and on text that is unlike what was trained on."""
+"""Dynamic evaluation against the update written out by hand, and on text unlike the training text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import (
-    OLD,
+    LEGACY_DEFAULTS,
     STATISTICS_FILE,
     DynamicEvaluator,
     DynamicSettings,
@@ -69,10 +69,10 @@ def mean_squares(model: Any, ids: np.ndarray, rows: int, length: int) -> tuple[d
     return {name: t / count for name, t in total.items()}, count
 
 
-def plainly(
+def reference_nats(
     model: Any, ids: np.ndarray, squares: dict[str, torch.Tensor] | None, rate: float, pull: float, epsilon: float
 ) -> list[float]:
-    """One weight tensor after the other, as the paper has it; without statistics, plain SGD."""
+    """The paper's update, one weight tensor after the other; without statistics, plain SGD."""
     adapted = copy.deepcopy(model)
     first, state = adapted.start(1)
     text = torch.cat([first, torch.from_numpy(ids.astype(np.int64))]).unsqueeze(0)
@@ -94,76 +94,76 @@ def plainly(
     return nats
 
 
-def test_the_statistics_are_mean_squared_gradients() -> None:
+def test_collect_statistics_equals_mean_squared_gradients() -> None:
     model = network()
-    gathered = collect_statistics(model, TRAIN)
-    assert (gathered.rows, gathered.length) == (100, 5)
+    statistics = collect_statistics(model, TRAIN)
+    assert (statistics.rows, statistics.length) == (100, 5)
     squares, count = mean_squares(model, TRAIN, 100, 5)
-    assert gathered.segments == count == 5
-    assert gathered.squares.keys() == squares.keys()
+    assert statistics.segments == count == 5
+    assert statistics.squares.keys() == squares.keys()
     for name, square in squares.items():
-        torch.testing.assert_close(gathered.squares[name], square, rtol=1e-4, atol=1e-10)
+        torch.testing.assert_close(statistics.squares[name], square, rtol=1e-4, atol=1e-10)
 
 
-def test_few_segments_or_a_short_text_do() -> None:
+def test_collect_statistics_accepts_few_segments_and_short_texts() -> None:
     model = network()
     assert collect_statistics(model, TRAIN, segments=2).segments == 2
     few = collect_statistics(model, TRAIN[:4])
     assert (few.rows, few.length, few.segments) == (1, 3, 1)
-    with pytest.raises(NextwordError, match="no two tokens"):
+    with pytest.raises(DataError):
         collect_statistics(model, TRAIN[:1])
 
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
-@pytest.mark.parametrize("pull", [0.1, 0.9])  # with 0.9 some weights would be drawn beyond where they began
-def test_adaptation_is_the_update_by_hand(cls: Any, pull: float) -> None:
+@pytest.mark.parametrize("pull", [0.1, 0.9])  # with 0.9 some weights would overshoot their origin
+def test_dynamic_nats_equal_the_update_by_hand(cls: Any, pull: float) -> None:
     model = network(cls, embedding=6)
     rate, epsilon = 0.01, 0.003
-    gathered = collect_statistics(model, TRAIN)
-    squares = dict(gathered.squares)
+    statistics = collect_statistics(model, TRAIN)
+    squares = dict(statistics.squares)
     mean = sum(float(s.sqrt().mean()) for s in squares.values()) / len(squares)
     assert pull < 0.5 or any((pull * s.sqrt() / mean > 1).any() for s in squares.values())
-    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(rate, pull, epsilon), gathered), IDS)
-    assert nats == pytest.approx(plainly(model, IDS, squares, rate, pull, epsilon), abs=1e-5)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(rate, pull, epsilon), statistics), IDS)
+    assert nats == pytest.approx(reference_nats(model, IDS, squares, rate, pull, epsilon), abs=1e-5)
     assert nats[:5] == pytest.approx(CausalLM(model, None).stream_nats(IDS)[:5], abs=1e-5)  # type: ignore[arg-type]
     assert nats[5:] != pytest.approx(CausalLM(model, None).stream_nats(IDS)[5:], abs=1e-3)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
-def test_on_a_gpu_where_steps_are_recorded_it_is_the_same(cls: Any) -> None:
+def test_dynamic_nats_on_a_gpu_with_cuda_graphs_are_the_same(cls: Any) -> None:
     model, ids = network(cls, embedding=6), walk(SIZE - 1, 203, seed=2)
-    gathered = collect_statistics(model, TRAIN)
-    expected = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), gathered), ids)
+    statistics = collect_statistics(model, TRAIN)
+    expected = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), statistics), ids)
     there = collect_statistics(model.cuda(), TRAIN)
-    for name, square in gathered.squares.items():
+    for name, square in statistics.squares.items():
         torch.testing.assert_close(there.squares[name].cpu(), square, rtol=1e-3, atol=1e-9)
     adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), there)
     assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)
-    assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)  # and once more, recorded anew
+    assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)  # again, with a new CUDA graph
 
 
-def test_plain_sgd_is_the_update_by_hand() -> None:
+def test_dynamic_nats_with_sgd_equal_the_update_by_hand() -> None:
     model = network()
     nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.5, 0.05, kind="sgd")), IDS)
-    assert nats == pytest.approx(plainly(model, IDS, None, 0.5, 0.05, 0.0), abs=1e-5)
+    assert nats == pytest.approx(reference_nats(model, IDS, None, 0.5, 0.05, 0.0), abs=1e-5)
 
 
-def test_another_readout_adapts_too() -> None:
-    """Class by class instead of all words at once: whatever is exact and has a gradient will do."""
+def test_dynamic_nats_with_a_class_readout_equal_the_update_by_hand() -> None:
+    """A class-based softmax: any exact readout with a gradient works."""
     model = network(readout={"kind": "classes", "classes": 3})
-    gathered = collect_statistics(model, TRAIN)
-    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), gathered), IDS)
-    assert nats == pytest.approx(plainly(model, IDS, dict(gathered.squares), 0.01, 0.1, 0.003), abs=1e-5)
+    statistics = collect_statistics(model, TRAIN)
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), statistics), IDS)
+    assert nats == pytest.approx(reference_nats(model, IDS, dict(statistics.squares), 0.01, 0.1, 0.003), abs=1e-5)
 
 
-def test_without_a_rate_it_is_the_plain_model() -> None:
+def test_dynamic_nats_with_rate_zero_are_the_plain_models() -> None:
     model = network()
     nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.0, 0.1), collect_statistics(model, TRAIN)), IDS)
     assert nats == pytest.approx(CausalLM(model, None).stream_nats(IDS), abs=1e-5)  # type: ignore[arg-type]
 
 
-def test_the_network_is_untouched_and_each_reading_begins_anew() -> None:
+def test_evaluator_copies_the_network_and_restarts_with_each_reading() -> None:
     model = network()
     before = copy.deepcopy(model.state_dict())
     adapting = DynamicEvaluator(model, DynamicSettings(0.05, 0.01), collect_statistics(model, TRAIN))
@@ -175,25 +175,27 @@ def test_the_network_is_untouched_and_each_reading_begins_anew() -> None:
     assert any((a != b).any() for a, b in zip(adapting.weights, model.parameters(), strict=True))
 
 
-def test_dropout_has_no_part_in_it() -> None:
-    model = network(AWDLSTM, embedding=6).train()  # as it is in the midst of training
+def test_evaluator_ignores_dropout() -> None:
+    model = network(AWDLSTM, embedding=6).train()  # in training mode
     adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.01), collect_statistics(model, TRAIN))
     assert (dynamic_nats(adapting, IDS) == dynamic_nats(adapting, IDS)).all()
     assert model.training
 
 
-def test_units_of_the_first_code() -> None:
+def test_legacy_units_are_converted() -> None:
     model = network()
-    gathered = collect_statistics(model, TRAIN)
-    old = to_equation_units(DynamicSettings(old=True), gathered)
-    root, tensors = math.sqrt(gathered.segments), len(list(model.parameters()))
-    assert (old.rate, old.lambda_, old.epsilon) == pytest.approx((OLD[0] / root, OLD[1] / tensors, OLD[2] / root))
-    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.4, 1.4, 0.01, old=True), gathered), IDS)
-    squares = dict(gathered.squares)
-    assert nats == pytest.approx(plainly(model, IDS, squares, 0.4 / root, 1.4 / tensors, 0.01 / root), abs=1e-5)
+    statistics = collect_statistics(model, TRAIN)
+    old = to_equation_units(DynamicSettings(legacy_units=True), statistics)
+    root, tensors = math.sqrt(statistics.segments), len(list(model.parameters()))
+    assert (old.rate, old.lambda_, old.epsilon) == pytest.approx(
+        (LEGACY_DEFAULTS[0] / root, LEGACY_DEFAULTS[1] / tensors, LEGACY_DEFAULTS[2] / root)
+    )
+    nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.4, 1.4, 0.01, legacy_units=True), statistics), IDS)
+    squares = dict(statistics.squares)
+    assert nats == pytest.approx(reference_nats(model, IDS, squares, 0.4 / root, 1.4 / tensors, 0.01 / root), abs=1e-5)
 
 
-def test_the_cache_works_on_what_adapts() -> None:
+def test_cache_works_on_dynamic_evaluation() -> None:
     model = network()
     adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.01), collect_statistics(model, TRAIN))
     nats, without = cache_nats(adapting.read(IDS), CacheSettings(0.2, 1.0, 10))
@@ -209,7 +211,7 @@ def run_folder(folder: Path) -> tuple[RunFolder, Any]:
     return job.run, job.network.eval()
 
 
-def test_statistics_stay_in_the_folder_until_something_differs(tmp_path: Path) -> None:
+def test_statistics_are_reused_until_weights_or_settings_change(tmp_path: Path) -> None:
     run, model = run_folder(tmp_path / "run")
     asked = []
 
@@ -222,61 +224,62 @@ def test_statistics_stay_in_the_folder_until_something_differs(tmp_path: Path) -
     assert len(asked) == 1
     assert (again.segments, again.rows, again.length) == (first.segments, first.rows, first.length)
     assert all((again.squares[name] == square).all() for name, square in first.squares.items())
-    load_or_collect_statistics(run, model, train, DynamicSettings(fresh=True))
+    load_or_collect_statistics(run, model, train, DynamicSettings(recompute=True))
     load_or_collect_statistics(run, model, train, DynamicSettings(length=3))
     assert len(asked) == 3
-    load_or_collect_statistics(run, model, train, DynamicSettings())  # of another length
-    (run.path / STATISTICS_FILE).write_bytes((run.path / STATISTICS_FILE).read_bytes()[:100])  # cut short
+    load_or_collect_statistics(run, model, train, DynamicSettings())  # another segment length
+    (run.path / STATISTICS_FILE).write_bytes((run.path / STATISTICS_FILE).read_bytes()[:100])  # truncated
     load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(asked) == 5
     with torch.no_grad():
         model.embedding.weight.add_(1)
-    run.save_model(model.save)  # trained on: other weights
+    run.save_model(model.save)  # other weights
     load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(asked) == 6
     assert not list(run.path.glob(".new-*"))
     run.verify()
 
 
-def test_what_is_given_stays_and_the_rest_is_found() -> None:
+def test_search_settings_keeps_given_values() -> None:
     model = network()
-    gathered = collect_statistics(model, TRAIN)
-    given = search_settings(model, IDS, DynamicSettings(rate=0.01), gathered)
+    statistics = collect_statistics(model, TRAIN)
+    given = search_settings(model, IDS, DynamicSettings(rate=0.01), statistics)
     assert given.rate == 0.01
     assert given.lambda_ is not None
-    unsearched = search_settings(model, IDS, DynamicSettings(search=0), gathered)
+    unsearched = search_settings(model, IDS, DynamicSettings(search=0), statistics)
     assert (unsearched.rate, unsearched.lambda_, unsearched.epsilon) == (5e-5, 0.002, 2e-5)
-    searched = search_settings(model, IDS, DynamicSettings(), gathered)
-    costs = [dynamic_nats(DynamicEvaluator(model, d, gathered), IDS).sum() for d in (unsearched, searched)]
+    searched = search_settings(model, IDS, DynamicSettings(), statistics)
+    costs = [dynamic_nats(DynamicEvaluator(model, d, statistics), IDS).sum() for d in (unsearched, searched)]
     assert costs[1] <= costs[0]
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "key"),
     [
-        ({"rate": -1.0}, "zero or more"),
-        ({"lambda_": math.nan}, "zero or more"),
-        ({"epsilon": math.inf}, "zero or more"),
-        ({"length": 0}, "at least 1"),
-        ({"kind": "adam"}, "rms or sgd"),
-        ({"kind": "sgd", "old": True}, "rms"),
+        ({"rate": -1.0}, "rate"),
+        ({"lambda_": math.nan}, "lambda"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"length": 0}, "length"),
+        ({"kind": "adam"}, "kind"),
+        ({"kind": "sgd", "legacy_units": True}, "legacy_units"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(NextwordError, match=says):
+def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
         DynamicSettings(**settings)
+    assert error.value.key == f"dynamic.{key}"
 
 
 @pytest.mark.parametrize("kind", ["rms", "sgd"])
-def test_a_text_with_habits_of_its_own_is_learnt_while_it_is_read(tmp_path: Path, kind: str) -> None:
-    """The claim: trained on counting up by one, two or three, tested on a text that always goes by the same figure."""
+def test_dynamic_evaluation_learns_a_repetitive_text(tmp_path: Path, kind: str) -> None:
+    """Trained on counting up by one, two or three; tested on a text that repeats one figure."""
     train = walk(20, 4000, seed=3)
     model, _ = trained(
         tmp_path / "run", "lstm", {"width": 16}, 21, train, batches={"kind": "rows", "rows": 16, "length": 20},
         optimizer={"kind": "adam", "rate": 0.01}, steps=60, log=60, save=1e9,
     )  # fmt: skip
     figure = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
-    gathered = collect_statistics(model, train) if kind == "rms" else None
-    settings = search_settings(model, figure[:300], DynamicSettings(kind=kind), gathered)
+    statistics = collect_statistics(model, train) if kind == "rms" else None
+    settings = search_settings(model, figure[:300], DynamicSettings(kind=kind), statistics)
     plain = CausalLM(model, None).stream_nats(figure).mean()  # type: ignore[arg-type]
-    assert dynamic_nats(DynamicEvaluator(model, settings, gathered), figure).mean() < 0.6 * plain, (plain, settings)
+    assert dynamic_nats(DynamicEvaluator(model, settings, statistics), figure).mean() < 0.6 * plain, (plain, settings)

@@ -1,17 +1,18 @@
-"""Tasks put in words: what is asked, what is drawn, how it is scored, and that nothing depends on batching."""
+"""Tasks posed as text: prompts, shots, scoring rules, and independence of batching."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError, Unsupported
-from nextword.core.types import Piece, Score, Vocabulary
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, UnknownName, Unsupported
+from nextword.core.types import EXACT, Piece, Score, Vocabulary
 from nextword.evaluation.few_shot import (
     draw_shots,
     evaluate_task,
@@ -21,18 +22,12 @@ from nextword.evaluation.few_shot import (
     shot_pool,
     write_prompt,
 )
-from nextword.evaluation.prompt_tasks import (
-    accuracy_with_interval,
-    bleu_with_interval,
-    bootstrap_metric,
-    load_task,
-    read_examples,
-    task_names,
-    wilson,
-)
-from nextword.lm.completion import _steps, score_completions, context_window
+from nextword.evaluation.prompt_tasks import load_task, read_examples, task_names
+from nextword.lm.completion import _check_greedy_by_steps, context_window, score_completions
 from nextword.lm.loading import wrap_network
+from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
+from nextword.metrics.intervals import accuracy_with_interval, bootstrap_metric, wilson
 from nextword.models import model_class
 from nextword.tokenizers.training import train_tokenizer
 
@@ -65,7 +60,10 @@ def cats(tmp_path: Path) -> Path:
 
 
 class Fixed:
-    """A model whose costs are a function of (given, text); it writes what it is told to."""
+    """A model whose costs are a function of (given, text) and which generates a fixed text."""
+
+    kind = EXACT
+    network = SimpleNamespace(is_backward=False, has_hidden_states=False)
 
     tokenizer = BYTES
     context = stride = None
@@ -78,8 +76,8 @@ class Fixed:
         self.seen += zip(given, texts, strict=True)
         return [Score(self.cost(g, t), len(t), 1, len(t)) for g, t in zip(given, texts, strict=True)]
 
-    def generate(self, prompt: str, how: Any, stop: Any) -> list[Piece]:
-        return [Piece(self.writes(prompt), (), 0.0, "stop")]
+    def generate_many(self, prompts: Any, how: Any, stop: Any) -> list[list[Piece]]:
+        return [[Piece(self.writes(prompt), (), 0.0, "stop")] for prompt in prompts]
 
 
 def network(slug: str = "gpt2", tokenizer: Any = BYTES, seed: int = 0, **config: Any) -> Any:
@@ -96,7 +94,7 @@ def network(slug: str = "gpt2", tokenizer: Any = BYTES, seed: int = 0, **config:
 # ------------------------------------------------------------------------------------------------ tasks
 
 
-def test_every_task_that_comes_along_is_whole() -> None:
+def test_every_task_file_is_complete() -> None:
     names = task_names()
     assert {"lambada", "lambada-blank", "story-cloze", "rte", "cola", "sst-2", "multi30k", "arithmetic"} <= set(names)
     for name in names:
@@ -108,7 +106,7 @@ def test_every_task_that_comes_along_is_whole() -> None:
             assert {"model", "shots", "value", "source"} <= set(one)
 
 
-def test_a_variant_changes_what_it_names_and_no_more() -> None:
+def test_load_task_variant_changes_only_its_keys() -> None:
     plain, blank = load_task("lambada"), load_task("lambada-blank")
     assert blank.context == "{before} ____. →"
     assert (plain.rule, plain.data, plain.answer) == (blank.rule, blank.data, blank.answer)
@@ -116,46 +114,59 @@ def test_a_variant_changes_what_it_names_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "key"),
     [
-        ('rule = "word"', "one of sum, token, byte, unconditional"),
-        ('metric = "acuracy"', "one of accuracy"),
-        ('shots_from = "test"', "also the one to be scored"),
-        ('answer = " x"', "exactly one of the two"),
-        ('contxt = "x"', "Did you mean 'context'"),
-        ("rule = ", "no valid TOML"),
+        ('rule = "word"', "rule"),
+        ('metric = "acuracy"', "metric"),
+        ('shots_from = "test"', "split"),
+        ('answer = " x"', "answer"),
     ],
 )
-def test_a_task_that_cannot_be_is_refused(cats: Path, change: str, said: str) -> None:
+def test_load_task_with_an_impossible_value_is_rejected(cats: Path, change: str, key: str) -> None:
     cats.write_text(f"{change}\n{TASK}")
-    with pytest.raises(NextwordError, match=said):
+    with pytest.raises(InvalidSetting) as error:
         load_task(str(cats))
+    assert error.value.key == key
 
 
-def test_an_unknown_task_is_told_with_the_nearest() -> None:
-    with pytest.raises(NextwordError, match="Did you mean lambada"):
+def test_load_task_with_an_unknown_key_or_broken_toml_is_rejected(cats: Path) -> None:
+    cats.write_text(f'contxt = "x"\n{TASK}')
+    with pytest.raises(UnknownName) as unknown:
+        load_task(str(cats))
+    assert unknown.value.name == "contxt"
+    cats.write_text("rule = ")
+    with pytest.raises(DataError) as broken:
+        load_task(str(cats))
+    assert broken.value.path == str(cats)
+
+
+def test_load_task_with_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="lambada") as unknown:
         load_task("lamdaba")
-    with pytest.raises(NextwordError, match=r"no file .*none\.toml"):
+    assert unknown.value.name == "lamdaba"
+    with pytest.raises(MissingFile) as missing:
         load_task("none.toml")
+    assert missing.value.path == "none.toml"
 
 
-def test_braces_in_the_data_are_text() -> None:
+def test_fill_template_keeps_braces_of_the_data() -> None:
     assert fill_template("{a}: {b}", {"a": "{b}", "b": "x.y[0]"}, "t") == "{b}: x.y[0]"
-    with pytest.raises(NextwordError, match=r"names \{c\}; the fields are a"):
+    with pytest.raises(InvalidSetting) as error:
         fill_template("{c}", {"a": "1"}, "t")
+    assert error.value.key == "c"
 
 
 # ------------------------------------------------------------------------------------------------ prompts
 
 
-def test_a_prompt_is_shots_then_the_question(cats: Path) -> None:
+def test_write_prompt_puts_shots_before_the_question(cats: Path) -> None:
     task = load_task(str(cats))
     pool = [make_question(task, one) for one in read_examples(task, "train")]
     asked = make_question(task, read_examples(task, "test")[1])
     assert write_prompt(task, pool[:2], asked) == ("The tib is a cat: yes\nThe fox is a cat: no\nThe rex is a cat:")
 
 
-def test_shots_depend_on_seed_and_number_alone_and_never_are_what_is_asked(cats: Path) -> None:
+def test_draw_shots_depends_on_seed_and_index_and_avoids_the_questions(cats: Path) -> None:
     task = load_task(str(cats))
     asked = [make_question(task, one) for one in read_examples(task, "test")]
     pool = shot_pool(task, [make_question(task, one) for one in read_examples(task, "train")], asked, 4)
@@ -163,11 +174,12 @@ def test_shots_depend_on_seed_and_number_alone_and_never_are_what_is_asked(cats:
     assert draw_shots(pool, 3, 0, 1) == draw_shots(pool, 3, 0, 1)
     assert len({tuple(draw_shots(pool, 3, 0, i)) for i in range(20)}) > 5
     assert len(set(draw_shots(pool, 4, 0, 0))) == 4
-    with pytest.raises(NextwordError, match="5 shots were asked for, but cats has 4 examples"):
+    with pytest.raises(InvalidSetting) as error:
         shot_pool(task, pool, asked, 5)
+    assert (error.value.key, error.value.value) == ("shots", 5)
 
 
-def test_shots_fall_away_from_the_front_until_the_rest_fits(cats: Path) -> None:
+def test_fit_prompts_drops_shots_from_the_front(cats: Path) -> None:
     task = load_task(str(cats))
     lm = network(window=64)
     assert context_window(lm) == 64
@@ -176,11 +188,14 @@ def test_shots_fall_away_from_the_front_until_the_rest_fits(cats: Path) -> None:
     (prompt,) = fit_prompts(lm, task, [shots], [one])
     assert prompt.text == write_prompt(task, shots[2:], one)
     assert (prompt.shots, prompt.slides) == (2, False)
-    assert len(BYTES.encode(prompt.text + " yes")) <= 64 < len(BYTES.encode(write_prompt(task, shots[1:], one) + " yes"))
+    assert (
+        len(BYTES.encode(prompt.text + " yes")) <= 64 < len(BYTES.encode(write_prompt(task, shots[1:], one) + " yes"))
+    )
     long = make_question(task, {"animal": "x" * 70, "label": "0"})
     assert fit_prompts(lm, task, [shots], [long])[0].slides
-    with pytest.raises(NextwordError, match=r"88 tokens with its answer.*window is 64"):
+    with pytest.raises(InvalidSetting, match=r"88 .*64") as error:
         fit_prompts(lm, task, [shots], [long], "error")
+    assert error.value.key == "task.overflow"
     unbounded = network("lstm")
     assert context_window(unbounded) is None
     assert fit_prompts(unbounded, task, [shots], [long])[0].shots == 4
@@ -190,7 +205,7 @@ def test_shots_fall_away_from_the_front_until_the_rest_fits(cats: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "lstm"])
-def test_completions_cost_what_score_says_whatever_stands_beside_them(slug: str) -> None:
+def test_score_completions_equals_score(slug: str) -> None:
     lm = network(slug)
     given = ["", "a b", "a b", "x" * 100, "the cat sat", "é"]
     texts = [" q", " c", " d", " end of a longer one", "", "tude"]
@@ -217,7 +232,7 @@ SHAPES = {  # networks that read from left to right, with windows shorter than t
 
 @pytest.mark.parametrize("slug", list(SHAPES))
 @pytest.mark.parametrize("ahead", [10, 40, 700], ids=lambda n: f"{n} tokens in common")
-def test_what_all_texts_begin_with_is_read_once(slug: str, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_score_completions_reads_a_shared_prefix_once(slug: str, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lm = network(slug, **SHAPES[slug])
     shown = "".join(f"{i} and so on. " for i in range(200))[:ahead]
     given = [shown + text for text in ("one", "two of them", "", "x" * 90, "one")]
@@ -239,7 +254,7 @@ def test_what_all_texts_begin_with_is_read_once(slug: str, ahead: int, monkeypat
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "lstm"])
-def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
+def test_score_completions_greedy_is_the_cheapest_word(slug: str) -> None:
     lm = network(slug, WORDS, seed=3)
     words = [f" {word}" for word in WORDS.words]
     told = 0
@@ -253,14 +268,14 @@ def test_greedy_is_the_cheapest_word_and_what_steps_say(slug: str) -> None:
         told += sum(bool(one.greedy) for one in found)
         encodings = WORDS.encode_batch([given + word for word in words])
         places = [np.array([len(encoding) - 1]) for encoding in encodings]
-        assert _steps(lm.network, encodings, places) == [one.greedy for one in found]
+        assert _check_greedy_by_steps(lm.network, encodings, places) == [one.greedy for one in found]
     assert told
     first = next(iter(lm.generate("the cat")))  # nothing but what may be written is written
     two = score_completions(lm, [first.text, " the cat"], ["the cat"] * 2, greedy=True)
     assert two[0].nats == pytest.approx(-first.log_prob, abs=1e-4)
 
 
-def test_a_word_outside_the_vocabulary_is_never_right() -> None:
+def test_score_completions_of_unknown_words_are_never_greedy() -> None:
     lm = network("lstm", WORDS)
     with torch.no_grad():
         lm.network.readout.bias[WORDS.special["<unk>"]] = 100.0  # it would always write <unk>
@@ -277,23 +292,23 @@ def choose(cats: Path, cost: Any, **changes: Any) -> Any:
     return evaluate_task(Fixed(cost), load_task(str(cats), **changes))
 
 
-def test_sum_token_and_byte_weigh_length_differently(cats: Path) -> None:
+def test_rules_sum_token_and_byte_weigh_length_differently(cats: Path) -> None:
     # " no" has 3 bytes and costs 4 nats, " yes" has 4 and costs 5: no by the sum, yes by the byte
     cost = lambda given, text: {" no": 4.0, " yes": 5.0}[text]  # noqa: E731
-    assert choose(cats, cost).first["said"] == " no"
-    assert choose(cats, cost, rule="byte").first["said"] == " yes"
-    assert choose(cats, cost, rule="token").first["said"] == " yes"  # each byte is a token here
+    assert choose(cats, cost).first["predicted"] == " no"
+    assert choose(cats, cost, rule="byte").first["predicted"] == " yes"
+    assert choose(cats, cost, rule="token").first["predicted"] == " yes"  # each byte is a token here
 
 
-def test_unconditional_asks_what_the_context_adds(cats: Path) -> None:
+def test_rule_unconditional_compares_with_the_answer_context(cats: Path) -> None:
     def cost(given: str, text: str) -> float:
         return {" no": 1.0, " yes": 6.0}[text] if given == "answer:" else {" no": 2.0, " yes": 5.0}[text]
 
-    assert choose(cats, cost).first["said"] == " no"
-    assert choose(cats, cost, rule="unconditional").first["said"] == " yes"
+    assert choose(cats, cost).first["predicted"] == " no"
+    assert choose(cats, cost, rule="unconditional").first["predicted"] == " yes"
 
 
-def test_accuracy_baselines_and_interval(cats: Path) -> None:
+def test_evaluate_task_reports_accuracy_baselines_and_interval(cats: Path) -> None:
     knows = lambda given, text: float(("tom" in given or "kit" in given) != (text == " yes"))  # noqa: E731
     found = choose(cats, knows)
     assert (found.value, found.count, found.of) == (1.0, 4, 4)
@@ -306,7 +321,7 @@ def test_accuracy_baselines_and_interval(cats: Path) -> None:
     assert never.ties == 4
 
 
-def test_shots_are_in_the_prompt_and_the_same_for_a_sample(cats: Path) -> None:
+def test_evaluate_task_uses_the_same_shots_for_a_sample(cats: Path) -> None:
     task = load_task(str(cats))
     every, some, once = Fixed(lambda g, t: 1.0), Fixed(lambda g, t: 1.0), Fixed(lambda g, t: 1.0)
     found = evaluate_task(every, task, 2, seed=5)
@@ -318,7 +333,7 @@ def test_shots_are_in_the_prompt_and_the_same_for_a_sample(cats: Path) -> None:
     assert len({given.rpartition("\n")[0] for given, _ in once.seen}) == 1
 
 
-def test_a_word_is_right_when_the_model_would_write_it() -> None:
+def test_rule_word_reports_the_perplexity_of_the_answers() -> None:
     task = load_task("lambada")
     lm = network("gpt2", seed=1)
     passages = ["it was the end", "he saw a dog", "she ran a mile"]
@@ -329,7 +344,7 @@ def test_a_word_is_right_when_the_model_would_write_it() -> None:
     assert found.value == 0.0
 
 
-def test_generation_is_compared_with_the_answer() -> None:
+def test_rule_generate_compares_with_the_answer() -> None:
     task = load_task("arithmetic")
     given = ([], [{"sum": f"{i} plus 1", "result": str(i + 1)} for i in range(10)])
     right = Fixed(writes=lambda prompt: f" {eval(prompt[prompt.rindex('is') + 3 : -4].replace('plus', '+'))}")
@@ -339,13 +354,15 @@ def test_generation_is_compared_with_the_answer() -> None:
     assert one.baselines == {"majority": 0.1}
 
 
-def test_what_cannot_be_asked(cats: Path) -> None:
+def test_evaluate_task_rejects_impossible_requests(cats: Path) -> None:
     task = load_task(str(cats))
-    with pytest.raises(Unsupported, match="needs a model that can score"):
+    with pytest.raises(Unsupported) as no_score:
         evaluate_task(Fixed(can=("embed",)), task)
-    with pytest.raises(Unsupported, match="needs a model that can generate"):
+    assert no_score.value.ability == "score"
+    with pytest.raises(Unsupported) as no_generate:
         evaluate_task(Fixed(can=("score",)), load_task("arithmetic"))
-    for wrong in ({"shots": -1}, {"limit": 0}, {"drawn": "twice"}, {"long": "cut"}, {"shots": 5}):
+    assert no_generate.value.ability == "generate"
+    for wrong in ({"shots": -1}, {"limit": 0}, {"drawn": "twice"}, {"overflow": "cut"}, {"shots": 5}):
         with pytest.raises(NextwordError):
             evaluate_task(Fixed(lambda g, t: 1.0), task, **wrong)
 
@@ -353,7 +370,7 @@ def test_what_cannot_be_asked(cats: Path) -> None:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def test_wilson_by_hand() -> None:
+def test_wilson_equals_the_textbook_interval() -> None:
     low, high = wilson(8, 10)  # Wilson (1927) for 8 of 10, as in textbooks
     assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
     assert wilson(0, 10)[0] == 0.0
@@ -361,7 +378,7 @@ def test_wilson_by_hand() -> None:
     assert accuracy_with_interval([True, False]).value == 0.5
 
 
-def test_matthews_and_f1_agree_with_scikit_learn() -> None:
+def test_mcc_and_f1_equal_sklearn() -> None:
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is absent: nothing to compare with")
     rng = np.random.default_rng(0)
     for classes in (2, 4):
@@ -374,7 +391,7 @@ def test_matthews_and_f1_agree_with_scikit_learn() -> None:
     assert found.low < found.value < found.high
 
 
-def test_bleu_is_sacrebleus() -> None:
+def test_bleu_with_interval_has_sacrebleus_signature() -> None:
     pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU is not tested")
     lines = ["the cat sat on the mat .", "a dog lay by the door ."]
     found, signature = bleu_with_interval(lines, lines)

@@ -38,7 +38,7 @@ def stream(folder: Path, tokenizer: Any, text: str) -> Stream:
     return prepare(open_corpus(str(folder)), "test", tokenizer)
 
 
-def test_the_interval_holds_the_estimate_and_sums_are_of_the_text(tmp_path: Path) -> None:
+def test_evaluate_stream_interval_contains_the_estimate(tmp_path: Path) -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, [TEXT])
     lm = model(tokenizer)
     found = evaluate_stream(lm, stream(tmp_path / "text", tokenizer, TEXT))
@@ -57,7 +57,7 @@ def test_the_interval_holds_the_estimate_and_sums_are_of_the_text(tmp_path: Path
 
 @given(seed=st.integers(0, 1000), n=st.integers(1, 3000), spread=st.floats(0, 3))
 @settings(max_examples=30, deadline=None)
-def test_the_interval_holds_the_estimate_for_any_text(seed: int, n: int, spread: float) -> None:
+def test_bootstrap_contains_the_estimate_for_any_text(seed: int, n: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     nats, sizes = rng.gamma(1 + spread, 1, n), rng.integers(1, 6, n)
     low, high = bootstrap(nats, sizes, total=int(sizes.sum()))
@@ -65,7 +65,7 @@ def test_the_interval_holds_the_estimate_for_any_text(seed: int, n: int, spread:
     assert bootstrap(nats, sizes, total=int(sizes.sum())) == (low, high)  # the same each time
 
 
-def test_more_text_is_surer() -> None:
+def test_bootstrap_narrows_with_more_text() -> None:
     rng = np.random.default_rng(0)
     widths = []
     for n in (400, 4_000, 40_000):
@@ -74,7 +74,7 @@ def test_more_text_is_surer() -> None:
     assert widths[0] > 2 * widths[1] > 4 * widths[2]
 
 
-def test_neighbours_that_agree_make_it_less_sure() -> None:
+def test_bootstrap_widens_with_correlated_neighbors() -> None:
     """The same numbers, shuffled and in runs: the runs tell less, and drawing whole blocks shows it."""
     rng = np.random.default_rng(0)
     runs = np.repeat(rng.gamma(2, 1, 100), 100)
@@ -83,7 +83,7 @@ def test_neighbours_that_agree_make_it_less_sure() -> None:
     assert widths[0] > 3 * widths[1]
 
 
-def test_a_context_and_stride_are_obeyed_and_stated(tmp_path: Path) -> None:
+def test_evaluate_stream_uses_and_reports_context_and_stride(tmp_path: Path) -> None:
     lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT[:200])
     found = evaluate_stream(lm, text, context=10, stride=5)
     assert (found.score.context, found.score.stride, found.score.tokens) == (10, 5, 201)
@@ -94,7 +94,7 @@ def test_a_context_and_stride_are_obeyed_and_stated(tmp_path: Path) -> None:
     assert whole.score.nats != pytest.approx(found.score.nats, rel=1e-6)
 
 
-def test_a_model_with_a_window_says_so(tmp_path: Path) -> None:
+def test_evaluate_stream_reports_the_models_window(tmp_path: Path) -> None:
     lm, text = model(BYTES, NPLM, context=3, embedding=4), stream(tmp_path / "text", BYTES, TEXT[:200])
     whole = evaluate_stream(lm, text)
     assert (whole.score.context, whole.score.stride) == (3, 1)
@@ -102,7 +102,7 @@ def test_a_model_with_a_window_says_so(tmp_path: Path) -> None:
     assert seen.score.nats == pytest.approx(whole.score.nats, rel=1e-5)
 
 
-def test_a_lossy_tokenizer_has_no_bits_per_byte(tmp_path: Path) -> None:
+def test_evaluate_stream_of_a_lossy_tokenizer_has_no_bits_per_byte(tmp_path: Path) -> None:
     words = train_tokenizer({"kind": "words", "size": 8}, [TEXT])
     found = evaluate_stream(model(words), stream(tmp_path / "text", words, TEXT))
     assert found.score.bits_per_byte() is None
@@ -117,7 +117,7 @@ def test_a_lossy_tokenizer_has_no_bits_per_byte(tmp_path: Path) -> None:
     assert any("each line end is predicted" in note for note in known["notes"])
 
 
-def test_a_script_without_spaces_has_no_word_perplexity(tmp_path: Path) -> None:
+def test_evaluate_stream_without_spaces_has_no_word_perplexity(tmp_path: Path) -> None:
     chinese = "那是最美好的时代，那是最糟糕的时代；那是智慧的年头，那是愚昧的年头。\n" * 10
     found = evaluate_stream(model(BYTES), stream(tmp_path / "text", BYTES, chinese)).as_dict()
     assert found["word_perplexity"] is None
@@ -126,7 +126,7 @@ def test_a_script_without_spaces_has_no_word_perplexity(tmp_path: Path) -> None:
     assert english["word_perplexity"] > 1
 
 
-def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
+def test_evaluate_stream_reports_progress_to_the_end(tmp_path: Path) -> None:
     lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT)
     for options in ({}, {"context": 64, "stride": 7}):
         told: list[tuple[float, float | None]] = []

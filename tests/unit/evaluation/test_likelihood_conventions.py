@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def rows(tokenizer: Any, ids: list[int], nats: np.ndarray) -> list[tuple[str, in
     return [(row.name, row.tokens, row.perplexity()) for row in found]
 
 
-def test_four_ways_to_count() -> None:
+def test_count_conventions_counts_in_four_ways() -> None:
     """the cat <eos> the <unk> <eos>, at 1, 2, 3, 4, 8 and 6 bits: 24 over 6, 15 over 4, 16 over 5, 7 over 3."""
     ids, nats = [2, 3, 1, 2, 0, 1], bits(1, 2, 3, 4, 8, 6)
     assert rows(WORDS, ids, nats) == [
@@ -59,7 +60,7 @@ def test_four_ways_to_count() -> None:
     }
 
 
-def test_only_what_makes_a_difference() -> None:
+def test_count_conventions_lists_only_what_differs() -> None:
     assert rows(WORDS, [2, 3, 1], bits(1, 2, 6)) == [
         ("with <eos>", 3, pytest.approx(2**3)),
         ("without <eos>", 2, pytest.approx(2**1.5)),
@@ -71,7 +72,7 @@ def test_only_what_makes_a_difference() -> None:
     assert rows(WORDS, [2, 3], bits(1, 2)) == []
 
 
-def test_what_would_count_nothing_is_no_convention() -> None:
+def test_count_conventions_omits_empty_counts() -> None:
     assert rows(WORDS, [0, 0], bits(1, 2)) == []
     assert [name for name, *_ in rows(WORDS, [0, 1], bits(1, 2))] == [
         "with <eos>, with <unk>",
@@ -80,16 +81,16 @@ def test_what_would_count_nothing_is_no_convention() -> None:
     ]
 
 
-def test_the_end_of_a_document_is_no_line_end() -> None:
+def test_count_conventions_ignores_document_ends() -> None:
     whole = Words(["the", "cat"], lines=False)
     assert [name for name, *_ in rows(whole, [2, 0, 1], bits(1, 2, 3))] == ["with <unk>", "without <unk>"]
 
 
-def test_a_lossless_tokenizer_has_one_convention() -> None:
+def test_count_conventions_of_a_lossless_tokenizer_is_empty() -> None:
     assert count_conventions(BYTES, np.array([97, BYTES.begin]), bits(1, 2)) == ()
 
 
-def test_pieces_of_words_have_an_unknown_too() -> None:
+def test_count_conventions_of_subwords_has_unknown() -> None:
     pieces = train_tokenizer({"kind": "wordpiece", "size": 60}, ["the cat sat on the mat"])
     ids = pieces.encode("the cat 文 sat").ids
     found = count_conventions(pieces, ids, np.ones(len(ids)))
@@ -98,7 +99,7 @@ def test_pieces_of_words_have_an_unknown_too() -> None:
     assert any("scored as [UNK]" in note for note in counting_notes(pieces, ids, np.ones(len(ids))))
 
 
-def test_tokens_of_probability_zero_are_counted_and_named() -> None:
+def test_counting_notes_count_impossible_tokens() -> None:
     """An impossible <unk> leaves with the unknown words, so that half of the numbers are finite."""
     nats = bits(1, 2, 3, 4, math.inf, 6)
     ids = [2, 3, 1, 2, 0, 1]
@@ -118,7 +119,7 @@ def test_tokens_of_probability_zero_are_counted_and_named() -> None:
     assert not any("probability 0" in note for note in counting_notes(WORDS, np.array(ids), np.ones(6)))
 
 
-def test_an_evaluation_tells_them() -> None:
+def test_evaluate_stream_reports_conventions() -> None:
     torch.manual_seed(0)
     lm = CausalLM(GRU(GRU.Config(width=4), Vocabulary(len(WORDS), WORDS.begin)).eval(), WORDS)
     ids = [2, 3, 1, 2, 0, 1]
@@ -131,7 +132,9 @@ def test_an_evaluation_tells_them() -> None:
 
 
 class Certain:
-    """What evaluation asks of a model, with costs of one's choice."""
+    """A model with given costs."""
+
+    network = SimpleNamespace(output_size=len(BYTES), backward_model=lambda: None)
 
     kind, context, stride, tokenizer = "exact", None, None, BYTES
 
@@ -142,7 +145,7 @@ class Certain:
         return self.nats
 
 
-def test_an_impossible_byte_makes_the_bits_infinite() -> None:
+def test_evaluate_stream_with_an_impossible_byte_is_infinite() -> None:
     nats = np.full(500, BIT)
     nats[7] = math.inf
     found = evaluate_stream(Certain(nats), Stream.from_ids(np.full(500, 97), words=100))
@@ -153,14 +156,14 @@ def test_an_impossible_byte_makes_the_bits_infinite() -> None:
 
 
 @pytest.mark.parametrize("impossible", [1, 2, 50, 400])
-def test_an_infinite_cost_is_beyond_doubt(impossible: int) -> None:
+def test_bootstrap_of_an_infinite_cost_is_infinite(impossible: int) -> None:
     """A RuntimeWarning is an error here: inf − inf must not be met on the way."""
     nats = np.full(400, BIT)
     nats[:: 400 // impossible] = math.inf
     assert bootstrap(nats, np.ones(400), total=400) == (math.inf, math.inf)
 
 
-def test_the_tokens_of_penn_treebank(shared: Path) -> None:
+def test_count_conventions_of_penn_treebank(shared: Path) -> None:
     """82,430 tokens, 3,761 lines and 4,794 unknown words: over so many the published perplexities are."""
     train, test = ((shared / "ptb" / f"ptb.{split}.txt").read_text(encoding="utf-8") for split in ("train", "test"))
     words = train_tokenizer({"kind": "words"}, [train])

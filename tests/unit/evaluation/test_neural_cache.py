@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.neural_cache import (
     CacheSettings,
@@ -69,7 +69,7 @@ def plainly(model: Any, ids: np.ndarray, cache: CacheSettings) -> list[float]:
 
 @pytest.mark.parametrize("window", [1, 7, 16, 59, 500])
 @pytest.mark.parametrize("block", [4, 16, 512])
-def test_the_stream_is_the_definition(window: int, block: int) -> None:
+def test_cache_nats_equal_the_definition(window: int, block: int) -> None:
     model, cache = network(), CacheSettings(0.3, 0.7, window)
     nats, without = cache_nats(read_blocks(model, IDS, block=block), cache)
     assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
@@ -77,20 +77,20 @@ def test_the_stream_is_the_definition(window: int, block: int) -> None:
 
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
-def test_for_every_network_with_states(cls: Any) -> None:
+def test_cache_nats_equal_the_definition_for_every_network(cls: Any) -> None:
     model, cache = network(cls, embedding=8), CacheSettings(0.2, 1.5, 9)
     nats, _ = cache_nats(read_blocks(model, IDS, block=10), cache)
     assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu_it_is_the_same() -> None:
+def test_cache_nats_on_a_gpu_are_the_same() -> None:
     cache = CacheSettings(0.3, 0.7, 16)
     nats, _ = cache_nats(read_blocks(network().cuda(), IDS, block=16), cache)
     assert nats == pytest.approx(plainly(network(), IDS, cache), abs=1e-4)
 
 
-def test_many_settings_at_once_are_each_alone() -> None:
+def test_cache_probabilities_of_many_settings_equal_each_alone() -> None:
     model = network()
     kinds = [(3, 0.0), (20, 0.5), (100, 2.0)]
     together = np.concatenate([p for _, p in cache_probabilities(read_blocks(model, IDS, block=8), kinds)], 1)
@@ -100,7 +100,7 @@ def test_many_settings_at_once_are_each_alone() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 30])
-def test_the_mixture_sums_to_one(length: int) -> None:
+def test_mixture_sums_to_one(length: int) -> None:
     """Over every word that could stand last."""
     model, total = network(), 0.0
     for word in range(SIZE):
@@ -109,7 +109,7 @@ def test_the_mixture_sums_to_one(length: int) -> None:
     assert total == pytest.approx(1, abs=1e-6)
 
 
-def test_with_a_uniform_cache_it_counts() -> None:
+def test_cache_with_theta_zero_counts_words() -> None:
     """θ = 0: p_cache is how often the word stood in the window. a b a a: 0, then 0, 1/2, 2/3."""
     ids = np.array([0, 1, 0, 0], np.uint8)
     ((nats, p),) = cache_probabilities(read_blocks(network(), ids), [(10, 0.0)])
@@ -117,20 +117,20 @@ def test_with_a_uniform_cache_it_counts() -> None:
     assert p[0, 0] == pytest.approx(math.exp(-nats[0]))  # nothing to point at
 
 
-def test_no_share_is_the_plain_model_and_nothing_is_an_empty_text() -> None:
+def test_cache_with_lambda_zero_is_the_plain_model() -> None:
     model = network()
     nats, without = cache_nats(read_blocks(model, IDS), CacheSettings(0.0, 1.0, 10))
     assert (nats == without).all()
     assert [len(x) for x in cache_nats(read_blocks(model, IDS[:0]), CacheSettings(0.1, 1.0, 10))] == [0, 0]
 
 
-def test_a_word_that_the_vocabulary_all_but_rules_out() -> None:
+def test_mix_nats_is_stable_for_tiny_probabilities() -> None:
     """exp(−800) is no float, but its cost is: −log (1 − λ) more."""
     nats = mix_nats(np.array([800.0, 800.0]), np.array([0.0, 0.5]), 0.25)
     assert nats == pytest.approx([800 - math.log(0.75), -math.log(0.125)])
 
 
-def test_the_best_share_is_the_least_cost() -> None:
+def test_best_lambda_minimizes_the_cost() -> None:
     rng = np.random.default_rng(1)
     nats, cached = rng.gamma(2, 1, 500), rng.random(500) * (rng.random(500) < 0.4)
     best = best_lambda(nats, cached)
@@ -140,7 +140,7 @@ def test_the_best_share_is_the_least_cost() -> None:
     assert best_lambda(nats, np.zeros(500)) == 0.0
 
 
-def test_what_is_given_stays_and_the_rest_is_found() -> None:
+def test_search_cache_settings_keeps_given_values() -> None:
     model = network()
     cache = search_cache_settings(read_blocks(model, IDS), CacheSettings(window=5, theta=0.7))
     assert (cache.window, cache.theta) == (5, 0.7)
@@ -148,32 +148,34 @@ def test_what_is_given_stays_and_the_rest_is_found() -> None:
     fixed = search_cache_settings(read_blocks(model, IDS), CacheSettings(lambda_=0.2))
     assert fixed.lambda_ == 0.2
     assert fixed.complete
-    with pytest.raises(NextwordError, match="no validation text"):
+    with pytest.raises(DataError):
         search_cache_settings(read_blocks(model, IDS[:0]), CacheSettings())
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "key"),
     [
-        ({"lambda_": 1.0}, "below 1"),
-        ({"lambda_": -0.1}, "below 1"),
-        ({"theta": -1.0}, "zero or more"),
-        ({"theta": math.nan}, "zero or more"),
-        ({"window": 0}, "at least one"),
+        ({"lambda_": 1.0}, "lambda"),
+        ({"lambda_": -0.1}, "lambda"),
+        ({"theta": -1.0}, "theta"),
+        ({"theta": math.nan}, "theta"),
+        ({"window": 0}, "window"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(NextwordError, match=says):
+def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
         CacheSettings(**settings)
+    assert error.value.key == f"cache.{key}"
 
 
-def test_a_model_without_states_has_no_cache() -> None:
-    with pytest.raises(Unsupported, match="no hidden states"):
+def test_check_network_rejects_a_model_without_hidden_states() -> None:
+    with pytest.raises(Unsupported) as error:
         check_network(Bigram(Config(), Vocabulary(SIZE, SIZE - 1)), "with a cache")
+    assert error.value.ability == "hidden"
 
 
-def test_names_that_come_again_are_found_in_the_cache(tmp_path: Any) -> None:
-    """The claim: a model that knows the pattern but no names does better when it may point at the name just read.
+def test_cache_helps_with_recurring_names(tmp_path: Any) -> None:
+    """A model that knows the pattern but no names predicts better when it can point at the name just read.
 
     Each passage has one name, any of 40, in the same frame again and again: a b NAME c d NAME …
     """

@@ -1,4 +1,4 @@
-"""Examples of tasks out of the files that each data set comes in, and sums that are made up."""
+"""Examples of prompt tasks, read from the official files or generated."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, MissingFile
 from nextword.evaluation.few_shot import Question, make_question
 from nextword.evaluation.prompt_tasks import arithmetic_examples, load_task, read_examples, task_names
 
 
-def test_the_official_story_cloze_file(tmp_path: Path) -> None:
+def test_read_examples_of_story_cloze(tmp_path: Path) -> None:
     sentences = ",".join(f"InputSentence{i}" for i in (1, 2, 3, 4))
     header = f"InputStoryid,{sentences},RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding\n"
     row = '7,Ann baked.,"It was late, and dark.","She said ""go"".",Bo ate.,Bo was full.,Bo was a car.,{}\n'
@@ -26,7 +26,7 @@ def test_the_official_story_cloze_file(tmp_path: Path) -> None:
     assert len(read_examples(task, "valid", tmp_path)) == 2
 
 
-def test_glue_files_are_cut_at_tabs_alone(tmp_path: Path) -> None:
+def test_read_examples_of_glue_splits_only_at_tabs(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text('index\tsentence1\tsentence2\tlabel\n0\tHe said "no.\tHe spoke.\tentailment\n')
     (tmp_path / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     task = load_task("rte")
@@ -34,11 +34,12 @@ def test_glue_files_are_cut_at_tabs_alone(tmp_path: Path) -> None:
     asked = make_question(task, one)
     assert asked.context == 'He said "no.\nquestion: He spoke. True or False?\nanswer:'
     assert asked.answer == " True"
-    with pytest.raises(NextwordError, match=r"no column 'label'.*--split valid"):
+    with pytest.raises(DataError, match="'label'") as error:
         read_examples(task, "test", tmp_path)
+    assert error.value.path == str(tmp_path / "test.tsv")
 
 
-def test_cola_has_no_header_and_sst_two_forms(tmp_path: Path) -> None:
+def test_read_examples_of_cola_and_sst_in_both_formats(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("gj04\t0\t*\tHim sleeps.\ngj04\t1\t\tHe sleeps.\n")
     assert [e["label"] for e in read_examples(load_task("cola"), "valid", tmp_path)] == ["0", "1"]
     (tmp_path / "stsa.binary.dev").write_text("0 dull .\n1 a joy .\n")
@@ -47,32 +48,34 @@ def test_cola_has_no_header_and_sst_two_forms(tmp_path: Path) -> None:
     assert read_examples(load_task("sst-2"), "train", tmp_path) == [{"sentence": "so so", "label": "1"}]
 
 
-def test_lambada_is_cut_before_its_last_word(tmp_path: Path) -> None:
+def test_read_examples_of_lambada_splits_before_the_last_word(tmp_path: Path) -> None:
     (tmp_path / "lambada_test_plain_text.txt").write_text("he went to the door\n\nalone\n")
     task = load_task("lambada")
     (one,) = read_examples(task, "test", tmp_path)
     assert make_question(task, one) == Question("he went to the", (" door",))
 
 
-def test_parallel_files_must_be_of_equal_length(tmp_path: Path) -> None:
+def test_read_examples_of_parallel_files_of_unequal_length_fails(tmp_path: Path) -> None:
     (tmp_path / "test_2016_flickr.en").write_text("A dog.\nA cat.\n")
     (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\nEine Katze.\n")
     task = load_task("multi30k")
     assert make_question(task, read_examples(task, "test", tmp_path)[1]).solved == "A cat. = Eine Katze."
     (tmp_path / "test_2016_flickr.de").write_text("Ein Hund.\n")
-    with pytest.raises(NextwordError, match="ends before line 2"):
+    with pytest.raises(DataError) as error:
         read_examples(task, "test", tmp_path)
+    assert error.value.line == 2
 
 
-def test_data_that_are_missing_say_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match="nextword data story-cloze --from PATH"):
+def test_read_examples_of_missing_data_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(MissingFile, match="nextword data story-cloze --from PATH"):
         read_examples(load_task("story-cloze"), "test")
-    with pytest.raises(NextwordError, match=r"lacks the valid split.*dev\.tsv"):
+    with pytest.raises(MissingFile, match=r"dev\.tsv") as error:
         read_examples(load_task("rte"), "valid", tmp_path)
+    assert error.value.path == str(tmp_path)
 
 
 @pytest.mark.parametrize("name", [n for n in task_names() if n.startswith("arithmetic")])
-def test_sums_are_right_the_same_every_time_and_never_shown_before(name: str) -> None:
+def test_arithmetic_examples_are_right_reproducible_and_disjoint(name: str) -> None:
     task = load_task(name)
     asked, pool = arithmetic_examples("test", task.options), arithmetic_examples("train", task.options)
     assert asked == arithmetic_examples("test", task.options)

@@ -20,7 +20,9 @@ def test_score_outputs_counts_unknown_answers_as_wrong() -> None:
     assert unread == 1
     assert scores["f1"]["score"] == pytest.approx(100 * 2 / 3)
     assert scores["accuracy"]["score"] == 50
-    scores, unread = score_outputs(tasks()["cola"], ["acceptable", "unacceptable"], [("acceptable",), ("unacceptable",)])
+    scores, unread = score_outputs(
+        tasks()["cola"], ["acceptable", "unacceptable"], [("acceptable",), ("unacceptable",)]
+    )
     assert (scores["mcc"]["score"], unread) == (100, 0)
 
 
