@@ -118,6 +118,9 @@ class XLNet(CausalNetwork):
         _, queries, state = self.streams(inputs, state, at, content=False)
         return queries, state
 
+    def stacks(self) -> list[nn.ModuleList]:
+        return [self.blocks]
+
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """The content stream: bidirectional, or as the mask says, or continuing a state the way that was read."""
         both = state is None or state["both"]

@@ -42,7 +42,7 @@ def task_class(kind: str) -> type[Task]:
             known=TASKS,
         )
     module, name = TASKS[kind].split(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), name)
 
 
 def parse_task(table: Mapping[str, Any] | None, where: str) -> Task:

@@ -323,8 +323,12 @@ class Task(ABC):
         """The head over a network of this class and Config: its class and its config."""
 
     def build(self, plan: Plan, recipe: Recipe, train: Any) -> Any:
-        """The untrained model of a run. The head's weights are drawn after the network's."""
-        network = build_network(recipe, plan.tokenizer)
+        """The model that a run trains on these examples."""
+        return self.build_model(recipe, plan.tokenizer)
+
+    def build_model(self, recipe: Recipe, tokenizer: Tokenizer) -> ModelWithHead:
+        """The recipe's network with its head, untrained. The head's weights are drawn after the network's."""
+        network = build_network(recipe, tokenizer)
         if self.config.scratch:
             network.load_pretrained_embeddings()
         head, config = self.head(type(network), network.config)

@@ -45,7 +45,7 @@ from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis, task_class
 from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
-from nextword.tasks.base import Count, Dataset, HeadTaskConfig, Progress, Task, is_number, splits_beyond_dev
+from nextword.tasks.base import Count, Dataset, HeadTaskConfig, Progress, Task, TaskConfig, is_number, splits_beyond_dev
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.encoding import encode_texts, require_encoder, text_positions, truncated_sizes
 from nextword.tasks.heads import (
@@ -153,7 +153,7 @@ class LabelObjective(Objective[Any]):
         return total / (targets != IGNORE).sum().clamp(min=1)
 
     def metrics(self, text: Examples, outputs: Tensor) -> dict[str, float]:
-        gold = (text.labels if text.gold is None else text.gold)[self.layout.in_order(text)]
+        gold = (text.labels if text.gold is None else text.gold)[self.layout.validation_order(text)]
         return score_outputs(text.metrics, gold, outputs.float().cpu().numpy())
 
 
@@ -252,7 +252,7 @@ def resolve_class_weights(weights: Any, data: Any) -> tuple[float, ...]:
 class Classification(Task):
     """One of several classes for a text, or for a pair of texts."""
 
-    Config = ClassificationConfig
+    Config: ClassVar[type[TaskConfig]] = ClassificationConfig
     objective = LabelObjective
 
     # -------------------------------------------------------------------------------------------- labels
@@ -648,7 +648,7 @@ class Classifier(EmbeddingMixin):
 
 def _similar_lengths(examples: Any, in_chunks: bool) -> Iterator[np.ndarray]:
     """Examples, the longest first, as many as TOGETHER tokens hold; ROWS if they are read chunk by chunk."""
-    order, lengths = Bucketed().in_order(examples), examples.lengths
+    order, lengths = Bucketed().validation_order(examples), examples.lengths
     while len(order):
         rows = ROWS if in_chunks else max(1, BATCH_TOKENS // int(lengths[order[0]]))
         yield order[:rows]

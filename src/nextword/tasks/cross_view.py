@@ -437,6 +437,20 @@ class MixedTagDataset(MixedDataset):
         return {split: TaggedText(self.name, joined) for split, joined in sentences.items()}
 
 
+def read_tag_data(source: str, column: str = "", scheme: str = "BIOES") -> TagDataset | MixedTagDataset:
+    """One set of tagged sentences, or several with " + " between their names."""
+    names = split_names(source)
+    if len(names) == 1:
+        return read_tags(source, column, scheme)
+    if column:
+        raise InvalidSetting(
+            f"--label {column} is for one data set. Name the column with each of several, as conll2003:pos.",
+            key="label",
+            value=column,
+        )
+    return MixedTagDataset(tuple(read_tags(name, scheme=scheme) for name in names))
+
+
 @dataclass(frozen=True)
 class CrossViewConfig(TagTaskConfig):
     width: int = 300  # between the two linear layers of a head
@@ -467,16 +481,7 @@ class CrossViewTagging(Tagging):
 
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         self.check_options(columns, kind)
-        names, scheme = split_names(source), self.config.scheme or TagTaskConfig.scheme
-        if len(names) == 1:
-            return read_tags(source, columns.label, scheme)
-        if columns.label:
-            raise InvalidSetting(
-                f"--label {columns.label} is for one data set. Name the column with each of several, as conll2003:pos.",
-                key="label",
-                value=columns.label,
-            )
-        return MixedTagDataset(tuple(read_tags(name, scheme=scheme) for name in names))
+        return read_tag_data(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
 
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         tasks = data.tasks if isinstance(data, MixedTagDataset) else ()
@@ -586,7 +591,7 @@ class MultitaskTagger(WordTagger):
         """(B, W, tasks)"""
         return torch.stack(self.model.best_tags_of_all(batch.inputs, mask), -1)
 
-    def score(self, examples: Any) -> dict[str, float]:
+    def score_examples(self, examples: Any) -> dict[str, float]:
         """The mean of the tasks' main metrics, and each."""
         scores = []
         for i, part in enumerate(examples.parts):

@@ -111,7 +111,8 @@ class ZeroShotClassifier(TextModel):
                 "fine-tune this run on labeled texts (`nextword transfer`).",
                 ability="score",
             )
-        self.lm, self.name, self.calibrate, self.label_words = lm, name, calibrate, words
+        super().__init__(lm.network, lm.tokenizer, name)
+        self.lm, self.calibrate, self.label_words = lm, calibrate, words
         self.before, self.after = _split_template(template, self.option_names[1])
         self.is_pair = SECOND in self.before
         self.task: Any = Classification(
@@ -124,18 +125,6 @@ class ZeroShotClassifier(TextModel):
         )
         self.prefix = self.render_examples(solved)
         self._without_text: Costs | None = None
-
-    @property
-    def parameters(self) -> int:
-        return self.lm.parameters
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.lm.tokenizer
-
-    @property
-    def network(self) -> Any:
-        return self.lm.network
 
     def render_examples(self, solved: Solved) -> str:
         """Solved examples as they stand before a text."""
@@ -367,7 +356,7 @@ class LabeledRows:
         return rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
 
     def take(self, chosen: Sequence[int] | np.ndarray) -> LabeledRows:
-        return replace(self, rows=self.rows.take(chosen), labels=self.labels[chosen])
+        return replace(self, rows=self.rows.take([int(i) for i in chosen]), labels=self.labels[chosen])
 
 
 @dataclass(frozen=True)
@@ -476,7 +465,7 @@ class InContextLearning(WrittenLabels):
     def sample(self, examples: Any, fraction: float, seed: int) -> Any:
         return examples if fraction == 1 else examples.take(draw_fraction(len(examples), fraction, seed))
 
-    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> InContextClassifier:
+    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Any:
         from nextword.lm.loading import load_language_model
 
         prefix = (run.path / PROMPT_FILE).read_bytes().decode()  # bytes, because line ends must stay as they are

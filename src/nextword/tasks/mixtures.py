@@ -52,6 +52,7 @@ class MixedDataset(Dataset):
     sets: tuple[Any, ...]
 
     columns = Columns()
+    labels = ()
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -62,7 +63,7 @@ class MixedDataset(Dataset):
         return tuple(data.name for data in self.sets)
 
     @property
-    def metrics(self) -> tuple[str, ...]:
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
         return (MEAN, *self.names)
 
     @property

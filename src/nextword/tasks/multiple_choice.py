@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Bucketed, Examples, UnknownWords
+from nextword.batching.examples import Bucketed, Examples, UnknownWords, gather_ranges
 from nextword.core.errors import InvalidSetting
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import Batch, FramedText, Prediction, require_list, texts_of
@@ -68,6 +68,9 @@ class ChoiceExamples(Examples):
             return self
         ends = self.starts[np.cumsum(self.counts)]
         return self.take(np.arange(max(1, int(np.searchsorted(ends, tokens, side="right")))))
+
+    def frame_indices(self, chosen: np.ndarray) -> np.ndarray:
+        return gather_ranges(np.concatenate(([0], np.cumsum(self.counts))), chosen)[0]
 
     def take(self, chosen: np.ndarray) -> ChoiceExamples:
         return cast(ChoiceExamples, replace(super().take(chosen), counts=self.counts[chosen]))  # type: ignore[call-arg]

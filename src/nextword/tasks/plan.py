@@ -275,9 +275,9 @@ def _recommending_recipe(task: Task, recipe: str, source: str) -> Iterator[None]
         yield
     except NextwordError as error:
         kind = recognize(source)
-        if not kind or isinstance(task, task_class(kind)) or issubclass(task_class(kind), type(task)):
+        other = task_class(kind) if kind else type(task)
+        if other.data_kind == task.data_kind or issubclass(other, type(task)):
             raise
-        other = task_class(kind)
         is_table = Path(source).suffix.lower() in (*DELIMITERS, ".jsonl")  # whose columns may have any names
         reason = f"{error} Or: " if is_table and task.reads_tables else ""
         raise InvalidSetting(

@@ -76,6 +76,7 @@ from nextword.tasks.base import (
     splits_beyond_dev,
 )
 from nextword.tasks.classification import Classifier, sample_file, table_header
+from nextword.tasks.datasets.multiple_choice import has_candidates
 from nextword.tasks.encoding import FrameTemplate, placeholder, require_text_network, room_in_frame
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.prediction_files import (
@@ -545,7 +546,7 @@ def encode_questions(
             frame = templates[sizes].fill((ids, passage.ids[begin:end]), sizes)
             frames.append(frame)
             target = _target(place, begin, end)
-            rows.append((no_answer_position(frame), *frame.parts[1], *target, len(kept), passage.at + begin))
+            rows.append((no_answer_position(frame), *frame.text_spans[1], *target, len(kept), passage.at + begin))
         kept.append(question)
     table = np.array(rows, np.int64).reshape(-1, 7)
     segments = [frame.segments for frame in frames if frame.segments is not None]
@@ -568,7 +569,7 @@ def encode_questions(
 
 def no_answer_position(frame: FramedText) -> int:
     """The token that stands for "no answer": the pooled one, unless it belongs to the passage."""
-    (begin, end), passage = frame.parts
+    (begin, end), passage = frame.text_spans
     if passage[0] <= frame.pooled_position < passage[1] and end > begin:
         return end - 1
     return frame.pooled_position
@@ -817,6 +818,8 @@ class QuestionAnswering(Task):
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         if kind not in ("", self.config.kind):
             raise InvalidSetting(f"This recipe answers questions. Leave --kind {kind} out.", key="kind", value=kind)
+        if columns == Columns() and has_candidates(table_header(source)):  # their numbers may occur in the passage
+            raise DataError(f"{source} has candidates to choose from, not questions about passages.", path=source)
         return read_questions(source, columns)
 
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
@@ -847,7 +850,7 @@ class QuestionAnswering(Task):
             progress(f"reading {split}", 0, None)
             examples, counts = encode_questions(network, tokenizer, questions.all, layout, training=split == "train")
             encoded[split] = examples.scored_by(own.metrics, own.has_unanswerable, own.threshold)
-            lost = counts.lost - sum(question.lost for question in questions.all)  # those have a note already
+            lost = counts.lost - sum(question.is_lost for question in questions.all)  # those have a note already
             if lost > 0 and split == "train":
                 notes.append(f"{lost:,} of {len(questions):,} training questions have an answer in no token: left out")
             if counts.windowed:
@@ -886,7 +889,7 @@ class QuestionAnswering(Task):
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The best threshold on dev, if questions may have no answer; and the other splits with it."""
         best = {"best": predictor.tune_threshold(examples["dev"])} if self.config.has_unanswerable else {}
-        return best | {split: predictor.score(examples[split]) for split in splits_beyond_dev(examples)}, {}
+        return best | {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         examples = replace(examples, threshold=predictor.threshold)
@@ -968,7 +971,7 @@ class AnswerPredictor(Classifier):
                 progress(done, len(order))
         return spans
 
-    def score(self, examples: QAExamples) -> dict[str, float]:
+    def score_examples(self, examples: QAExamples) -> dict[str, float]:
         """The task's metrics on encoded questions with answers."""
         examples = replace(examples, threshold=self.threshold)
         return score_predictions(examples, find_answers(examples, self.best_spans(examples)))

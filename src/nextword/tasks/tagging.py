@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -70,6 +70,7 @@ from nextword.tasks.base import (
     HeadTaskConfig,
     Progress,
     Task,
+    TaskConfig,
     splits_beyond_dev,
 )
 from nextword.tasks.classification import sample_file
@@ -369,7 +370,7 @@ def encode_sentences(
         kept = encoding if room is None else _truncate(encoding, room)
         frame = network.frame(kept)
         frames.append(frame)
-        tokens.append(tokens_of_words(kept, len(words), last, *frame.parts[0]))
+        tokens.append(tokens_of_words(kept, len(words), last, *frame.text_spans[0]))
     sizes = np.fromiter(map(len, sentences), np.int64, len(sentences))
     at = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
     segments = [frame.segments for frame in frames if frame.segments is not None]
@@ -596,7 +597,7 @@ class TaggingConfig(TagTaskConfig):
 class Tagging(Task):
     """A tag for every word."""
 
-    Config = TaggingConfig
+    Config: ClassVar[type[TaskConfig]] = TaggingConfig
     objective = TagObjective
     reads_tables = False
     data_kind = "tagged words"
@@ -698,7 +699,7 @@ class Tagging(Task):
     def evaluate(
         self, predictor: Any, data: Any, examples: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return {split: predictor.score(examples[split]) for split in splits_beyond_dev(examples)}, {}
+        return {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         return analyze_tags(examples, predictor.best_tags(examples), data)
@@ -806,7 +807,7 @@ class WordTagger(TextModel):
         """(B, W)"""
         return self.model.best_tags(self.model(batch), mask)
 
-    def score(self, examples: TaggedExamples) -> dict[str, float]:
+    def score_examples(self, examples: TaggedExamples) -> dict[str, float]:
         """The task's metrics on tagged sentences."""
         return score_tags(examples, examples.gold, self.best_tags(examples))
 

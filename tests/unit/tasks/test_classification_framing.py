@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from nextword.batching.examples import Bucketed
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.models.framing import SPREAD, collate, combine, take_positions
-from nextword.tasks.classification import Classifier, Task
-from nextword.tasks.examples import examples
-from nextword.tasks.heads import Headed
-from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.classification import Classifier, LabelObjective
+from nextword.tasks.encoding import encode_texts
+from nextword.tasks.heads import TextHead
+from nextword.tasks.plan import make_plan
+from tests.support.task_models import build_model
 from tests.support.tiny_transfer import SPECS, furnished
 
 
@@ -28,12 +29,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(
-    place: Path, slug: str, data: str = "pair", reads: str = "speaker", changes: tuple[str, ...] = ()
-) -> tuple[Headed, Any]:
-    changes = (f"task.reads={reads}", *changes)
+    place: Path, slug: str, data: str = "pair", pooling: str = "auto", changes: tuple[str, ...] = ()
+) -> tuple[TextHead, Any]:
+    changes = (f"task.pooling={pooling}", *changes)
     plan = make_plan("bert/finetune", place / slug, str(place / f"{data}.csv"), changes=changes)
     torch.manual_seed(1)
-    network = headed(plan.recipe, plan.tokenizer).eval()
+    network = build_model(plan.recipe, plan.tokenizer).eval()
     with torch.no_grad():
         for p in network.parameters():
             p.add_(torch.randn_like(p) * 0.1)  # so that nothing is zero, or one, by chance
@@ -59,8 +60,8 @@ def test_the_papers_own_vector_is_read(place: Path, slug: str) -> None:
         else:
             assert network.dense is None
         by_hand = network.out(combine("entail", x.unsqueeze(1)))
-        model = Classifier(network, plan.tokenizer, plan.settings, 128)
-        said = model.said(rows.texts[:5], rows.seconds[:5])
+        model = Classifier(network, plan.tokenizer, plan.task, 128)
+        said = model.logits(rows.texts[:5], rows.seconds[:5])
     assert np.allclose(said, by_hand.numpy(), atol=1e-5)
 
 
@@ -69,16 +70,16 @@ def test_the_last_layer_has_two_numbers_and_is_one(place: Path, slug: str) -> No
     """By its own number the pooler is kept as by −1, and not one layer lower."""
     last = len(made(place, slug)[0].encoder.widths) - 1
     heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
-    assert len({(head.pools, head.at) for head in heads}) == 1
-    assert heads[0].pools == (slug == "bert")
-    assert not made(place, slug, changes=(f"task.features={last - 1}",))[0].pools
+    assert len({(head.uses_pooler, head.layer_index) for head in heads}) == 1
+    assert heads[0].uses_pooler == (slug == "bert")
+    assert not made(place, slug, changes=(f"task.features={last - 1}",))[0].uses_pooler
 
 
 def test_both_orders_of_two_alike_texts_are_added_up(place: Path) -> None:
     plan = make_plan("gpt1/finetune", place / "gpt1", str(place / "pair.csv"), changes=["task.frame=similar"])
     assert plan.examples["train"].each == 2
-    model = Classifier(headed(plan.recipe, plan.tokenizer), plan.tokenizer, plan.settings, 32)
-    one, other = model.said(["red king", "a river"], ["a river", "red king"])
+    model = Classifier(build_model(plan.recipe, plan.tokenizer), plan.tokenizer, plan.task, 32)
+    one, other = model.logits(["red king", "a river"], ["a river", "red king"])
     assert np.allclose(one, other, atol=1e-6)
     assert plan.recipe.model["extra"] == 3
 
@@ -87,24 +88,24 @@ def test_both_orders_of_two_alike_texts_are_added_up(place: Path) -> None:
 def test_the_mean_of_a_frame(place: Path, slug: str) -> None:
     network, plan = made(place, slug, "colour", "mean")
     assert network.dense is None
-    assert not network.pools
+    assert not network.uses_pooler
     text = "the king saw a red house"
     with torch.no_grad():
         frame = network.encoder.frame(plan.tokenizer.encode(text))
         inputs, _ = collate([frame], pad=0)
         by_hand = network.out(network.encoder.encode(inputs)[0][-1].mean(1))
-        said = Classifier(network, plan.tokenizer, plan.settings, 128).said([text, "a", "the new queen"])
+        said = Classifier(network, plan.tokenizer, plan.task, 128).logits([text, "a", "the new queen"])
     assert np.allclose(said[0], by_hand[0].numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-@pytest.mark.parametrize("reads", ["speaker", "mean"])
-def test_together_or_one_by_one_packed_or_padded(place: Path, slug: str, reads: str) -> None:
-    network, plan = made(place, slug, "pair", reads)
-    model = Classifier(network, plan.tokenizer, plan.settings, 128)
+@pytest.mark.parametrize("pooling", ["auto", "mean"])
+def test_together_or_one_by_one_packed_or_padded(place: Path, slug: str, pooling: str) -> None:
+    network, plan = made(place, slug, "pair", pooling)
+    model = Classifier(network, plan.tokenizer, plan.task, 128)
     rows = plan.data.splits["dev"]
-    together = model.said(rows.texts, rows.seconds)
-    single = [model.said([a], [b])[0] for a, b in zip(rows.texts[:6], rows.seconds[:6], strict=True)]
+    together = model.logits(rows.texts, rows.seconds)
+    single = [model.logits([a], [b])[0] for a, b in zip(rows.texts[:6], rows.seconds[:6], strict=True)]
     assert np.allclose(together[:6], single, atol=1e-5)
     dev = plan.examples["dev"]
     with torch.no_grad():
@@ -118,17 +119,17 @@ def test_gradients_of_packed_and_padded_are_equal(place: Path) -> None:
     for pack in (True, False):
         network, plan = made(place, "bert")
         batch = Bucketed(pack=pack).batch(plan.examples["train"], np.arange(20), 0)
-        Task({}).loss(network, batch, None).value.backward()
+        LabelObjective({}).loss(network, batch, None).value.backward()
         grads.append({name: p.grad for name, p in network.named_parameters() if p.grad is not None})
     assert grads[0].keys() == grads[1].keys()
     for name, grad in grads[0].items():
         assert torch.allclose(grad, grads[1][name], atol=1e-5), name
-    assert "under.pooler.weight" in grads[0]
+    assert "encoder.pooler.weight" in grads[0]
     assert not any("readout" in name for name in grads[0])
 
 
 def test_a_new_head_is_small_and_has_no_bias(place: Path) -> None:
-    network = headed(make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place))
+    network = build_model(make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place))
     assert network.dense is not None
     for layer in (network.dense, network.out):
         assert torch.all(layer.bias == 0)
@@ -143,7 +144,7 @@ def _tokens(place: Path) -> Any:
 
 def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
     network, plan = made(place, "bert")
-    found, cut = examples(
+    found, cut = encode_texts(
         network.encoder, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20
     )
     assert cut == 1
@@ -152,8 +153,8 @@ def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
     assert found.ids[:20].tolist().count(names["[SEP]"]) == 2
     assert found.segments is not None
     assert found.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
-    with pytest.raises(NextwordError, match="Examples may have 4 tokens, of which the frame itself takes 3"):
-        examples(network.encoder, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
+    with pytest.raises(InvalidSetting, match="4 tokens.* 3 "):
+        encode_texts(network.encoder, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
 
 
 # ------------------------------------------------------------------------------------------------ the loss
@@ -162,14 +163,14 @@ def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
 def test_classes_by_cross_entropy_and_numbers_by_squares(place: Path) -> None:
     network, plan = made(place, "bert", "colour")
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
-    loss = Task({}).loss(network, batch, None)
+    loss = LabelObjective({}).loss(network, batch, None)
     log_p = network(batch).log_softmax(-1)
     assert loss.count == 10
     assert torch.allclose(loss.value, -log_p[torch.arange(10), batch.targets].mean(), atol=1e-6)
     network, plan = made(place, "bert", "count")
-    assert plan.settings.kind == "regress"
+    assert plan.task.config.kind == "regression"
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
-    loss = Task({}).loss(network, batch, None)
+    loss = LabelObjective({}).loss(network, batch, None)
     assert torch.allclose(loss.nats, ((network(batch)[:, 0] - batch.targets) ** 2).sum(), atol=1e-5)
     scaled = plan.examples["train"].labels
     assert abs(scaled.mean()) < 1e-5
@@ -180,7 +181,7 @@ def test_the_language_beside_the_task(place: Path) -> None:
     network, plan = made(place, "gpt1", "colour", changes=("model.dropout=0.0", "task.dropout=0.0"))
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     network.train()
-    alone, beside = (Task({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
+    alone, beside = (LabelObjective({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
     assert set(beside.terms) == {"task", "language"}
     assert torch.allclose(beside.value, alone.value + 0.5 * beside.terms["language"], atol=1e-5)
     rows = network.encoder.encode(batch.inputs)[0][-1].detach()
@@ -191,5 +192,5 @@ def test_the_language_beside_the_task(place: Path) -> None:
                 nats -= network.encoder.readout.log_probs(row[t : t + 1])[0, ids[t + 1]].item()
                 count += 1
     assert float(beside.terms["language"]) == pytest.approx(nats / count, rel=1e-4)
-    with pytest.raises(Unsupported, match="read from left to right"):
-        Task({}, language=0.5).check(made(place, "bert", "colour")[0])
+    with pytest.raises(Unsupported, match="BERT"):
+        LabelObjective({}, language=0.5).check(made(place, "bert", "colour")[0])

@@ -36,7 +36,7 @@ def test_which_of_two_texts_is_which(slug: str, recipe: str, tmp_path: Path) -> 
     changes = [*CHANGES, "phase.0.epochs=12", *(["phase.0.optimizer.rate=1e-2"] if slug == "lstm" else [])]
     found = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
     assert found.mean > 0.85
-    assert found.results[0]["kind"] == "pair"
+    assert found.results[0]["kind"] == "pair_classification"
 
 
 def test_a_number(tmp_path: Path) -> None:

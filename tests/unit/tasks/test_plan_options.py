@@ -12,12 +12,14 @@ from safetensors.torch import load_file
 
 import nextword
 from nextword import tasks as transfer
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.models import model_class
 from nextword.run_folder import RunFolder
-from nextword.tasks.fresh import last_layers
-from nextword.tasks.plan import headed, make_plan
+from nextword.tasks.heads import tensors_of_last_layers
+from nextword.tasks.plan import make_plan
+from nextword.tasks.text_data import read_one
 from tests.support.small_encoders import made
+from tests.support.task_models import build_model
 from tests.support.tiny_transfer import coloured, furnished, run_of, written
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
@@ -43,12 +45,12 @@ def moved(place: Path, out: Path, slug: str = "bert", data: str = "colour", chan
 
 def test_balanced_weights_come_from_the_training_rows_and_are_kept(place: Path, tmp_path: Path) -> None:
     heard: list[Any] = []
-    moved(place, tmp_path / "w", data="rare", changes=["task.weights=balanced", "phase.0.steps=2"], told=heard.append)
-    train = transfer.open_data(str(place / "rare.csv")).splits["train"].labels or []
+    moved(place, tmp_path / "w", data="rare", changes=["task.class_weights=balanced", "phase.0.steps=2"], on_plan=heard.append)
+    train = read_one(str(place / "rare.csv")).splits["train"].labels or []
     wanted = [len(train) / (2 * train.count(label)) for label in ("blue", "red")]
-    assert RunFolder.open(tmp_path / "w").recipe.task["weights"] == pytest.approx(wanted)
-    assert any(note.startswith("classes have weights in the loss: blue 0.") for note in heard[0].notes)
-    network = headed(RunFolder.open(tmp_path / "w").recipe, heard[0].tokenizer)
+    assert RunFolder.open(tmp_path / "w").recipe.task["class_weights"] == pytest.approx(wanted)
+    assert any("blue 0." in note for note in heard[0].notes)
+    network = build_model(RunFolder.open(tmp_path / "w").recipe, heard[0].tokenizer)
     assert network.weights.tolist() == pytest.approx(wanted)
     assert "weights" not in load_file(tmp_path / "w/head.safetensors")
     assert nextword.load(tmp_path / "w", device="cpu").predict(["a red one"])[0].label in ("red", "blue")
@@ -58,7 +60,7 @@ def test_a_heavy_class_is_said_more_often(place: Path, tmp_path: Path) -> None:
     """Before anything is learnt of the texts, the head learns how much each class counts."""
     said = []
     for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
-        changes = [f"task.weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
+        changes = [f"task.class_weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
         moved(place, tmp_path / name, data="colour", changes=changes)
         found = nextword.load(tmp_path / name, device="cpu").predict([text for text, _ in coloured(40, 7)])
         said.append(float(np.mean([one.probabilities["red"] for one in found])))
@@ -67,19 +69,25 @@ def test_a_heavy_class_is_said_more_often(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "change", "said"),
+    ("data", "change", "key"),
     [
-        ("count", "task.weights=balanced", "weights are of classes, and .* is about numbers"),
-        ("colour", "task.weights={green=2.0}", "names the class 'green'"),
-        ("colour", "task.weights=3", "expected 'balanced'"),
-        ("colour", "task.fresh=-1", "how many of the last layers"),
-        ("colour", "task.fresh=3", "has 2 layers"),
+        ("count", "task.class_weights=balanced", "task.class_weights"),
+        ("colour", "task.class_weights=3", "task.class_weights"),
+        ("colour", "task.reinit_layers=-1", "task.reinit_layers"),
+        ("colour", "task.reinit_layers=3", "task.reinit_layers"),
     ],
 )
-def test_what_cannot_be_is_said_before_there_is_a_folder(place: Path, data: str, change: str, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
+def test_invalid_option_is_an_error_before_there_is_a_folder(place: Path, data: str, change: str, key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
         moved(place, place / "no", data=data, changes=[change])
+    assert error.value.key == key
     assert not (place / "no").exists()
+
+
+def test_weight_of_an_unknown_class_names_it(place: Path) -> None:
+    with pytest.raises(UnknownName) as error:
+        moved(place, place / "no", changes=["task.class_weights={green=2.0}"])
+    assert (error.value.name, error.value.known) == ("green", ("blue", "red"))
 
 
 # ------------------------------------------------------------------------------------------------ fresh layers
@@ -88,12 +96,12 @@ def test_what_cannot_be_is_said_before_there_is_a_folder(place: Path, data: str,
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_names_of_the_last_layers(slug: str) -> None:
     network = made(slug)
-    names = last_layers(network, 2)
+    names = tensors_of_last_layers(network, 2)
     numbers = {name.split(".")[1] for name in names if name.startswith(("attending", "feeding"))}
     assert numbers == {"1", "2"}  # of three
     others = {name.split(".")[0] for name in names} - {"attending", "feeding"}
     assert others == ({"pooler"} if slug == "bert" else set())
-    assert last_layers(network, 0) == ()
+    assert tensors_of_last_layers(network, 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -105,14 +113,14 @@ def test_names_in_other_networks(slug: str, first: str) -> None:
         slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
     ))  # fmt: skip
     network = cls(config, nextword.core.types.Vocabulary(20, 0, {"<s>": 0}, end=1))
-    names = last_layers(network, 1)
+    names = tensors_of_last_layers(network, 1)
     assert names
     assert all(name.startswith(first) for name in names)
 
 
 def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: Path, tmp_path: Path) -> None:
     """A rate of next to nothing: what training begins with is what it ends with."""
-    changes = ["task.fresh=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
+    changes = ["task.reinit_layers=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         moved(place, tmp_path / name, changes=changes, seed=seed)
     source = load_file(place / "bert/model.safetensors")
@@ -124,23 +132,20 @@ def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: P
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["pooler.weight"], c["pooler.weight"])
     plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, *changes])
-    torch.testing.assert_close(a["pooler.weight"], headed(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach())
+    torch.testing.assert_close(a["pooler.weight"], build_model(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach())
 
 
 def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:
-    for slug, said in (
-        ("lstm", "LSTM has no stack of blocks"),
-        ("albert", "2 layers of this ALBERT share their weights"),
-    ):
-        with pytest.raises(NextwordError, match=said):
-            moved(place, tmp_path / slug, slug=slug, changes=["task.fresh=1"])
+    for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
+        with pytest.raises(InvalidSetting, match=name):
+            moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
     free = run_of(tmp_path / "free", "albert", share="none")
     moved(
         tmp_path,
         tmp_path / "out",
         slug=free.name,
         data=str(place / "colour"),
-        changes=["task.fresh=1", "phase.0.steps=1"],
+        changes=["task.reinit_layers=1", "phase.0.steps=1"],
     )
 
 
@@ -158,6 +163,6 @@ def test_it_stops_when_dev_gets_no_better_and_keeps_the_best(place: Path, tmp_pa
     assert [i for i, line in enumerate(checks) if line["best"]][-1] == best
     assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first as good as any
     assert outcome.mean == values[best]
-    dev = transfer.open_data(str(place / "colour.csv")).splits["dev"]
+    dev = read_one(str(place / "colour.csv")).splits["dev"]
     said = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)
     assert np.mean([p.label == gold for p, gold in zip(said, dev.labels or [], strict=True)]) == values[best]

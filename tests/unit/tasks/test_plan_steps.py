@@ -1,4 +1,4 @@
-"""A note where examples are so few that training is over before it has begun."""
+"""A note where examples give only so few that training is over before it has begun."""
 
 from __future__ import annotations
 
@@ -7,39 +7,41 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nextword.batching.examples import Examples, joined
+from nextword.batching.examples import Examples, join_frames
 from nextword.core.types import FramedText, Vocabulary
 from nextword.recipe import load_recipe
-from nextword.tasks.subsets import few_steps
+from nextword.tasks import parse_task
+from nextword.tasks.plan import note_few_steps
 
 VOCABULARY = Vocabulary(30, 1)
 
 
 def some(n: int) -> Examples:
-    return joined([FramedText(np.array([1, 2, 3]), 2)] * n, np.zeros(n, np.int64))
+    return join_frames([FramedText(np.array([1, 2, 3]), 2)] * n, np.zeros(n, np.int64))
 
 
 def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
-    return few_steps(load_recipe(recipe, changes), some(examples), VOCABULARY)
+    loaded = load_recipe(recipe, changes)
+    return note_few_steps(parse_task(loaded.task, recipe), loaded, some(examples), VOCABULARY)
 
 
 @pytest.mark.parametrize(
     ("recipe", "changes", "examples", "said"),
     [
-        ("ulmfit/classify", (), 360, "360 examples are 48 steps in all"),  # 6 batches of 64, 8 epochs
-        ("ulmfit/classify", (), 64 * 12, "768 examples are 96 steps in all"),
+        ("ulmfit/classify", (), 360, "360 examples give only 48 steps"),  # 6 batches of 64, 8 epochs
+        ("ulmfit/classify", (), 64 * 12, "768 examples give only 96 steps"),
         ("ulmfit/classify", (), 64 * 12 + 1, ""),  # 13 · 8 = 104
-        ("ulmfit/classify", ("task.share=0.004",), 25_000, "100 examples are 16 steps in all"),
+        ("ulmfit/classify", ("task.train_fraction=0.004",), 25_000, "100 examples give only 16 steps"),
         ("ulmfit/classify", ("phase.*.epochs=0", "phase.*.steps=3"), 360, ""),  # as asked for
         ("ulmfit/few", (), 90, ""),  # 6 batches of 16, 40 epochs
-        ("bert/finetune", (), 320, "320 examples are 30 steps in all"),
-        ("bert/finetune", ("phase.0.accumulate=4",), 320, "320 examples are 6 steps in all"),  # 2 whole ones an epoch
-        ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples are 1 step in all"),  # never none
+        ("bert/finetune", (), 320, "320 examples give only 30 steps"),
+        ("bert/finetune", ("phase.0.accumulate=4",), 320, "320 examples give only 6 steps"),  # 2 whole ones an epoch
+        ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples give only 1 step"),  # never none
     ],
 )
 def test_few_steps_are_told(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:
     found = told(recipe, changes, examples)
-    assert [one.partition(",")[0] for one in found] == ([said] if said else [])
+    assert [one.partition(" in all")[0] for one in found] == ([said] if said else [])
 
 
 def test_what_helps() -> None:

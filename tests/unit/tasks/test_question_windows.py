@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
-from nextword.data.squad import Question, answered
+from nextword.core.errors import InvalidSetting
+from nextword.data.squad import Question, make_question
 from nextword.models import model_class
 from nextword.models.framing import add_missing_tokens
 from nextword.tasks.question_answering import (
-    BEST,
-    Passages,
-    Span,
-    SpanConfig,
-    Spanning,
-    answers,
-    asked,
+    BEST_SPANS,
+    PassageBatches,
+    SpanHead,
+    SpanHeadConfig,
+    SpanObjective,
     best_spans,
-    characters_of,
-    measured_answers,
-    none_at,
+    encode_questions,
+    find_answers,
+    no_answer_position,
+    score_predictions,
+    token_characters,
 )
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
@@ -49,7 +49,7 @@ def test_characters_of_tokens(kind: str) -> None:
     tokenizer = train_tokenizer(spec, [TEXT, TRICKY] * 5)
     for text in (TEXT, TRICKY, ""):
         encoding = tokenizer.encode(text)
-        found = characters_of(text, encoding)
+        found = token_characters(text, encoding)
         assert found.shape == (len(encoding), 2)
         raw = text.encode()
         covered = set()
@@ -69,15 +69,15 @@ def test_every_answer_is_cut_out_of_the_passage_again(slug: str) -> None:
     for i in range(0, len(words) - 2, 2):
         answer = " ".join(words[i : i + 2])
         start = len(" ".join(words[:i])) + (i > 0)
-        questions.append(answered(str(i), "what went far ?", TEXT, [(answer, start)])[0])
+        questions.append(make_question(str(i), "what went far ?", TEXT, [(answer, start)])[0])
         golds.append(answer)
-    text, left = asked(network, tokenizer, questions, Passages(length=32, stride=6))
+    text, left = encode_questions(network, tokenizer, questions, PassageBatches(length=32, stride=6))
     assert left.lost == 0
-    assert text.units == len(questions)
+    assert len(text.questions) == len(questions)
     found: dict[int, set[str]] = {}
     for window, (begin, end) in enumerate(text.targets.tolist()):
         if begin:
-            found.setdefault(int(text.whose[window]), set()).add(text.text(window, begin, end))
+            found.setdefault(int(text.question_index[window]), set()).add(text.text(window, begin, end))
     assert found == {i: {gold} for i, gold in enumerate(golds)}
 
 
@@ -85,8 +85,8 @@ def test_an_answer_that_touches_its_neighbours() -> None:
     """Tokens that end where the answer begins, or begin where it ends, are not of it."""
     network, tokenizer = made("bert")
     for answer in ("30", "€5.30", "naïve", "old", "queen", "東京"):
-        question, _ = answered("x", "what ?", TRICKY, [(answer, None)])
-        text, _ = asked(network, tokenizer, [question], Passages(length=32))
+        question, _ = make_question("x", "what ?", TRICKY, [(answer, None)])
+        text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=32))
         found = {text.text(i, *place) for i, place in enumerate(text.targets.tolist()) if place[0]}
         assert found == {answer}
 
@@ -94,8 +94,8 @@ def test_an_answer_that_touches_its_neighbours() -> None:
 def test_windows_overlap_and_hold_every_token() -> None:
     network, tokenizer = made("bert")
     tokens = len(tokenizer.encode(TEXT))
-    layout = Passages(length=24, stride=5, question=4)
-    text, left = asked(network, tokenizer, [Question("x", "what went far to see ?", TEXT)], layout)
+    layout = PassageBatches(length=24, stride=5, question=4)
+    text, left = encode_questions(network, tokenizer, [Question("x", "what went far to see ?", TEXT)], layout)
     assert left == (1, 1, 0)  # the question was cut, and the passage is in windows
     sizes = np.diff(text.passage, axis=1)[:, 0]
     assert sizes[:-1].tolist() == [24 - 4 - 3] * (len(sizes) - 1)
@@ -108,22 +108,22 @@ def test_windows_overlap_and_hold_every_token() -> None:
         a, b = text.passage[i]
         assert row[a:b].tolist() == ids[text.begins[i] : text.begins[i] + b - a].tolist()
     for pack in (True, False):
-        batch = Passages(pack=pack).batch(text, np.arange(len(text)), 0)
+        batch = PassageBatches(pack=pack).batch(text, np.arange(len(text)), 0)
         assert batch.target_positions is not None
         for i, at in enumerate(batch.target_positions):  # the places of a batch are [CLS] and the tokens of the passage
             row = batch.inputs.ids.flatten()[at[at >= 0]].tolist()
             size = int(sizes[i])
             assert row == [tokenizer.special["[CLS]"], *ids[text.begins[i] : text.begins[i] + size].tolist()]
     # in short windows the step is half of what they hold
-    text, _ = asked(network, tokenizer, [Question("x", "what ?", TEXT)], Passages(length=16, stride=128))
+    text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", TEXT)], PassageBatches(length=16, stride=128))
     width = int(np.diff(text.passage, axis=1).max())
     assert np.diff(text.begins).tolist() == [width // 2] * (len(text) - 1)
 
 
 def test_a_window_without_the_whole_answer_says_none() -> None:
     network, tokenizer = made("bert")
-    question, _ = answered("x", "what ?", TEXT, [("home", TEXT.index("home"))])
-    text, _ = asked(network, tokenizer, [question], Passages(length=16, stride=4))
+    question, _ = make_question("x", "what ?", TEXT, [("home", TEXT.index("home"))])
+    text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=16, stride=4))
     held = [bool(begin) for begin, _ in text.targets.tolist()]
     assert held[-1]
     assert not held[0]
@@ -137,17 +137,17 @@ def test_a_window_without_the_whole_answer_says_none() -> None:
 
 def test_what_is_lost_is_left_out_of_learning_alone() -> None:
     network, tokenizer = made("bert")
-    questions = [answered(i, "what ?", TEXT, [(word, None)])[0] for i, word in (("a", "king"), ("b", "Seattle"))]
+    questions = [make_question(i, "what ?", TEXT, [(word, None)])[0] for i, word in (("a", "king"), ("b", "Seattle"))]
     for learn, units in ((True, 1), (False, 2)):
-        text, left = asked(network, tokenizer, questions, Passages(length=32), learn)
-        assert (text.units, left.lost) == (units, 1)
+        text, left = encode_questions(network, tokenizer, questions, PassageBatches(length=32), learn)
+        assert (len(text.questions), left.lost) == (units, 1)
 
 
 @pytest.mark.parametrize(("slug", "at"), [("bert", 0), ("xlnet", -1), ("gpt1", -1)])
 def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
     """[CLS] at the beginning, or the last token where that has read all."""
     network, tokenizer = made(slug)
-    text, _ = asked(network, tokenizer, [Question("x", "what ?", "the king")], Passages(length=32))
+    text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", "the king")], PassageBatches(length=32))
     assert text.pooled_position[0] == at % len(text.ids)
     assert not text.passage[0, 0] <= text.pooled_position[0] < text.passage[0, 1]
 
@@ -155,24 +155,24 @@ def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
 def test_in_a_bare_frame_the_questions_last_token_does() -> None:
     from nextword.core.types import FramedText
 
-    assert none_at(FramedText(np.arange(7), 6, text_spans=((0, 3), (3, 7)))) == 2
-    assert none_at(FramedText(np.arange(7), 6, text_spans=((1, 3), (4, 6)))) == 6
+    assert no_answer_position(FramedText(np.arange(7), 6, text_spans=((0, 3), (3, 7)))) == 2
+    assert no_answer_position(FramedText(np.arange(7), 6, text_spans=((1, 3), (4, 6)))) == 6
 
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
 def test_packed_padded_and_alone_say_the_same(slug: str) -> None:
     network, tokenizer = made(slug)
-    headed = Spanning(SpanConfig(type(network), network.config, dropout=0.0), network).eval()
+    headed = SpanHead(SpanHeadConfig(type(network), network.config, dropout=0.0), network).eval()
     torch.nn.init.normal_(headed.out.weight)
     questions = [Question(str(i), "what went ?", TEXT[: 20 + 9 * i]) for i in range(4)]
-    text, _ = asked(network, tokenizer, questions, Passages(length=32))
+    text, _ = encode_questions(network, tokenizer, questions, PassageBatches(length=32))
     everyone = np.arange(len(text))
     with torch.no_grad():
-        packed = headed(Passages().batch(text, everyone, 0))
-        padded = headed(Passages(pack=False).batch(text, everyone, 0))
+        packed = headed(PassageBatches().batch(text, everyone, 0))
+        padded = headed(PassageBatches(pack=False).batch(text, everyone, 0))
         torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-5)
         for i in everyone:
-            alone = headed(Passages().batch(text, everyone[i : i + 1], 0))[0]
+            alone = headed(PassageBatches().batch(text, everyone[i : i + 1], 0))[0]
             torch.testing.assert_close(packed[i, : len(alone)], alone, rtol=1e-4, atol=1e-5)
             assert torch.isneginf(packed[i, len(alone) :]).all()
             assert len(alone) == 1 + np.diff(text.passage[i])[0]
@@ -187,7 +187,7 @@ def test_the_best_spans_are_those_of_all_pairs() -> None:
     logits[1, 6:] = -torch.inf  # a shorter window
     for longest in (1, 3, 30):
         found = best_spans(logits, longest)
-        assert found.shape == (3, 1 + 3 * BEST)
+        assert found.shape == (3, 1 + 3 * BEST_SPANS)
         for row, said in zip(logits, found, strict=True):
             assert said[0] == row[0].sum()
             pairs = [
@@ -196,28 +196,28 @@ def test_the_best_spans_are_those_of_all_pairs() -> None:
                 for j in range(i, min(9, i + longest))
                 if torch.isfinite(row[i, 0] + row[j, 1])
             ]
-            wanted = sorted(pairs, reverse=True)[:BEST]
+            wanted = sorted(pairs, reverse=True)[:BEST_SPANS]
             spans = [s for s in said[1:].view(-1, 3).tolist() if np.isfinite(s[2])]
             assert [(score, begin, end) for begin, end, score in spans] == wanted
 
 
 def test_the_loss_is_the_mean_of_both_cross_entropies() -> None:
     network, tokenizer = made("bert")
-    headed = Spanning(SpanConfig(type(network), network.config, dropout=0.0), network).eval()
+    headed = SpanHead(SpanHeadConfig(type(network), network.config, dropout=0.0), network).eval()
     torch.nn.init.normal_(headed.out.weight)
-    question, _ = answered("x", "what ?", "the old king went", [("old king", 4)])
-    text, _ = asked(network, tokenizer, [question], Passages(length=32))
-    batch = Passages().batch(text, np.array([0]), 0)
+    question, _ = make_question("x", "what ?", "the old king went", [("old king", 4)])
+    text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=32))
+    batch = PassageBatches().batch(text, np.array([0]), 0)
     with torch.no_grad():
         p = headed(batch).double().softmax(1)[0]
-        loss = Span({"kind": "passages", "length": 32}).loss(headed, batch, None)
+        loss = SpanObjective({"kind": "passages", "length": 32}).loss(headed, batch, None)
     begin, end = text.targets[0]
     assert float(loss.value) == pytest.approx(float(-(p[begin, 0].log() + p[end, 1].log()) / 2), rel=1e-5)
     assert end > begin > 0
 
 
 def said_of(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.ndarray:
-    out = np.full((len(text), 1 + 3 * BEST), -np.inf)
+    out = np.full((len(text), 1 + 3 * BEST_SPANS), -np.inf)
     for i, (none, spans) in enumerate(rows):
         out[i, 0] = none
         for k, span in enumerate(spans):
@@ -229,8 +229,8 @@ def two_windows(**more: Any) -> Any:
     """A question over two windows; words 1 … are places of the first."""
     network, tokenizer = made("bert")
     passage = "king went far to see house in land"
-    question, _ = answered("x", "what ?", passage, [("far", 10)])
-    text, _ = asked(network, tokenizer, [question], Passages(length=10, stride=3))
+    question, _ = make_question("x", "what ?", passage, [("far", 10)])
+    text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=10, stride=3))
     assert len(text) >= 2
     return replace(text.take(np.arange(2)), metrics=("answer_f1", "exact"), **more), passage.split()
 
@@ -242,57 +242,54 @@ def test_the_best_over_windows_and_the_same_text_once() -> None:
     assert text.text(0, 1, 1) == words[0]
     word = text.text(1, 1, 1)  # it stands in the first window too, if that is long enough
     said = said_of(text, (9.0, [(1, 1, 2.0), (1, 2, 1.5)]), (5.0, [(1, 1, 3.0), (2, 2, -1.0)]))
-    found = answers(text, said)[0]
+    found = find_answers(text, said)[0]
     assert found.text == found.best == word
     assert found.margin == 5.0 - 3.0  # the least of what windows say of none
     turned = said_of(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
-    assert answers(text, turned)[0].margin == 5.0 - 3.0  # whichever window says it
+    assert find_answers(text, turned)[0].margin == 5.0 - 3.0  # whichever window says it
     texts = [one for one, _ in found.others]
     assert len(texts) == len(set(texts)) == 4
     odds = np.exp([3.0, 2.0, 1.5, -1.0])
     assert [share for _, share in found.others] == pytest.approx((odds / odds.sum()).tolist())
-    assert found.none == 0.0  # no question of 1.1 is without an answer
+    assert found.no_answer == 0.0  # no question of 1.1 is without an answer
     if shift < np.diff(text.passage[0])[0]:
         twice = said_of(text, (9.0, [(1 + shift, 1 + shift, 1.0)]), (5.0, [(1, 1, 3.0)]))
-        assert answers(text, twice)[0].others == ((word, 1.0),)
+        assert find_answers(text, twice)[0].others == ((word, 1.0),)
 
 
 def test_none_is_said_above_the_threshold() -> None:
-    text, words = two_windows(some_without=True, threshold=0.5)
+    text, words = two_windows(has_unanswerable=True, threshold=0.5)
     rows = (9.0, [(1, 1, 2.0)]), (2.4, [(1, 1, 1.0)])
-    found = answers(text, said_of(text, *rows))[0]
+    found = find_answers(text, said_of(text, *rows))[0]
     assert (found.text, found.best) == (words[0], words[0])  # better by 0.4 only
     odds = np.exp([2.0, 1.0, 2.4])
-    assert found.none == pytest.approx(odds[2] / odds.sum())
+    assert found.no_answer == pytest.approx(odds[2] / odds.sum())
     assert found.probability == pytest.approx(odds[0] / odds.sum())
     even = (9.0, [(1, 1, 2.0)]), (2.5, [(1, 1, 1.0)])
-    assert answers(text, said_of(text, *even))[0].text == words[0]  # none has to be better by more
-    found = answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
+    assert find_answers(text, said_of(text, *even))[0].text == words[0]  # none has to be better by more
+    found = find_answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
     assert (found.text, found.best) == ("", words[0])
-    assert found.probability == found.none
-    assert measured_answers(text, [found]) == {"answer_f1": 0.0, "exact": 0.0}
+    assert found.probability == found.no_answer
+    assert score_predictions(text, [found]) == {"answer_f1": 0.0, "exact": 0.0}
 
 
 def test_a_passage_without_text_has_no_answer() -> None:
     network, tokenizer = made("bert")
-    text, _ = asked(network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], Passages(length=32))
-    headed = Spanning(SpanConfig(type(network), network.config), network).eval()
+    text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32))
+    headed = SpanHead(SpanHeadConfig(type(network), network.config), network).eval()
     with torch.no_grad():
         for chosen in ([0], [0, 1]):
-            said = headed.best(headed(Passages().batch(text, np.array(chosen), 0)))
-            assert said.shape == (len(chosen), 1 + 3 * BEST)
-    found = answers(text, said.double().numpy())
+            said = headed.best_spans(headed(PassageBatches().batch(text, np.array(chosen), 0)))
+            assert said.shape == (len(chosen), 1 + 3 * BEST_SPANS)
+    found = find_answers(text, said.double().numpy())
     assert [one.text for one in found] == ["", "king"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"kind": "rows"}, "batches of kind passages"),
-        ({"stride": 0}, "stride = 0 must be a whole number"),
-        ({"strides": 3}, "take rows, length, stretch, pack, fill, stride, question; the recipe says strides"),
-    ],
+    ("options", "key"),
+    [({"kind": "rows"}, "batches.kind"), ({"stride": 0}, "batches.stride"), ({"strides": 3}, "batches.strides")],
 )
-def test_batches_that_make_no_sense(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        Span(options)
+def test_span_objective_with_invalid_batches_names_the_key(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        SpanObjective(options)
+    assert error.value.key == key
