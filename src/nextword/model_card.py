@@ -1,8 +1,12 @@
-"""card.md: what a run is, on what it was trained, how good it is and how to use it, for whoever finds the folder."""
+"""The model card, card.md: what a run is, what it was trained on, how good it is, and how to use it.
+
+There is one card for each kind of run: a fine-tuned task, a sequence-to-sequence model, a model that fills blanks, word
+vectors, and a language model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nextword.core.io import format_number, restore_infinities
@@ -14,92 +18,109 @@ from nextword.objectives import trains_blank_filling, trains_on_pairs
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
 
-EXAMPLE = {"reads": "source", "should write": "target", "writes": "written"}
+NOT_EVALUATED = "Not evaluated yet: run `nextword evaluate`."
 
 
 def write_card(run: RunFolder) -> None:
+    """Write card.md for a run of any kind."""
     recipe = run.recipe
     if recipe.task is not None:
-        _task_card(run)
-        return
-    if trains_on_pairs(recipe.phases[-1].objective):
-        _pairs_card(run)
-        return
-    if trains_blank_filling(recipe.phases[-1].objective):
-        _mending_card(run)
-        return
-    if issubclass(model_class(recipe.slug), WordVectorNetwork):
-        _vectors_card(run)
-        return
-    named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
-    lines = [
-        f"# {run.path.name}",
-        "",
-        f"A `{recipe.slug}` language model: {', '.join(named)}." if named else f"A `{recipe.slug}` language model.",
+        lines = _task_card(run)
+    elif trains_on_pairs(recipe.phases[-1].objective):
+        lines = _seq2seq_card(run)
+    elif trains_blank_filling(recipe.phases[-1].objective):
+        lines = _blank_filling_card(run)
+    elif issubclass(model_class(recipe.slug), WordVectorNetwork):
+        lines = _word_vector_card(run)
+    else:
+        lines = _language_model_card(run)
+    run.write("card.md", "\n".join([f"# {run.path.name}", "", *lines]) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------ cards
+
+
+def _language_model_card(run: RunFolder) -> list[str]:
+    recipe = run.recipe
+    paper = f": {_cite(run)}" if _cite(run) else ""
+    evaluate = [f"nextword evaluate {run.path} --data my.txt"] if has_output_layer(recipe.model) else []
+    example = 'lm.embed_words(["some text"], "all")' if _is_encoder(run) else 'lm.score("some text").bits_per_byte()'
+    return [
+        f"A `{recipe.slug}` language model{paper}.",
         "",
         *_facts(run),
-        "",
-        "## Numbers",
-        "",
-        *_numbers(run),
-        "",
-        "## Use",
-        "",
-        "```",
-        *uses(run),
-        *([] if not has_output_layer(recipe.model) else [f"nextword evaluate {run.path} --data my.txt"]),
-        "```",
-        "",
-        "```python",
-        "import nextword",
-        f'lm = nextword.load("{run.path}")',
-        'lm.embed_words(["some text"], "all")' if _of_words(run) else 'lm.score("some text").bits_per_byte()',
-        "```",
+        *_section("Numbers", _likelihood_table(run)),
+        *_usage([*example_commands(run), *evaluate], [f'lm = nextword.load("{run.path}")', example]),
     ]
-    run.write("card.md", "\n".join(lines) + "\n")
 
 
-def _facts(run: RunFolder, *more: str) -> list[str]:
-    """Where a run comes from, a line each, and what more is to be said of its training."""
-    recipe, manifest = run.recipe, run.manifest
+def _word_vector_card(run: RunFolder) -> list[str]:
     return [
-        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
-        f"- tokenizer: {_settings(recipe.tokenizer)}",
-        *more,
-        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
-        f"- trained with nextword {manifest.get('nextword')}",
-    ]
-
-
-def _converted(manifest: Mapping[str, Any]) -> list[str]:
-    """Of a task's run in fewer bits, which was not measured itself."""
-    if "converted" not in manifest:
-        return []
-    return [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
-
-
-def _task_numbers(result: Mapping[str, Any]) -> list[str]:
-    """A table of metrics by split."""
-    splits = [split for split in result.get("examples", {}) if split in result]
-    metrics = list(result.get("dev", {}))
-    rows = []
-    for split in splits:
-        name = f"{split} (also trained on)" if split == "dev" and result.get("merge_dev_into_train") else split
-        values = " | ".join(f"{100 * result[split][metric]:.1f}" for metric in metrics)
-        rows.append(f"| {name} | {result['examples'][split]:,} | {values} |")
-    return [
-        f"| on | examples | {' | '.join(metrics)} |",
-        f"| --- | ---: |{' ---: |' * len(metrics)}",
-        *rows,
-        *_threshold(result),
+        f"Word vectors: `{run.recipe.slug}`, {_cite(run)}. A word has one vector in all contexts; this is not a "
+        "language model.",
         "",
-        "Errors on dev: `report.html` for people, `errors.json` for programs.",
+        *_facts(run),
+        *_usage(
+            [
+                *example_commands(run),
+                f'nextword embed {run.path} --analogy "king - man + woman"',
+                f"nextword embed {run.path} lines.txt --out vectors.npy",
+                f"nextword convert {run.path} mine.vec",
+            ],
+            [f'nextword.load("{run.path}").nearest("word")'],
+        ),
     ]
 
 
-def _task_card(run: RunFolder) -> None:
-    """The card of a run of a task."""
+def _seq2seq_card(run: RunFolder) -> list[str]:
+    phase, result = run.recipe.phases[-1], last_translated(run)
+    prefixes = list_prefixes(phase.data) if is_tasks(phase.data) else ()
+    example = (result or {}).get("example") or {}
+    source = first_words(example.get("source") or (f"{prefixes[0]}…" if prefixes else "a source"))
+    purpose = (
+        "reads a text that begins with a task prefix, and generates the answer"
+        if prefixes
+        else f"reads the source of a pair of `{phase.data}`, and generates its target"
+    )
+    labels = {"source": "source", "target": "target", "generated": "written"}
+    lines = [f"- {label}: {example[key]}" for label, key in labels.items() if key in example]
+    return [
+        f"A `{run.recipe.slug}` model that {purpose}.",
+        "",
+        *(f"- prefix: `{prefix}…`" for prefix in prefixes),
+        *_facts(run, f"- trained on sources and targets of at most {phase.batches.get('length')} tokens"),
+        *_section("Example", lines or [NOT_EVALUATED]),
+        *_section("Numbers", _translation_table(result)),
+        *_usage(
+            [f'nextword generate {run.path} "{source}" --beam 5', f"nextword evaluate {run.path} --beam 5"],
+            [f'lm = nextword.load("{run.path}")', f'"".join(piece.text for piece in lm.generate("{source}"))'],
+        ),
+    ]
+
+
+def _blank_filling_card(run: RunFolder) -> list[str]:
+    phase = run.recipe.phases[-1]
+    fraction = 100 * phase.objective.get("share", 0.15)
+    ends = [line for line in run.read_log() if line.get("event") == "end" and "valid" in line]
+    nats = f"{ends[-1]['valid']:.4f}" if ends else "unknown"
+    corruption = (
+        f"- trained on sources of {phase.batches.get('length')} tokens, with {fraction:g} % of each text removed in "
+        f"spans of {phase.objective.get('mean', 3.0):g} tokens on average"
+    )
+    return [
+        f"A `{run.recipe.slug}` model that fills the blanks of a text. It assigns no probability to a whole text, so "
+        "it has no bits per byte. Train it on pairs or tasks next (`init`, docs/text-to-text.md).",
+        "",
+        *_facts(run, corruption),
+        *_section("Numbers", [f"- nats per token of the removed spans of held-out text, including sentinels: {nats}"]),
+        *_usage(
+            [f'nextword generate {run.path} "The ___ of the ___ is" --beam 4'],
+            [f'lm = nextword.load("{run.path}")', 'lm.infill("The ___ of the ___ is")[0].text'],
+        ),
+    ]
+
+
+def _task_card(run: RunFolder) -> list[str]:
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
     task = parse_task(recipe.task, str(run.path))
     config = task.config
@@ -112,224 +133,79 @@ def _task_card(run: RunFolder) -> None:
         origin = f"- the network of `{config.source}`, trained from scratch"
     else:
         origin = f"- fine-tuned from `{config.source}`, with a new head"
-    lines = [
-        f"# {run.path.name}",
-        "",
+    if "converted" in manifest:
+        numbers = [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
+    else:
+        numbers = _task_table(result)
+    prediction = f'nextword.load("{run.path}").predict([{task.example_input}]{task.example_arguments})'
+    return [
         f"A `{recipe.slug}` network that predicts, for {task.input_name}: {task.output_name}.",
         "",
         origin,
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
-        f"- model: {_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- model: {_join_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
         f"- nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
-        "",
-        "## Numbers",
-        "",
-        *(_converted(manifest) or _task_numbers(result)),
-        "",
-        "## Use",
-        "",
-        "```",
-        f"nextword predict {run.path} {task.example_files}{task.example_options}",
-        "```",
-        "",
-        "```python",
-        "import nextword",
-        f'nextword.load("{run.path}").predict([{task.example_input}]{task.example_arguments})',
-        "```",
+        *_section("Numbers", numbers),
+        *_usage([f"nextword predict {run.path} {task.example_files}{task.example_options}"], [prediction]),
     ]
-    run.write("card.md", "\n".join(lines) + "\n")
 
 
-def _threshold(result: Mapping[str, Any]) -> list[str]:
-    """Of a run that may say "no answer": when it does."""
-    best = result.get("best")
-    if not best:
-        return []
-    numbers = " · ".join(f"{name} {100 * value:.1f}" for name, value in best.items() if name != "threshold")
-    return ["", f"- no answer is given where none is better by {best['threshold']:.3g}, the best on dev: {numbers}"]
+# ------------------------------------------------------------------------------------------------ parts of a card
 
 
-def _vectors_card(run: RunFolder) -> None:
-    """Of a run that gives words vectors, and no text a probability."""
-    recipe = run.recipe
-    named = [str(recipe.paper[key]) for key in ("title", "authors", "year") if key in recipe.paper]
-    lines = [
-        f"# {run.path.name}",
-        "",
-        f"Vectors of words: `{recipe.slug}`, {', '.join(named)}. A word has one vector, wherever it stands; this is no "
-        "language model.",
-        "",
-        *_facts(run),
-        "",
-        "## Use",
-        "",
-        "```",
-        *uses(run),
-        f'nextword embed {run.path} --analogy "king - man + woman"',
-        f"nextword embed {run.path} lines.txt --out vectors.npy",
-        f"nextword convert {run.path} mine.vec",
-        "```",
-        "",
-        "```python",
-        "import nextword",
-        f'nextword.load("{run.path}").nearest("word")',
-        "```",
+def _facts(run: RunFolder, *more: str) -> list[str]:
+    """Where a run comes from, one line each."""
+    recipe, manifest = run.recipe, run.manifest
+    return [
+        f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
+        f"- model: {_join_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        f"- tokenizer: {_join_settings(recipe.tokenizer)}",
+        *more,
+        *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
+        f"- trained with nextword {manifest.get('nextword')}",
     ]
-    run.write("card.md", "\n".join(lines) + "\n")
 
 
-def _pairs_card(run: RunFolder) -> None:
-    """Of a run that reads a text and writes another."""
-    recipe, result = run.recipe, last_translated(run)
-    phase = recipe.phases[-1]
-    known = list_prefixes(phase.data) if is_tasks(phase.data) else ()
-    example = (result or {}).get("example") or {}
-    source = quoted(example.get("source") or (f"{known[0]}…" if known else "a source"))
-    reads = "a text that begins with the prefix of a task" if known else f"the source of a pair of `{phase.data}`"
-    lines = [
-        f"# {run.path.name}",
-        "",
-        f"A `{recipe.slug}` model that reads {reads}, and writes {'the answer' if known else 'its target'}.",
-        "",
-        *(f"- reads: `{one}…`" for one in known),
-        *_facts(run, f"- trained on sides of at most {phase.batches.get('length')} tokens"),
-        "",
-        "## Example",
-        "",
-        *(f"- {name}: {example[key]}" for name, key in EXAMPLE.items() if key in example),
-        *(() if example else ("None yet: `nextword evaluate`.",)),
-        "",
-        "## Numbers",
-        "",
-        *_measured(result),
-        "",
-        "## Use",
-        "",
-        "```",
-        f'nextword generate {run.path} "{source}" --beam 5',
-        f"nextword evaluate {run.path} --beam 5",
-        "```",
-        "",
-        "```python",
-        "import nextword",
-        f'lm = nextword.load("{run.path}")',
-        f'"".join(piece.text for piece in lm.generate("{source}"))',
-        "```",
-    ]
-    run.write("card.md", "\n".join(lines) + "\n")
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    return ["", f"## {title}", "", *lines]
 
 
-def _mending_card(run: RunFolder) -> None:
-    """Of a run that writes what was taken out of texts."""
-    recipe = run.recipe
-    phase = recipe.phases[-1]
-    share = 100 * phase.objective.get("share", 0.15)
-    ends = [line for line in run.read_log() if line.get("event") == "end" and "valid" in line]
-    nats = f"{ends[-1]['valid']:.4f}" if ends else "not known"
-    lines = [
-        f"# {run.path.name}",
-        "",
-        f"A `{recipe.slug}` model that writes what is missing from a text. It models no text by itself, so it has no "
-        "bits per byte; pairs or tasks teach it more (`init`, docs/text-to-text.md).",
-        "",
-        *_facts(
-            run,
-            f"- trained on sources of {phase.batches.get('length')} tokens, of whose texts {share:g} % were taken out "
-            f"in spans of {phase.objective.get('mean', 3.0):g} on average",
-        ),
-        "",
-        "## Numbers",
-        "",
-        f"- nats a token of what was taken out of held-out text, sentinels included: {nats}",
-        "",
-        "## Use",
-        "",
-        "```",
-        f'nextword generate {run.path} "The ___ of the ___ is" --beam 4',
-        "```",
-        "",
-        "```python",
-        "import nextword",
-        f'lm = nextword.load("{run.path}")',
-        'lm.infill("The ___ of the ___ is")[0].text',
-        "```",
-    ]
-    run.write("card.md", "\n".join(lines) + "\n")
+def _usage(commands: Sequence[str], python: Sequence[str]) -> list[str]:
+    lines = ["```", *commands, "```", "", "```python", "import nextword", *python, "```"]
+    return _section("Use", lines)
 
 
-def quoted(source: str) -> str:
-    """The beginning of a source, as it can stand between quotes."""
-    return " ".join(source.replace('"', "").replace("$", "").replace("\\", "").split()[:12])
+def _cite(run: RunFolder) -> str:
+    return ", ".join(str(run.recipe.paper[key]) for key in ("title", "authors", "year") if key in run.recipe.paper)
 
 
-def _measured(result: Mapping[str, Any] | None) -> list[str]:
-    if result is None:
-        return ["Not evaluated yet: `nextword evaluate`."]
-    rows = []
-    for one in result.get("tasks", [result]):
-        where = f"{one.get('task') or result['data']} {one['split']}"
-        numbers = ", ".join(f"{name} {score['score']:.2f}" for name, score in one["scores"].items()) or "–"
-        rows.append(f"| {where} | {one['pairs']:,} | {numbers} | {format_number(one['token_perplexity'], 2)} |")
-    heads = ["| on | pairs | measured | target token perplexity |", "| --- | ---: | --- | ---: |"]
-    return [*heads, *rows, "", f"- decoding: {result['decoding']}"]
+def _join_settings(table: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in table.items()) or "defaults"
 
 
-def last_translated(run: RunFolder) -> dict[str, Any] | None:
-    """Of a run that makes texts from sources: how good they were when they were last judged."""
-    found = [line for line in run.read_log() if line.get("event") == "translated"]
-    return restore_infinities(found[-1]) if found else None
-
-
-def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
-    found = [line for line in run.read_log() if line.get("event") == "evaluation"]
-    return restore_infinities(found[-1]) if found else None
-
-
-def _of_words(run: RunFolder) -> bool:
-    """Whether it was made for the vectors of words in their context, whatever else it can do."""
-    return bool(getattr(model_class(run.recipe.slug), "is_bidirectional", False))
-
-
-def uses(run: RunFolder) -> list[str]:
-    """Commands for a model of plain text or of words, by what it can do, the first the one to try."""
-    can = abilities(model_class(run.recipe.slug), run.recipe.model)
-    if _of_words(run):
-        use = [f"nextword embed {run.path} lines.txt --words --layer all"]
-        return use + [f'nextword next {run.path} "the"'] * ("next" in can)
-    if "generate" in can:
-        return [f"nextword generate {run.path} --length 60 --temperature 0.8", f'nextword next {run.path} "the"']
-    if "fill" in can:  # it sees both sides, and writes no text
-        return [f'nextword next {run.path} "The ___ is"']
-    if "score" in can:  # it reads texts from their end
-        return [f"nextword embed {run.path} lines.txt --out vectors.npy"]
-    return [f"nextword embed {run.path} --nearest WORD"]
-
-
-def _numbers(run: RunFolder) -> list[str]:
+def _likelihood_table(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
     if not has_output_layer(run.recipe.model):
-        return ["None: it has no output layer, so it predicts nothing. It gives vectors."]
+        return ["None: it has no output layer, so it predicts nothing. It has vectors."]
     if result is None:
-        return ["Not evaluated yet: `nextword evaluate`."]
-    context = (
-        "all text before" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
-    )
+        return [NOT_EVALUATED]
+    context = "unlimited" if result["context"] is None else f"{result['context']} tokens, stride {result['stride']}"
     label = "pseudo " if result.get("kind") == PSEUDO else ""
-    heads = " | ".join(label + name for name in ("bits/byte", "word perplexity", "token perplexity"))
+    headings = " | ".join(label + name for name in ("bits/byte", "word perplexity", "token perplexity"))
     return [
-        f"| on | {heads} | context |",
+        f"| on | {headings} | context |",
         "| --- | --- | --- | --- | --- |",
         f"| {result['data']} {result['split']} | {format_number(result['bits_per_byte'], 4)} | "
         f"{format_number(result['word_perplexity'], 2)} | {format_number(result['token_perplexity'], 2)} | {context} |",
         "",
-        *_conventions(result.get("conventions", ())),
+        *_convention_table(result.get("conventions", ())),
         *(f"- {note}" for note in result["notes"]),
     ]
 
 
-def _conventions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same text with and without line ends and unknown words, as the literature mixes them."""
+def _convention_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The same text with and without line ends and unknown words; the literature uses all of these conventions."""
     if not rows:
         return []
     return [
@@ -340,5 +216,87 @@ def _conventions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _settings(table: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in table.items()) or "defaults"
+def _translation_table(result: Mapping[str, Any] | None) -> list[str]:
+    if result is None:
+        return [NOT_EVALUATED]
+    rows = []
+    for task in result.get("tasks", [result]):
+        name = f"{task.get('task') or result['data']} {task['split']}"
+        scores = ", ".join(f"{metric} {score['score']:.2f}" for metric, score in task["scores"].items()) or "–"
+        rows.append(f"| {name} | {task['pairs']:,} | {scores} | {format_number(task['token_perplexity'], 2)} |")
+    headings = ["| on | pairs | scores | target token perplexity |", "| --- | ---: | --- | ---: |"]
+    return [*headings, *rows, "", f"- decoding: {result['decoding']}"]
+
+
+def _task_table(result: Mapping[str, Any]) -> list[str]:
+    """Metrics by split."""
+    splits = [split for split in result.get("examples", {}) if split in result]
+    metrics = list(result.get("dev", {}))
+    rows = []
+    for split in splits:
+        name = f"{split} (also trained on)" if split == "dev" and result.get("merge_dev_into_train") else split
+        values = " | ".join(f"{100 * result[split][metric]:.1f}" for metric in metrics)
+        rows.append(f"| {name} | {result['examples'][split]:,} | {values} |")
+    return [
+        f"| on | examples | {' | '.join(metrics)} |",
+        f"| --- | ---: |{' ---: |' * len(metrics)}",
+        *rows,
+        *_threshold_note(result),
+        "",
+        "Errors on dev: `report.html` for people, `errors.json` for programs.",
+    ]
+
+
+def _threshold_note(result: Mapping[str, Any]) -> list[str]:
+    """When a question answering model answers "no answer"."""
+    best = result.get("best")
+    if not best:
+        return []
+    numbers = " · ".join(f"{name} {100 * value:.1f}" for name, value in best.items() if name != "threshold")
+    return [
+        "",
+        f"- predicts no answer unless an answer is better by {best['threshold']:.3g}, the best on dev: {numbers}",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ shared with commands
+
+
+def last_evaluation(run: RunFolder) -> dict[str, Any] | None:
+    """The last evaluation of a language model in the run's log."""
+    return _last_event(run, "evaluation")
+
+
+def last_translated(run: RunFolder) -> dict[str, Any] | None:
+    """The last evaluation of a sequence-to-sequence model in the run's log."""
+    return _last_event(run, "translated")
+
+
+def _last_event(run: RunFolder, event: str) -> dict[str, Any] | None:
+    lines = [line for line in run.read_log() if line.get("event") == event]
+    return restore_infinities(lines[-1]) if lines else None
+
+
+def example_commands(run: RunFolder) -> list[str]:
+    """Commands to try with a model of plain text or of words, the best one first."""
+    can = abilities(model_class(run.recipe.slug), run.recipe.model)
+    if _is_encoder(run):
+        embed = [f"nextword embed {run.path} lines.txt --words --layer all"]
+        return embed + ([f'nextword next {run.path} "the"'] if "next" in can else [])
+    if "generate" in can:
+        return [f"nextword generate {run.path} --length 60 --temperature 0.8", f'nextword next {run.path} "the"']
+    if "fill" in can:  # a masked model
+        return [f'nextword next {run.path} "The ___ is"']
+    if "score" in can:  # a backward model
+        return [f"nextword embed {run.path} lines.txt --out vectors.npy"]
+    return [f"nextword embed {run.path} --nearest WORD"]
+
+
+def _is_encoder(run: RunFolder) -> bool:
+    """Whether the model was made for contextual word vectors (ELMo), whatever else it can do."""
+    return bool(model_class(run.recipe.slug).is_bidirectional)
+
+
+def first_words(source: str) -> str:
+    """The beginning of a source, safe between double quotes in a shell."""
+    return " ".join(source.replace('"', "").replace("$", "").replace("\\", "").split()[:12])

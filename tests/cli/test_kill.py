@@ -39,7 +39,7 @@ def steps_done(run: Path) -> int:
 
 def drive(*words: str | Path) -> str:
     """killing.py imports once and forks, so that a dozen deaths take seconds."""
-    command = [sys.executable, "-m", "tests.cli.killing", *map(str, words)]
+    command = [sys.executable, "-m", "tests.support.killing", *map(str, words)]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, cwd=root)
     assert done.returncode == 0, done.stderr
@@ -68,19 +68,19 @@ def test_killed_before_any_rename_it_ends_in_the_same_bits(text: Path, tmp_path:
 
 def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
     """The second phase overwrites the model files that the first one ended with."""
-    from nextword.recipe import from_tables, load_recipe, to_tables
-    from nextword.training.train import train
+    from nextword.recipe import parse_recipe, load_recipe, recipe_tables
+    from nextword.training.train import train_events
 
     settings = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate=2"]
-    tables = to_tables(load_recipe("lstm/tiny", settings).with_data([str(text)]))
+    tables = recipe_tables(load_recipe("lstm/tiny", settings).with_data([str(text)]))
     more = {"name": "more", "seed": 2, "optimizer": {"kind": "sgd", "rate": 0.5}}
     tables["phase"] = [tables["phase"][0], {**tables["phase"][0], **more}]
-    recipe = from_tables(tables, "two")
-    list(train(recipe, tmp_path / "straight", device="cpu"))
-    for event in train(recipe, tmp_path / "broken", device="cpu"):
+    recipe = parse_recipe(tables, "two")
+    list(train_events(recipe, tmp_path / "straight", device="cpu"))
+    for event in train_events(recipe, tmp_path / "broken", device="cpu"):
         if (event.phase, event.kind, event.step) == ("more", "valid", 4):
             break  # the generator is dropped here, between two saved states
-    list(train(None, tmp_path / "broken", resume=True, device="cpu"))
+    list(train_events(None, tmp_path / "broken", resume=True, device="cpu"))
     a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "broken"))
     assert a == b
 
@@ -104,5 +104,5 @@ def test_killed_while_it_reads_the_text_there_is_nothing_to_clear_away(
 def test_two_do_not_train_one_run(cli: Cli, run: Path) -> None:
     with RunFolder(run).lock():
         said = cli("train", "--resume", "--out", run, fails=True).stderr
-    assert "another process" in said
+    assert "nother process" in said
     assert os.path.exists(run / "model.safetensors")

@@ -79,9 +79,10 @@ def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: WordVectorMode
     for text, one in zip(TEXTS, together, strict=True):
         torch.testing.assert_close(lm.embed([text])[0], one)
         ids = lm.tokenizer.encode(text).ids
-        known = [lm.network.table.detach()[id] if id not in lm.tokenizer.special.values() else torch.zeros(32) for id in
-        ids] expected =
-        torch.stack(known).mean(0) if known else torch.zeros(32) torch.testing.assert_close(one, expected)
+        table, special = lm.network.table.detach(), set(lm.tokenizer.special.values())
+        vectors = [torch.zeros(32) if id in special else table[id] for id in ids]
+        expected = torch.stack(vectors).mean(0) if vectors else torch.zeros(32)
+        torch.testing.assert_close(one, expected)
 
 
 def test_a_word_has_one_vector_wherever_it_stands(lm: WordVectorModel) -> None:

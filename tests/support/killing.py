@@ -1,4 +1,4 @@
-"""Deaths of training processes, for test_kill.py: python -m tests.cli.killing (signals | renames) TEXT FOLDER
+"""Deaths of training processes, for test_kill.py: python -m tests.support.killing (signals | renames) TEXT FOLDER
 
 The parent trains the run that nothing happens to, which also imports everything; each child is a fork of it.
 """
@@ -21,7 +21,7 @@ from typing import Any
 from nextword.cli import app
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.log=1", "phase.0.save=0"]
 
@@ -83,7 +83,7 @@ def renames(text: str, base: Path) -> None:
     recipe = load_recipe("lstm/tiny", [*SMALL, "phase.0.steps=2", "phase.0.validate=1"]).with_data([text])
 
     def whole(folder: Path) -> None:
-        for _ in train(recipe, folder, (folder / "manifest.json").is_file(), device="cpu"):
+        for _ in train_events(recipe, folder, (folder / "manifest.json").is_file(), device="cpu"):
             pass
 
     def dying(n: int, folder: Path) -> None:
