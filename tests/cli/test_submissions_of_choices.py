@@ -12,9 +12,8 @@ import pytest
 import nextword
 from nextword.tasks.text_data import read_one
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_questions import endings
+from tests.support.tiny_questions import STORY_HEADER, SWAG_HEADER, endings
 from tests.support.tiny_transfer import run_of, written
-from tests.unit.tasks.test_multiple_choice import STORY, SWAG
 
 Js = Callable[..., Any]
 VALID = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
@@ -37,12 +36,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stories, swag = folder / "data/story-cloze", folder / "data/swag"
     stories.mkdir(parents=True)
     swag.mkdir()
-    written(stories / VALID, STORY, [story(f"v{i}", row) for i, row in enumerate(endings(60, 2))])
-    written(stories / BLIND, STORY[:-1], [story(*one)[:-1] for one in zip(IDS, endings(7, 2, seed=1), strict=True)])
+    written(stories / VALID, STORY_HEADER, [story(f"v{i}", row) for i, row in enumerate(endings(60, 2))])
+    unlabeled = [story(*pair)[:-1] for pair in zip(IDS, endings(7, 2, seed=1), strict=True)]
+    written(stories / BLIND, STORY_HEADER[:-1], unlabeled)
     for name, n, seed in (("train", 40, 0), ("val", 10, 1), ("test", 9, 2)):
         rows = [scene(i, row) for i, row in enumerate(endings(n, 4, seed))]
-        blind = name == "test"
-        written(swag / f"{name}.csv", SWAG[:-1] if blind else SWAG, [row[:-1] for row in rows] if blind else rows)
+        width = len(SWAG_HEADER) - (name == "test")  # without labels
+        written(swag / f"{name}.csv", SWAG_HEADER[:width], [row[:width] for row in rows])
     return folder
 
 

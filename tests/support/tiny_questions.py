@@ -61,3 +61,13 @@ def endings(n: int, k: int = 3, seed: int = 0) -> list[dict[str, Any]]:
 def as_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+STORY_HEADER = [
+    *("InputStoryid", "InputSentence1", "InputSentence2", "InputSentence3", "InputSentence4"),
+    *("RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2", "AnswerRightEnding"),
+]
+SWAG_HEADER = [
+    *("", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"),
+    *("ending0", "ending1", "ending2", "ending3", "label"),
+]

@@ -107,12 +107,12 @@ def test_run_has_an_error_analysis_and_a_report(place: Path, data: str) -> None:
     changes = [*QUICK, "phase.0.epochs=2"]
     outcome = transfer.run("bert/finetune", place / "bert", str(place / f"{data}.csv"), out, changes=changes)
     found = json.loads((out / "errors.json").read_text())
-    assert found == transfer.errors_in(out)
+    assert found == transfer.read_errors(out)
     run = RunFolder.open(out)
     assert "errors.json" in run.manifest["files"]
     run.verify()
     lm = nextword.load(out, device="cpu")
-    dev = transfer.open_data(str(place / f"{data}.csv")).splits["dev"]
+    dev = transfer.read_text_data(str(place / f"{data}.csv")).splits["dev"]
     given: Any = dev.texts if dev.seconds is None else list(zip(dev.texts, dev.seconds, strict=True))
     said = lm.predict(given)
     assert found["examples"] == len(dev)

@@ -81,7 +81,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "asked.csv"), ("bert/choice", "ends.csv")])
 def test_report_of_answers_and_choices(recipe: str, data: str, place: Path, tmp_path: Path) -> None:
     outcome = transfer.run(recipe, place / "bert", str(place / data), tmp_path / "run", changes=SHORT, device="cpu")
-    found = transfer.errors_in(tmp_path / "run")
+    found = transfer.read_errors(tmp_path / "run")
     assert found is not None
     assert found["examples"] == outcome.results[0]["examples"]["dev"]
     numbers = {**outcome.results[0]["dev"], **outcome.results[0].get("best", {})}
@@ -97,10 +97,10 @@ def test_report_of_answers_and_choices(recipe: str, data: str, place: Path, tmp_
 def test_report_of_several_tasks_has_every_section(place: Path, tmp_path: Path) -> None:
     names = [str(place / f"{name}.csv") for name in ("colour", "count", "pair")]
     transfer.run("bert/finetune", place / "bert", " + ".join(names), tmp_path / "run", changes=SHORT, device="cpu")
-    found = transfer.errors_in(tmp_path / "run")
+    found = transfer.read_errors(tmp_path / "run")
     assert found is not None
     assert [one["task"] for one in found["tasks"]] == names
-    assert [one["kind"] for one in found["tasks"]] == ["classify", "regress", "pair"]
+    assert [one["kind"] for one in found["tasks"]] == ["classification", "regression", "pair_classification"]
     text = (tmp_path / "run/report.html").read_text()
     Page(text)
     for title in ("Confusion matrix", "Predicted against gold", "Most confident mistakes"):
