@@ -323,12 +323,12 @@ class GenerationMixin(TextModel):
         return torch.cat([last for last, _ in parts])[back], pytree.take(state, back)
 
     def _read_equally_long(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        network = self.network
+        network, is_encoder = self.network, isinstance(self.network, Encoder)
         last, state = network.start(len(rows))
         ids = torch.tensor(rows, dtype=torch.long, device=last.device).view(len(rows), -1)
         for at in range(0, ids.shape[1], network.chunk):
             chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + network.chunk]], 1)
-            if isinstance(network, Encoder):  # without computing probabilities that nobody needs
+            if is_encoder:  # without computing probabilities that nobody needs
                 # `encode` of a bidirectional network would also read what is to come
                 read = network.hidden if network.is_bidirectional else network.encode
                 _, state = read(Inputs(chunk[:, :-1]), state)

@@ -33,7 +33,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> A
     """
     run = RunFolder.open(folder)
     recipe = run.recipe
-    if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+    if not run.has_model:
         command = "train" if recipe.task is None else "transfer"
         raise RunError(
             f"{folder} has no trained weights yet. Resume it: nextword {command} --resume --out {folder}", path=folder
@@ -44,7 +44,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> A
     return load_language_model(run, device, precision)
 
 
-def load_language_model(run: RunFolder, device: str, precision: str) -> CausalLM | MaskedLM | Seq2SeqLM:
+def load_language_model(run: RunFolder, device: str = "auto", precision: str = "fp32") -> TextModel:
     """The language model in a run folder whose files have been verified."""
     recipe = run.recipe
     cls = model_class(recipe.slug)
@@ -59,8 +59,9 @@ def wrap_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: in
     """The text-level model for a network. `longest`: tokens of the longest training text, if known."""
     if network.is_conditional:
         return Seq2SeqLM(network, tokenizer, name)
+    is_backward: bool = network.is_backward
     if isinstance(network, Autoregressive):
-        return (BackwardLM if network.is_backward else CausalLM)(network, tokenizer, name)
+        return (BackwardLM if is_backward else CausalLM)(network, tokenizer, name)
     if isinstance(network, Infilling) and isinstance(network, Encoder):
         return MaskedLM(network, tokenizer, name, longest)
     if isinstance(network, Encoder):

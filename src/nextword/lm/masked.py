@@ -167,7 +167,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             nats = -log_p.gather(1, target.unsqueeze(1)).squeeze(1).double().cpu().numpy()
             right = (log_p.argmax(1) == target).cpu().numpy()
             for window, cost, hit in zip(batch, nats, right, strict=True):
-                scores[window.text].nats[window.index], scores[window.text].right[window.index] = cost, hit
+                scores[window.text].nats[window.place], scores[window.text].right[window.place] = cost, hit
             done += len(batch)
             if progress:
                 progress(done, total)
@@ -195,7 +195,7 @@ class _Window(NamedTuple):
     """A window with one token hidden."""
 
     text: int
-    index: int  # among the text's hidden tokens
+    place: int  # among the text's hidden tokens
     frame: FramedText
     at: int  # position in the frame
     id: int  # the hidden token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -65,12 +65,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def _inputs_to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    return Inputs(
-        **{
-            name: _inputs_to_device(value, device) if isinstance(value, Inputs) else _to_device(value, device)
-            for name, value in vars(inputs).items()
-        }
-    )
+    fields: dict[str, Any] = {
+        name: _inputs_to_device(value, device) if isinstance(value, Inputs) else _to_device(value, device)
+        for name, value in vars(inputs).items()
+    }
+    return Inputs(**fields)
 
 
 T = TypeVar("T")

@@ -86,7 +86,7 @@ class Optimizer:
         Fused optimizers of torch divide by a scale while they read the gradients, so that clipping costs no extra pass.
         """
         params = [p for p in self.parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in params])
+        norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
         if self.inner.defaults.get("fused"):
             self.inner.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
         else:

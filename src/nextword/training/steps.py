@@ -157,7 +157,7 @@ class CudaGraphStep(Step):
             if self.state is None:
                 self.state = nest.clone(self.trainer.network.initial(len(batch.targets)))
             elif batch.reset_state:
-                nest.copy(self.state, self.trainer.network.initial(len(batch.targets)))
+                nest.copy_into(self.state, self.trainer.network.initial(len(batch.targets)))
             self._run(batch)
         current.wait_stream(self.stream)
 
@@ -179,7 +179,7 @@ class CudaGraphStep(Step):
         graph.replay()
 
     def _compute(self, batch: Batch) -> None:
-        nest.copy(self.state, nest.detach(compute_step(self.trainer, batch, self.state)))
+        nest.copy_into(self.state, nest.detach(compute_step(self.trainer, batch, self.state)))
 
     def _copy_batch(self, batch: Batch) -> Batch:
         device = self.trainer.device

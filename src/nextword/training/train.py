@@ -375,7 +375,7 @@ def add_unlabeled_sources(
     phase: Phase, pairs: Pairs, tokenizer: Tokenizer, vocabulary: Vocabulary, on_progress: OnProgress
 ) -> tuple[PairsAndSources, str]:
     """Combine the pairs with the untranslated sources that the objective names; return also the text's fingerprint."""
-    objective = make_objective(phase.objective, phase.batches, vocabulary)
+    objective: Any = make_objective(phase.objective, phase.batches, vocabulary)
     name, key = objective.unlabelled, f"phase.{phase.name}.objective.unlabelled"
     if tokenizer.end is None:
         raise InvalidSetting(

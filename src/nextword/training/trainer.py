@@ -521,7 +521,7 @@ def check_initial(network: Network, options: Mapping[str, Any]) -> None:
         )
     for key, value in options.items():
         if key == "bias" and value in ("", "unigram"):
-            if value and network.readout.output_bias is None:
+            if value and (network.readout is None or network.readout.output_bias is None):
                 raise InvalidSetting(
                     "initial: bias = 'unigram' needs an output layer with a bias per word. Leave it out.",
                     key="initial.bias",
