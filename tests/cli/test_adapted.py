@@ -126,7 +126,7 @@ def test_words_unknown_to_the_run_are_said(js: Js, text: Path, tmp_path: Path) -
         (["--dynamic", "--set", "dynamic.rate=fast"], "a number"),
         (["--dynamic", "--set", "dynamic.rate=-1"], "zero or more"),
         (["--dynamic", "--set", "dynamic.kind=adam"], "rms or sgd"),
-        (["--dynamic", "--set", "dynamic.old=1"], "true or false"),
+        (["--dynamic", "--set", "dynamic.legacy_units=1"], "true or false"),
         (["--set", "cache.window=5"], "--set goes with --cache or --dynamic"),
         (["--cache", "--context", "5"], "leave --context away"),
         (["--dynamic", "--lines", "--data", "-"], "leave --lines away"),

@@ -1,4 +1,7 @@
-"""What can be wrong is told in a line or two that help, with a non-zero exit, and nothing is lost."""
+"""Mistakes of the user: one message that names what is wrong, exit code 1, and nothing is lost or created.
+
+Expectations are values of the input (a path, key, number or suggested name), not sentences.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +46,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ("shirt.txt", ["no file", "shirt.txt", "Did you mean short.txt"]),
-        ("empty.txt", ["empty.txt is empty"]),
-        ("binary.txt", ["not text", "offset 10"]),
-        ("latin.txt", ["not UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f windows-1252 -t utf-8"]),
+        ("shirt.txt", ["shirt.txt", "short.txt"]),
+        ("empty.txt", ["empty.txt"]),
+        ("binary.txt", ["offset 10"]),
+        ("latin.txt", ["UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f windows-1252 -t utf-8"]),
         ("utf16.txt", ["UTF-16", "iconv"]),
-        ("short.txt", ["too short to split", "14 characters"]),
-        ("folder", ["no readable file"]),
-        ("wikitxt-2", ["Did you mean wikitext-2"]),
-        ("wikitext-103", ["not on this machine", "https://", "nextword data wikitext-103 --from PATH"]),
+        ("short.txt", ["short.txt", "14"]),
+        ("folder", ["folder"]),
+        ("wikitxt-2", ["wikitext-2"]),
+        ("wikitext-103", ["https://", "nextword data wikitext-103 --from PATH"]),
     ],
 )
-def test_text_that_cannot_be_used(cli: Cli, here: Path, data: str, says: list[str]) -> None:
+def test_train_with_unusable_text_names_the_problem(cli: Cli, here: Path, data: str, says: list[str]) -> None:
     for command in (TRAIN, ("compare", "lstm/tiny")):
         said = cli(*command, "--data", data, "--out", here / "out", *QUICK, fails=True).stderr
         assert all(words in said for words in says), said
         assert not (here / "out").exists()
 
 
-def test_less_text_than_one_batch(cli: Cli, here: Path, text: Path) -> None:
+def test_train_with_less_text_than_a_batch_names_the_setting(cli: Cli, here: Path, text: Path) -> None:
     few = ("--set", "phase.0.batches.rows=50000")
     said = cli(*TRAIN, "--data", text, "--out", here / "out", *QUICK, *few, fails=True).stderr
     assert "100000" in said
@@ -73,27 +76,27 @@ def test_less_text_than_one_batch(cli: Cli, here: Path, text: Path) -> None:
     ("words", "says"),
     [
         (["train"], "nextword train lstm/tiny"),
-        (["train", "lstm/tny"], "Did you mean 'lstm/tiny'"),
+        (["train", "lstm/tny"], "lstm/tiny"),
         (["train", "lstm"], "lstm/small"),
-        (["train", "absent.toml"], "no recipe file absent.toml"),
-        (["train", "recipe.toml"], "recipe.toml is not TOML"),
+        (["train", "absent.toml"], "absent.toml"),
+        (["train", "recipe.toml"], "recipe.toml"),
         (["train", "--resume"], "--out"),
         (["train", "--resume", "--out", "nowhere"], "nextword runs"),
-        (["papers", "lsm"], "Did you mean 'lstm'"),
-        (["look", "initialisatoin"], "Did you mean 'initialisation'"),
-        (["data", "wikitxt-2"], "Did you mean wikitext-2"),
-        (["generate", "folder"], "no run folder"),
-        (["runs", "nowhere"], "no run folder"),
-        (["papers", "--record", "nowhere"], "no run folder"),
-        (["compare", "folder"], "no run folder"),
-        (["compare", "lstm/tny"], "Did you mean 'lstm/tiny'"),
-        (["compare", "--minutes", "0"], "budget"),
-        (["compare", "--resume", "--out", "nowhere"], "no comparison to resume"),
-        (["train", "lstm/tiny", "--out", "short.txt"], "already holds"),
+        (["papers", "lsm"], "lstm"),
+        (["look", "initialisatoin"], "initialization"),
+        (["data", "wikitxt-2"], "wikitext-2"),
+        (["generate", "folder"], "manifest.json"),
+        (["runs", "nowhere"], "nowhere"),
+        (["papers", "--record", "nowhere"], "nowhere"),
+        (["compare", "folder"], "manifest.json"),
+        (["compare", "lstm/tny"], "lstm/tiny"),
+        (["compare", "--minutes", "0"], "--minutes 0"),
+        (["compare", "--resume", "--out", "nowhere"], "nowhere"),
+        (["train", "lstm/tiny", "--out", "short.txt"], "short.txt"),
         (["train", "lstm/tiny", "--out", "short.txt/run", *QUICK], "short.txt"),
     ],
 )
-def test_names_that_do_not_exist(cli: Cli, here: Path, words: list[str], says: str) -> None:
+def test_unknown_names_are_reported_and_change_nothing(cli: Cli, here: Path, words: list[str], says: str) -> None:
     before = contents(here)
     assert says in cli(*words, fails=True).stderr
     assert contents(here) == before
@@ -102,52 +105,52 @@ def test_names_that_do_not_exist(cli: Cli, here: Path, words: list[str], says: s
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("phase.0.epochs", "expected a.b=c"),
-        ("=3", "unknown table"),
-        ("modle.width=3", "Did you mean 'model'"),
-        ("modle=3", "Did you mean 'model'"),
-        ("model=3", "must be a table"),
-        ("model.widht=3", "Did you mean 'width'"),
-        ("model.width=wide", "must be a whole number"),
-        ("model.width=-3", "not negative"),
-        ("model.width=2.5", "must be a whole number"),
+        ("phase.0.epochs", "phase.0.epochs"),
+        ("=3", "[]"),
+        ("modle.width=3", "'model'"),
+        ("modle=3", "'model'"),
+        ("model=3", "model"),
+        ("model.widht=3", "'width'"),
+        ("model.width=wide", "whole number"),
+        ("model.width=-3", "-3"),
+        ("model.width=2.5", "whole number"),
         ("model.tied=maybe", "true or false"),
-        ("model.width.x=3", "has no 'x'"),
-        ("paper.slug=lsmt", "Did you mean 'lstm'"),
-        ("tokenizer.kind=byte", "did you mean 'bytes'"),
-        ("tokenizer.sizes=3", "unknown key 'sizes'"),
-        ("tokenizer={kind='bpe', siz=300}", "did you mean 'size'"),
+        ("model.width.x=3", "model.width"),
+        ("paper.slug=lsmt", "lstm"),
+        ("tokenizer.kind=byte", "'bytes'"),
+        ("tokenizer.sizes=3", "'sizes'"),
+        ("tokenizer={kind='bpe', siz=300}", "'size'"),
         ("phase=3", "[[phase]]"),
         ("phase.steps=3", "phase.0"),
         ("phase.1.steps=3", "0 (train)"),
-        ("phase.0.stpes=3", "Did you mean 'steps'"),
-        ("phase.0.steps=many", "must be a whole number"),
-        ("phase.0.steps=0", "exactly one budget"),
+        ("phase.0.stpes=3", "'steps'"),
+        ("phase.0.steps=many", "whole number"),
+        ("phase.0.steps=0", "steps"),
         ("phase.0.log=0", "at least 1"),
         ("phase.0.accumulate=0", "at least 1"),
-        ("phase.0.clip=x", "must be a number"),
+        ("phase.0.clip=x", "clip"),
         ("phase.0.keep=all", "best"),
         ("phase.0.kind=gradeint", "gradient"),
-        ("phase.0.kind=count", "learns by gradient"),
-        ("phase.0.optimizer=adam", "must be a table"),
-        ("phase.0.optimizer.kind=adm", "Did you mean 'adam'"),
-        ("phase.0.optimizer.rat=1", "Did you mean 'rate'"),
-        ("phase.0.optimizer.rate=-1", "above zero"),
+        ("phase.0.kind=count", "gradient"),
+        ("phase.0.optimizer=adam", "optimizer"),
+        ("phase.0.optimizer.kind=adm", "adam"),
+        ("phase.0.optimizer.rat=1", "'rate'"),
+        ("phase.0.optimizer.rate=-1", "-1"),
         ("phase.0.optimizer.decay=x", "Optimizer 'adam'"),
         ("phase.0.optimizer.betas=3", "Optimizer 'adam'"),
-        ("phase.0.schedule=cosin", "Did you mean 'cosine'"),
+        ("phase.0.schedule=cosin", "cosine"),
         ("phase.0.schedule.warmpu=1", "warmpu"),
-        ("phase.0.objective=causla", "Did you mean 'causal'"),
+        ("phase.0.objective=causla", "causal"),
         ("phase.0.objective.reduec=token", "reduec"),
         ("phase.0.batches.kind=row", "rows"),
         ("phase.0.batches.row=3", "rows, length"),
         ("phase.0.batches.rows=0", "at least 1"),
-        ("phase.0.initial.kind=xavir", "Did you mean 'xavier'"),
-        ("phase.0.init=nowhere", "no run folder nowhere"),
+        ("phase.0.initial.kind=xavir", "xavier"),
+        ("phase.0.init=nowhere", "nowhere"),
         ("phase.0.precision=fp8", "bf16"),
     ],
 )
-def test_settings_that_do_not_exist_are_told_before_there_is_a_folder(
+def test_wrong_settings_are_reported_before_a_folder_exists(
     cli: Cli, text: Path, tmp_path: Path, change: str, says: str
 ) -> None:
     out = tmp_path / "run"
@@ -157,7 +160,7 @@ def test_settings_that_do_not_exist_are_told_before_there_is_a_folder(
         assert not out.exists(), "the corrected command must find the place free"
 
 
-def test_phases_are_addressed_by_number_or_name(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_set_addresses_phases_by_number_or_name(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli(*TRAIN, "--data", text, "--out", tmp_path / "run", *QUICK, "--set", "phase.train.steps=2")
     assert RunFolder(tmp_path / "run").recipe.phases[0].steps == 2
 
@@ -166,33 +169,33 @@ def test_phases_are_addressed_by_number_or_name(cli: Cli, text: Path, tmp_path: 
     ("words", "says"),
     [
         (["evaluate", "RUN", "--stride", "4"], "--context"),
-        (["evaluate", "RUN", "--context", "4", "--stride", "9"], "between 1 and the context"),
+        (["evaluate", "RUN", "--context", "4", "--stride", "9"], "9"),
         (["evaluate", "RUN", "--split", "tset"], "train, valid, test"),
         (["evaluate", "RUN", "--data", "latin.txt"], "offset 11006"),
         (["evaluate", "RUN", "--lines"], "--data"),
         (["evaluate", "RUN", "--lines", "--data", "latin.txt"], "offset 11006"),
-        (["evaluate", "RUN", "--lines", "--data", "empty.txt"], "no line"),
+        (["evaluate", "RUN", "--lines", "--data", "empty.txt"], "empty.txt"),
         (["evaluate", "RUN", "--device", "cuda"], "--device cpu"),
         (["evaluate", "RUN", "--device", "gpu"], "cuda"),
         (["train", "lstm/tiny", "--device", "cuda"], "--device cpu"),
         (["compare", "lstm/tiny", "--device", "cuda"], "--device cpu"),
-        (["next", "RUN", "the", "-k", "0"], "at least one"),
+        (["next", "RUN", "the", "-k", "0"], "0"),
         (["next", "RUN", "the ___ is"], "left to right"),
         (["generate", "RUN", "--file", "absent.txt"], "absent.txt"),
         (["generate", "RUN", "--file", "latin.txt"], "offset 11006"),
-        (["generate", "RUN", "--file", "empty.txt"], "no prompt"),
+        (["generate", "RUN", "--file", "empty.txt"], "empty.txt"),
         (["generate", "RUN", "--temperature", "-1"], "temperature"),
         (["generate", "RUN", "--top-p", "2"], "top_p"),
         (["generate", "RUN", "--beam", "-1"], "width"),
         (["embed", "RUN", "absent.txt"], "absent.txt"),
-        (["embed", "RUN", "empty.txt"], "no line"),
+        (["embed", "RUN", "empty.txt"], "empty.txt"),
         (["embed", "RUN", "latin.txt"], "offset 11006"),
-        (["embed", "RUN", "short.txt", "--layer", "9"], "Layer 9"),
-        (["embed", "RUN", "short.txt", "--out", "v.txt"], ".npy or .safetensors"),
-        (["embed", "RUN", "short.txt", "--out", "nowhere/v.safetensors"], "no folder nowhere"),
+        (["embed", "RUN", "short.txt", "--layer", "9"], "9"),
+        (["embed", "RUN", "short.txt", "--out", "v.txt"], ".safetensors"),
+        (["embed", "RUN", "short.txt", "--out", "nowhere/v.safetensors"], "nowhere"),
     ],
 )
-def test_wrong_use_of_a_run(
+def test_wrong_options_are_reported_and_change_nothing(
     cli: Cli, trained: Path, here: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -202,7 +205,7 @@ def test_wrong_use_of_a_run(
     assert (contents(trained), contents(here)) == before
 
 
-def test_another_run_is_never_overwritten(cli: Cli, run: Path, text: Path) -> None:
+def test_train_never_overwrites_another_run(cli: Cli, run: Path, text: Path) -> None:
     before = contents(run)
     said = cli("train", "gru/tiny", "--data", text, "--out", run, *QUICK, fails=True).stderr
     assert "--resume" in said
@@ -213,7 +216,7 @@ def test_another_run_is_never_overwritten(cli: Cli, run: Path, text: Path) -> No
     assert contents(run) == before
 
 
-def test_resuming_a_finished_run_changes_nothing_that_is_used(cli: Cli, run: Path) -> None:
+def test_resume_of_a_finished_run_keeps_its_weights(cli: Cli, run: Path) -> None:
     before = (run / "model.safetensors").read_bytes()
     result = cli("train", "--resume", "--out", run)
     assert "finished" in result.stderr
@@ -223,11 +226,11 @@ def test_resuming_a_finished_run_changes_nothing_that_is_used(cli: Cli, run: Pat
     assert len(ends) == 1
 
 
-def test_resuming_on_a_changed_text_is_refused(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_resume_with_changed_text_is_refused(cli: Cli, text: Path, tmp_path: Path) -> None:
     mine = Path(shutil.copy(text, tmp_path / "mine.txt"))
     cli(*TRAIN, "--data", mine, "--out", tmp_path / "run", *QUICK)
     mine.write_text(mine.read_text(encoding="utf-8") + "One more sentence.\n", encoding="utf-8")
-    assert "text" in cli("train", "--resume", "--out", tmp_path / "run", fails=True).stderr
+    assert "changed" in cli("train", "--resume", "--out", tmp_path / "run", fails=True).stderr
 
 
 def cut(name: str) -> Callable[[Path], None]:
@@ -254,17 +257,17 @@ def newer(run: Path) -> None:
         (cut("model.safetensors"), "model.safetensors"),
         (cut("tokenizer.json"), "tokenizer.json"),
         (cut("recipe.toml"), "recipe.toml"),
-        (cut("manifest.json"), "manifest.json is damaged"),
-        (flip("model.safetensors"), "checksum differs"),
-        (flip("tokenizer.json"), "checksum differs"),
-        (flip("recipe.toml"), "checksum differs"),
-        (newer, "Upgrade nextword"),
-        (lambda run: (run / "manifest.json").unlink(), "no manifest.json"),
-        (lambda run: (run / "manifest.json").write_text("[]"), "manifest.json is damaged"),
-        (lambda run: (run / "model.safetensors").unlink(), "lacks model.safetensors"),
+        (cut("manifest.json"), "manifest.json"),
+        (flip("model.safetensors"), "model.safetensors"),
+        (flip("tokenizer.json"), "tokenizer.json"),
+        (flip("recipe.toml"), "recipe.toml"),
+        (newer, "pgrade"),
+        (lambda run: (run / "manifest.json").unlink(), "manifest.json"),
+        (lambda run: (run / "manifest.json").write_text("[]"), "manifest.json"),
+        (lambda run: (run / "model.safetensors").unlink(), "model.safetensors"),
     ],
 )
-def test_a_damaged_run_is_refused_and_left_as_it_is(
+def test_damaged_run_is_refused_and_left_unchanged(
     cli: Cli, run: Path, damage: Callable[[Path], None], says: str
 ) -> None:
     damage(run)
@@ -278,7 +281,7 @@ def test_a_damaged_run_is_refused_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("rate", ["1e6", "1e38"])
-def test_a_loss_that_explodes_stops_with_the_last_good_state_kept(
+def test_diverging_training_keeps_the_last_good_state(
     cli: Cli, text: Path, tmp_path: Path, rate: str
 ) -> None:
     run = tmp_path / "run"
@@ -286,7 +289,7 @@ def test_a_loss_that_explodes_stops_with_the_last_good_state_kept(
     every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0", "--set", "phase.0.validate=1")
     said = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *hot, *every, fails=True).stderr
     assert "diverged" in said
-    assert "lower rate" in said
+    assert "phase.0.optimizer.rate" in said
     assert "step 1" in said or "step 2" in said
     state = RunFolder(run).load_state()
     if state is not None:
@@ -318,7 +321,7 @@ class Full:
         RuntimeError("I/O error: No space left on device (os error 28)"),
     ],
 )
-def test_a_full_disk_keeps_the_last_good_state(
+def test_full_disk_keeps_the_last_good_state(
     cli: Cli, text: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     run = tmp_path / "run"

@@ -59,14 +59,14 @@ def test_the_default_folder_is_named_after_the_recipe(
     assert "runs/rnn-tiny" in cli("runs").stdout
 
 
-def test_names_in_brackets_are_shown_as_they_are(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_names_with_brackets_are_printed_verbatim(cli: Cli, text: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "text[b].txt", tmp_path / "run[/b]"
     shutil.copy(text, data)
     shown = cli("train", "lstm/tiny", "--data", data, "--out", out, *QUICK).stdout
     assert f"nextword generate {out} --length" in shown
-    assert "on text[b].txt" in shown
+    assert "text[b].txt" in shown
     assert "run[/b]" in cli("runs", "--in", tmp_path).stdout
-    assert "on text[b].txt" in cli("evaluate", out).stdout
+    assert "text[b].txt" in cli("evaluate", out).stdout
 
 
 def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path) -> None:

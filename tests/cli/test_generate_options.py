@@ -31,9 +31,9 @@ def test_typical_sampling_draws_and_repeats_itself(js: Js, trained: Path) -> Non
     def write(*more: str | float) -> Any:
         return js("generate", trained, "The", "--length", 20, "--seed", 1, "--temperature", 1, *more)
 
-    assert write("--typical", 0.2) == write("--typical", 0.2)
-    assert write("--typical", 0.2)["text"] != write()["text"]
-    assert write("--typical", 1)["text"] == write()["text"]
+    assert write("--typical-p", 0.2) == write("--typical-p", 0.2)
+    assert write("--typical-p", 0.2)["text"] != write()["text"]
+    assert write("--typical-p", 1)["text"] == write()["text"]
 
 
 def test_contrastive_search(js: Js, trained: Path, windowed: Path) -> None:
@@ -81,14 +81,14 @@ def test_a_file_of_prompts_is_written_side_by_side(js: Js, cli: Cli, windowed: P
     assert [line.replace("\\n", "\n") for line in lines] == [r["prompt"] + r["text"] for r in results]
 
 
-def test_more_prompts_than_go_side_by_side(
+def test_generate_file_in_batches_gives_the_same_texts(
     js: Js, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\n" * 7)
     words = ("generate", trained, "--file", file, "--length", 9, "--seed", 5)
     whole = [result["text"] for result in js(*words)]
-    monkeypatch.setattr(sys.modules["nextword.cli.generate"], "AT_ONCE", 3)
+    monkeypatch.setattr(sys.modules["nextword.cli.generate"], "BATCH_SIZE", 3)
     assert [result["text"] for result in js(*words)] == whole
     assert len(set(whole)) > 1
 
@@ -126,27 +126,27 @@ def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) 
         (["--bias", "id:900=3"], "900"),
         (["--bias", "e=inf"], "-inf"),
         (["--bias", "e=1", "--bias", "e=2"], "twice"),
-        (["--bias", "e=1", "--bias", "id:101=2"], "Two biases"),
-        (["--typical", "0"], "typical"),
-        (["--typical", "0.5", "--beam", "3"], "--typical"),
-        (["--typical", "0.5", "--temperature", "0"], "--typical"),
+        (["--bias", "e=1", "--bias", "id:101=2"], "101"),
+        (["--typical-p", "0"], "typical"),
+        (["--typical-p", "0.5", "--beam", "3"], "--typical-p"),
+        (["--typical-p", "0.5", "--temperature", "0"], "--typical-p"),
         (["--contrastive", "1.5"], "alpha"),
         (["--contrastive", "0.5", "--beam", "3"], "--contrastive"),
-        (["--min-length", "50", "--length", "20"], "least"),
-        (["--min-length", "-1"], "least"),
-        (["--overflow", "cut"], "slide, error"),
+        (["--min-length", "50", "--length", "20"], "min_length"),
+        (["--min-length", "-1"], "min_length"),
+        (["--overflow", "cut"], "slide"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_written(
+def test_generate_with_a_wrong_option_names_it(
     cli: Cli, trained: Path, words: list[str], said: str
 ) -> None:
     assert said in cli("generate", trained, "The", *words, fails=True).stderr
 
 
-def test_models_without_vectors_say_so(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_generate_contrastive_needs_hidden_states(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "ngram/tiny", "--data", text, "--out", tmp_path / "n")
-    assert "no vectors" in cli("generate", tmp_path / "n", "the", "--contrastive", "0.5", fails=True).stderr
-    for more in (("--typical", "0.9"), ("--min-length", "5"), ("--file", text)):
+    assert "Contrastive" in cli("generate", tmp_path / "n", "the", "--contrastive", "0.5", fails=True).stderr
+    for more in (("--typical-p", "0.9"), ("--min-length", "5"), ("--file", text)):
         assert cli("generate", tmp_path / "n", *(["the"] if "--file" not in more else []), *more, "--length", 6).stdout
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.test_glue_suite import TESTS
 from tests.support.tiny_transfer import coloured, paired, run_of, written
-from tests.unit.test_transfer_data import SAMPLES
+from tests.support.glue_samples import SAMPLES
 
 Js = Callable[..., Any]
 
@@ -83,19 +83,19 @@ def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path
 
 def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
     listed = {row["name"]: row for row in js("data", "tasks")}
-    assert listed["RTE"]["here"]
+    assert listed["RTE"]["installed"]
     assert listed["RTE"]["submission"] == {"test": "RTE.tsv"}
-    assert not listed["SNLI"]["here"]
-    assert (listed["SNLI"]["by"], listed["lambada"]["by"]) == ("transfer", "evaluate")
+    assert not listed["SNLI"]["installed"]
+    assert (listed["SNLI"]["command"], listed["lambada"]["command"]) == ("transfer", "evaluate")
     assert listed["IMDb"]["dev"] == "a tenth of train"
     assert {"conll2003", "conll2002-es", "treebank", "ud-english-ewt"} <= {
-        n for n, r in listed.items() if r["kind"] == "tag"
+        n for n, r in listed.items() if r["kind"] == "tagging"
     }
     assert "conll2005-srl" not in listed
-    assert {"squad", "squad-2"} <= {n for n, r in listed.items() if (r["kind"], r["by"]) == ("span", "transfer")}
-    assert listed["tasks:summarize"] | {"here": True} == {
+    assert {"squad", "squad-2"} <= {n for n, r in listed.items() if (r["kind"], r["command"]) == ("question_answering", "transfer")}
+    assert listed["tasks:summarize"] | {"installed": True} == {
         "name": "tasks:summarize", "title": "a summary of an article", "kind": "text", "metric": "rouge1", "dev": "",
-        "by": "train", "here": True, "submission": {},
+        "command": "train", "installed": True, "submission": {},
     }  # fmt: skip
     said = cli("data", "tasks").stdout
     assert "nextword evaluate RUN --task" in " ".join(said.split())

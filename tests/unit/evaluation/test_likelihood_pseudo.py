@@ -92,7 +92,7 @@ def test_hide_in_stream_counts_first_choices() -> None:
     for t in (0, 3, len(ids) - 1):
         context = np.where(np.arange(len(ids)) == t, HIDDEN, ids)
         window = context if len(ids) <= lm.room else context[max(0, min(t - 10, len(ids) - 22)) :][:22]
-        assert found.right[t] == (int(lm._guess(window[None])[0, 0].argmax()) == ids[t])
+        assert found.right[t] == (int(lm._hidden_log_probs(window[None])[0, 0].argmax()) == ids[t])
 
 
 def test_score_completions_needs_likelihoods() -> None:
