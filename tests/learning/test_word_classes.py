@@ -19,7 +19,7 @@ from nextword.core.types import Vocabulary
 from nextword.data.word_vectors import Vectors
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.word_vectors import Cooccurrence, Negatives
+from nextword.objectives.word_vectors import CooccurrenceObjective, NegativeSamplingObjective
 
 KINDS, SAME, COMPANY = 6, 2, 4  # names of each kind and gender; words of each kind's and gender's company
 STRAY = 0.3  # share of the company that is anybody's: GloVe learns nothing of pairs that never stand together
@@ -46,18 +46,18 @@ def learnt(how: str, seed: int) -> Vectors:
     train = text(seed)
     if how == "glove":
         network: GloVe | Word2Vec = GloVe(GloVeConfig(width=16), VOCABULARY)
-        objective: Cooccurrence | Negatives = Cooccurrence({"cells": 256}, VOCABULARY, window=4, x_max=200.0)
+        objective: CooccurrenceObjective | NegativeSamplingObjective = CooccurrenceObjective({"cells": 256}, VOCABULARY, window=4, x_max=200.0)
         optimizer: torch.optim.Optimizer = torch.optim.Adagrad(network.parameters(), 0.05, initial_accumulator_value=1)
         epochs = 200
     else:
         network = Word2Vec(Word2VecConfig(width=16, cbow=how == "cbow"), VOCABULARY)
-        objective = Negatives({"words": 4096, "window": 4, "subsample": 0}, VOCABULARY)
+        objective = NegativeSamplingObjective({"words": 4096, "window": 4, "subsample": 0}, VOCABULARY)
         optimizer = torch.optim.SGD(network.parameters(), 0.05)
         epochs = 10
     batches = objective.batches(train, seed, 0)
-    for _ in range(epochs * objective.per_epoch(train)):
+    for _ in range(epochs * objective.batches_per_epoch(train)):
         network.learn(next(batches), optimizer)
-    return Vectors("made", WORDS[2:], network.vectors[2:].numpy())
+    return Vectors("made", WORDS[2:], network.table[2:].detach().numpy())
 
 
 @pytest.mark.parametrize("how", ["skip-gram", "cbow", "glove"])

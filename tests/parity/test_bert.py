@@ -8,10 +8,23 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_encoders import LAYERS, PAD, PRENORM, ROBERTAS, SIZE, SLUGS, WINDOW, batch, close, lively, made, some
 from torch import Tensor
 
 from nextword.core.types import Inputs
+from tests.support.small_encoders import (
+    LAYERS,
+    PAD,
+    PRENORM,
+    ROBERTAS,
+    SIZE,
+    SLUGS,
+    WINDOW,
+    batch,
+    close,
+    lively,
+    made,
+    some,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -97,7 +110,7 @@ def pair(slug: str) -> tuple[Any, Any]:
 
 def answered(slug: str, theirs: Any, inputs: Inputs) -> tuple[Any, Tensor, Any, Any]:
     """Their layers, logits, pooled vector and two logits of pairs."""
-    kwargs: dict[str, Any] = {"attention_mask": None if inputs.padding is None else inputs.padding.long()}
+    kwargs: dict[str, Any] = {"attention_mask": None if inputs.token_mask is None else inputs.token_mask.long()}
     if slug not in ROBERTAS:
         kwargs["token_type_ids"] = inputs.segments
     body = getattr(theirs, slug)
@@ -119,7 +132,7 @@ def test_values_are_those_of_transformers(slug: str, kind: str) -> None:
     ours, theirs = pair(slug)
     inputs = batch(slug, kind)
     layers, logits, pooled, two = answered(slug, theirs, inputs)
-    there = inputs.padding if inputs.padding is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
+    there = inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
     got, state = ours.hidden(inputs, None)
     assert state is None
     assert len(got) == len(ours.widths) == LAYERS + 1
@@ -141,8 +154,8 @@ def test_gradients_are_those_of_transformers(slug: str, kind: str) -> None:
     ours, theirs = pair(slug)
     inputs = batch(slug, kind)
     targets = some(*inputs.ids.shape).roll(1, 0)
-    if inputs.padding is not None:
-        targets = targets.masked_fill(~inputs.padding, -100)
+    if inputs.token_mask is not None:
+        targets = targets.masked_fill(~inputs.token_mask, -100)
     follows = torch.arange(len(targets)) % 2
     _, logits, _, two = answered(slug, theirs, inputs)
     want = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
@@ -167,5 +180,5 @@ def test_in_32_bits_too() -> None:
     inputs = batch("bert", "padded")
     layers, _, _, _ = answered("bert", theirs, inputs)
     torch.testing.assert_close(
-        ours.hidden(inputs, None)[0][-1][inputs.padding], layers[-1][inputs.padding], rtol=1e-4, atol=1e-4
+        ours.hidden(inputs, None)[0][-1][inputs.token_mask], layers[-1][inputs.token_mask], rtol=1e-4, atol=1e-4
     )

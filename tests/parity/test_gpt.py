@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, Vocabulary
 from nextword.kernels import cublaslt as lt
 from nextword.kernels import cuda_graphs as recorded
@@ -20,6 +20,7 @@ from nextword.models.base import CausalNetwork
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
+from tests.support.errors import raises
 
 transformers = pytest.importorskip("transformers")
 
@@ -190,12 +191,12 @@ def test_with_dense_layers_alone_gpt3_is_gpt2() -> None:
 
 
 def test_training_on_more_than_a_window_is_refused() -> None:
-    with pytest.raises(NextwordError, match="17 tokens at once, but the window is 16"):
+    with raises(InvalidSetting, key="phase.batches.length"):
         networks()[1].hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
 
 
 def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(NextwordError, match="width = 10 cannot be cut into heads = 4"):
+    with raises(InvalidSetting, key="model.width"):
         GPT2Config(width=10, heads=4)
 
 

@@ -59,7 +59,7 @@ def test_without_limits_a_side_is_torchs_lstm() -> None:
 def test_trained_at_once_as_by_autograd_step_by_step(limits: tuple[float, float]) -> None:
     ours = layer(limits)
     found = []
-    for way in (ours.stepwise, ours.at_once):
+    for way in (ours.stepwise, ours.loops):
         x, h, c = sequence()
         y, h_after, c_after = way(x, h, c, ours.weights())
         grads = torch.autograd.grad(value(y, h_after, c_after), [x, h, c, *ours.parameters()])
@@ -77,7 +77,7 @@ def test_trained_at_once_as_by_autograd_step_by_step(limits: tuple[float, float]
 def test_a_gradient_asked_for_twice_is_the_same_twice() -> None:
     """What lies in the room after the first time is no longer what went forward."""
     ours, (x, h, c) = layer((0.3, 0.2)), sequence()
-    loss = value(*ours.at_once(x, h, c, ours.weights()))
+    loss = value(*ours.loops(x, h, c, ours.weights()))
     first = torch.autograd.grad(loss, [x, *ours.parameters()], retain_graph=True)
     second = torch.autograd.grad(loss, [x, *ours.parameters()])
     for a, b in zip(first, second, strict=True):
@@ -88,10 +88,10 @@ def test_frozen_weights_still_pass_gradients_on() -> None:
     ours, (x, h, c) = layer((0.3, 0.2)), sequence()
     (wanted,) = torch.autograd.grad(value(*ours.stepwise(x, h, c, ours.weights())), [x])
     ours.requires_grad_(False)
-    (found,) = torch.autograd.grad(value(*ours.at_once(x, h, c, ours.weights())), [x])
+    (found,) = torch.autograd.grad(value(*ours.loops(x, h, c, ours.weights())), [x])
     torch.testing.assert_close(found, wanted)
     with torch.no_grad():
-        for a, b in zip(ours.at_once(x, h, c, ours.weights()), ours.stepwise(x, h, c, ours.weights()), strict=True):
+        for a, b in zip(ours.loops(x, h, c, ours.weights()), ours.stepwise(x, h, c, ours.weights()), strict=True):
             torch.testing.assert_close(a, b)
 
 
@@ -111,7 +111,7 @@ def test_a_row_that_has_ended_keeps_its_memory() -> None:
     ours, (x, _, _) = layer((0.3, 0.2)), sequence()
     lengths = torch.tensor([7, 2, 4])
     with torch.no_grad():
-        _, padded = ours(x, ours.start(2 * B), inside=torch.arange(T)[:, None] < lengths)
+        _, padded = ours(x, ours.start(2 * B), token_mask=torch.arange(T)[:, None] < lengths)
         for row, length in enumerate(lengths.tolist()):
             _, alone = ours(x[:, :length, row : row + 1], ours.start(2))
             for a, b in zip(padded, alone, strict=True):
@@ -133,9 +133,9 @@ def test_one_side_alone_is_that_side_of_both() -> None:
 def test_in_sixteen_bits_it_is_nearly_the_same() -> None:
     ours = layer((3.0, 3.0)).float()
     x, h, c = (t.detach().float() for t in sequence())
-    exact = ours.at_once(x, h, c, ours.weights())[0]
+    exact = ours.loops(x, h, c, ours.weights())[0]
     with torch.autocast("cpu", torch.bfloat16):
-        narrow = ours.at_once(x, h, c, ours.weights())[0]
+        narrow = ours.loops(x, h, c, ours.weights())[0]
     assert narrow.dtype == torch.bfloat16
     torch.testing.assert_close(narrow.float(), exact, atol=0.03, rtol=0.03)
 
@@ -156,7 +156,7 @@ def test_recorded_on_a_gpu_as_by_its_definition(limits: tuple[float, float]) -> 
     x, h, c = (t.detach().float().cuda() for t in sequence())
     wanted = None
     for time in range(6):  # at the third it is recorded
-        y, h_after, c_after = ours.at_once(x * (1 + time), h, c, ours.weights())
+        y, h_after, c_after = ours.loops(x * (1 + time), h, c, ours.weights())
         found = torch.autograd.grad(value(y.cpu(), h_after.cpu(), c_after.cpu()), list(ours.parameters()))
         y, h_after, c_after = ours.stepwise(x * (1 + time), h, c, ours.weights())
         wanted = torch.autograd.grad(value(y.cpu(), h_after.cpu(), c_after.cpu()), list(ours.parameters()))

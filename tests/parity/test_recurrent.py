@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, Inputs, Vocabulary
-from nextword.layers.recurrent import KINDS, Layer
+from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.models import model_class
 from nextword.models.rnn import RNN
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
+from tests.support.errors import raises
 
 SHAPES = [(1, 1), (3, 7)]  # batch, time
 INPUTS, WIDTH, SIZE = 5, 4, 11
@@ -32,7 +33,7 @@ def same(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
 
-def twin(layer: Layer, kind: str) -> nn.RNNBase:
+def twin(layer: RecurrentLayer, kind: str) -> nn.RNNBase:
     """torch's module with this layer's weights."""
     module = TORCH[kind](layer.weight_ih.shape[1], layer.width).double()
     module.load_state_dict({f"{name}_l0": getattr(layer, name).detach() for name in NAMES})
@@ -45,7 +46,7 @@ def run(forward: Callable[..., Any], kind: str, batch: int, time: int, weights: 
     x = torch.randn(time, batch, INPUTS, generator=g, dtype=torch.float64, requires_grad=True)
     memory = tuple(
         torch.randn(batch, WIDTH, generator=g, dtype=torch.float64, requires_grad=True)
-        for _ in range(KINDS[kind].memories)
+        for _ in range(CELLS[kind].memories)
     )
     y, after = forward(x, memory)
     assert y.shape == (time, batch, WIDTH)
@@ -66,17 +67,17 @@ def torchs(module: nn.RNNBase) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("batch", "time"), SHAPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CELLS)
 def test_the_cell_the_kernel_and_torch_are_one(kind: str, batch: int, time: int) -> None:
     torch.manual_seed(0)
-    layer = Layer(kind, INPUTS, WIDTH).double()
+    layer = RecurrentLayer(kind, INPUTS, WIDTH).double()
     module = twin(layer, kind)
     ours = [getattr(layer, name) for name in NAMES]
     theirs = [getattr(module, f"{name}_l0") for name in NAMES]
     stepwise = run(layer.stepwise, kind, batch, time, ours)
     fused = run(layer.fused, kind, batch, time, ours)
     torch_ = run(torchs(module), kind, batch, time, theirs)
-    assert len(stepwise) == 1 + 2 * KINDS[kind].memories + 1 + 4
+    assert len(stepwise) == 1 + 2 * CELLS[kind].memories + 1 + 4
     for a, b, c in zip(stepwise, fused, torch_, strict=True):
         same(a, b)
         same(a, c)
@@ -84,11 +85,11 @@ def test_the_cell_the_kernel_and_torch_are_one(kind: str, batch: int, time: int)
 
 def test_the_kernel_runs_except_for_a_leak_or_a_single_step(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr(Layer, "fused", lambda self, x, memory: called.append("fused"))
-    monkeypatch.setattr(Layer, "stepwise", lambda self, x, memory: called.append("stepwise"))
-    Layer("lstm", 2, 2)(torch.zeros(2, 1, 2), ())
-    Layer("tanh", 2, 2, leak=0.5)(torch.zeros(2, 1, 2), ())
-    Layer("lstm", 2, 2)(torch.zeros(1, 1, 2), ())  # a single step: the cell is faster
+    monkeypatch.setattr(RecurrentLayer, "fused", lambda self, x, memory: called.append("fused"))
+    monkeypatch.setattr(RecurrentLayer, "stepwise", lambda self, x, memory: called.append("stepwise"))
+    RecurrentLayer("lstm", 2, 2)(torch.zeros(2, 1, 2), ())
+    RecurrentLayer("tanh", 2, 2, leak=0.5)(torch.zeros(2, 1, 2), ())
+    RecurrentLayer("lstm", 2, 2)(torch.zeros(1, 1, 2), ())  # a single step: the cell is faster
     assert called == ["fused", "stepwise", "stepwise"]
 
 
@@ -97,7 +98,7 @@ def test_the_leak_mixes_the_old_state_in(activation: str) -> None:
     """h = α h' + (1 − α) f(W x + b + U h' + c), in a plain loop over rows and steps."""
     torch.manual_seed(0)
     alpha = 0.3
-    layer = Layer(activation, INPUTS, WIDTH, leak=alpha).double()
+    layer = RecurrentLayer(activation, INPUTS, WIDTH, leak=alpha).double()
     f = getattr(torch, activation)
     w, u, b, c = (getattr(layer, name) for name in NAMES)
 
@@ -134,9 +135,9 @@ def test_a_leaky_network_is_not_the_plain_one() -> None:
 
 @pytest.mark.parametrize("leak", [-0.1, 1.0])
 def test_a_leak_that_is_no_share_is_refused(leak: float) -> None:
-    with pytest.raises(NextwordError, match="share of the old state"):
+    with raises(InvalidSetting, key="model.leak"):
         RNN(RNN.Config(leak=leak), Vocabulary(SIZE, 0))
-    with pytest.raises(NextwordError, match="activation"):
+    with raises(InvalidSetting, key="model.activation"):
         RNN(RNN.Config(activation="sigmoid"), Vocabulary(SIZE, 0))
 
 
@@ -169,7 +170,7 @@ def test_a_network_of_two_layers_is_torchs(slug: str) -> None:
     twin.load_state_dict({theirs: weights[ours] for ours, theirs in pairs.items()})
 
     ids = torch.randint(SIZE, (3, 8))
-    loss = Causal({"kind": "rows"}).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
+    loss = CausalObjective({"kind": "rows"}).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
     expected = F.cross_entropy(twin(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     same(loss.value, expected)
     same(loss.nats, expected.detach() * 21)
@@ -268,7 +269,7 @@ def test_tied_is_one_parameter_and_its_gradients_add() -> None:
     ids = torch.randint(SIZE, (3, 8))
     losses = []
     for network in (tied, free):
-        loss = Causal({"kind": "rows"}).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
+        loss = CausalObjective({"kind": "rows"}).loss(network, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None)
         loss.value.backward()
         losses.append(loss.value)
     same(*losses)
@@ -279,5 +280,5 @@ def test_tied_is_one_parameter_and_its_gradients_add() -> None:
 
 def test_tied_needs_equal_widths() -> None:
     cls = model_class("lstm")
-    with pytest.raises(NextwordError, match="tied output needs embedding = width"):
+    with raises(InvalidSetting, key="model.embedding"):
         cls(cls.Config(width=6, embedding=4, tied=True), Vocabulary(SIZE, 0))

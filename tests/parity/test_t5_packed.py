@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.seq2seq import packed, padded
-from nextword.batching.span_corruption import Spans, taken_out
+from nextword.batching.seq2seq import build_packed_batch, pad_rows
+from nextword.batching.span_corruption import Spans, remove_spans
 from nextword.core.errors import Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.models.t5 import T5, T5Config
 from nextword.objectives.seq2seq import Seq2SeqObjective
+from tests.support.errors import raises
 
 SIZE, END = 61, 1
 VOCABULARY = Vocabulary(SIZE, 0, {"<pad>": 0}, end=END)
@@ -42,18 +43,18 @@ def some(seed: int = 0) -> list[Pair]:
     spans = Spans(1, 16)
     for _ in range(2):
         text = draw.integers(2, 50, spans.sizes[0])
-        pairs.append(taken_out(text, spans.mask(draw), END, [60, 59, 58, 57]))
+        pairs.append(remove_spans(text, spans.mask(draw), END, [60, 59, 58, 57]))
     return pairs  # type: ignore[return-value]
 
 
 def in_rows(pairs: list[Pair]) -> Batch:
     """Rows that are full on one side, on none, and one with a single pair."""
-    return packed([pairs[:4], pairs[4:6], pairs[6:7], pairs[7:]], VOCABULARY.begin)
+    return build_packed_batch([pairs[:4], pairs[4:6], pairs[6:7], pairs[7:]], VOCABULARY.begin)
 
 
 def alone(pairs: list[Pair]) -> Batch:
-    ids, there = padded([source for source, _ in pairs])
-    targets, known = padded([target for _, target in pairs], IGNORE)
+    ids, there = pad_rows([source for source, _ in pairs])
+    targets, known = pad_rows([target for _, target in pairs], IGNORE)
     read = torch.cat([torch.zeros(len(pairs), 1, dtype=torch.long), targets[:, :-1].clamp(min=0)], 1)
     predicted = sum(len(target) for _, target in pairs)
     return Batch(Inputs(read, known, source=Inputs(ids, there)), targets, num_targets=predicted)
@@ -116,6 +117,6 @@ def test_without_segments_pairs_see_each_other(side: str) -> None:
 
 def test_a_network_that_cannot_read_such_rows_says_so() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder=4), VOCABULARY)
-    with pytest.raises(Unsupported, match="several pairs into a row"):
+    with raises(Unsupported, ability="packing"):
         Seq2SeqObjective({"pack": True}).check(network)
     Seq2SeqObjective({}).check(network)

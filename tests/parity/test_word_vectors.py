@@ -12,7 +12,7 @@ from nextword.batching.token_stream import Stream
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.word_vectors import Cooccurrence, Negatives
+from nextword.objectives.word_vectors import CooccurrenceObjective, NegativeSamplingObjective
 
 WORDS = Vocabulary(12, 1, {"<unk>": 0, "<eos>": 1}, 1)
 AROUND = np.array([[2, 3, 4, -1], [5, -1, -1, -1], [2, 2, 6, 7]])
@@ -53,7 +53,7 @@ def by_hand(network: Word2Vec, around: np.ndarray, targets: np.ndarray) -> tuple
 
 @pytest.mark.parametrize("cbow", [False, True])
 def test_negative_sampling_is_the_formula_and_so_is_its_gradient(cbow: bool) -> None:
-    network, objective = word2vec(cbow), Negatives({"kind": "contexts"}, WORDS)
+    network, objective = word2vec(cbow), NegativeSamplingObjective({"kind": "contexts"}, WORDS)
     loss = objective.loss(network, batch(), None)
     nats, dv, du = by_hand(network, AROUND, TARGETS)
     assert loss.nats.item() == pytest.approx(nats, rel=1e-5)
@@ -101,8 +101,8 @@ def glove() -> GloVe:
 IDS = np.random.default_rng(3).integers(2, 12, 60)
 
 
-def made(cells: int = 1000, **more: Any) -> tuple[Cooccurrence, Stream]:
-    return Cooccurrence({"kind": "cells", "cells": cells}, WORDS, window=4, x_max=3.0, **more), Stream.from_ids(IDS)
+def made(cells: int = 1000, **more: Any) -> tuple[CooccurrenceObjective, Stream]:
+    return CooccurrenceObjective({"kind": "cells", "cells": cells}, WORDS, window=4, x_max=3.0, **more), Stream.from_ids(IDS)
 
 
 def test_glove_is_the_sum_over_all_cells() -> None:
@@ -142,7 +142,7 @@ def test_a_compiled_step_is_torchs_adagrad_on_one_cell_after_the_other() -> None
     for a, b in zip(network.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(mine.state[a]["sum"], theirs.state[b]["sum"], rtol=1e-4, atol=1e-5)
-    assert torch.equal(network.vectors, network.words + network.contexts)
+    assert torch.equal(network.table, network.words + network.contexts)
 
 
 # ------------------------------------------------------------------------------------------------ gensim
@@ -151,17 +151,17 @@ def test_a_compiled_step_is_torchs_adagrad_on_one_cell_after_the_other() -> None
 def test_the_draws_are_gensims() -> None:
     """Who stays, and the noise: its tables are made of the same counts by the same formulas."""
     gensim = pytest.importorskip("gensim.models", reason="gensim is not installed")
-    from nextword.batching.word_vectors import draws_of
+    from nextword.batching.word_vectors import build_word_sampler
 
     draw = np.random.default_rng(0)
     ids = (2 + draw.zipf(1.3, 5000) % 10).astype(np.int64)
     theirs = gensim.Word2Vec([[str(i) for i in ids]], vector_size=4, min_count=1, sample=1e-2, epochs=1)
-    draws = draws_of(ids, WORDS, 1e-2, 0.75)
+    draws = build_word_sampler(ids, WORDS, 1e-2, 0.75)
     noise = np.diff(theirs.cum_table.astype(np.float64), prepend=0) / theirs.cum_table[-1]
-    ours = np.where(draws.chance < 1, draws.chance, 1.0)
+    ours = np.where(draws.threshold < 1, draws.threshold, 1.0)
     mine = np.zeros(12)
     np.add.at(mine, np.arange(12), ours / 12)
-    np.add.at(mine, draws.other, (1 - ours) / 12)
+    np.add.at(mine, draws.alias, (1 - ours) / 12)
     for word, at in theirs.wv.key_to_index.items():
         kept = theirs.wv.get_vecattr(word, "sample_int") / (2**32 - 1)
         assert min(1.0, draws.keep[int(word)]) == pytest.approx(kept, abs=1e-6)

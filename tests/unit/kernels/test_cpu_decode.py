@@ -162,7 +162,7 @@ def test_a_network_can_be_narrowed_after_it_has_written() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     compiled(net, torch.tensor([3]), copy.deepcopy(state))
-    net.narrowed()
+    net.quantize()
     want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
     got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
     torch.testing.assert_close(got, want, rtol=0, atol=2e-3)

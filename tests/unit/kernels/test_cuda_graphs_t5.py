@@ -13,7 +13,7 @@ from nextword.core.types import Beam, Inputs, Vocabulary
 from nextword.generation.beam_search import beam_search
 from nextword.kernels import cuda_graphs as t5_steps
 from nextword.layers import kv_cache
-from nextword.models.base import CausalNetwork
+from nextword.models.base import CausalNetwork, Network
 from nextword.models.t5 import T5, T5Config
 from tests.support.reference_beam import slow_search
 
@@ -36,12 +36,13 @@ def source(lengths: list[int]) -> Inputs:
     return Inputs(ids, None if bool(there.all()) else there)
 
 
-class Taken:
-    """The same network without a `reorder` of its own: every tensor of the state is copied, row by row."""
+class Taken(Network):
+    """The same network without its own `reorder`: every tensor of the state is copied, row by row."""
 
     window = None
 
     def __init__(self, net: Any) -> None:
+        super().__init__(net.config, net.vocabulary)
         self.step, self.start = net.step, net.start
 
 

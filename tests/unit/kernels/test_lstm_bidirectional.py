@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from nextword.kernels.lstm import run_padded_cpu
-from nextword.layers.bilstm import run_packed
-from nextword.layers.recurrent import reverse_padded
-from nextword.layers.bilstm import BiLSTM
+from nextword.layers.bilstm import BiLSTM, run_packed
 from nextword.layers.dropout import MANY, dropout
+from nextword.layers.recurrent import reverse_padded
 
 LENGTHS = torch.tensor([9, 1, 4, 6])
 

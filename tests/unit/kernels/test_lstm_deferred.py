@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.kernels.lstm import StepwiseLinear, StepwiseEnergies, StepwiseWeightedSum
+from nextword.kernels.lstm import StepwiseEnergies, StepwiseLinear, StepwiseWeightedSum
 
 
 def walked(multiply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

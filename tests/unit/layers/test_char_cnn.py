@@ -39,7 +39,7 @@ def test_words_of_any_length_as_by_definition(longest: int) -> None:
     words = [bytes(torch.randint(97, 123, (size,), generator=generator).tolist()) for size in sizes]
     cnn = network([b"<unk>", *words], longest)
     letters = cnn.spellings[torch.randperm(len(words) + 1, generator=generator)]
-    want, got = by_definition(cnn, letters), cnn._greatest(letters)
+    want, got = by_definition(cnn, letters), cnn._max_pool(letters)
     torch.testing.assert_close(got, want)
     weights = torch.linspace(-1, 1, got.numel(), dtype=got.dtype).view_as(got)
     parameters = [cnn.characters.weight, *cnn.filters.parameters()]

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, Inputs, Vocabulary
-from nextword.layers.dropout import drop_connections, locked_dropout, drop_words
+from nextword.layers.dropout import drop_connections, drop_words, locked_dropout
 from nextword.layers.recurrent import CELLS, RecurrentLayer
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import CausalObjective
@@ -104,7 +104,9 @@ def test_connections_are_cut_one_by_one_and_their_gradient_with_them() -> None:
 
 FUNCTIONS: dict[str, Any] = {
     "locked": lambda x, share, training: locked_dropout(x.unsqueeze(0), share, training)[0],
-    "words": lambda x, share, training: drop_words(nn.Embedding(*x.shape, _weight=x), torch.arange(len(x)), share, training),
+    "words": lambda x, share, training: drop_words(
+        nn.Embedding(*x.shape, _weight=x), torch.arange(len(x)), share, training
+    ),
     "connections": drop_connections,
 }
 
@@ -277,5 +279,5 @@ def test_a_share_is_from_zero_to_below_one(share: str) -> None:
     for zero in (0, 0.0):  # a recipe may write either
         AWDConfig(**{share: zero})
     for bad in (1, 1.0, -0.1):
-        with pytest.raises(NextwordError, match=rf"{share} = {bad}"):
+        with pytest.raises(InvalidSetting):
             AWDConfig(**{share: bad})

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.layers.output import softmax
 from nextword.layers.output.adaptive import AdaptiveSoftmax
 from nextword.layers.output.softmax import FullSoftmax
+from tests.support.errors import raises
 
 WIDTH, SIZE = 16, 30
 
@@ -59,6 +60,6 @@ def test_frequent_words_are_in_the_head() -> None:
 
 def test_cutoffs_must_lie_among_the_words() -> None:
     for bad in ([0, 3], [3, 3], [30], [5.5]):
-        with pytest.raises(NextwordError, match="30 words"):
+        with raises(InvalidSetting, key="model.readout.cutoffs"):
             AdaptiveSoftmax(WIDTH, SIZE, bad)  # type: ignore[arg-type]
     assert AdaptiveSoftmax(WIDTH, 3).edges[-1] == 3  # what it takes by itself is never out of range

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.layers.output.class_based import ClassSoftmax, bigrams, by_mass, exchange, gain
 from nextword.layers.output.softmax import FullSoftmax
+from tests.support.errors import raises
 
 WIDTH, SIZE = 5, 12
 
@@ -80,7 +81,7 @@ def test_no_class_is_empty(classes: int) -> None:
 
 
 def test_more_classes_than_words_is_an_error() -> None:
-    with pytest.raises(NextwordError, match=r"13 classes.*12 words.*at most 12"):
+    with raises(InvalidSetting, key="model.readout.classes"):
         ClassSoftmax(WIDTH, SIZE, classes=13)
 
 

@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output.mixture import MixtureOfSoftmaxes, _OnePass
 from nextword.layers.output.softmax import FullSoftmax
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import CausalObjective
+from tests.support.errors import raises
 
 WIDTH, SIZE = 4, 15
 
@@ -172,5 +173,5 @@ def test_a_tied_mixture_has_the_embeddings_width() -> None:
     embedding = nn.Embedding(SIZE, 6)
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, embedding=embedding)
     assert layer.latent.out_features == 12
-    with pytest.raises(NextwordError, match="latent = 5"):
+    with raises(InvalidSetting, key="model.readout.latent"):
         MixtureOfSoftmaxes(WIDTH, SIZE, latent=5, embedding=embedding)

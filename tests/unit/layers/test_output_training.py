@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import nextword
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.training.schedules import Progress, Schedule
 from nextword.training.train import train_events
 from nextword.training.trainer import Trainer
+from tests.support.errors import raises
 from tests.support.small_job import events_of, small_job, trained, walk
 
 SIZE = 40
@@ -85,13 +86,13 @@ def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
 def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
     model = {"width": 8, "readout": {"kind": "tree"}}
     job = small_job(tmp_path / "run", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
-    with pytest.raises(NextwordError, match="no bias for each word"):
+    with raises(InvalidSetting, key="initial.bias"):
         Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
     job = small_job(tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
     trainer = Trainer(job)
     trainer.begin()
-    assert job.network.readout.bias.argmin() == SIZE - 1  # never seen
+    assert job.network.readout.output_bias.argmin() == SIZE - 1  # never seen
 
 
 @pytest.mark.parametrize("slug", ["gru", "awd-lstm"])

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from nextword.core.errors import NextwordError
-from nextword.layers.scalar_mix import ScalarMixes, ScalarMix
+from nextword.core.errors import DataError, InvalidSetting
+from nextword.layers.scalar_mix import ScalarMix, ScalarMixes
+from tests.support.errors import raises
 
 LAYERS = [torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[0.0, 0.0], [8.0, 0.0]]])]
 
@@ -68,7 +69,7 @@ def test_dropout_in_training_alone() -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(NextwordError, match="0 layers"):
+    with raises(InvalidSetting, key="scalar_mix"):
         ScalarMix(0)
-    with pytest.raises(NextwordError, match="mix of 2 layers was given 1"):
+    with pytest.raises(DataError):
         ScalarMix(2)(LAYERS[:1])

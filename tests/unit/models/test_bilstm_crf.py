@@ -13,10 +13,19 @@ import torch
 from nextword.core.errors import NextwordError
 from nextword.core.types import IGNORE
 from nextword.data.tag_schemes import find_violation
-from nextword.layers.char_cnn import INITIAL, LOWER, MIXED, NO_LETTERS, UPPER, CharacterEncoder, capitalization, word_characters
+from nextword.layers.char_cnn import (
+    INITIAL,
+    LOWER,
+    MIXED,
+    NO_LETTERS,
+    UPPER,
+    CharacterEncoder,
+    capitalization,
+    word_characters,
+)
 from nextword.layers.scalar_mix import ScalarMix
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
-from nextword.tasks.tagging import Sentences, TagConfig, TaggedExamples, Tagging, sentences
+from nextword.tasks.tagging import SentenceBatches, TaggedExamples, Tagging, TagHeadConfig, sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
@@ -43,13 +52,13 @@ def network(**more: Any) -> Tagger:
 
 def headed(encoder: Any, **more: Any) -> Tagging:
     torch.manual_seed(1)
-    return Tagging(TagConfig(type(encoder), encoder.config, TAGS, "BIOES", **more), encoder).eval()
+    return Tagging(TagHeadConfig(type(encoder), encoder.config, TAGS, "BIOES", **more), encoder).eval()
 
 
 def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
     text, cut = sentences(encoder, tokenizer(), some)
     assert cut == 0
-    return Sentences().batch(replace(text, features=features), np.arange(len(some)), 0)
+    return SentenceBatches().batch(replace(text, features=features), np.arange(len(some)), 0)
 
 
 # ------------------------------------------------------------------------------------------------ words and letters
@@ -146,9 +155,9 @@ def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
     """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
     ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
     text = TaggedExamples(ids, starts, words, starts, tags=np.zeros(5, np.int64), packs=True)
-    batch = Sentences().batch(text, np.arange(2), 0)
+    batch = SentenceBatches().batch(text, np.arange(2), 0)
     assert (batch.inputs.ids.shape, batch.target_positions.tolist()) == ((1, 5), [[0, 1, -1], [2, 3, 4]])  # type: ignore[union-attr]
-    assert Sentences().batch(replace(text, packs=False), np.arange(2), 0).target_positions is None
+    assert SentenceBatches().batch(replace(text, packs=False), np.arange(2), 0).target_positions is None
     assert not replace(text, starts=np.array([0, 3, 5])).own  # as many tokens as words, but they are not the same
 
 

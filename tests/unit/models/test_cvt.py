@@ -16,8 +16,16 @@ from nextword.core.types import IGNORE, Batch
 from nextword.layers.bilstm import BiLSTM
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
 from nextword.models.cvt import CVT, CVTConfig
-from nextword.tasks.cross_view import PRIMARY, VIEWS, CrossView, TagTask, Views, ViewsConfig, soft_cross_entropy
-from nextword.tasks.tagging import Sentences, sentences
+from nextword.tasks.cross_view import (
+    PRIMARY,
+    VIEWS,
+    CrossViewHeadConfig,
+    CrossViewObjective,
+    TagSet,
+    Views,
+    soft_cross_entropy,
+)
+from nextword.tasks.tagging import SentenceBatches, sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
@@ -42,14 +50,14 @@ def tokenizer() -> Any:
 def headed(tasks: int = 1, **more: Any) -> Views:
     torch.manual_seed(0)
     network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(tokenizer(), spellings=True))
-    every = tuple(TagTask(f"task {i}", TAGS[: 5 - i], "" if i else "BIOES") for i in range(tasks))
-    return Views(ViewsConfig(CVT, network.config, every, 9), network)
+    every = tuple(TagSet(f"task {i}", TAGS[: 5 - i], "" if i else "BIOES") for i in range(tasks))
+    return Views(CrossViewHeadConfig(CVT, network.config, every, 9), network)
 
 
 def batch_of(views: Views, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
     tags = [[i % 3 for i in range(len(one))] for one in words]
     text, _ = sentences(views.encoder, tokenizer(), words, tags)
-    return replace(Sentences().batch(text, np.arange(len(words)), 0), task_index=part)
+    return replace(SentenceBatches().batch(text, np.arange(len(words)), 0), task_index=part)
 
 
 # ------------------------------------------------------------------------------------------------ who sees what
@@ -151,7 +159,7 @@ def test_soft_cross_entropy_is_the_formula() -> None:
 
 
 def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
-    views, objective = headed(2).train(), CrossView({}, dropout=0.0)
+    views, objective = headed(2).train(), CrossViewObjective({}, dropout=0.0)
     batch = batch_of(views, part=UNLABELED)
     loss = objective.loss(views, batch, None)
     assert (loss.count, float(loss.nats)) == (0, 0.0)
@@ -180,7 +188,7 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
 
 
 def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    views, objective = headed().train(), CrossView({}, dropout=0.2)
+    views, objective = headed().train(), CrossViewObjective({}, dropout=0.2)
     rates: list[tuple[float, bool]] = []
     own = views.encoder.views
 
@@ -206,7 +214,7 @@ def test_a_target_is_the_same_each_time_while_training() -> None:
 
 
 def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> None:
-    views, objective = headed(2, dropout=0.0).train(), CrossView({}, smoothing=0.1)
+    views, objective = headed(2, dropout=0.0).train(), CrossViewObjective({}, smoothing=0.1)
     batch = batch_of(views, part=1)
     loss = objective.loss(views, batch, None)
     there = batch.targets != IGNORE
@@ -242,10 +250,10 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(NextwordError, match=r"Tagger does not\. Take a recipe of cross-view training"):
-        ViewsConfig(Tagger, TaggerConfig(), ())
+        CrossViewHeadConfig(Tagger, TaggerConfig(), ())
     with pytest.raises(NextwordError, match=r"smoothing = 1\.5 is a share"):
-        CrossView({}, smoothing=1.5)
+        CrossViewObjective({}, smoothing=1.5)
     with pytest.raises(NextwordError, match="sentences = 0 must be a whole number"):
-        CrossView({}, sentences=0)
+        CrossViewObjective({}, sentences=0)
     with pytest.raises(NextwordError, match="width = 0: it must be at least 1"):
         CVTConfig(width=0)

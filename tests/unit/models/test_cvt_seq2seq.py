@@ -13,7 +13,7 @@ import torch
 from nextword.batching.examples import UNLABELED
 from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources
 from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, NextwordError, Unsupported
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.cvt import CVTSeq2Seq, CVTSeq2SeqConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -77,7 +77,7 @@ def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets
     ids, log_p, there = decode_greedily(made, sources(), 7)
     read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
     state: Any = made.begin(sources())
-    s, _ = made._onward(made.embedding(read), state["cells"])
+    s, _ = made._run_decoder(made.embedding(read), state["cells"])
     total = 0.0
     for name, ahead in (("dropped", 0), ("future", 1)):
         view: Any = made.views[name]
@@ -147,7 +147,7 @@ def test_sources_are_sentences_neither_too_short_nor_too_long() -> None:
     text = stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
     found = Sources(text, END, 6)
     assert [found.sentence(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
-    with pytest.raises(NextwordError, match="No sentence of the text without translations has 2 to 1 tokens"):
+    with pytest.raises(DataError):
         len(Sources(text, END, 2))
 
 
@@ -191,7 +191,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: 
 
 
 def test_bad_input_is_said(recipe: Any, tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=r"are to come from 'nowhere\.txt'") as problem:
+    with pytest.raises(DataError) as problem:
         list(train_events(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
     assert "objective.unlabelled=FILE, or learn from pairs alone" in str(problem.value)
     with pytest.raises(NextwordError, match="of kind 'words' has none"):

@@ -228,7 +228,7 @@ drops = [0.2, 0.1]
 [[phase]]
 name = "head"
 trains = 1
-objective = { kind = "task" }
+objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
 optimizer = { kind = "adam", rate = 0.01, discount = 2.6, average = 0.9 }
 schedule = { kind = "slanted" }
@@ -239,7 +239,7 @@ keep = "last"
 [[phase]]
 name = "two"
 trains = 2
-objective = { kind = "task" }
+objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
 optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
 schedule = { kind = "slanted" }
@@ -248,7 +248,7 @@ keep = "last"
 
 [[phase]]
 name = "all"
-objective = { kind = "task" }
+objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
 optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
 schedule = { kind = "slanted" }
@@ -289,7 +289,7 @@ def test_stages_over_every_encoder(place: Path, slug: str) -> None:
 
 
 def event_network(plan: Any, folder: Path) -> TextHead:
-    settings = plan.settings
+    settings = plan.task
     cls = model_class(plan.recipe.slug)
     config = settings.head(cls, cls.Config(**plan.recipe.model))
     return TextHead.load(folder, config, vocabulary(plan.tokenizer, spellings=True))
