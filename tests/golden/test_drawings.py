@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.support.small_job import BYTES
 from torch import Tensor
 
 from nextword.batching.causal import Rows, Windows
-from nextword.lm.causal import Causal
+from nextword.core.types import Vocabulary
+from nextword.lm.causal import CausalLM
+from nextword.models.base import Network
+from tests.support.small_job import BYTES
 
 
 def test_rows_are_as_they_are_drawn() -> None:
     """The drawing at the head of batching/rows.py."""
     ids = np.arange(12)
     found = [
-        (b.inputs.ids.tolist(), b.targets.tolist(), b.reset_state, b.epoch) for b in islice(Rows(2, 2).batches(ids, 1, 0), 4)
+        (b.inputs.ids.tolist(), b.targets.tolist(), b.reset_state, b.epoch)
+        for b in islice(Rows(2, 2).batches(ids, 1, 0), 4)
     ]
     assert found == [
         ([[0, 1], [6, 7]], [[1, 2], [7, 8]], True, 0),
@@ -26,7 +29,7 @@ def test_rows_are_as_they_are_drawn() -> None:
         ([[4], [10]], [[5], [11]], False, 0),
         ([[0, 1], [6, 7]], [[1, 2], [7, 8]], True, 1),
     ]
-    assert Rows(2, 2).per_epoch(ids) == 3
+    assert Rows(2, 2).batches_per_epoch(ids) == 3
 
 
 def test_rows_leave_the_remainder_out() -> None:
@@ -46,12 +49,11 @@ def test_windows_are_as_they_are_drawn() -> None:
     assert batch.reset_state
 
 
-class Spy:
+class Spy(Network):
     """A network that notes what it is shown and finds every token equally likely."""
 
-    window = None
-
     def __init__(self) -> None:
+        super().__init__(None, Vocabulary(256, 99))
         self.shown: list[list[int]] = []
 
     def start(self, batch: int, source: Any = None) -> tuple[Tensor, None]:
@@ -63,14 +65,11 @@ class Spy:
         self.shown += ids.tolist()
         return torch.log(1 / (1 + ids[:, 1:].float())), None  # token i costs log(1 + i)
 
-    def parameters(self) -> list[Tensor]:
-        return []
-
 
 def test_a_windowed_score_sees_what_is_drawn() -> None:
     """Context 4, stride 2 over a b c d e f g: [a b c d], then e f after b c d, then g after d e f."""
     spy = Spy()
-    nats = Causal(spy, BYTES).windowed_nats(np.arange(7), context=4, stride=2)
+    nats = CausalLM(spy, BYTES).windowed_nats(np.arange(7), context=4, stride=2)
     begin = 99
     #                           predicts      1  2  3  4         and the last
     assert sorted(spy.shown) == [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [begin, 0, 1, 2, 3]]

@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 
 from nextword.ngrams.counting import count_ngrams
-from nextword.ngrams.estimators import Estimator, estimate
 from nextword.ngrams.discounts import absolute_discount, good_turing_discounts, modified_kneser_ney_discounts
+from nextword.ngrams.estimators import Estimator, estimate
 from nextword.ngrams.trie import Trie
 from tests.support.reference_ngrams import log_prob
 
@@ -53,7 +53,7 @@ def check(model: Trie, expected: dict[str, F], words: list[str] = WORDS) -> None
         assert found == pytest.approx(float(p), rel=2e-6, abs=0), f"p({asked}) = {p}"
 
 
-def test_kneser_ney_of_pairs() -> None:
+def test_kneser_ney_bigrams() -> None:
     """One discount: of words n1 = 4, n2 = 2, so 4 / (4 + 2·2) = 1/2; of pairs n2 = 0, so it is set to 1/2."""
     model = trie(2, kind="kneser-ney")
     assert model.facts["discounts"] == [[0.5], [0.5]]
@@ -88,7 +88,7 @@ def test_kneser_ney_of_pairs() -> None:
     check(model, {"cat | <unk>": F(15, 176), "cat | dog <unk>": F(15, 176)})  # nothing was seen after <unk>: p(cat)
 
 
-def test_kneser_ney_of_triples() -> None:
+def test_kneser_ney_trigrams() -> None:
     """Words as above; of pairs n1 = 9, n2 = 1: D = 9/11; of triples n1 = 10, n2 = 1: D = 10/12 = 5/6."""
     model = trie(3, kind="kneser-ney")
     assert model.facts["discounts"] == [[0.5], [round(9 / 11, 6)], [round(5 / 6, 6)]]
@@ -115,7 +115,7 @@ def test_kneser_ney_of_triples() -> None:
     check(model, expected)
 
 
-def test_modified_kneser_ney_of_pairs() -> None:
+def test_modified_kneser_ney_bigrams() -> None:
     """Of words n1 = 4, n2 = 2, n3 = 1, n4 = 0, so Y = 4/8 = 1/2 and the discounts are those of their formula:
 
     D1 = 1 − 2 · 1/2 · 2/4 = 1/2     D2 = 2 − 3 · 1/2 · 1/2 = 5/4     D3 = 3 − 4 · 1/2 · 0/1 = 3
@@ -155,7 +155,7 @@ def test_modified_kneser_ney_of_pairs() -> None:
     check(model, {"cat | <unk>": F(23, 176)})
 
 
-def test_modified_kneser_ney_of_triples() -> None:
+def test_modified_kneser_ney_trigrams() -> None:
     """Of pairs n1 = 9, n2 = 1, n3 = 1, so Y = 9/11 and D2 = 2 − 3 · 9/11 · 1/1 = −5/11, which is no discount.
 
     Of triples n3 = 0. Both are set to 1/2, 1, 3/2.
@@ -188,7 +188,7 @@ def test_modified_kneser_ney_of_triples() -> None:
     check(model, expected)
 
 
-def test_the_discounts_of_a_text_that_has_all_counts() -> None:
+def test_discounts_from_complete_counts_of_counts() -> None:
     """n = 10, 4, 2, 1: Y = 10/18 = 5/9; D1 = 1 − 2 · 5/9 · 4/10, D2 = 2 − 3 · 5/9 · 2/4, D3 = 3 − 4 · 5/9 · 1/2."""
     n = np.array([0, 10, 4, 2, 1, *[0] * 12])
     table, note = modified_kneser_ney_discounts(n, 5, True)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.convert import convert
+from nextword.conversion import convert
 from nextword.lm.loading import load
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 LMPLZ = {"ptb": 141.18621, "wikitext-2": 220.13857}
 MORE = ["a neverheardof the neverheardof", "", "<unk>", "<unk> <unk> the"]
@@ -30,7 +30,7 @@ def trained(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pyte
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        for _ in train(load_recipe("ngram/kn5").with_data([str(shared / request.param)]), folder / "run"):
+        for _ in train_events(load_recipe("ngram/kn5").with_data([str(shared / request.param)]), folder / "run"):
             pass
     (test,) = (shared / request.param).glob("*test.txt")
     return request.param, folder, test.read_text(encoding="utf-8")
@@ -41,12 +41,12 @@ def nats(run: Path, text: str) -> np.ndarray:
     return lm.stream_nats(lm.tokenizer.encode(text).ids)
 
 
-def test_perplexity(trained: Any) -> None:
+def test_perplexity_matches_kenlm(trained: Any) -> None:
     name, folder, text = trained
     assert math.exp(nats(folder / "run", text).mean()) == pytest.approx(LMPLZ[name], rel=2e-6)
 
 
-def test_kenlm_gives_our_scores_and_the_file_comes_back(trained: Any) -> None:
+def test_scores_match_kenlm_and_the_file_round_trips(trained: Any) -> None:
     """Three times the same number for every token: our model, KenLM on its file, and what we read from that file."""
     kenlm = pytest.importorskip("kenlm")
     _, folder, text = trained

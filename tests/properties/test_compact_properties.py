@@ -12,15 +12,15 @@ from nextword.ngrams.trie import NONE, Trie
 from nextword.ngrams.trie_layout import (
     NOTED,
     TrieLayout,
-    write_trie_layout,
-    high_length,
     encode_losslessly,
+    high_length,
     low_bits,
     notes_length,
     put_rising,
     quantize_column,
     rising_pair,
     words_for,
+    write_trie_layout,
 )
 from tests.support.random_tries import random_trie
 from tests.support.reference_ngrams import assert_sound, log_prob
@@ -58,7 +58,7 @@ streams = st.lists(st.integers(0, 3) | st.integers(0, SIZE - 1) | st.just(NONE),
 
 @settings(max_examples=150, deadline=None)
 @given(tries, streams)
-def test_reads_as_the_definition_says(trie, ids):
+def test_reading_matches_the_definition(trie, ids):
     got = compact(trie).read(np.array(ids, np.uint32))
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, expected(trie, ids), rtol=1e-5, atol=1e-5)
@@ -66,7 +66,7 @@ def test_reads_as_the_definition_says(trie, ids):
 
 @settings(max_examples=80, deadline=None)
 @given(tries, st.integers(0, 6).flatmap(lambda m: st.lists(st.lists(streams.filter(len), min_size=m, max_size=m))))
-def test_distributions_are_what_reading_each_word_gives(trie, pieces):
+def test_distributions_match_reading_each_word(trie, pieces):
     contexts = [[piece[0] for piece in row] for row in pieces]
     width = len(contexts[0]) if contexts else 0
     got = compact(trie).distributions(np.array(contexts, np.uint32).reshape(len(contexts), width))
@@ -78,7 +78,7 @@ def test_distributions_are_what_reading_each_word_gives(trie, pieces):
 
 @settings(max_examples=80, deadline=None)
 @given(tries)
-def test_nothing_is_lost_without_bits(trie):
+def test_trie_is_rebuilt_exactly_without_bits(trie):
     back = compact(trie).trie()
     assert_sound(back)
     assert (back.order, back.size, back.boundary) == (trie.order, trie.size, trie.boundary)
@@ -95,7 +95,7 @@ columns = st.lists(floats | st.sampled_from([0.0, -np.inf, -1.5]), max_size=60).
 
 @settings(max_examples=300, deadline=None)
 @given(columns)
-def test_a_column_comes_back_exactly(values):
+def test_lossless_column_is_exact(values):
     column = encode_losslessly(values)
     codes = column.encode(values)
     assert not len(codes) or int(codes.max()) < 1 << column.bits
@@ -108,7 +108,7 @@ def test_a_column_comes_back_exactly(values):
 
 @settings(max_examples=300, deadline=None)
 @given(columns, st.integers(2, 5))
-def test_a_rounded_column_takes_the_nearest_of_its_table_and_keeps_zero_and_minus_infinity(values, bits):
+def test_quantized_column_takes_the_nearest_value_and_keeps_zero_and_minus_infinity(values, bits):
     column = quantize_column(values, bits)
     assert column.table is not None
     assert len(column.table) <= 1 << bits
@@ -125,7 +125,7 @@ def test_a_rounded_column_takes_the_nearest_of_its_table_and_keeps_zero_and_minu
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 70, 1000]), min_size=1, max_size=300), st.integers(0, 130))
-def test_rising_numbers_come_back_in_pairs(steps, offset):
+def test_rising_numbers_are_read_in_pairs(steps, offset):
     numbers = np.cumsum([0, *steps]).astype(np.uint32)
     count, largest = len(numbers), int(numbers[-1])
     width = low_bits(count, largest)

@@ -123,7 +123,7 @@ orders = st.integers(1, 4)
 @example(text=BYTES, order=4, prune=())
 @example(text=BYTES, order=3, prune=(0, 1, 2))
 @example(text=Text((1, 2, 2, 3, 3, 3, 0), 5, 0), order=1, prune=())  # n1, n2, n3 and no n4
-def test_every_estimator_is_its_definition_and_sums_to_one(
+def test_every_estimator_matches_its_definition_and_sums_to_one(
     kind: str, interpolated: bool, text: Text, order: int, prune: tuple[int, ...]
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -142,7 +142,7 @@ def test_every_estimator_is_its_definition_and_sums_to_one(
 
 
 @pytest.mark.parametrize(("kind", "interpolated"), FORMS)
-def test_what_nearly_always_follows_leaves_little_but_not_nothing(kind: str, interpolated: bool) -> None:
+def test_nearly_certain_word_leaves_some_mass_to_others(kind: str, interpolated: bool) -> None:
     """`q u` 300,000 times, and `x q u` once: there unseen words share what p(u | q) leaves them, 1 in 100,000 or so."""
     end, q, u, x = 1, 2, 3, 4
     text = Text((q, u) * 300_000 + (end, x, q, u, end, q, x, end), 6, end)
@@ -153,7 +153,7 @@ def test_what_nearly_always_follows_leaves_little_but_not_nothing(kind: str, int
 
 @settings(max_examples=80, deadline=None)
 @given(texts(), orders)
-def test_counts_are_those_of_a_dictionary(text: Text, order: int) -> None:
+def test_counts_match_a_dictionary(text: Text, order: int) -> None:
     order = min(order, len(text.ids) + 1)
     expected = plain_counts(text.ids, order, text.boundary)
     expected.update({(w,): 0 for w in range(text.size)})
@@ -178,7 +178,7 @@ streams = st.lists(st.integers(0, 6) | st.just(int(NONE)), max_size=60)
 @pytest.mark.parametrize("kind", ["modified-kneser-ney", "good-turing", "maximum-likelihood"])
 @settings(max_examples=40, deadline=None)
 @given(texts(), orders, streams, st.sampled_from([(), (0, 1)]))
-def test_reading_follows_the_definition(
+def test_reading_matches_the_definition(
     kind: str, text: Text, order: int, stream: list[int], prune: tuple[int, ...]
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -200,7 +200,7 @@ def test_reading_follows_the_definition(
     ),
     streams,
 )
-def test_any_trie_is_read_as_defined(trie: Trie, stream: list[int]) -> None:
+def test_reading_any_trie_matches_the_definition(trie: Trie, stream: list[int]) -> None:
     """Back-offs that no estimator gives: above 1, and after the end of a sentence."""
     assert_reads_as_defined(trie, stream)
 
@@ -225,7 +225,7 @@ def assert_reads_as_defined(trie: Trie, stream: list[int]) -> None:
 @pytest.mark.parametrize("order", [1, 2, 5])
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(64 * LANES - 1, 80 * LANES))
-def test_a_long_stream_is_the_same_in_lanes_and_in_pieces(order: int, seed: int, length: int) -> None:
+def test_long_stream_is_the_same_in_lanes_and_in_parts(order: int, seed: int, length: int) -> None:
     draw = np.random.default_rng(seed)
     size = 40  # contexts with few words and with many: both kinds of table
     text = Text(tuple(np.minimum(draw.geometric(0.15, 1500), size - 1).tolist()), size, 3)
@@ -265,7 +265,7 @@ def file_of(text: Text, order: int, how: dict[str, Any], **where: Any) -> bytes:
 @given(text=texts(longest=120), order=orders, rest=st.sampled_from([{}, {"prune": (0, 1)}, {"entropy": 1e-3}]))
 @example(text=ENDS, order=3, rest={})
 @example(text=BYTES, order=3, rest={"prune": (0, 0, 1)})
-def test_through_disk_the_file_is_the_same(
+def test_counting_through_disk_gives_the_same_file(
     kind: str, interpolated: bool, text: Text, order: int, rest: dict[str, Any]
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -306,7 +306,7 @@ def test_entropy_pruning_keeps_sums_at_one(
 
 @settings(max_examples=30, deadline=None)
 @given(texts(longest=100), orders, st.sampled_from(KINDS), st.sampled_from([(), (0, 1)]))
-def test_the_trie_of_a_file_makes_the_same_file(text: Text, order: int, kind: str, prune: tuple[int, ...]) -> None:
+def test_trie_of_a_file_gives_the_same_file(text: Text, order: int, kind: str, prune: tuple[int, ...]) -> None:
     order = min(order, len(text.ids) + 1)
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "first"), Path(folder, "second")
@@ -324,7 +324,7 @@ def test_the_trie_of_a_file_makes_the_same_file(text: Text, order: int, kind: st
     st.integers(1, 20),
     st.booleans(),
 )
-def test_no_discount_is_below_zero_or_above_its_count(
+def test_discounts_lie_between_zero_and_their_count(
     kind: str, of: list[int], cutoff: int, interpolated: bool
 ) -> None:
     table, note = DISCOUNTS[kind](np.array([0, *of]), cutoff, interpolated)

@@ -59,7 +59,7 @@ class UnknownWords:
             return inputs
         numbers, places = inputs.ids[is_new].unique(return_inverse=True)
         names = list(self.words)
-        letters = self.network.spelled([names[id - self.network.known] for id in numbers.tolist()])
+        letters = self.network.spell([names[id - self.network.known] for id in numbers.tolist()])
         ids = inputs.ids.masked_scatter(is_new, places + self.network.known)
         return replace(inputs, ids=ids, characters=letters)
 

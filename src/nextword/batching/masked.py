@@ -20,9 +20,8 @@ from nextword.batching.causal import permute
 from nextword.batching.settings import require_bool, require_choice, require_count, require_number
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
 from nextword.core.errors import DataError, InvalidSetting, Unsupported
-from nextword.core.jit import jit
+from nextword.core.jit import jit, mix_bits
 from nextword.core.types import IGNORE, Vocabulary
-from nextword.data.filters.dedup import mixed
 from nextword.tokenizers.special_tokens import Marks
 
 # ------------------------------------------------------------------------------------------------ random numbers
@@ -38,7 +37,7 @@ def derive_key(*numbers: int) -> np.uint64:
 @jit
 def random_bits(key, i):
     """Draw number i of a key: 64 random bits. There is no state, so any draw can be made at any time."""
-    return mixed(key + np.uint64(i) * GOLDEN)
+    return mix_bits(key + np.uint64(i) * GOLDEN)
 
 
 @jit
@@ -147,7 +146,7 @@ def _mask(ids, begins, free, first, last, numbers, key, odds, runs, whole, place
     word, stop, run, order, chosen = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
     done = 0
     for t in range(len(first)):
-        own = mixed(key ^ mixed(np.uint64(numbers[t]) + GOLDEN))
+        own = mix_bits(key ^ mix_bits(np.uint64(numbers[t]) + GOLDEN))
         draw = 0
 
         # Words of the text that may be masked: from word[w] to stop[w]
@@ -623,7 +622,7 @@ def _plan(first, last, documents, key, room, short, pair, table):
     n = 0
     for d in range(len(documents) - 1):
         low, high = documents[d], documents[d + 1]
-        own = mixed(key ^ mixed(np.uint64(d) + np.uint64(1)))
+        own = mix_bits(key ^ mix_bits(np.uint64(d) + np.uint64(1)))
         goal = room
         if random_uniform(own, 0) < short:
             goal = 2 + random_below(own, 1, room - 1)

@@ -77,8 +77,9 @@ class Stream:
         if not tokens or after >= len(self.documents):
             return self
         documents, end = self.documents[:after], int(starts[after])
-        counts = (int(documents[name].sum()) for name in ("bytes", "words", "lines"))
-        return Stream(self.ids[:end], self.marks[:end], documents, *counts, self.tokenizer_hash, self.folder)
+        size, words, lines = (int(documents[name].sum()) for name in ("bytes", "words", "lines"))
+        arrays = self.ids[:end], self.marks[:end], documents
+        return Stream(*arrays, size, words, lines, self.tokenizer_hash, self.folder)
 
     @staticmethod
     def from_ids(

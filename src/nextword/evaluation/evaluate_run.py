@@ -140,7 +140,7 @@ def _check_model(
             )
         return
     if decoding is not None:
-        raise Unsupported("This run is a language model: --beam is for sequence-to-sequence runs.", ability="seq2seq")
+        raise Unsupported("This run is a language model: --beam is for sequence-to-sequence runs.", ability="beam search")
     if lm.kind == EXACT and limit:
         raise InvalidSetting(
             "--limit is for --task, masked models and sequence-to-sequence runs; this run scores every token.",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,14 @@ from nextword.core.errors import Unsupported
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Beam, State
 from nextword.generation.logits_processors import LogitsProcessor, check_decoding, reject_nan
+
+
+class BeamModel(Autoregressive, Protocol):
+    """A model that steps, and can reorder its state when hypotheses branch."""
+
+    has_attention: bool
+
+    def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ PATIENCE = 8  # steps on a GPU between checks which searches are over; on a CPU 
 
 @torch.no_grad()
 def beam_search(
-    model: Autoregressive,
+    model: BeamModel,
     last: Tensor,
     state: State,
     how: Beam,

@@ -34,7 +34,7 @@ def objective_class(kind: str) -> type[Objective[Any]]:
     """Import the objective of this kind: one of OBJECTIVES, or that of a task."""
     tasks = importlib.import_module("nextword.tasks")  # imported by name, because tasks are built on objectives
     if kind in tasks.TASKS:
-        return tasks.task_class(kind).objective  # type: ignore[no-any-return]
+        return tasks.task_class(kind).objective
     if kind not in OBJECTIVES:
         raise UnknownName(
             f"No objective has the kind {kind!r}.{did_you_mean(str(kind), OBJECTIVES)} Expected one of "
@@ -43,7 +43,7 @@ def objective_class(kind: str) -> type[Objective[Any]]:
             known=OBJECTIVES,
         )
     module, name = OBJECTIVES[kind].split(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), name)
 
 
 def trains_on_pairs(objective: Mapping[str, Any]) -> bool:

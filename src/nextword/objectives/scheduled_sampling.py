@@ -40,7 +40,7 @@ class ScheduledSampling:
         """Like `network.hidden`, but token by token, with sampled inputs."""
         inputs, probability = batch.inputs, self.probability(batch.epoch)
         if not probability:  # the first epoch of a ramp
-            return network.hidden(inputs, state)  # type: ignore[no-any-return]
+            return network.hidden(inputs, state)
         if network.window is not None:
             raise Unsupported(
                 f"objective: sampled = {self.sampled:g} needs a network with a recurrent state; "

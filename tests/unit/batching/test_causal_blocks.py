@@ -129,4 +129,4 @@ def test_flops_are_six_times_the_weights_plus_attention() -> None:
     """The published 124M at 1,024 tokens: 6 · 123.65 M + 12 · 12 · 768 · 1,024."""
     with torch.device("meta"):
         network = GPT2(GPT2Config(), Vocabulary(50257, 50256))
-    assert network.work(1024) == 6 * (124_439_808 - 1024 * 768) + 12 * 12 * 768 * 1024
+    assert network.flops_per_token(1024) == 6 * (124_439_808 - 1024 * 768) + 12 * 12 * 768 * 1024

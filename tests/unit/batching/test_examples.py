@@ -14,7 +14,7 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.types import FramedText, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
 from nextword.recipe import load_recipe
-from nextword.tasks.classification import Task
+from nextword.tasks.classification import LabelObjective
 from nextword.tasks.heads import HeadConfig, TextHead, mean_pool
 from nextword.training.events import Job
 from nextword.training.steps import RecordedPassesStep, batch_shape
@@ -30,11 +30,11 @@ def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examp
     return join_frames(frames, np.arange(n), each, packs)
 
 
-def headed(reads: str) -> TextHead:
+def headed(pooling: str) -> TextHead:
     torch.manual_seed(4)
     config = BERTConfig(width=16, layers=2, heads=2, window=16, dropout=0.0)
     marks = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    return TextHead(HeadConfig(BERT, config, 2, reads=reads, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
+    return TextHead(HeadConfig(BERT, config, 2, pooling=pooling, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
 
 
 def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
@@ -44,11 +44,11 @@ def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
         epoch = [next(batches) for _ in range(layout.batches_per_epoch(text))]
         assert sorted(i for batch in epoch for i in batch.targets.tolist()) == list(range(70))
     assert layout.batches_per_epoch(text) == 9
-    order = layout.epoch(text, 1, 0)
+    order = layout.plan_epoch(text, 1, 0)
     spread = np.mean([np.ptp(text.lengths[chosen]) for chosen in order])
     assert spread < 4 < np.ptp(text.lengths)
-    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.epoch(text, 2, 0)))
-    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.epoch(text, 1, 1)))
+    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.plan_epoch(text, 2, 0)))
+    assert not np.array_equal(np.concatenate(order), np.concatenate(layout.plan_epoch(text, 1, 1)))
 
 
 def test_batch_depends_on_seed_and_step_alone() -> None:
@@ -75,24 +75,26 @@ def test_packed_and_padded_batches_hold_the_same_texts(each: int) -> None:
     assert packed.inputs.segments is not None
     assert torch.equal(padded.inputs.segments[there], packed.inputs.segments[0])
     assert there[:, -1].any()  # no longer than the longest
-    first, second = (b.inputs.ids.reshape(-1)[b.at] for b in (packed, padded))
+    first, second = (b.inputs.ids.reshape(-1)[b.target_positions] for b in (packed, padded))
     assert torch.equal(first, second)  # the same tokens speak
     frames = [int(i) * each + k for i in chosen for k in range(each)]
     assert first.tolist() == [int(text.ids[text.starts[f] + text.pooled_position[f]]) for f in frames]
     assert packed.targets.tolist() == [4, 0, 8]
 
 
-@pytest.mark.parametrize("reads", ["speaker", "mean"])
-def test_filled_row_gives_the_same_outputs_and_gradients(reads: str) -> None:
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_filled_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
     text, chosen = some(9), np.array([4, 0, 8])
     plain, filled = (Bucketed(length=16, fill=fill).batch(text, chosen, 0) for fill in (0, 16))
     assert filled.inputs.ids.shape[1] % 16 == 0
     assert filled.inputs.starts is not None
     assert len(filled.inputs.starts) == 5  # three texts and the one that fills up
-    network = headed(reads)
+    network = headed(pooling)
     first, second = (network(batch) for batch in (plain, filled))
     torch.testing.assert_close(first, second)
-    gradients = [torch.autograd.grad(said.square().sum(), list(network.out.parameters())) for said in (first, second)]
+    gradients = [
+        torch.autograd.grad(outputs.square().sum(), list(network.out.parameters())) for outputs in (first, second)
+    ]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -114,7 +116,7 @@ def test_recorded_passes_learn_like_eager_ones(tmp_path: Any) -> None:
     ).phases[0]
     found = []
     for graphs in (True, False):
-        network = headed("speaker").cuda()
+        network = headed("last").cuda()
         trainer = Trainer(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
         assert isinstance(trainer.take_step, RecordedPassesStep) == graphs
         batches = trainer.batches()
@@ -133,7 +135,7 @@ def test_regression_loss_is_the_squared_error() -> None:
     network.out = torch.nn.Linear(16, 1)
     batch = Bucketed().batch(text, np.arange(5), 0)
     with torch.no_grad():
-        loss = Task({}).loss(network, batch, None)
+        loss = LabelObjective({}).loss(network, batch, None)
         errors = network(batch)[:, 0] - batch.targets
     assert float(loss.value) == pytest.approx(float((errors**2).mean()), rel=1e-6)
     assert float(loss.nats) == pytest.approx(float((errors**2).sum()), rel=1e-6)
@@ -162,7 +164,7 @@ def test_first_takes_the_examples_of_the_first_tokens() -> None:
 )
 def test_invalid_settings_are_rejected(batches: dict[str, Any], options: dict[str, float], key: str) -> None:
     with pytest.raises(InvalidSetting) as error:
-        Task(batches, **options)
+        LabelObjective(batches, **options)
     assert error.value.key == key
 
 

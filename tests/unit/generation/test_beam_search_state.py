@@ -74,14 +74,14 @@ def test_recorded_steps_continue_in_place(device: str, monkeypatch: pytest.Monke
     ids = torch.randint(0, SIZE, (4, 3), device=device)
     fixed = net.prompt(ids, torch.tensor([3, 3, 2, 2], device=device))
     plain = pytree.clone(fixed)
-    while steps.suit(fixed):
+    while steps.applies(fixed):
         last = torch.randint(0, SIZE, (4,), device=device)
         got, fixed = steps(last, fixed)
         want, plain = CausalNetwork.step(net, last, plain)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         rows = torch.tensor([1, 0, 3, 3], device=device)
         fixed, plain = net.reorder(fixed, rows, None), pytree.take(plain, rows)
-        assert steps.made[-1].owns(fixed)  # nothing is copied in again
+        assert steps.captured[-1].owns(fixed)  # nothing is copied in again
     got, _ = net.step(last, fixed)  # the window is full: what is read again are the ids of these rows
     want, _ = CausalNetwork.step(net, last, plain)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

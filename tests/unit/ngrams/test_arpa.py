@@ -77,7 +77,7 @@ def same(a: Trie, b: Trie) -> None:
             np.testing.assert_allclose(other.log_backoffs, one.log_backoffs, rtol=0, atol=1e-6)
 
 
-def test_a_model_is_read(tmp_path: Path) -> None:
+def test_model_is_read(tmp_path: Path) -> None:
     trie, names = read_arpa(put(tmp_path, SMALL))
     assert_sound(trie)
     assert names == ["<unk>", "<eos>", "a", "b"]
@@ -89,12 +89,12 @@ def test_a_model_is_read(tmp_path: Path) -> None:
     assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))  # both back-offs, then a alone
 
 
-def test_the_names_are_the_tokenizers(tmp_path: Path) -> None:
+def test_names_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     _, names = read_arpa(put(tmp_path, SMALL))
     assert Words(names[2:]).encode("a b\nc").ids.tolist() == [2, 3, 1, 0]
 
 
-def test_spaces_for_tabs_blank_lines_and_what_comes_before(tmp_path: Path) -> None:
+def test_spaces_blank_lines_and_a_preamble_are_accepted(tmp_path: Path) -> None:
     loose = SMALL.replace("\t", " ").replace("\n", " \r\n").replace("-0.5 a b", "\r\n  -0.5   a   b  ")
     trie, names = read_arpa(put(tmp_path, "# made by hand\n\nanything\n" + loose.replace("ngram 1=", "ngram  1 = ")))
     expected, same_names = read_arpa(put(tmp_path, SMALL))
@@ -102,17 +102,17 @@ def test_spaces_for_tabs_blank_lines_and_what_comes_before(tmp_path: Path) -> No
     same(expected, trie)
 
 
-def test_a_byte_order_mark_and_no_line_end_at_the_end(tmp_path: Path) -> None:
+def test_byte_order_mark_and_missing_last_line_end_are_accepted(tmp_path: Path) -> None:
     same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, "\ufeff" + SMALL.rstrip("\n")))[0])
 
 
-def test_lines_in_any_order(tmp_path: Path) -> None:
+def test_lines_may_be_in_any_order(tmp_path: Path) -> None:
     turned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n-0.3\tb </s>", "-0.3\tb </s>\n-0.5\ta b\n-0.25\t<s> a\t-1")
     assert turned != SMALL
     same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, turned))[0])
 
 
-def test_only_ascii_spaces_part_words(tmp_path: Path) -> None:
+def test_only_ascii_spaces_separate_words(tmp_path: Path) -> None:
     odd = "a\u00a0b\u2028\x0b\x85"
     trie, names = read_arpa(put(tmp_path, SMALL.replace("a", odd).replace(f"\\d{odd}t{odd}", "\\data")
                                 .replace(f"gr{odd}m", "gram")))  # fmt: skip
@@ -120,7 +120,7 @@ def test_only_ascii_spaces_part_words(tmp_path: Path) -> None:
     assert value(trie, 2, 3) == pytest.approx(-0.5)
 
 
-def test_unknown_words_by_both_names_and_by_none(tmp_path: Path) -> None:
+def test_unknown_word_under_either_name_or_missing(tmp_path: Path) -> None:
     trie, names = read_arpa(put(tmp_path, SMALL.replace("<unk>", "<UNK>")))
     assert names[0] == "<unk>"
     assert value(trie, 0) == pytest.approx(-1)
@@ -135,7 +135,7 @@ def test_unknown_words_by_both_names_and_by_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["-99", "0", "-inf", "5", "1e3"])
-def test_the_probability_of_the_beginning_is_ignored(tmp_path: Path, written: str) -> None:
+def test_probability_of_the_sentence_start_is_ignored(tmp_path: Path, written: str) -> None:
     same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, SMALL.replace("-99", written)))[0])
 
 
@@ -143,7 +143,7 @@ def test_the_probability_of_the_beginning_is_ignored(tmp_path: Path, written: st
     ("written", "meant"),
     [("0", 0), ("-0.0", 0), ("-99", -99), ("-inf", -math.inf), ("-1.5e-3", -0.0015), ("-.5E1", -5)],
 )
-def test_numbers_as_tools_write_them(tmp_path: Path, written: str, meant: float) -> None:
+def test_numbers_in_the_forms_of_other_tools(tmp_path: Path, written: str, meant: float) -> None:
     trie, _ = read_arpa(put(tmp_path, SMALL.replace("-0.75\ta", f"{written}\ta")))
     assert value(trie, 2) == pytest.approx(meant)
 
@@ -154,13 +154,13 @@ def parsed(text: str) -> float:
 
 
 @given(st.floats(-1e300, 1e300) | st.just(-math.inf), st.sampled_from(["{!r}", "{:.7g}", "{:.20e}", "{:+.9f}", "{:E}"]))
-def test_numbers_are_as_python_reads_them(x: float, form: str) -> None:
+def test_parse_number_matches_python(x: float, form: str) -> None:
     text = form.format(x)
     assert parsed(text) == pytest.approx(float(text), rel=1e-14, abs=1e-300)
 
 
 @given(st.text(alphabet="0123456789.eE+-infaty ", max_size=8))
-def test_what_is_no_number_is_none(text: str) -> None:
+def test_parse_number_of_other_text_is_nan(text: str) -> None:
     try:
         meant = float(text) if text == text.strip() else math.nan
     except ValueError:
@@ -168,7 +168,7 @@ def test_what_is_no_number_is_none(text: str) -> None:
     assert parsed(text) == pytest.approx(meant, rel=1e-14, abs=1e-300, nan_ok=True)
 
 
-def test_what_pruning_left_out_is_put_back(tmp_path: Path) -> None:
+def test_missing_parents_and_links_are_inserted(tmp_path: Path) -> None:
     pruned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n", "").replace("ngram 2=3", "ngram 2=1")
     trie, _ = read_arpa(put(tmp_path, pruned))
     assert_sound(trie)
@@ -178,7 +178,7 @@ def test_what_pruning_left_out_is_put_back(tmp_path: Path) -> None:
     assert backoff(trie, 1, 2) == backoff(trie, 2, 3) == 0
 
 
-def test_whole_orders_may_be_missing(tmp_path: Path) -> None:
+def test_orders_may_be_missing(tmp_path: Path) -> None:
     """4-grams alone: each level below has to be made, and what is made has beginnings and ends of its own."""
     text = SMALL.split("\\2-grams")[0].replace("ngram 2=3\nngram 3=1", "ngram 2=0\nngram 3=0\nngram 4=1")
     trie, _ = read_arpa(put(tmp_path, text + "\\4-grams:\n-0.1 <s> a b </s>\n\\end\\\n"))
@@ -189,7 +189,7 @@ def test_whole_orders_may_be_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["\\3-grams:\n\n\\end\\\n", "\\end\\\n"])
-def test_the_highest_order_may_be_empty(tmp_path: Path, ending: str) -> None:
+def test_highest_order_may_be_empty(tmp_path: Path, ending: str) -> None:
     text = SMALL.replace("ngram 3=1", "ngram 3=0").split("\\3-grams")[0] + ending
     trie, names = read_arpa(put(tmp_path, text))
     assert_sound(trie)
@@ -199,7 +199,7 @@ def test_the_highest_order_may_be_empty(tmp_path: Path, ending: str) -> None:
     same(trie, read_arpa(tmp_path / "again.arpa")[0])
 
 
-def test_unigrams_alone(tmp_path: Path) -> None:
+def test_unigrams_alone_are_a_model(tmp_path: Path) -> None:
     trie, names = read_arpa(put(tmp_path, "\\data\\\nngram 1=3\n\\1-grams:\n-1 <s>\n-0.3 </s>\n-0.3 a\n\\end\\"))
     assert_sound(trie)
     for convention in arpa.CONVENTIONS:
@@ -207,7 +207,7 @@ def test_unigrams_alone(tmp_path: Path) -> None:
         same(trie, read_arpa(tmp_path / "again.arpa")[0])
 
 
-def test_a_model_larger_than_a_block_and_a_header_that_leaves_room_to_guess(
+def test_model_larger_than_a_block_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, names = read_arpa(put(tmp_path, SMALL))
@@ -340,7 +340,7 @@ def by_hand() -> Trie:
     )  # fmt: skip
 
 
-def test_what_is_written_in_either_convention(tmp_path: Path) -> None:
+def test_lines_written_in_either_convention(tmp_path: Path) -> None:
     names = ["<unk>", "anything", "a", "b"]
     write_arpa(by_hand(), names, tmp_path / "kenlm.arpa")
     write_arpa(by_hand(), names, tmp_path / "srilm.arpa", "srilm")
@@ -387,7 +387,7 @@ def test_unwritable_model_is_rejected_and_leaves_no_file(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_boundary_than_the_second(tmp_path: Path) -> None:
+def test_boundary_may_have_any_id(tmp_path: Path) -> None:
     trie = by_hand()
     trie.boundary = 3  # ids 0, 1, 2 are words; of the bigrams only "2 </s>" makes sense with it
     trie.levels[0].first[:] = [0, 0, 0, 1, 1]

@@ -22,7 +22,7 @@ def best_of_two(log_probs: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_finds_what_a_grid_finds(seed: int) -> None:
+def test_fitted_weights_match_a_grid_search(seed: int) -> None:
     log_probs = held_out(seed)
     fitted = fit_weights(log_probs, tolerance=1e-12, most=5000)
     best = best_of_two(log_probs)
@@ -31,7 +31,7 @@ def test_finds_what_a_grid_finds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_never_gets_worse_and_stops_where_promised(seed: int) -> None:
+def test_likelihood_never_falls_and_stops_within_tolerance(seed: int) -> None:
     log_probs = held_out(seed, models=4)
     weights, history, left_out = fit_weights(log_probs, start=np.array([1, 2, 3, 40]), tolerance=1e-5)
     assert len(history) > 3
@@ -44,7 +44,7 @@ def test_never_gets_worse_and_stops_where_promised(seed: int) -> None:
     assert left_out == 0
 
 
-def test_by_hand() -> None:
+def test_one_round_by_hand() -> None:
     """One model alone predicts three tokens, another alone one: the weights are 3/4 and 1/4, at once."""
     log_probs = np.log(np.array([[0.5, 0.5, 0.5, 1e-30], [1e-30, 1e-30, 1e-30, 0.2]]))
     fitted = fit_weights(log_probs)
@@ -53,7 +53,7 @@ def test_by_hand() -> None:
     assert fitted.history[0] == pytest.approx(-(3 * np.log(0.25) + np.log(0.1)) / 4)
 
 
-def test_tokens_that_none_or_not_all_can_predict() -> None:
+def test_tokens_that_some_or_no_models_predict() -> None:
     log_probs = held_out(0, models=3)
     log_probs[0, :100] = -np.inf
     log_probs[2] = -np.inf  # a model of no use at all
@@ -68,19 +68,19 @@ def test_tokens_that_none_or_not_all_can_predict() -> None:
     assert more.history == with_holes.history
 
 
-def test_tiny_probabilities_do_not_vanish() -> None:
+def test_tiny_probabilities_do_not_underflow() -> None:
     log_probs = np.array([[-2000.0, -2001.0], [-1990.0, -2500.0]])
     fitted = fit_weights(log_probs)
     assert fitted.weights == pytest.approx([0.5, 0.5], abs=1e-3)
     assert fitted.history[-1] == pytest.approx((1990 + 2001) / 2 + np.log(2), abs=1e-3)
 
 
-def test_rounds_are_limited() -> None:
+def test_number_of_rounds_is_limited() -> None:
     assert len(fit_weights(held_out(0), tolerance=0, most=7).history) == 8
     assert fit_weights(held_out(0), most=0).weights.tolist() == [0.5, 0.5]
 
 
-def test_one_model_has_all_the_weight() -> None:
+def test_single_model_has_all_the_weight() -> None:
     assert fit_weights(held_out(0, models=1)).weights.tolist() == [1.0]
 
 
@@ -101,7 +101,7 @@ def test_invalid_inputs_are_rejected(log_probs: np.ndarray, start: np.ndarray | 
         fit_weights(log_probs, start)
 
 
-def test_mixed_is_the_logarithm_of_the_sum() -> None:
+def test_mix_is_the_logarithm_of_the_weighted_sum() -> None:
     log_probs, weights = held_out(1, models=3), np.array([0.2, 0.5, 0.3])
     expected = np.log(weights @ np.exp(log_probs.astype(np.float64)))
     got = mix_log_probs(log_probs, weights)
@@ -110,7 +110,7 @@ def test_mixed_is_the_logarithm_of_the_sum() -> None:
     np.testing.assert_array_equal(mix_log_probs(log_probs.reshape(3, 50, 10), weights), got.reshape(50, 10))
 
 
-def test_mixed_is_stable() -> None:
+def test_mix_is_numerically_stable() -> None:
     log_probs = np.array([[0.0, -3000.0, -np.inf, -np.inf], [-2000.0, -3000.0, -1.0, -np.inf]])
     assert mix_log_probs(log_probs, np.array([0.0, 1.0])).tolist() == [-2000, -3000, -1, -np.inf]
     half = np.log(0.5)

@@ -16,7 +16,7 @@ def bigrams() -> Plain:
     return Plain(2, 3, probs, {(1,): 3 / 4})
 
 
-def test_the_divergence_by_hand() -> None:
+def test_divergence_by_hand() -> None:
     # without it p(· | 1) falls back to 1/2, 1/4, 1/4: D = 1/4 · (5/8 ln 5/4 + 3/8 ln 3/4)
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 4)
     assert rise == pytest.approx(0.0079272, rel=1e-4)
@@ -27,7 +27,7 @@ def test_the_divergence_by_hand() -> None:
     assert pruned.facts == {"entropy": rise * 1.001, "pruned": [0, 1]}
 
 
-def test_the_beginning_weighs_as_much_as_the_end() -> None:
+def test_sentence_start_weighs_as_much_as_sentence_end() -> None:
     model = bigrams()
     model.probs[(0, 0)], model.backoffs[(0,)] = model.probs.pop((1, 0)), model.backoffs.pop((1,))
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 2)  # p(<s>) = p(</s>) = 1/2
@@ -35,7 +35,7 @@ def test_the_beginning_weighs_as_much_as_the_end() -> None:
     assert len(prune_by_entropy(as_trie(model), rise * 1.001)) == 3
 
 
-def test_a_context_that_stores_every_word_stays_finite() -> None:
+def test_context_with_every_word_stays_finite() -> None:
     """Nothing is left to back off to, so that both masses are rounding error until something goes."""
     rng = np.random.default_rng(0)
     size = 200
@@ -51,7 +51,7 @@ def test_a_context_that_stores_every_word_stays_finite() -> None:
     assert max(abs(sum(found.distribution((h,))) - 1) for h in range(size)) < 5e-6
 
 
-def test_masses_that_rounding_makes_negative() -> None:
+def test_negative_masses_by_rounding_are_handled() -> None:
     """Word 1 is followed by every word and 1 + 2e-9 in all, in the shorter context too; a trigram needs one of them."""
     rare = 1e-9
     probs = {(0,): 1.0, (1,): rare, (2,): rare, (1, 0): 1.0, (1, 1): rare, (1, 2): rare, (2, 1): 0.5, (2, 1, 0): 0.1}
@@ -71,7 +71,7 @@ def test_words_that_the_shorter_context_forbids_stay() -> None:
     assert sum(left.distribution((1,))) == pytest.approx(1)
 
 
-def test_a_back_off_of_zero_leaves_nothing_to_others() -> None:
+def test_zero_backoff_leaves_no_mass_to_other_words() -> None:
     """As in maximum likelihood: what rounding leaves below one is not mass that removal would set free."""
     trie = as_trie(bigrams())
     trie.levels[1].log_probs[:] = -1e-7
@@ -80,7 +80,7 @@ def test_a_back_off_of_zero_leaves_nothing_to_others() -> None:
     assert len(prune_by_entropy(trie, 0.20)) == 3
 
 
-def test_the_input_is_left_alone() -> None:
+def test_input_is_not_changed() -> None:
     trie = as_trie(witten_bell([[1, 2, 1], [2, 2], [1, 2, 3]], 3, 4))
     before = as_plain(trie)
     trie.facts["kind"] = "witten-bell"
@@ -90,12 +90,12 @@ def test_the_input_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("threshold", [-1e-9, math.nan])
-def test_no_threshold_below_zero(threshold: float) -> None:
+def test_negative_threshold_is_rejected(threshold: float) -> None:
     with pytest.raises(InvalidSetting, match="entropy"):
         prune_by_entropy(as_trie(bigrams()), threshold)
 
 
-def test_drop_refuses_what_would_not_be_closed() -> None:
+def test_drop_rejects_orphaned_ngrams() -> None:
     trie = as_trie(witten_bell([[1, 2], [2, 1]], 3, 3))
     everything = [np.ones(len(level), bool) for level in trie.levels]
     with pytest.raises(ValueError, match="lengths"):

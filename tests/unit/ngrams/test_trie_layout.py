@@ -68,7 +68,7 @@ def test_distributions_by_hand(tmp_path: Path) -> None:
     assert model.distributions(np.zeros((2, 0), np.uint32)).tolist() == [[-1, -2, -3, -4]] * 2
 
 
-def test_a_stream_read_in_parts_is_the_same(tmp_path: Path) -> None:
+def test_stream_read_in_parts_matches_reading_at_once(tmp_path: Path) -> None:
     trie = random_trie(seed=1, order=4, size=50, boundary=0, length=4000)
     model = opened(trie, tmp_path)
     ids = np.ascontiguousarray(trie.ngrams(3)[:500].ravel())  # all kept 4-grams: long contexts everywhere
@@ -78,7 +78,7 @@ def test_a_stream_read_in_parts_is_the_same(tmp_path: Path) -> None:
     assert np.array_equal(parts, model.read(ids))
 
 
-def test_a_trie_larger_than_a_chunk_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trie_larger_than_a_chunk_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
     monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
     trie = random_trie(seed=3, order=4, size=300, boundary=0, length=3000)
@@ -113,7 +113,7 @@ def test_fewer_bits_make_smaller_files_and_larger_errors(tmp_path: Path) -> None
     assert errors == sorted(errors)
 
 
-def test_eight_bits_are_better_than_equally_full_bins() -> None:
+def test_quantization_beats_equally_filled_bins() -> None:
     draw = np.random.default_rng(5)
     values = -draw.gamma(2.0, 2.0, 50_000).astype(np.float32)
     column = quantize_column(values, 8)
@@ -124,7 +124,7 @@ def test_eight_bits_are_better_than_equally_full_bins() -> None:
     assert mine.max() < full.max() / 4
 
 
-def test_few_different_values_take_a_table_and_many_a_range() -> None:
+def test_few_distinct_values_take_a_table_and_many_a_range() -> None:
     draw = np.random.default_rng(6)
     few = np.log(draw.integers(1, 101, 3 * CHUNK)).astype(np.float32)
     assert encode_losslessly(few).bits == 7
@@ -137,13 +137,13 @@ def test_few_different_values_take_a_table_and_many_a_range() -> None:
 
 
 @pytest.mark.parametrize("bits", [-1, 1, 17])
-def test_bits_out_of_range(bits: int, tmp_path: Path) -> None:
+def test_bits_out_of_range_are_rejected(bits: int, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=f"bits = {bits}"):
         write_trie_layout(hand(), tmp_path / "model", bits)
     assert not (tmp_path / "model").exists()
 
 
-def test_cut_short(tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path) -> None:
     write_trie_layout(hand(), tmp_path / "model")
     whole = (tmp_path / "model").read_bytes()
     (tmp_path / "model").write_bytes(whole[:-100])
@@ -151,13 +151,13 @@ def test_cut_short(tmp_path: Path) -> None:
         TrieLayout(open_file(tmp_path / "model"))
 
 
-def test_another_layout(tmp_path: Path) -> None:
+def test_other_layout_is_rejected(tmp_path: Path) -> None:
     create_file(tmp_path / "model", "fast", {}, {})
     with pytest.raises(DataError, match="'fast'"):
         TrieLayout(open_file(tmp_path / "model"))
 
 
-def test_ids_outside_the_vocabulary(tmp_path: Path) -> None:
+def test_ids_outside_the_vocabulary_are_rejected(tmp_path: Path) -> None:
     model = opened(hand(), tmp_path)
     with pytest.raises(DataError, match="Id 4"):
         model.read(u4(A, 4))

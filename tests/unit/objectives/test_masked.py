@@ -219,6 +219,9 @@ class Small(nn.Module):
         x = self.embedding(inputs.ids)
         return [x, (x + x[:, :1]) / 2], None
 
+    def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+        return self.hidden(inputs, None)[0][-1].flatten(0, 1)[at]
+
     def pooled(self, first: Tensor) -> Tensor:
         return torch.tanh(self.pool(first))
 
