@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.support.task_models import build_model
 
-from nextword.convert import convert
-from nextword.tasks.data import open_data
-from nextword.tasks.plan import headed, make_plan
+from nextword.conversion import convert
+from nextword.tasks.plan import make_plan
+from nextword.tasks.text_data import read_one
 from nextword.training.events import Job
 from nextword.training.trainer import Trainer as NextwordTrainer
 
@@ -113,16 +114,16 @@ def ours(run: Path, given: argparse.Namespace) -> Callable[[], float]:
 
     def measure() -> float:
         recipe = plan.seeded(1)
-        network = headed(recipe, plan.tokenizer)
-        descent = NextwordTrainer(
+        network = build_model(recipe, plan.tokenizer)
+        trainer = NextwordTrainer(
             Job(network, recipe.phases[0], 0, plan.examples["train"], None, False, None, plan.device)
         )
-        batches = descent.batches()
+        batches = trainer.batches()
         for _ in range(given.warm):
-            descent.advance(batches)
+            trainer.step(batches)
         began = now()
         for _ in range(given.steps):
-            descent.advance(batches)
+            trainer.step(batches)
         return (now() - began) / given.steps
 
     return measure
@@ -151,7 +152,7 @@ def main() -> None:
         folder = made(Path(place) / "peer", given.vocabulary, sizes)
         run = Path(place) / "run"
         convert(str(folder), str(run))
-        data = open_data(given.data)
+        data = read_one(given.data)
         rows = data.splits["train"]
         labels = [data.labels.index(label) for label in rows.labels or []]
         texts = [rows.texts] + ([rows.seconds] if rows.seconds else [])

@@ -43,13 +43,13 @@ def child(data: str, out: str, memory: str) -> None:
     from nextword.models.ngram import NGram  # noqa: F401
     from nextword.ngrams import interpolation as cache  # noqa: F401
     from nextword.recipe import load_recipe
-    from nextword.training.train import train
+    from nextword.training.train import train_events
 
     torch.set_num_threads(2)
     before, began = peak(), time.perf_counter()
     recipe = load_recipe("ngram/kn5", [f"phase.0.estimator.memory={memory}"] if memory else []).with_data([data])
     stages = {}
-    for event in train(recipe, out, device="cpu"):
+    for event in train_events(recipe, out, device="cpu"):
         stages[event.values.get("doing") or event.kind] = round(time.perf_counter() - began, 2)
     seconds = time.perf_counter() - began
     print(json.dumps({"seconds": seconds, "memory": peak() - before, "stages": stages}))
@@ -111,7 +111,7 @@ def quality(data: Path, kenlm: Path, room: Path) -> list[list[Any]]:
     import kenlm as reader
 
     import nextword
-    from nextword.convert import convert
+    from nextword.conversion import convert
 
     rows = []
     for name, train, test in (
@@ -160,9 +160,9 @@ def imitated(train: Path, lines: list[str], place: Path) -> np.ndarray:
     Its statistics take the last n-gram of each lower order, in its own sorting, by its occurrences instead of by the
     words before it. So its discounts are a little other than Chen and Goodman's; all else is the same.
     """
-    from nextword.ngrams.counting import Counted, count_ngrams
+    from nextword.ngrams.counting import NgramCounts, count_ngrams
     from nextword.ngrams.estimators import Estimator, estimate
-    from nextword.ngrams.layouts import build, open_layout
+    from nextword.ngrams.layouts import open_layout, write_layout
     from nextword.ngrams.trie import Trie
     from nextword.tokenizers.words import Words, train_words
 
@@ -171,10 +171,10 @@ def imitated(train: Path, lines: list[str], place: Path) -> np.ndarray:
     text = train.read_text()
     tokenizer = Words([*train_words([text], None, 1, False, True).words, "<never>"])
     size, ids = len(tokenizer), tokenizer.encode(text).ids
-    counted = next(x for x in count_ngrams(ids, 5, size, 1, 1 << 40) if isinstance(x, Counted))
+    counted = next(x for x in count_ngrams(ids, 5, size, 1, 1 << 40) if isinstance(x, NgramCounts))
     closed = np.zeros(size, bool)
     trie = next(x for x in estimate(counted, Estimator(discounts=discounts), closed) if isinstance(x, Trie))
-    build(trie, place / "like.ngram")
+    write_layout(trie, place / "like.ngram")
     test = [tokenizer.encode(line + "\n").ids for line in lines]
     return -open_layout(place / "like.ngram").read(np.concatenate([[1], *test]).astype(np.uint32))[1:]
 
@@ -263,7 +263,7 @@ def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
 def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
     """Bytes on disk of the compact layout, and what its reading costs, beside KenLM's trie."""
     import nextword
-    from nextword.convert import convert
+    from nextword.conversion import convert
 
     place, rows = room / "WikiText-2", []
     for label, flags, changes in (

@@ -27,22 +27,22 @@ import numpy as np
 import torch
 
 from nextword.batching.token_stream import Stream
-from nextword.convert.word_vectors import write_vectors
+from nextword.conversion.word_vectors import write_vectors
 from nextword.core.types import Vocabulary
 from nextword.data.word_vectors import Vectors
 from nextword.models.glove import GloVe, GloVeConfig
 from nextword.models.word2vec import Word2Vec, Word2VecConfig
-from nextword.objectives.word_vectors import Cooccurrence, Negatives
+from nextword.objectives.word_vectors import CooccurrenceObjective, NegativeSamplingObjective
 
 WIDTH, WINDOW, NOISE, SAMPLE, RATE, FLOOR, LEAST = 100, 5, 5, 1e-3, 0.025, 0.0001, 5
 LINE = 10_000  # words in one of gensim's sentences, which is the most it takes
 
 
 def read(path: Path, words: int) -> list[str]:
-    from nextword.data.opening import open_whole
+    from nextword.data.opening import open_unsplit
 
     found: list[str] = []
-    corpus = open_whole(str(path))
+    corpus = open_unsplit(str(path))
     for document in corpus.documents(corpus.splits[0]):
         found += re.findall(r"[a-z0-9]+(?:'[a-z]+)?", document.text.lower())
         if len(found) >= words:
@@ -63,9 +63,9 @@ class Ours:
         torch.manual_seed(1)
         network = Word2Vec(Word2VecConfig(WIDTH, cbow), self.vocabulary)
         options = {"words": 16384, "window": WINDOW, "negatives": NOISE, "subsample": SAMPLE}
-        objective = Negatives(options, self.vocabulary)
+        objective = NegativeSamplingObjective(options, self.vocabulary)
         optimizer = torch.optim.SGD(network.parameters(), RATE)
-        steps = int(epochs * objective.per_epoch(self.text))
+        steps = int(epochs * objective.batches_per_epoch(self.text))
         batches = objective.batches(self.text, 1, 0)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = RATE + (FLOOR - RATE) * step / steps
@@ -75,9 +75,9 @@ class Ours:
     def glove(self, epochs: int) -> tuple[Any, dict[str, float]]:
         torch.manual_seed(1)
         network = GloVe(GloVeConfig(WIDTH), self.vocabulary)
-        objective = Cooccurrence({"cells": 1 << 18}, self.vocabulary, window=10, x_max=10.0)
+        objective = CooccurrenceObjective({"cells": 1 << 18}, self.vocabulary, window=10, x_max=10.0)
         began = time.perf_counter()
-        each = objective.per_epoch(self.text)
+        each = objective.batches_per_epoch(self.text)
         counted = time.perf_counter() - began
         optimizer = torch.optim.Adagrad(network.parameters(), 0.05, initial_accumulator_value=1.0)
         batches, began = objective.batches(self.text, 1, 0), time.perf_counter()

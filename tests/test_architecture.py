@@ -22,9 +22,9 @@ LEVELS = [
     {"objectives", "generation"},
     {"recipe"},
     {"run_folder"},
-    {"training", "convert", "model_card", "lm", "tasks"},
+    {"training", "conversion", "model_card", "lm", "tasks"},
     {"evaluation"},
-    {"compare", "studies"},
+    {"comparison", "studies"},
     {"api"},
     {"cli", "server"},
     {"__main__"},
@@ -35,7 +35,7 @@ LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 PARTNERS = [
     {"layers", "kernels"},
     {"models", "kernels", "ngrams", "tokenizers"},
-    {"training", "convert", "model_card", "lm", "tasks"},
+    {"training", "conversion", "model_card", "lm", "tasks"},
 ]
 ROOT_MODULES = {"__init__", "__main__", "api", "recipe", "run_folder", "model_card"}
 ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq", "cvt": "seq2seq"}  # the paper that a paper says it changes
@@ -98,7 +98,7 @@ def test_no_module_branches_on_a_model_name() -> None:
     for part in (
         "training",
         "cli",
-        "compare",
+        "comparison",
         "evaluation",
         "generation",
         "lm",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import nextword
-from nextword.compare.compare import compare, make_plan
-from nextword.compare.terminal import verdict
+from nextword.comparison.compare import compare, make_plan
+from nextword.comparison.terminal import verdict
 from nextword.core.types import Sample, Stop
-from nextword.recipe import load_recipe
 
 
 def test_the_tour(tmp_path: Path) -> None:
-    # Train: a recipe, a folder; events as it goes.
-    recipe = load_recipe("gru/tiny", ["phase.0.steps=40"])
-    for event in nextword.train(recipe, tmp_path / "gru"):
-        if event.kind == "valid":
-            assert event.values["perplexity"] > 1
+    # Train: a recipe, a folder; events as it goes. It ends with an evaluation and a model card.
+    events: list[Any] = []
+    result = nextword.train("gru/tiny", tmp_path / "gru", changes=["phase.0.steps=40"], on_event=events.append)
+    assert all(event.values["perplexity"] > 1 for event in events if event.kind == "valid")
+    assert result.evaluation["bits_per_byte"] > 0
+    assert (tmp_path / "gru" / "card.md").is_file()
+    assert nextword.evaluate(tmp_path / "gru").bits_per_byte == result.evaluation["bits_per_byte"]
 
     # Load: plain strings from here on.
     lm = nextword.load(tmp_path / "gru")

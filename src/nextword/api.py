@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nextword.convert.base import Conversion
+    from nextword.conversion.base import Conversion
     from nextword.core.types import Decoding, Prediction
     from nextword.evaluation.dynamic import DynamicSettings
     from nextword.evaluation.neural_cache import CacheSettings
@@ -302,10 +302,10 @@ def compare(
     resume      continue the comparison in `out`
     on_update   called with every Update of a model
     """
-    from nextword.compare.compare import Plan, make_plan
-    from nextword.compare.compare import compare as compare_models
-    from nextword.compare.report import render
-    from nextword.compare.translation import default_pairs
+    from nextword.comparison.compare import Plan, make_plan
+    from nextword.comparison.compare import compare as compare_models
+    from nextword.comparison.report import render
+    from nextword.comparison.translation import default_pairs
     from nextword.data.builtin import default_name
     from nextword.training.device import choose_device
 
@@ -361,17 +361,31 @@ def predict(
     return load(run, device, precision).predict(examples)
 
 
-def convert(source: str | Path, target: str | Path, *, changes: Sequence[str] = (), to: str = "") -> Conversion:
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    changes: Sequence[str] = (),
+    to: str = "",
+    on_progress: OnProgress = _ignore,
+) -> Conversion:
     """Convert a run to another format, or another format to a run: Hugging Face, ARPA, word vectors, int8.
 
         nextword.convert("path/to/gpt2", "runs/gpt2")
         nextword.convert("runs/ngram", "model.arpa")
 
-    The formats are recognized by the content of `source` and the name of `target`, or given by `to`.
+    The formats are recognized by the content of `source` and the name of `target`, or given by `to`. A new run folder
+    gets a model card.
     """
-    from nextword.convert import convert as convert_files
+    from nextword.conversion import convert as convert_files
+    from nextword.conversion import is_run
+    from nextword.model_card import write_card
+    from nextword.run_folder import RunFolder
 
-    return convert_files(source, target, changes, to=to)
+    result = convert_files(source, target, changes, on_progress, to)
+    if is_run(result.target):
+        write_card(RunFolder.open(result.target))
+    return result
 
 
 def papers() -> list[Paper]:

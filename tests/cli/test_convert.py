@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.convert import convert
-from nextword.convert.arpa import spellings
+from nextword.conversion import convert
+from nextword.conversion.arpa import spell_tokens
 from nextword.lm.loading import load
 from nextword.ngrams.arpa import read_arpa
 from nextword.ngrams.layouts import open_layout
@@ -132,7 +132,7 @@ def test_kenlm_gives_our_scores(js: Js, words: Path, data: Path, tmp_path: Path,
     assert result["order"] == 3
     assert result["size"] == (tmp_path / name).stat().st_size
     lm, peer = load(words), kenlm.Model(str(tmp_path / name))
-    names, changed = spellings(lm.tokenizer, 1)
+    names, changed = spell_tokens(lm.tokenizer, 1)
     assert {names[id].rstrip("0123456789") for id in changed} == {"<s>#", "</s>#", "<UNK>#"}
     assert "3 words" in result["notes"][0]
     for line in lines_of(data):
@@ -177,7 +177,7 @@ def test_kenlm_gives_our_scores_on_spelled_tokens(
     lm, peer = load(run), kenlm.Model(str(tmp_path / "out.arpa"))
     tokenizer: Any = lm.tokenizer
     boundary = tokenizer.begin if tokenizer.end is None else tokenizer.end
-    names, _ = spellings(tokenizer, boundary)
+    names, _ = spell_tokens(tokenizer, boundary)
     assert len(set(names)) == len(names) == len(tokenizer)
     assert all(name.split() == [name] and name.isprintable() for name in names)
     unknown = [name for name in tokenizer.special if "unk" in name.lower()]
@@ -207,7 +207,7 @@ class Pieces:
 def test_names_are_distinct_whatever_the_pieces() -> None:
     pieces = (b" the", b"<s>", b"", b"", b"#2", b"\xc3", b"<s>#1", b"\n", b"<pad>", b"", b"")
     tokenizer: Any = Pieces(*pieces, special={"[UNK]": 3, "<pad>": 9, "<|endoftext|>": 10})
-    names, changed = spellings(tokenizer, 10)
+    names, changed = spell_tokens(tokenizer, 10)
     assert names == ["Ġthe", "<s>#1", "#2", "<unk>", "#2#4", "Ã", "<s>#1#6", "Ċ", "<pad>", "<pad>#9", "</s>"]
     assert changed == [1, 2, 4, 6, 9]
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nextword.convert import convert
-from nextword.convert.huggingface import Tensors
+from nextword.conversion import convert
+from nextword.conversion.huggingface import CheckpointFiles
 from nextword.lm.loading import load
 
 from .conftest import Cli, contents, refused
@@ -294,7 +294,7 @@ def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Pat
     lm = load(run)
     with torch.no_grad():
         lm.network.embedding.weight[3, 4] = 1e5
-    from nextword.convert.base import create_run
+    from nextword.conversion.base import create_run
     from nextword.run_folder import RunFolder
 
     create_run(tmp_path / "large", RunFolder.open(run).recipe, lm.tokenizer, lambda place: lm.network)
@@ -316,4 +316,4 @@ def test_dropouts_that_differ_are_told(js: Js, folder: Path, tmp_path: Path) -> 
 def test_from_python(run: Path, tmp_path: Path) -> None:
     made = convert(run, tmp_path / "there", to="huggingface")
     assert made.facts["parameters"] == load(run).parameters
-    assert "transformer.wte.weight" in Tensors(made.target).names()
+    assert "transformer.wte.weight" in CheckpointFiles(made.target).names()

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+from nextword.conversion import convert
+from nextword.objectives import make_objective
+from nextword.tasks.plan import Plan, make_plan
+from tests.support.task_models import build_model
 from tests.support.tiny_questions import as_json, as_lines, endings, squad
 from tests.support.tiny_transfer import run_of
-
-from nextword.convert import convert
-from nextword.objectives import make_objective
-from nextword.tasks.plan import Plan, headed, make_plan
 
 
 def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[Plan, Any, Any]:
@@ -21,7 +22,7 @@ def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[P
     transformers = pytest.importorskip("transformers", reason="TRANSFORMERS ABSENT: heads meet no outside reference")
     run_of(folder / "run", slug)
     plan = make_plan(recipe, folder / "run", str(data), device="cpu", changes=["phase.0.batches.pack=false"])
-    network: Any = headed(plan.recipe, plan.tokenizer).eval()
+    network: Any = build_model(plan.recipe, plan.tokenizer).eval()
     network.encoder = type(network.encoder).load(folder / "run", network.encoder.config, network.encoder.vocabulary)
     torch.nn.init.normal_(network.out.weight)
     torch.nn.init.normal_(network.out.bias)
@@ -35,9 +36,9 @@ def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[P
 
 
 def inputs_of(batch: Any, theirs: Any) -> dict[str, torch.Tensor]:
-    ids = batch.inputs.ids.masked_fill(~batch.inputs.padding, theirs.config.pad_token_id)
+    ids = batch.inputs.ids.masked_fill(~batch.inputs.token_mask, theirs.config.pad_token_id)
     more = {} if batch.inputs.segments is None else {"token_type_ids": batch.inputs.segments}
-    return {"input_ids": ids, "attention_mask": batch.inputs.padding.long(), **more}
+    return {"input_ids": ids, "attention_mask": batch.inputs.token_mask.long(), **more}
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])

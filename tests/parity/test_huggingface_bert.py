@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.support.hf_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
 from torch import Tensor
 
-from nextword.convert import convert
+from nextword.conversion import convert
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Inputs
+from tests.support.hf_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.small_encoders import lively
-from tests.support.hf_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
 from torch import nn
 
-from nextword.convert import convert
-from nextword.convert.base import Opened, create_run
+from nextword.conversion import convert
+from nextword.conversion.base import OpenedRun, create_run
 from nextword.core.types import Inputs
 from nextword.models import model_class
 from nextword.models.framing import collate
@@ -23,13 +21,15 @@ from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.hf_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
+from tests.support.small_encoders import lively
 
 transformers = pytest.importorskip("transformers")
 
 REAL = Path(os.environ.get("NEXTWORD_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tokenizers"
 
 
-def a_run(folder: Path, slug: str, tokenizer: Any, **sizes: Any) -> Opened:
+def a_run(folder: Path, slug: str, tokenizer: Any, **sizes: Any) -> OpenedRun:
     changes = {"width": 24, "layers": 3, "heads": 4, **sizes}
     recipe = load_recipe(f"{slug}/tiny", [f"model.{key}={value}" for key, value in changes.items()])
     cls = model_class(slug)
@@ -215,17 +215,17 @@ def test_sentences_have_the_vectors_that_minilm_gives_them(tmp_path: Path) -> No
     same_ids(run, words)
     told = words(sentences, padding=True, return_tensors="pt")
     inputs, _ = collate([run.network.frame(run.tokenizer.encode(text)) for text in sentences], 0)
-    assert inputs.padding is not None
+    assert inputs.token_mask is not None
     steps = inputs.ids.shape[1]
     assert torch.equal(inputs.ids, told["input_ids"][:, :steps])
     with torch.no_grad():
         layers, other = run.network.encode(inputs)[0], peer(**told, output_hidden_states=True)
     there = told["attention_mask"].unsqueeze(2)
     want = (other.last_hidden_state * there).sum(1) / there.sum(1)
-    mine = (layers[-1] * inputs.padding.unsqueeze(2)).sum(1) / inputs.padding.sum(1, keepdim=True)
+    mine = (layers[-1] * inputs.token_mask.unsqueeze(2)).sum(1) / inputs.token_mask.sum(1, keepdim=True)
     torch.testing.assert_close(mine, want, rtol=1e-5, atol=1e-5)
     for layer, same in zip(layers, other.hidden_states, strict=True):
-        torch.testing.assert_close(layer[inputs.padding], same[:, :steps][inputs.padding], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(layer[inputs.token_mask], same[:, :steps][inputs.token_mask], rtol=1e-5, atol=1e-5)
     unit = nn.functional.normalize(mine, dim=1)
     assert unit[0] @ unit[1] > 0.5 > unit[0] @ unit[2]
     # and written again, theirs is theirs

@@ -11,19 +11,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from tests.support.hf_folders import TALE, same_when_back, transformers
 from torch import Tensor, nn
 
 import nextword
-from nextword.convert import convert
-from nextword.convert.base import create_run
+from nextword.conversion import convert
+from nextword.conversion.base import create_run
 from nextword.core.types import Greedy, Inputs, Stop
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
-from nextword.tokenizers.hf_export import export
+from nextword.tokenizers.hf_export import export_tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.hf_folders import TALE, same_when_back, transformers
 
 REAL = Path(os.environ.get("NEXTWORD_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tokenizers"
 TRICKY = [
@@ -191,12 +191,12 @@ def opened(folder: Path) -> tuple[Any, Any]:
 
 
 def test_a_model_trained_here_writes_the_same_text_there(tmp_path: Path) -> None:
-    from nextword.training.train import train
+    from nextword.training.train import train_events
 
     changes = ["phase.0.steps=40", "phase.0.optimizer.rate=0.01"]
     for slug in ("gpt1", "gpt2"):
         recipe = load_recipe(f"{slug}/tiny", changes)
-        for _ in train(recipe, tmp_path / slug, device="cpu"):
+        for _ in train_events(recipe, tmp_path / slug, device="cpu"):
             pass
         same_text(tmp_path / slug, tmp_path / f"{slug}-there")
 
@@ -324,7 +324,7 @@ def test_a_space_before_every_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["bpe", "bytes", "characters"])
 def test_halves_of_characters_are_decoded_alike(which: str, tmp_path: Path) -> None:
     ours = train_tokenizer(KINDS[which][0], ["plain text alone"])
-    export(ours, tmp_path, 10)
+    export_tokenizer(ours, tmp_path, 10)
     peer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     ids = ours.encode("a👩b é").ids.tolist()
     for cut in range(len(ids)):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import nextword
-from nextword.convert import convert
+from nextword.conversion import convert
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Greedy, Inputs, Stop
 from nextword.tokenizers.training import train_tokenizer

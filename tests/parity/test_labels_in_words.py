@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.parity.test_huggingface_t5 import FORMS, folder_of
-from tests.support.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
 
 from nextword import tasks as transfer
-from nextword.convert import convert
+from nextword.conversion import convert
 from nextword.objectives import make_objective
-from nextword.tasks.base import ModelWithHead
-from nextword.tasks.choosing import Candidates
-from nextword.tasks.plan import Plan, headed, make_plan
+from nextword.tasks.heads import ModelWithHead
+from nextword.tasks.multiple_choice import ChoiceBatches
+from nextword.tasks.plan import Plan, make_plan
 from nextword.tokenizers.training import train_tokenizer
+from tests.parity.test_huggingface_t5 import FORMS, folder_of
+from tests.support.task_models import build_model
+from tests.support.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
 
 transformers = pytest.importorskip("transformers")
 IGNORED = -100  # what their loss leaves out
@@ -37,7 +38,7 @@ def both(form: str, tokenizer: Path, place: Path, data: str, *changes: str) -> t
     peer = folder_of(form, place / "theirs", tokenizer)
     convert(place / "theirs", place / "run", [f"tokenizer.load={tokenizer}"])
     plan = make_plan("t5/finetune", place / "run", data, device="cpu", changes=["model.dropout=0.0", *changes])
-    ours = headed(plan.recipe, plan.tokenizer)
+    ours = build_model(plan.recipe, plan.tokenizer)
     from nextword.lm.loading import load
 
     ours.encoder.load_state_dict(load(place / "run", device="cpu").network.state_dict())
@@ -54,9 +55,9 @@ def tokens(plan: Plan, text: str) -> torch.Tensor:
 @torch.no_grad()
 def test_what_each_label_costs(form: str, tokenizer: Path, tmp_path: Path) -> None:
     data = str(written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)))
-    peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.words={red='the red one',blue='blue'}")
+    peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.label_words={red='the red one',blue='blue'}")
     rows = plan.data.splits["dev"]
-    said = ours.eval()(Candidates().batch(plan.examples["dev"], np.arange(len(rows)), 0))
+    said = ours.eval()(ChoiceBatches().batch(plan.examples["dev"], np.arange(len(rows)), 0))
     for i, (a, b) in enumerate(zip(rows.texts, rows.seconds, strict=True)):
         source = tokens(plan, f"classify sentence1: {a} sentence2: {b}")
         for k, words in enumerate(("blue", "the red one")):  # as the labels are in order
@@ -72,7 +73,7 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
     chosen = np.arange(6)
     rows = plan.data.splits["train"]
-    loss = objective.loss(ours.train(), Candidates().batch(plan.examples["train"], chosen, 0), None)
+    loss = objective.loss(ours.train(), ChoiceBatches().batch(plan.examples["train"], chosen, 0), None)
     loss.value.backward()
 
     total: Any = 0.0
@@ -85,7 +86,7 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     torch.testing.assert_close(ours.encoder.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
     weighted = ours.train()
     weighted.weights = torch.tensor([1.0, 3.0])
-    batch = Candidates().batch(plan.examples["train"], chosen, 0)
+    batch = ChoiceBatches().batch(plan.examples["train"], chosen, 0)
     costs = -weighted.written(batch).detach()
     share = weighted.weights[batch.targets]
     want = (share * costs).sum() / share.sum()
@@ -103,13 +104,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = str(written(tmp_path / "count.csv", ["text", "label"], counted(60)))
-    peer, plan, ours = both("1.0", digits, tmp_path, data, "task.step=0.5")
+    peer, plan, ours = both("1.0", digits, tmp_path, data, "task.number_step=0.5")
     numbers = [f"{i / 2:.1f}" for i in range(9)]
-    assert plan.settings.numbers == numbers
+    assert plan.task.config.numbers == numbers
     rows, phase = plan.data.splits["train"], plan.recipe.phases[0]
     objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
     nearest = [min(numbers, key=lambda one, label=label: abs(float(one) - float(label))) for label in rows.labels]
-    batch = Candidates().batch(plan.examples["train"], np.arange(8), 0)
+    batch = ChoiceBatches().batch(plan.examples["train"], np.arange(8), 0)
     total: Any = 0.0
     for text, number in zip(rows.texts[:8], nearest[:8], strict=True):
         target = tokens(plan, number)
@@ -124,7 +125,7 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
         found = objective.loss(ours.eval(), batch, None)
         torch.testing.assert_close(found.value, (total / 8).detach(), rtol=1e-4, atol=1e-4)
         whole = ours(batch), ours.every(batch)
-        monkeypatch.setattr("nextword.tasks.worded.WRITTEN", 11)  # two strings at once
+        monkeypatch.setattr("nextword.tasks.label_text.WRITTEN", 11)  # two strings at once
         torch.testing.assert_close((ours(batch), ours.every(batch)), whole)
         likeliest = []
         for text in rows.texts[:8]:
@@ -132,7 +133,7 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
             costs = [float(peer(tokens(plan, f"classify: {text}"), labels=one).loss) * one.shape[1] for one in targets]
             likeliest.append(float(numbers[int(np.argmin(costs))]))
         assert found.outputs is not None
-        assert plan.settings.decoded(found.outputs.numpy())[:, 0].tolist() == likeliest
+        assert plan.task.config.decoded(found.outputs.numpy())[:, 0].tolist() == likeliest
 
 
 def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.tiny_transfer import paired, run_of, written
 
 from nextword.batching.examples import Bucketed
-from nextword.convert import convert
-from nextword.tasks.plan import headed, make_plan
-from nextword.tasks.predicting import Classifier
+from nextword.conversion import convert
+from nextword.tasks.classification import Classifier
+from nextword.tasks.plan import make_plan
+from tests.support.task_models import build_model
+from tests.support.tiny_transfer import paired, run_of, written
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
@@ -21,7 +22,7 @@ def test_sequence_classification(slug: str, tmp_path: Path) -> None:
     run_of(tmp_path / "run", slug)
     data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(40))
     plan = make_plan("bert/finetune", tmp_path / "run", str(data), device="cpu")
-    network: Any = headed(plan.recipe, plan.tokenizer).eval()
+    network: Any = build_model(plan.recipe, plan.tokenizer).eval()
     theirs_of = type(network.encoder)
     network.encoder = theirs_of.load(tmp_path / "run", network.encoder.config, network.encoder.vocabulary)
     torch.nn.init.normal_(network.out.bias)
@@ -39,13 +40,13 @@ def test_sequence_classification(slug: str, tmp_path: Path) -> None:
         examples = plan.examples["train"]
         batch = Bucketed(pack=False).batch(examples, torch.arange(10).numpy(), 0)
         pad = theirs.config.pad_token_id
-        assert batch.inputs.padding is not None
-        ids = batch.inputs.ids.masked_fill(~batch.inputs.padding, pad)
+        assert batch.inputs.token_mask is not None
+        ids = batch.inputs.ids.masked_fill(~batch.inputs.token_mask, pad)
         more = {} if batch.inputs.segments is None else {"token_type_ids": batch.inputs.segments}
-        wanted = theirs(input_ids=ids, attention_mask=batch.inputs.padding.long(), **more).logits
+        wanted = theirs(input_ids=ids, attention_mask=batch.inputs.token_mask.long(), **more).logits
         assert wanted.std() > 0
         assert torch.allclose(network(batch), wanted, atol=1e-5)
         rows = plan.data.splits["train"]
         assert rows.seconds is not None
-        said = Classifier(network, plan.tokenizer, plan.settings, 32).said(rows.texts[:10], rows.seconds[:10])
+        said = Classifier(network, plan.tokenizer, plan.task, 32).logits(rows.texts[:10], rows.seconds[:10])
         assert torch.allclose(torch.tensor(said).float(), wanted, atol=1e-5)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextword.convert import convert
-from nextword.convert.base import Made, Opened, open_run
+from nextword.conversion import convert
+from nextword.conversion.base import Conversion, OpenedRun, open_run
 from nextword.core.types import Inputs
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.small_encoders import lively
@@ -79,7 +79,7 @@ def saved_by_transformers(slug: str, folder: Path) -> int:
     return len(saved)
 
 
-def reopened(folder: Path) -> Opened:
+def reopened(folder: Path) -> OpenedRun:
     return open_run(folder, lambda run, cls: None)
 
 
@@ -107,7 +107,7 @@ def batch(slug: str, size: int, pad: int = 0) -> Inputs:
 
 
 def asked(inputs: Inputs) -> dict[str, Any]:
-    there = {"input_ids": inputs.ids, "attention_mask": inputs.padding.long(), "token_type_ids": inputs.segments}
+    there = {"input_ids": inputs.ids, "attention_mask": inputs.token_mask.long(), "token_type_ids": inputs.segments}
     return {name: value for name, value in there.items() if value is not None}
 
 
@@ -115,7 +115,7 @@ def asked(inputs: Inputs) -> dict[str, Any]:
 def same_numbers(slug: str, network: Any, peer: Any, size: int) -> None:
     """Every layer; and of the heads, what their network has."""
     inputs = batch(slug, size, peer.config.pad_token_id or 0)
-    padding = inputs.padding
+    padding = inputs.token_mask
     assert padding is not None
     layers, _ = network.encode(inputs)
     out = peer(**asked(inputs), output_hidden_states=True)
@@ -149,11 +149,11 @@ def same_queries(network: Any, peer: Any, inputs: Inputs, at: Tensor) -> None:
     torch.testing.assert_close(network.fill(inputs, at), want, rtol=1e-5, atol=1e-5)
 
 
-def drawn(made: Made) -> list[str]:
+def drawn(made: Conversion) -> list[str]:
     return json.loads((made.target / "manifest.json").read_text())["converted"].get("drawn", [])  # type: ignore[no-any-return]
 
 
-def same_ids(run: Opened, peer: Any, framed: bool = True) -> None:
+def same_ids(run: OpenedRun, peer: Any, framed: bool = True) -> None:
     assert len(peer) == len(run.tokenizer)
     for text in TRICKY:
         ids = run.tokenizer.encode(text).ids.tolist()

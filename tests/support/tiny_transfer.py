@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from nextword.convert.base import create_run
+from nextword.conversion.base import create_run
 from nextword.models import model_class
-from nextword.recipe import from_tables
+from nextword.recipe import parse_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
@@ -91,7 +91,7 @@ def run_of(folder: Path, slug: str = "bert", seed: int = 0, more: Sequence[str] 
     shape = {**SHAPES.get(slug, SHAPE), **model}
     length = {"kind": "pairs", "rows": 4, "length": 32}
     tables = {"paper": {"slug": slug}, "tokenizer": spec, "model": shape, "phase": [{"steps": 1, "batches": length}]}
-    recipe = from_tables(tables, f"{slug}/made")
+    recipe = parse_recipe(tables, f"{slug}/made")
     cls = model_class(slug)
     torch.manual_seed(seed)
     network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))

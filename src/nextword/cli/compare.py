@@ -23,7 +23,7 @@ from nextword.cli.console import (
 from nextword.core.io import format_number
 
 if TYPE_CHECKING:
-    from nextword.compare.compare import Plan
+    from nextword.comparison.compare import Plan
 
 
 def compare(
@@ -54,9 +54,9 @@ def compare(
       nextword compare lstm/small gru/small --data my.txt --set tokenizer.size=8000
       nextword compare runs/a runs/b --data my.txt
     """
-    from nextword.compare.compare import Plan, make_plan
-    from nextword.compare.report import render
-    from nextword.compare.translation import are_translators, default_pairs
+    from nextword.comparison.compare import Plan, make_plan
+    from nextword.comparison.report import render
+    from nextword.comparison.translation import are_translators, default_pairs
     from nextword.core.errors import InvalidSetting
     from nextword.data.builtin import default_name
     from nextword.training.device import choose_device
@@ -79,7 +79,7 @@ def compare(
     if json:
         emit_json(comparison)
     elif done:
-        from nextword.compare.terminal import leaderboard
+        from nextword.comparison.terminal import leaderboard
 
         console.print(leaderboard(comparison, console.width))
         console.print(f"report: [bold]{escape(str(report))}[/]", soft_wrap=True)
@@ -104,8 +104,8 @@ def _run(plan: Plan, device: str, quiet: bool) -> bool:
     from rich.live import Live
 
     from nextword.cli.train import interruptible
-    from nextword.compare.compare import compare as run_comparison
-    from nextword.compare.terminal import LiveTable
+    from nextword.comparison.compare import compare as run_comparison
+    from nextword.comparison.terminal import LiveTable
 
     names = [entry["name"] for entry in plan.entries]
     table = LiveTable(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.convert.base import model_files
+from nextword.conversion.base import model_files
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.io import link_or_copy
 from nextword.core.types import EXACT, Prediction, require_list, texts_of

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from nextword.batching.examples import Bucketed
-from nextword.convert import huggingface
+from nextword.conversion import huggingface
 from nextword.core.errors import InvalidSetting, NextwordError, RunError, UnknownName
 from nextword.core.types import Vocabulary
 from nextword.data.tables import DELIMITERS, Columns

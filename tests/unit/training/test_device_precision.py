@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nextword
-from nextword.convert import convert
+from nextword.conversion import convert
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Stop
 from nextword.recipe import load_recipe

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nextword.convert.name_map import SPLIT_QKV, HFConfig, NameMap, Settings, with_leading_rows, with_trailing_rows
+from nextword.conversion.name_map import SPLIT_QKV, HFConfig, NameMap, Settings, with_leading_rows, with_trailing_rows
 from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nextword.convert.name_map import HFConfig, NameMap, Settings
+from nextword.conversion.name_map import HFConfig, NameMap, Settings
 from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame
 from nextword.tokenizers.special_tokens import MARKS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nextword.convert.name_map import TRANSPOSED, NameMap, Settings
+from nextword.conversion.name_map import TRANSPOSED, NameMap, Settings
 
 SETTINGS = {
     "width": ("n_embd",),

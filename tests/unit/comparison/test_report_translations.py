@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 import nextword
 from nextword.cli import app
-from nextword.compare import translation as examples
-from nextword.compare.report import render
-from nextword.compare.terminal import leaderboard
+from nextword.comparison import translation as examples
+from nextword.comparison.report import render
+from nextword.comparison.terminal import leaderboard
 from nextword.core.types import Document, Greedy
 from nextword.html.heat_map import MIN_SHARE, attention_map
 from nextword.recipe import load_recipe
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.train import train_events
 from tests.support.small_pairs import write_pairs
-from tests.unit.compare.test_report import Page, comparison, model
+from tests.unit.comparison.test_report import Page, comparison, model
 
 SOURCE, TARGET = ["the", "earth", "⏎"], ["die", "Erde", "⏎"]
 WEIGHTS = [[0.9, 0.1, 0.0], [0.05, 0.95, 0.0], [0.0, 0.005, 0.995]]

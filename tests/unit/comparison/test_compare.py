@@ -15,9 +15,18 @@ import torch
 from rich.console import Console
 
 from nextword.batching.token_stream import Stream
-from nextword.compare import compare as ladder
-from nextword.compare.compare import FILE, TRAINING_SHARE, Plan, Update, choose_size, compare, default_ladder, make_plan
-from nextword.compare.terminal import LiveTable, leaderboard, verdict
+from nextword.comparison import compare as ladder
+from nextword.comparison.compare import (
+    FILE,
+    TRAINING_SHARE,
+    Plan,
+    Update,
+    choose_size,
+    compare,
+    default_ladder,
+    make_plan,
+)
+from nextword.comparison.terminal import LiveTable, leaderboard, verdict
 from nextword.core.errors import InvalidSetting, RunError, UnknownName
 from nextword.core.io import replace_nonfinite
 from nextword.models import MODELS

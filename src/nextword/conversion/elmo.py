@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.convert.base import (
+from nextword.conversion.base import (
     RUN_FORMAT,
     Conversion,
     Progress,

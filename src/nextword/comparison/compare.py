@@ -31,7 +31,7 @@ import torch
 from nextword import __version__
 from nextword.batching.seq2seq import prepare_pairs
 from nextword.batching.token_stream import prepare
-from nextword.compare.translation import TRANSLATOR, are_translators, choose_examples, score_translator
+from nextword.comparison.translation import TRANSLATOR, are_translators, choose_examples, score_translator
 from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
 from nextword.core.io import replace_nonfinite, restore_infinities
 from nextword.core.types import Sample, Stop

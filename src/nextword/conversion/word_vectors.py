@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nextword.convert.base import (
+from nextword.conversion.base import (
     RUN_FORMAT,
     Conversion,
     Progress,

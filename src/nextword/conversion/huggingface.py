@@ -36,7 +36,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nextword.convert.base import (
+from nextword.conversion.base import (
     RUN_FORMAT,
     Conversion,
     OpenedRun,
@@ -52,14 +52,14 @@ from nextword.convert.base import (
     read_json,
     temporary_folder,
 )
-from nextword.convert.hf_bert import NAME_MAPS as BERT
-from nextword.convert.hf_gpt import NAME_MAPS as GPT
-from nextword.convert.hf_t5 import NAME_MAPS as T5
-from nextword.convert.hf_xlnet import NAME_MAPS as XLNET
-from nextword.convert.name_map import NameMap
+from nextword.conversion.hf_bert import NAME_MAPS as BERT
+from nextword.conversion.hf_gpt import NAME_MAPS as GPT
+from nextword.conversion.hf_t5 import NAME_MAPS as T5
+from nextword.conversion.hf_xlnet import NAME_MAPS as XLNET
+from nextword.conversion.name_map import NameMap
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, Unsupported
 from nextword.core.protocols import Autoregressive
-from nextword.data.text_to_text import is_tasks, prefixes
+from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import model_class
 from nextword.objectives import trains_blank_filling
 from nextword.recipe import Recipe, load_recipe, parse_recipe
@@ -439,7 +439,7 @@ def _example_source(run: OpenedRun) -> str:
     data = run.recipe.phases[-1].data
     if _fills_spans(run) and sentinels(run.tokenizer.special):
         return "The <extra_id_0> is"
-    return f"{prefixes(data)[0]}The" if is_tasks(data) and prefixes(data) else "The"
+    return f"{list_prefixes(data)[0]}The" if is_tasks(data) and list_prefixes(data) else "The"
 
 
 def _example_command(name_map: NameMap, target: str, tokenizer: Tokenizer, source: str) -> str:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nextword.compare.compare import Update
-from nextword.compare.translation import TRANSLATOR
+from nextword.comparison.compare import Update
+from nextword.comparison.translation import TRANSLATOR
 from nextword.core.io import format_number, restore_infinities
 from nextword.html.formatting import format_count, format_duration, format_size
 from nextword.html.page import describe_impossible, join_names

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nextword.compare.report import render
+from nextword.comparison.report import render
 
 WORDS = "In the beginning, God created the heavens and the earth. The earth was formless and empty."
 

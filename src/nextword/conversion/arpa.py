@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.convert.base import (
+from nextword.conversion.base import (
     LAYOUT_KEYS,
     Conversion,
     Progress,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nextword.convert import arpa, elmo, huggingface, word_vectors
-from nextword.convert.base import RUN_FORMAT, Conversion, Progress, convert_run, is_run
+from nextword.conversion import arpa, elmo, huggingface, word_vectors
+from nextword.conversion.base import RUN_FORMAT, Conversion, Progress, convert_run, is_run
 from nextword.core.errors import DataError, MissingFile, RunError, UnknownName, Unsupported
 from nextword.ngrams.layouts import MAGIC
 

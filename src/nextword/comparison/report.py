@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from nextword.compare.translation import TRANSLATOR
+from nextword.comparison.translation import TRANSLATOR
 from nextword.core.io import INFINITY, restore_infinities
 from nextword.html import charts
 from nextword.html.charts import Axis, Point, Series
