@@ -13,7 +13,7 @@ import torch
 from nextword.batching.examples import UNLABELED
 from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources
 from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
-from nextword.core.errors import DataError, NextwordError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.cvt import CVTSeq2Seq, CVTSeq2SeqConfig
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -190,16 +190,17 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: 
     assert whole == parts
 
 
-def test_bad_input_is_said(recipe: Any, tmp_path: Path) -> None:
+def test_invalid_input_is_rejected(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError) as problem:
         list(train_events(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
     assert "objective.unlabelled=FILE" in str(problem.value)
-    with pytest.raises(NextwordError, match="of kind 'words' has none"):
+    with pytest.raises(NextwordError, match="words"):
         list(train_events(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
-    with pytest.raises(NextwordError, match="need attention = 'luong' and feeding = false"):
+    with pytest.raises(NextwordError, match="feeding"):
         CVTSeq2SeqConfig(feeding=True)
-    with pytest.raises(NextwordError, match="targets = 'both'; expected soft or hard"):
+    with pytest.raises(InvalidSetting) as invalid:
         CrossViewSeq2SeqObjective({}, targets="both")
+    assert invalid.value.key == "objective.targets"
     plain = Seq2Seq(Seq2SeqConfig(width=8), VOCABULARY)
-    with pytest.raises(Unsupported, match="learns nothing from sources alone"):
+    with pytest.raises(Unsupported, match="Seq2Seq"):
         CrossViewSeq2SeqObjective({}).loss(plain, alone(), None)
