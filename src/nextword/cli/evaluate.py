@@ -187,13 +187,13 @@ def _parse_adaptive(
 
 
 def _print_columns_of(run: str, data: str, quiet: bool) -> None:
-    """Say which column of a table is the text; not for sequence-to-sequence runs, which read pairs."""
+    """Say which column of a table is the text; not for sequence-to-sequence runs, which read pairs, nor for fine-tuned ones."""
     from nextword.models import model_class
     from nextword.run_folder import RunFolder
 
     recipe = RunFolder.open(run).recipe
     name = data or recipe.phases[-1].data
-    if name and not model_class(recipe.slug).is_conditional:
+    if name and recipe.task is None and not model_class(recipe.slug).is_conditional:
         print_columns([name], quiet)
 
 

@@ -139,6 +139,7 @@ def _check_model(
                 ability="score",
             )
         return
+    lm.require("score")
     if decoding is not None:
         raise Unsupported("This run is a language model: --beam is for sequence-to-sequence runs.", ability="beam search")
     if lm.kind == EXACT and limit:
