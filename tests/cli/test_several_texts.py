@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.test_glue_suite import TESTS
-from tests.support.tiny_transfer import coloured, paired, run_of, written
 from tests.support.glue_samples import SAMPLES
+from tests.support.tiny_transfer import coloured, paired, run_of, written
 
 Js = Callable[..., Any]
 
@@ -48,12 +48,12 @@ def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Pat
     rows = list(csv.DictReader(io.StringIO(said.stdout)))
     assert list(rows[0]) == ["premise", "hypothesis", "label", "predicted", "p(blue)", "p(red)"]
     assert "against the column 'label': accuracy" in said.stderr
-    assert "name one of them with --task" in cli("predict", tmp_path / "run", place / "pair.csv", fails=True).stderr
+    assert "--task" in cli("predict", tmp_path / "run", place / "pair.csv", fails=True).stderr
     wrong = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "taste", fails=True).stderr
-    assert "there is no 'taste' among them" in " ".join(wrong.split())
+    assert "'taste'" in wrong
     one = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
     js(*one, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
-    assert "has learnt one task" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
+    assert "--task x" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
 
 
 def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_predicting_with_an_unfinished_run_is_noted(cli: Cli, js: Js, place: Pat
 
 def test_unsupported_commands_suggest_another(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
     run = place / "out"
-    for words in (["next", run, "the"], ["next", run, "the ___"], ["generate", run]):
+    for words in (["next", run, "the"], ["next", run, "the ___"], ["generate", run], ["evaluate", run, "--data", "x"]):
         assert "nextword predict" in cli(*words, fails=True).stderr, words
     assert "nextword transfer" in cli("predict", place / "bert", place / "new.csv", fails=True).stderr
     assert "nextword transfer bert/finetune" in cli("train", "bert/finetune", fails=True).stderr
