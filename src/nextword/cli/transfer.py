@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Device, Json, ProgressDisplay, Quiet, console, emit_json, error_console
-from nextword.cli.evaluate import print_table
+from nextword.cli.console import Device, Json, ProgressDisplay, Quiet, console, emit_json, error_console, print_table
 from nextword.cli.train import interruptible, refuse_changes
 
 if TYPE_CHECKING:

@@ -615,5 +615,5 @@ def predict_several_tags(model: Any, request: PredictionRequest) -> FilePredicti
             write_conll([record["words"], *(record["tags"][name] for name in model.names)]) for record in records
         )
     labels = {task.name: list(task.tags) for task in model.task.tag_sets}
-    summary = f"{count_words(sentences)}; columns: word, {', '.join(model.names)}"
-    return FilePredictions(content, records, summary, labels, unit="sentences")
+    notes = [f"columns: word, {', '.join(model.names)}"]
+    return FilePredictions(content, records, count_words(sentences), labels, notes=notes, unit="sentences")
