@@ -1,63 +1,70 @@
-"""`nextword look`: run a study and see numbers, a figure and a verdict on the claim."""
+"""`nextword look`: run a study and print its numbers, its verdict and where its figure is."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar
 
-COLOUR = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
+if TYPE_CHECKING:
+    from nextword.studies._study import Finding
+
+COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
 def look(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="Which claim to test.", show_default=False)] = "",
-    data: Annotated[
-        str, typer.Option("--data", help="Another text: a path or a name. Default: the built-in one.")
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Study to run.", show_default=False)] = "",
+    data: Annotated[str, typer.Option("--data", help="Text: path or data set name. Default: the built-in text.")] = "",
+    run: Annotated[
+        str, typer.Option("--run", metavar="RUN", help="Examine this trained run, for studies that accept one.")
     ] = "",
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Look at this trained run, where a study can.")] = "",
-    out: Annotated[Path, typer.Option("--out", help="Where to write; each study gets a folder in it.")] = Path("looks"),
+    out: Annotated[Path, typer.Option("--out", help="Output folder; each study writes to a subfolder.")] = Path(
+        "looks"
+    ),
     seeds: Annotated[
-        int | None, typer.Option("--seeds", help="How many. [default: 5, or 3 with --quick]", min=1, show_default=False)
+        int | None,
+        typer.Option("--seeds", help="Number of seeds. [default: 5, or 3 with --quick]", min=1, show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The first of them.", min=0)] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, fewer seeds: a few seconds.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="First seed.", min=0)] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes and fewer seeds: a few seconds.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Test a claim of the literature here and now: numbers, a figure, a verdict. Without STUDY: which there are.
+    """Test a claim of the literature: numbers, a figure, a verdict. Without STUDY: list all studies.
 
     [dim]Examples[/]
       nextword look
       nextword look parameter-growth
-      nextword look initialisation --quick --seeds 3
+      nextword look initialization --quick --seeds 3
       nextword look parameter-growth --data my.txt --out looks
       nextword look probing --run runs/bert
     """
     from nextword.studies import find_study
 
     if not study:
-        _list(json)
+        _list_studies(json)
         return
     module = find_study(study)
-    from nextword.studies._study import Settings, ready, write
-    from nextword.studies._study import run as look_at
+    from nextword.studies import run_study
+    from nextword.studies._report import check_writable, write
+    from nextword.studies._study import Settings
 
     count = seeds or len(Settings(quick=quick, run=run).seeds)
     settings = Settings(tuple(range(seed, seed + count)), quick, data, run)
-    ready(out / study)
-    with progress_bar(f"looking at {study}", quiet=quiet or json) as update:
-        finding = look_at(study, module, settings, update)
+    check_writable(out / study)
+    with progress_bar(f"running {study}", quiet=quiet or json) as update:
+        finding = run_study(study, settings, update)
     files = write(finding, module, out / study)
     if json:
         emit_json({**finding.as_dict(), "files": [str(file) for file in files]})
     else:
-        _show(finding, files)
+        _print_finding(finding, files)
 
 
-def _list(json: bool) -> None:
+def _list_studies(json: bool) -> None:
     from nextword.studies import STUDIES, find_study
 
     claims = {name: find_study(name).CLAIM for name in STUDIES}
@@ -71,32 +78,33 @@ def _list(json: bool) -> None:
     console.print("[dim]Run one: nextword look STUDY[/]")
 
 
-def _show(finding: Any, files: list[Path]) -> None:
+def _print_finding(finding: Finding, files: list[Path]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from nextword.cli.evaluate import table
-    from nextword.studies._study import written
+    from nextword.cli.console import print_table
+    from nextword.studies._statistics import format_cell
 
     console.print(f"\n{finding.claim.sentence}", markup=False, style="bold")
     console.print(f"{finding.claim.source}\n", markup=False, style="dim")
-    for found in finding.tables.values():
-        if not found.detailed:
-            rows = [[escape(written(cell)) for cell in row] for row in found.rows]
-            table([escape(column) for column in found.columns], rows, title=escape(found.title))
-    console.print(f"[bold]The claim {_coloured(finding.verdict, 'is undecided')}.[/]\n")
+    for table in finding.tables.values():
+        if not table.detailed:
+            rows = [[escape(format_cell(cell)) for cell in row] for row in table.rows]
+            print_table([escape(column) for column in table.columns], rows, title=escape(table.title))
+    is_undecided = "is " if finding.verdict == "undecided" else ""
+    console.print(f"[bold]The claim {is_undecided}{_color(finding.verdict)}.[/]\n")
     grid = Table.grid(padding=(0, 2, 1, 0))
     grid.add_column(no_wrap=True)
     for part in finding.parts:
-        beside = "" if part.decides else "\n[dim]beside the claim[/]"
-        text = f"{escape(part.says)}\n{escape(part.found)} [dim]({escape(part.uncertainty)})[/]"
-        grid.add_row(_coloured(part.verdict) + beside, text)
+        side = "" if part.decides else "\n[dim]side result[/]"
+        text = f"{escape(part.statement)}\n{escape(part.evidence)} [dim]({escape(part.uncertainty)})[/]"
+        grid.add_row(_color(part.verdict) + side, text)
     console.print(grid)
-    given = finding.conditions
-    console.print(f"[dim]{escape(given['data'])}; {len(given['seeds'])} seeds; {given['seconds']} s[/]")
+    conditions = finding.conditions
+    console.print(f"[dim]{escape(conditions['data'])}; {len(conditions['seeds'])} seeds; {conditions['seconds']} s[/]")
     for file in files:
         console.print(str(file), markup=False, soft_wrap=True)
 
 
-def _coloured(verdict: str, undecided: str = "undecided") -> str:
-    return f"[{COLOUR[verdict]}]{undecided if verdict == 'undecided' else verdict}[/]"
+def _color(verdict: str) -> str:
+    return f"[{COLORS[verdict]}]{verdict}[/]"

@@ -1,7 +1,4 @@
-"""Many small trainings at once: one thread each, on all cores, leaving the caller's random numbers as they are.
-
-The text a study is run on: a corpus's training documents, or the built-in ones.
-"""
+"""Run many small trainings in parallel, and open the text that a study reads."""
 
 from __future__ import annotations
 
@@ -15,19 +12,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.core.errors import NextwordError
-from nextword.core.jit import cores
+from nextword.core.errors import DataError
+from nextword.core.jit import num_cores
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
+from nextword.studies._study import Progress
 from nextword.tokenizers.training import train_tokenizer
+from nextword.training.device import choose_device
 
-Task = tuple[Callable[..., Any], tuple[Any, ...]]  # a function of a module, and what to give it
+Job = tuple[Callable[..., Any], tuple[Any, ...]]  # a module-level function and its arguments
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # words with their apostrophes, and single punctuation marks
+
+
+# ------------------------------------------------------------------------------------------------ parallel runs
 
 
 @contextmanager
-def apart(device: torch.device | None = None) -> Iterator[None]:
-    """One thread, for these products are too small to share out; and random numbers of one's own."""
+def isolated(device: torch.device | None = None) -> Iterator[None]:
+    """Compute with one thread, since these matrices are too small to share, and restore the caller's random state."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -37,53 +40,54 @@ def apart(device: torch.device | None = None) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def alone(function: Callable[..., Any], *given: Any) -> Any:
-    with apart():
-        return function(*given)
-
-
-def spread(tasks: Mapping[Any, Task], progress: Callable[[float, float], None], workers: int = 0) -> dict[Any, Any]:
-    """What each task finds, by its key, in the tasks' order."""
-    workers = min(workers or cores(), len(tasks))
-    found: dict[Any, Any] = {}
+def run_parallel(jobs: Mapping[Any, Job], progress: Progress, *, uses_gpu: bool = False) -> dict[Any, Any]:
+    """Run each job on a core of its own, or one after the other if they share a GPU; results by key, in order."""
+    workers = 1 if uses_gpu and choose_device().type == "cuda" else min(num_cores(), len(jobs))
+    results: dict[Any, Any] = {}
     if workers < 2:
-        for key, (function, given) in tasks.items():
-            found[key] = alone(function, *given)
-            progress(len(found), len(tasks))
-        return found
-    # Processes and not threads, since torch has one generator of random numbers a process; spawned and not forked,
-    # since a fork takes over locks of torch's threads without the threads
+        for key, (function, arguments) in jobs.items():
+            results[key] = _run_isolated(function, *arguments)
+            progress(len(results), len(jobs))
+        return results
+    # Processes, not threads: torch has one random number generator per process. Spawned, not forked: a fork inherits
+    # the locks of torch's threads without the threads.
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
-        asked = {pool.submit(alone, function, *given): key for key, (function, given) in tasks.items()}
-        for future in as_completed(asked):
-            found[asked[future]] = future.result()
-            progress(len(found), len(tasks))
+        futures = {pool.submit(_run_isolated, function, *arguments): key for key, (function, arguments) in jobs.items()}
+        for future in as_completed(futures):
+            results[futures[future]] = future.result()
+            progress(len(results), len(jobs))
     finally:
         pool.shutdown(cancel_futures=True)
-    return {key: found[key] for key in tasks}
+    return {key: results[key] for key in jobs}
 
 
-WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # words with their apostrophes, and punctuation marks one by one
+def _run_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
+    with isolated():
+        return function(*arguments)
 
 
-def corpus_for(data: str) -> Corpus:
+# ------------------------------------------------------------------------------------------------ text
+
+
+def open_text(data: str) -> Corpus:
+    """The named corpus, or the built-in one."""
     return open_corpus(data or default_name())
 
 
-def held_out(corpus: Corpus) -> str:
-    """The split that nobody learns from: the test text, or the validation text where there is no other."""
+def held_out_split(corpus: Corpus) -> str:
+    """The test split, or the validation split of a corpus without one."""
     return "test" if "test" in corpus.splits else "valid"
 
 
-def word_lists(corpus: Corpus, split: str = "train") -> Iterator[list[str]]:
-    """Each document's words in lower case, punctuation marks being words of their own."""
+def split_words(corpus: Corpus, split: str = "train") -> Iterator[list[str]]:
+    """The words of each document in lower case; punctuation marks are words."""
     for document in corpus.documents(split):
         yield WORD.findall(document.text.lower())
 
 
-def bytes_of(corpus: Corpus, split: str, size: int) -> np.ndarray:
-    """The first so many bytes of a split, as ids: few bits each, for they travel to other processes."""
+def byte_ids(corpus: Corpus, split: str, size: int) -> np.ndarray:
+    """The first bytes of a split as ids; uint16, because they are sent to other processes."""
     tokenizer = train_tokenizer({"kind": "bytes"}, ())
     parts: list[np.ndarray] = []
     for document in corpus.documents(split):
@@ -93,9 +97,15 @@ def bytes_of(corpus: Corpus, split: str, size: int) -> np.ndarray:
     return np.concatenate(parts)[:size].astype(np.uint16)
 
 
-def enough(found: int, needed: int, what: str, corpus: Corpus) -> None:
-    if found < needed:
-        raise NextwordError(
-            f"{corpus.name} has {found:,} {what}, and this study needs {needed:,}. "
-            "Give a longer text with --data, or leave --data out to use the built-in one."
+def require(count: int, minimum: int, what: str, corpus: Corpus) -> None:
+    """Raise DataError if the corpus is too small for the study."""
+    if count < minimum:
+        raise DataError(
+            f"{corpus.name} has {count:,} {what}; this study needs {minimum:,}. "
+            "Use a longer text with --data, or omit --data for the built-in text.",
+            path=corpus.name,
         )
+
+
+def describe_corpus(corpus: Corpus) -> str:
+    return f"{corpus.name} ({corpus.source})"

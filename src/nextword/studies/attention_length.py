@@ -1,13 +1,18 @@
-"""Does attention recover what long sentences lose?
+"""Does attention help more the longer the source is?
 
-Without attention all of a source goes through one vector, as wide for forty tokens as for four. With attention the
-decoder looks at each token as it writes. Networks of one size, with and without, learn the same pairs; then held-out
-targets are asked for by how long their sources are, of pairs some longer than any that was learnt from.
+Claim: without attention, quality drops with the length of the source; attention recovers long sentences (Bahdanau,
+Cho & Bengio 2015; Luong, Pham & Manning 2015). Without attention the whole source passes through one vector of fixed
+width.
 
-    symbols   copied: nothing can be guessed, so what is not carried is lost
-    pairs     translated: much can be guessed from the target's own beginning
+Measured: networks of one size, with and without attention, on the same data. Held-out targets are scored by the
+length of their source; some held-out pairs are longer than any training pair.
 
-The figure of the study of long sources: quality by length, with attention and without.
+    symbols   copied: nothing can be guessed, so whatever is not carried is lost
+    pairs     translated: much of a target can be guessed from its own beginning
+
+Verdict: on symbols the network without attention must lose accuracy with length, and the gain from attention must
+grow with length in nats and in accuracy; on pairs the gain must grow in nats. BLEU of short and of long texts is not
+quite one measure, so on pairs BLEU does not decide.
 """
 
 from __future__ import annotations
@@ -17,248 +22,218 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.studies._experiment import enough, spread
-from nextword.studies._small_models import (
-    LOOKING,
-    NONE,
-    Texts,
-    TranslatorSize,
-    about,
-    ranged,
-    said,
-    sized,
-    texts_of,
-    translator,
-    workers,
-)
-from nextword.studies._study import (
-    BLUE,
+from nextword.studies import _figures as plot
+from nextword.studies._copying import TEST_LENGTHS, Lengths, score_copies, train_copier
+from nextword.studies._experiment import require, run_parallel
+from nextword.studies._statistics import (
     INTERVALS,
-    VERMILION,
-    Claim,
-    Part,
-    Progress,
     Score,
-    Settings,
-    Table,
-    Tables,
-    above,
-    beside,
-    between,
     bleu,
-    bounded,
-    counted,
-    difference,
-    found,
-    joined,
-    judged,
-    lost_bleu,
+    bleu_statistics,
+    difference_of,
+    format_interval,
+    is_above,
+    join,
+    negated,
+    percent,
     ratio,
-    unpaired,
+    score_difference,
+    score_interval,
+    signed,
+    unpaired_difference,
 )
-from nextword.studies._synthetic import Lengths, copied, copier
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._translators import (
+    ATTENTION,
+    NO_ATTENTION,
+    PairData,
+    TranslatorSize,
+    choose_size,
+    load_pairs,
+    train_translator,
+    translate,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"without": VERMILION, "with attention": BLUE}
-PANELS = (
-    ("symbols", "quality", "Copying symbols", "% of symbols right"),
-    ("pairs", "nats", "Pairs: cost of the target", "nats a token  (down: better)"),
-    ("pairs", "quality", "Pairs: translations", "BLEU"),
-)
-
-
-def draw(tables: Tables, figure: Figure) -> None:
-    figure.set_size_inches(13.5, 4.2)
-    figure.set_layout_engine("constrained", wspace=0.05)
-    for axes, panel in zip(figure.subplots(1, 3), PANELS, strict=True):
-        _panel(tables["levels"], axes, *panel)
-
-
-def _panel(table: Table, axes: Any, task: str, what: str, title: str, label: str) -> None:
-    sources, labels = table.column("source", task=task), []
-    for name, colour in COLOURS.items():
-        cells = table.column(f"{what}, {name}", task=task)
-        middles = [cell[0] for cell in cells]
-        axes.plot(range(len(cells)), middles, "o-", color=colour, linewidth=1.8, markersize=5)
-        for x, cell in enumerate(cells):
-            if bounded(cell):
-                axes.plot([x, x], cell[1:], color=colour, linewidth=2.5, alpha=0.45, solid_capstyle="round")
-        labels.append((middles[-1], name, colour))
-    axes.set_xticks(range(len(sources)), sources)
-    axes.set(xlabel="tokens of the source", ylabel=label)
-    if what == "quality":
-        axes.set_ylim(bottom=0)
-    axes.set_title(title)
-    beside(axes, labels, gap=0.07)
-
-
 CLAIM = Claim(
-    "Without attention a network loses the more the longer its source is; attention recovers long sentences.",
+    "Without attention, quality drops as the source gets longer; attention recovers long sentences.",
     "Bahdanau, Cho & Bengio 2015, section 5.1 and figure 2; Luong, Pham & Manning 2015, section 5.2",
 )
-SYMBOLS, PAIRS = "symbols", "pairs"
-NETWORKS = {NONE: "without", LOOKING: "with attention"}
 FULL = TranslatorSize(steps=600, length=30, longest=44, held=400)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
 LARGE = TranslatorSize(
     pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000
 )
 COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=400, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
-DRAWN = Lengths(2, 20)  # symbols of a sequence that is learnt from
-ASKED = (4, 8, 12, 16, 20)
+TRAINING_LENGTHS = Lengths(2, 20)
+PARTS = 4  # equal parts of the held-out pairs, by length
+MIN_PAIRS = 4 * 15
+
+SYMBOLS, PAIRS = "symbols", "pairs"
+NETWORKS = {NO_ATTENTION: "no attention", ATTENTION: "attention"}
 NATS, QUALITY = "nats", "quality"
-LOST = {NONE: "lost, without", LOOKING: "lost, with attention"}
-SHORTEST, LONGEST, MORE = "attention's worth, shortest", "longest", "worth more"
-WHERE = {SYMBOLS: "Copying symbols", PAIRS: "On pairs"}
-PARTS = 4  # of the held-out pairs, by length, equally many in each
-LEAST = 4 * 15  # held-out pairs
+LOSS = {NO_ATTENTION: "loss with length, no attention", ATTENTION: "loss with length, attention"}
+SHORTEST, LONGEST, INCREASE = "gain from attention, shortest", "gain from attention, longest", "increase of the gain"
+WHERE = {SYMBOLS: "Copying symbols", PAIRS: "Translating pairs"}
 
 
-# ------------------------------------------------------------------------------------------------ one run
+# ------------------------------------------------------------------------------------------------ measure
 
 
-def symbols(seed: int, attention: str, size: TranslatorSize) -> list[dict[str, np.ndarray]]:
-    """For each length (n, 2): nats and symbols; symbols right and symbols."""
-    network = copier(seed, size, DRAWN, attention=attention)
-    each = [copied(network, length) for length in ASKED]
-    return [{"costs": one[:, [0, 2]], "quality": one[:, [1, 2]]} for one in each]
-
-
-def pairs(seed: int, attention: str, size: TranslatorSize, texts: Texts, parts: Sequence[np.ndarray]) -> Any:
-    """For each part of the held-out pairs (n, 2): nats and tokens; and (n, 10): what BLEU adds up."""
-    now = said(translator(seed, size, texts, attention=attention), texts)
-    quality = counted(now.written, texts.targets)
-    return [{"costs": now.costs[part], "quality": quality[part]} for part in parts]
-
-
-def by_length(lengths: np.ndarray, parts: int = PARTS) -> list[np.ndarray]:
-    """Which pairs are in each part: the shortest sources first, equally many in each."""
-    return [np.sort(part) for part in np.array_split(np.argsort(lengths, kind="stable"), parts)]
-
-
-# ------------------------------------------------------------------------------------------------ measuring
-
-
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    size = sized(settings.quick, QUICK, FULL, LARGE)
+def measure(settings: Settings, progress: Progress) -> Measured:
+    size = choose_size(settings.quick, QUICK, FULL, LARGE)
     copying = QUICK_COPYING if settings.quick else COPYING
-    corpus, texts = texts_of(settings.data, size)
-    enough(len(texts.test), LEAST, f"held-out pairs of at most {size.longest} tokens a side", corpus)
-    parts = by_length(texts.lengths)
-    tasks: dict[Any, Any] = {}
+    corpus, pairs = load_pairs(settings.data, size)
+    require(len(pairs.test), MIN_PAIRS, f"held-out pairs of at most {size.longest} tokens per side", corpus)
+    parts = split_by_length(pairs.source_lengths)
+    jobs: dict[Any, Any] = {}
     for seed in settings.seeds:
-        for attention in (LOOKING, NONE):
-            tasks[PAIRS, attention, seed] = (pairs, (seed, attention, size, texts, parts))
-            tasks[SYMBOLS, attention, seed] = (symbols, (seed, attention, copying))
-    runs = spread(tasks, progress, workers())
-    names = {
-        SYMBOLS: [str(length) for length in ASKED],
-        PAIRS: [f"{texts.lengths[part].min()}–{texts.lengths[part].max()}" for part in parts],
+        for attention in (ATTENTION, NO_ATTENTION):
+            jobs[PAIRS, attention, seed] = (run_pairs, (seed, attention, size, pairs, parts))
+            jobs[SYMBOLS, attention, seed] = (run_symbols, (seed, attention, copying))
+    runs = run_parallel(jobs, progress, uses_gpu=True)
+    lengths = {
+        SYMBOLS: [str(length) for length in TEST_LENGTHS],
+        PAIRS: [f"{pairs.source_lengths[part].min()}–{pairs.source_lengths[part].max()}" for part in parts],
     }
-    return {"levels": _levels(runs, settings.seeds, names), "gains": _gains(runs, settings.seeds, names)}, {
-        "data": about(corpus, texts),
-        "networks": f"gated units, one layer of width {size.width} on either side, the source read in one direction; "
-        f"{copying.width} for symbols",
-        "training": f"{size.said()}; symbols: {copying.steps:,} steps, sequences of {DRAWN.least} to {DRAWN.most}",
+    return {"levels": _levels(runs, settings.seeds, lengths), "gains": _gains(runs, settings.seeds, lengths)}, {
+        "data": pairs.describe(corpus),
+        "networks": f"one GRU layer of width {size.width} on each side, unidirectional encoder; width {copying.width} "
+        "for symbols",
+        "training": f"{size.describe_training()}; symbols: {copying.steps:,} steps on sequences of "
+        f"{TRAINING_LENGTHS.shortest} to {TRAINING_LENGTHS.longest}",
         "intervals": INTERVALS,
     }
 
 
-def stacked(runs: dict[Any, Any], ground: str, attention: str, at: int, what: str, seeds: Sequence[int]) -> np.ndarray:
+def run_symbols(seed: int, attention: str, size: TranslatorSize) -> list[dict[str, np.ndarray]]:
+    """For each length: nats and symbols (n, 2), correct symbols and symbols (n, 2)."""
+    network = train_copier(seed, size, TRAINING_LENGTHS, attention=attention)
+    scores = [score_copies(network, length) for length in TEST_LENGTHS]
+    return [{NATS: score[:, [0, 2]], QUALITY: score[:, [1, 2]]} for score in scores]
+
+
+def run_pairs(
+    seed: int, attention: str, size: TranslatorSize, pairs: PairData, parts: Sequence[np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """For each part of the held-out pairs: nats and tokens (n, 2), BLEU statistics (n, 10)."""
+    output = translate(train_translator(seed, size, pairs, attention=attention), pairs)
+    quality = bleu_statistics(output.texts, pairs.targets)
+    return [{NATS: output.costs[part], QUALITY: quality[part]} for part in parts]
+
+
+def split_by_length(lengths: np.ndarray, parts: int = PARTS) -> list[np.ndarray]:
+    """Indices of the pairs in each part, shortest sources first."""
+    return [np.sort(part) for part in np.array_split(np.argsort(lengths, kind="stable"), parts)]
+
+
+def _stack(runs: dict[Any, Any], task: str, attention: str, at: int, kind: str, seeds: Sequence[int]) -> np.ndarray:
     """(seeds, n, k)"""
-    return np.stack([runs[ground, attention, seed][at][what] for seed in seeds])
+    return np.stack([runs[task, attention, seed][at][kind] for seed in seeds])
 
 
-def _right(sums: np.ndarray) -> np.ndarray:
-    return 100 * ratio(sums)
-
-
-def _wrong(sums: np.ndarray) -> np.ndarray:
-    return -_right(sums)
-
-
-def _levels(runs: dict[Any, Any], seeds: Sequence[int], names: dict[str, list[str]]) -> Table:
+def _levels(runs: dict[Any, Any], seeds: Sequence[int], lengths: dict[str, list[str]]) -> Table:
     rows = []
-    for ground, lengths in names.items():
-        for at, length in enumerate(lengths):
-            cells = []
-            for attention in NETWORKS:
-                cells.append(found(ratio, stacked(runs, ground, attention, at, "costs", seeds)))
-                cells.append(
-                    found(bleu if ground == PAIRS else _right, stacked(runs, ground, attention, at, "quality", seeds))
-                )
-            rows.append((ground, length, *cells))
-    columns = ("task", "source", *(f"{what}, {name}" for name in NETWORKS.values() for what in ("nats", "quality")))
-    title = "By length of the source: nats a token, and % right (symbols) or BLEU (pairs), mean and 95 % interval"
+    for task, names in lengths.items():
+        quality: Score = bleu if task == PAIRS else percent
+        for at, name in enumerate(names):
+            cells = [
+                score_interval(score, _stack(runs, task, attention, at, kind, seeds))
+                for attention in NETWORKS
+                for kind, score in ((NATS, ratio), (QUALITY, quality))
+            ]
+            rows.append((task, name, *cells))
+    columns = ("task", "source", *(f"{kind}, {name}" for name in NETWORKS.values() for kind in (NATS, QUALITY)))
+    title = "By source length: nats per token, and accuracy in % (symbols) or BLEU (pairs); mean and 95 % interval"
     return Table(title, columns, tuple(rows))
 
 
-def _gains(runs: dict[Any, Any], seeds: Sequence[int], names: dict[str, list[str]]) -> Table:
-    """From the shortest sources to the longest: what each network loses, and how much more attention is worth."""
+def _gains(runs: dict[Any, Any], seeds: Sequence[int], lengths: dict[str, list[str]]) -> Table:
+    """From the shortest sources to the longest: what each network loses, and how the gain from attention grows."""
     rows = []
-    for ground, lengths in names.items():
-        scores: dict[str, Score] = {"costs": ratio, "quality": lost_bleu if ground == PAIRS else _wrong}
-        for (what, score), measure in zip(scores.items(), (NATS, QUALITY), strict=True):
+    for task, names in lengths.items():
+        costs: dict[str, Score] = {NATS: ratio, QUALITY: negated(bleu if task == PAIRS else percent)}
+        for kind, cost in costs.items():
             first, last = (
-                [stacked(runs, ground, attention, at, what, seeds) for attention in NETWORKS]
-                for at in (0, len(lengths) - 1)
+                [_stack(runs, task, attention, at, kind, seeds) for attention in NETWORKS] for at in (0, len(names) - 1)
             )
-            lost = [unpaired(score, *ends) for ends in zip(last, first, strict=True)]
-            worth = [between(score, *ends) for ends in (first, last)]
-            rows.append((ground, measure, *lost, *worth, unpaired(difference(score), joined(*last), joined(*first))))
-    columns = ("task", "measure", *LOST.values(), SHORTEST, LONGEST, MORE)
+            losses = [unpaired_difference(cost, *ends) for ends in zip(last, first, strict=True)]
+            gains = [score_difference(cost, *ends) for ends in (first, last)]
+            increase = unpaired_difference(difference_of(cost), join(*last), join(*first))
+            rows.append((task, kind, *losses, *gains, increase))
+    columns = ("task", "measure", *LOSS.values(), SHORTEST, LONGEST, INCREASE)
     return Table("From the shortest sources to the longest, mean and 95 % interval", columns, tuple(rows))
 
 
-# ------------------------------------------------------------------------------------------------ judging
+# ------------------------------------------------------------------------------------------------ judge
 
 
 def judge(tables: Tables) -> list[Part]:
-    return [part for ground in (SYMBOLS, PAIRS) for part in _judged(tables, ground)]
+    return [part for task in (SYMBOLS, PAIRS) for part in _judge_task(tables, task)]
 
 
-def _judged(tables: Tables, ground: str) -> list[Part]:
-    """BLEU of long texts and of short ones are not quite one measure, so on pairs nats decide."""
-    gains, where = tables["gains"], WHERE[ground]
-    ends = [row[1] for row in tables["levels"].rows if row[0] == ground]
-    unit = "points of those right" if ground == SYMBOLS else "BLEU"
-    lost = {name: gains.cell(column, task=ground, measure=QUALITY) for name, column in LOST.items()}
-    worth, short, long = (gains.cell(name, task=ground, measure=NATS) for name in (MORE, SHORTEST, LONGEST))
-    better = gains.cell(MORE, task=ground, measure=QUALITY)
+def _judge_task(tables: Tables, task: str) -> list[Part]:
+    gains, where = tables["gains"], WHERE[task]
+    lengths = tables["levels"].column("source", task=task)
+    unit = "points of accuracy" if task == SYMBOLS else "BLEU"
+    loss = {name: gains.cell(column, task=task, measure=QUALITY) for name, column in LOSS.items()}
+    increase, short, long = (gains.cell(name, task=task, measure=NATS) for name in (INCREASE, SHORTEST, LONGEST))
+    quality = gains.cell(INCREASE, task=task, measure=QUALITY)
     return [
         Part(
-            f"{where}, a network without attention loses with length.",
-            judged(above(lost[NONE])),
-            f"{where}, from sources of {ends[0]} tokens to those of {ends[-1]} a network without attention loses "
-            f"{_signed(lost[NONE][0])} {unit}.",
-            f"95 %: {ranged(lost[NONE], 1)}",
-            decides=ground == SYMBOLS,
+            f"{where}, a network without attention loses quality with length.",
+            is_above(loss[NO_ATTENTION]),
+            f"{where}, from sources of {lengths[0]} tokens to sources of {lengths[-1]} a network without attention "
+            f"loses {signed(loss[NO_ATTENTION][0], 1)} {unit}.",
+            f"95 %: {format_interval(loss[NO_ATTENTION], 1)}",
+            decides=task == SYMBOLS,
         ),
         Part(
-            f"{where}, attention is worth more where sources are longer.",
-            judged(above(worth)),
-            f"{where}, attention saves {short[0]:.2f} nats a token where sources are shortest and {long[0]:.2f} where "
-            "they are longest.",
-            f"nats more: {ranged(worth, 2)}",
+            f"{where}, attention saves more nats for longer sources.",
+            is_above(increase),
+            f"{where}, attention saves {short[0]:.2f} nats per token for the shortest sources and {long[0]:.2f} for "
+            "the longest.",
+            f"increase in nats: {format_interval(increase, 2)}",
         ),
         Part(
-            f"{where}, it is so in {'shares right' if ground == SYMBOLS else 'BLEU'}, too.",
-            judged(above(better)),
-            f"Where they are longest it is worth {_signed(better[0])} {unit} more.",
-            f"95 %: {ranged(better, 1)}",
-            decides=ground == SYMBOLS,
+            f"{where}, the gain in {'accuracy' if task == SYMBOLS else 'BLEU'} is also larger for longer sources.",
+            is_above(quality),
+            f"For the longest sources attention is worth {signed(quality[0], 1)} {unit} more than for the shortest.",
+            f"95 %: {format_interval(quality, 1)}",
+            decides=task == SYMBOLS,
         ),
         Part(
-            f"{where}, a network with attention loses with length, too.",
-            judged(above(lost[LOOKING])),
-            f"With attention {_signed(lost[LOOKING][0])} {unit} are lost.",
-            f"95 %: {ranged(lost[LOOKING], 1)}",
+            f"{where}, a network with attention also loses quality with length.",
+            is_above(loss[ATTENTION]),
+            f"With attention the loss is {signed(loss[ATTENTION][0], 1)} {unit}.",
+            f"95 %: {format_interval(loss[ATTENTION], 1)}",
             decides=False,
         ),
     ]
 
 
-def _signed(value: float) -> str:
-    return f"{value:.1f}".replace("-", "−")
+# ------------------------------------------------------------------------------------------------ draw
+
+COLORS = {"no attention": plot.VERMILION, "attention": plot.BLUE}
+PANELS = (
+    (SYMBOLS, QUALITY, "Copying symbols", "correct symbols, %"),
+    (PAIRS, NATS, "Pairs: cost of the target", "nats per token (lower is better)"),
+    (PAIRS, QUALITY, "Pairs: translations", "BLEU"),
+)
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    table = tables["levels"]
+    for axes, (task, kind, title, label) in zip(plot.panels(figure, 13.5, 4.2, 3), PANELS, strict=True):
+        lengths, labels = table.column("source", task=task), []
+        for name, color in COLORS.items():
+            cells = table.column(f"{kind}, {name}", task=task)
+            labels.append((plot.line(axes, range(len(cells)), cells, color, bars=True), name, color))
+        axes.set_xticks(range(len(lengths)), lengths)
+        axes.set(xlabel="source length, tokens", ylabel=label)
+        if kind == QUALITY:
+            axes.set_ylim(bottom=0)
+        axes.set_title(title)
+        plot.label_lines(axes, labels, gap=0.07)

@@ -1,147 +1,132 @@
-"""Masks that never come again against masks that do, on a text small enough to be read many times.
+"""Dynamic against static masking, on a text small enough to be read many times.
 
-    one mask       the same tokens of a row are hidden whenever it is read
-    ten masks      ten different ones in turn: BERT's data, duplicated ten times before training
-    new masks      drawn anew each time: RoBERTa
+Claim: new masks in every epoch are at least as good as ten fixed masks per text, and at least as good as one (Liu et
+al. 2019, RoBERTa).
 
-And beside them, drawn anew, too: whole words, and runs of up to three words. All are asked for the same hidden tokens
-of a held-out text, once with tokens hidden one by one and once with whole words.
+    one mask     the same tokens of a row are masked in every epoch
+    ten masks    ten fixed masks in turn: BERT's data, duplicated ten times
+    new masks    drawn anew in every epoch: RoBERTa
+
+Also measured, with new masks: whole-word masking, and masking of up to three words in a row. All networks are scored
+on the same masked tokens of a held-out text, once masked token by token and once word by word.
+
+Verdict: ten masks and one mask must not be better than new masks by 0.02 nats or more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.studies._experiment import corpus_for, enough, spread
-from nextword.studies._small_models import (
-    INTERVALS,
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._statistics import INTERVALS, format_interval, is_above, mean_interval, median_and_range
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._transformers import (
     Size,
     Text,
-    certain,
-    encoder,
-    hidden_tokens,
-    learn,
-    masked_sentences,
-    ranged,
-    short_sentences,
-    some,
-    text_of,
+    always_masked,
+    encode_corpus,
+    masked_lm,
+    sample_documents,
+    score_masked,
+    train_bert,
 )
-from nextword.studies._study import Claim, Part, Progress, Settings, Table, Tables, above, judged, over_seeds
-from nextword.studies.masked_vs_causal import levels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CLAIM = Claim(
-    "Masks drawn anew whenever a text is read are as good as ten masks that come again, or better, and as good as one "
-    "mask or better.",
+    "New masks in every epoch are at least as good as ten fixed masks, and at least as good as one.",
     "Liu et al. 2019, section 4.1; lecture notes on generative language models: RoBERTa, dynamic masks",
 )
-ONE, TEN, NEW, WORDS, RUNS = "one mask", "ten masks", "new masks", "new, whole words", "new, runs of words"
-WAYS: dict[str, dict[str, Any]] = {
+PIECES = 1000
+FULL, TRAINED = Size(layers=1, steps=1200, rate=4e-3), 60_000  # training tokens, read about 40 times
+QUICK, QUICK_TRAINED = Size(layers=1, width=64, heads=4, rows=32, steps=200, rate=4e-3), 10_000
+SAME = 0.02  # nats: a smaller difference (2 % of perplexity) does not count
+
+ONE, TEN, NEW, WORDS, RUNS = "one mask", "ten masks", "new masks", "new, whole words", "new, up to three words"
+MASKING: dict[str, dict[str, Any]] = {
     ONE: {"static": 1},
     TEN: {"static": 10},
     NEW: {"static": 0},
     WORDS: {"static": 0, "whole_words": True},
     RUNS: {"static": 0, "grams": 3},
 }
-TOKENS = "nats of hidden tokens"
-WHOLE = "nats of hidden words"
-RIGHT = "hidden tokens right, %"
-PIECES = 1000
-FULL, READ = Size(layers=1, steps=1200, rate=4e-3), 60_000  # tokens of text: read 40 times
-QUICK, QUICK_READ = Size(layers=1, width=64, heads=4, rows=32, steps=200, rate=4e-3), 10_000
-NEAR = 0.02  # nats: 2 % of perplexity, within which two ways are as good as each other
+TOKENS, ACCURACY, WHOLE = "nats, masked tokens", "accuracy, masked tokens, %", "nats, masked words"
+COLUMNS = (TOKENS, ACCURACY, WHOLE)
 
 
-def learned(seed: int, way: str, size: Size, text: Text) -> dict[str, np.ndarray]:
-    words = text.vocabulary
-    network = encoder(size, words, seed)
-    learn(network, short_sentences(size, words, **WAYS[way]), text.train, seed, size)
-    nats, right = hidden_tokens(network, masked_sentences(size, words), text.test)
-    whole = masked_sentences(size, words, whole_words=True)
-    return {TOKENS: nats, RIGHT: 100.0 * right, WHOLE: hidden_tokens(network, whole, text.test)[0]}
+# ------------------------------------------------------------------------------------------------ measure
 
 
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    corpus = corpus_for(settings.data)
-    size, read = (QUICK, QUICK_READ) if settings.quick else (FULL, READ)
-    whole, tokenizer = text_of(corpus, PIECES)
-    text = Text(some(whole.train, read), whole.test, whole.vocabulary)
-    per_epoch = short_sentences(size, text.vocabulary).per_epoch(text.train)
-    enough(len(text.train), read // 4, "tokens to learn from", corpus)
-    jobs: dict[Any, Any] = {(w, seed): (learned, (seed, w, size, text)) for seed in settings.seeds for w in WAYS}
-    runs = spread(jobs, progress)
-    columns = (TOKENS, RIGHT, WHOLE)
-    found = {(way, c): np.stack([runs[way, seed][c] for seed in settings.seeds]) for way in WAYS for c in columns}
+def measure(settings: Settings, progress: Progress) -> Measured:
+    corpus, seeds = open_text(settings.data), settings.seeds
+    size, tokens = (QUICK, QUICK_TRAINED) if settings.quick else (FULL, TRAINED)
+    full, tokenizer = encode_corpus(corpus, PIECES)
+    text = Text(sample_documents(full.train, tokens), full.test, full.vocabulary)
+    per_epoch = masked_lm(size, text.vocabulary).batches_per_epoch(text.train)
+    require(len(text.train), tokens // 4, "training tokens", corpus)
+    jobs: dict[Any, Any] = {(name, seed): (run_seed, (seed, name, size, text)) for seed in seeds for name in MASKING}
+    runs = run_parallel(jobs, progress)
+    values = {(name, c): np.stack([runs[name, seed][c] for seed in seeds]) for name in MASKING for c in COLUMNS}
+    levels = [(n, *(median_and_range(values[n, c].mean(1).tolist()) for c in COLUMNS)) for n in MASKING]
+    differences = [(n, *(mean_interval(values[n, c] - values[NEW, c]) for c in COLUMNS)) for n in MASKING if n != NEW]
     return {
-        "ways": Table(
-            "A held-out text",
-            ("masks", *columns),
-            tuple((w, *(over_seeds(found[w, c].mean(1).tolist()) for c in columns)) for w in WAYS),
-        ),
+        "masks": Table("Held-out text, median and range over seeds", ("masks", *COLUMNS), tuple(levels)),
         "differences": Table(
-            "Above new masks, mean and 95 % interval",
-            ("masks", *columns),
-            tuple((w, *(certain(found[w, c] - found[NEW, c]) for c in columns)) for w in WAYS if w != NEW),
+            "Difference from new masks, mean and 95 % interval", ("masks", *COLUMNS), tuple(differences)
         ),
     }, {
-        "data": f"{corpus.name} ({corpus.source}): {len(text.train):,} tokens to learn from, read "
-        f"{size.steps / per_epoch:.0f} times; {found[NEW, TOKENS].shape[1]:,} hidden tokens of a held-out text; "
-        f"WordPiece of {len(tokenizer):,}",
-        "network": f"BERT, {size.built()}",
-        "training": size.said(),
+        "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens, read {size.steps / per_epoch:.0f} "
+        f"times; {values[NEW, TOKENS].shape[1]:,} masked tokens of a held-out text; WordPiece of {len(tokenizer):,}",
+        "network": f"BERT, {size.describe_network()}",
+        "training": size.describe_training(),
         "intervals": INTERVALS,
     }
 
 
-# ------------------------------------------------------------------------------------------------ judging
+def run_seed(seed: int, name: str, size: Size, text: Text) -> dict[str, np.ndarray]:
+    network = train_bert(seed, size, text, **MASKING[name])
+    nats, hits = score_masked(network, always_masked(size, text.vocabulary), text.test)
+    by_word = always_masked(size, text.vocabulary, whole_words=True)
+    return {TOKENS: nats, ACCURACY: 100.0 * hits, WHOLE: score_masked(network, by_word, text.test)[0]}
+
+
+# ------------------------------------------------------------------------------------------------ judge
 
 
 def judge(tables: Tables) -> list[Part]:
-    ways, apart = tables["ways"], tables["differences"]
+    by_words = "For masked words, masking single tokens trains better than masking"
     return [
-        _no_worse(ways, apart, TEN),
-        _no_worse(ways, apart, ONE),
-        _better(ways, apart, TOKENS, ONE, "New masks are better than one mask."),
-        _better(ways, apart, TOKENS, TEN, "New masks are better than ten masks."),
-        _better(ways, apart, WHOLE, WORDS, "For whole words hidden, tokens hidden one by one teach better than words."),
-        _better(ways, apart, WHOLE, RUNS, "For whole words hidden, tokens hidden one by one teach better than runs."),
+        _compare(tables, TOKENS, TEN, f"New masks are at least as good as ten masks, within {SAME:g} nats.", -SAME),
+        _compare(tables, TOKENS, ONE, f"New masks are at least as good as one mask, within {SAME:g} nats.", -SAME),
+        _compare(tables, TOKENS, ONE, "New masks are better than one mask.", decides=False),
+        _compare(tables, TOKENS, TEN, "New masks are better than ten masks.", decides=False),
+        _compare(tables, WHOLE, WORDS, f"{by_words} whole words.", decides=False),
+        _compare(tables, WHOLE, RUNS, f"{by_words} up to three words.", decides=False),
     ]
 
 
-def _cells(ways: Table, apart: Table, column: str, way: str) -> tuple[float, float, Sequence[float]]:
-    new, other = (ways.cell(column, masks=name)[0] for name in (NEW, way))
-    return new, other, apart.cell(column, masks=way)
-
-
-def _no_worse(ways: Table, apart: Table, way: str) -> Part:
-    new, other, cell = _cells(ways, apart, TOKENS, way)
+def _compare(tables: Tables, column: str, name: str, statement: str, bound: float = 0.0, decides: bool = True) -> Part:
+    cell = tables["differences"].cell(column, masks=name)
+    new, other = (tables["masks"].cell(column, masks=masks)[0] for masks in (NEW, name))
     return Part(
-        f"New masks are as good as {way}, or better, to within {NEAR:g} nats.",
-        judged(above(cell, -NEAR)),
-        f"A hidden token costs {new:.3f} nats with new masks and {other:.3f} with {way}.",
-        f"{way} above new masks: {ranged(cell)}",
+        statement,
+        is_above(cell, bound),
+        f"A masked {'word' if column == WHOLE else 'token'} costs {new:.3f} nats with {NEW} and {other:.3f} with "
+        f"“{name}”.",
+        f"“{name}” minus {NEW}: {format_interval(cell)}",
+        decides,
     )
 
 
-def _better(ways: Table, apart: Table, column: str, way: str, says: str) -> Part:
-    new, other, cell = _cells(ways, apart, column, way)
-    return Part(
-        says,
-        judged(above(cell)),
-        f"{column.capitalize()}: {new:.3f} with new masks, {other:.3f} with {way}.",
-        f"{way} above: {ranged(cell)}",
-        decides=False,
-    )
+# ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Any) -> None:
-    figure.set_size_inches(13, 3.8)
-    figure.set_layout_engine("constrained", wspace=0.05)
-    ways = tables["ways"]
-    titles = ("Tokens hidden one by one", "The likeliest is right", "Whole words hidden")
-    for i, (axes, column, title) in enumerate(zip(figure.subplots(1, 3), ways.columns[1:], titles, strict=True)):
-        label = "%" if "%" in column else "nats  (left: better)"
-        levels(ways, axes, "masks", column, title, label, named=i == 0)
+def draw(tables: Tables, figure: Figure) -> None:
+    titles = ("Masked tokens: cost", "Masked tokens: accuracy", "Masked words: cost")
+    for i, axes in enumerate(plot.panels(figure, 13, 3.8, 3)):
+        label, digits = ("%", 1) if COLUMNS[i] == ACCURACY else ("nats (lower is better)", 2)
+        plot.dot_rows(tables["masks"], axes, "masks", COLUMNS[i], titles[i], label, named=i == 0, digits=digits)

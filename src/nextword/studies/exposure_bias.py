@@ -1,385 +1,436 @@
-"""What does it cost that a network is fed the truth in training, and its own words when it writes?
+"""What does it cost that a network reads the truth in training and its own words in generation?
 
-    taught       the  students opened  →  opened is fed whatever the network has said (teacher forcing)
-    writing      the  students [their] →  what it said is fed, and mistakes add up
-    scheduled    in training, too, some of what is fed is what it said (scheduled sampling)
+Claim: a network trained with teacher forcing does worse on its own words, and increasingly so the longer it
+generates; scheduled sampling (training on some of its own words) helps (Bengio et al. 2015; Ranzato et al. 2016).
 
-A language model learns a made language (made_language.py), of which every probability is known, after true words and
-after its own alike: so it is seen how far off it is after either. A translator's target is known, so that it is weighed
-by BLEU: of its first choices when it is fed the true target, and of what it writes. To be fed the truth is to be told
-half of the answer, so that this gap is of both: of mistakes that add up, and of hints that are gone. Only training in
-another way can show how much of it could be mended.
+    teacher forcing      the  students opened   →  "opened" is fed whatever the network predicted
+    generation           the  students [their]  →  its own prediction is fed, and mistakes accumulate
+    scheduled sampling   some of its own predictions are fed in training, too
 
-The figure of the study of teacher forcing: what is written, fed the truth or its own, and how translations fare.
+Measured, in two tasks:
 
-The verdict of the study of teacher forcing, from its numbers alone.
+    continuation   After a network's own words there is no true text to compare with. So an LSTM learns a language whose
+                   probabilities are all known, the samples of a trigram model of a real text:
+
+                       truth   trigram model of the text ──samples──▶ rows ──▶ the LSTM learns them
+                       error   KL(truth ‖ network) after true words, and after words that the network has sampled
+
+    translation    BLEU of the most likely tokens given the true target, and of generated text. The true target also
+                   gives hints away, so only a different training can show how much of this gap is exposure bias.
+
+Verdict: the errors on own words must exceed those on true words, by more later in the text; BLEU must be lower on
+own words; and scheduled sampling must lower the error and raise BLEU on own words.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from nextword.batching.token_stream import prepare
+from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.data.corpus import Corpus
+from nextword.models.ngram import NGram, NGramConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
-from nextword.objectives.causal import Causal
-from nextword.objectives.seq2seq import Seq2SeqObjective as Translating
-from nextword.studies._experiment import corpus_for, spread
-from nextword.studies._small_models import (
-    LOOKING,
-    Texts,
-    TranslatorSize,
-    about,
-    learn_translation,
-    on_device,
-    ranged,
-    said,
-    sized,
-    texts_of,
-    translator,
-    workers,
-)
-from nextword.studies._study import (
-    BLUE,
-    INK,
+from nextword.objectives.causal import CausalObjective
+from nextword.objectives.seq2seq import Seq2SeqObjective
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import open_text, require, run_parallel
+from nextword.studies._statistics import (
     INTERVALS,
-    VERMILION,
-    Claim,
-    Part,
-    Progress,
-    Settings,
-    Table,
-    Tables,
-    above,
-    beside,
-    between,
     bleu,
-    bounded,
-    counted,
-    difference,
-    found,
-    joined,
-    judged,
+    bleu_statistics,
+    difference_of,
+    format_interval,
+    format_percent,
+    is_above,
+    join,
+    more_or_less,
     ratio,
+    score_difference,
+    score_interval,
+    signed,
 )
-from nextword.studies._synthetic import Made, made_from, off_by
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._transformers import to_memory
+from nextword.studies._translators import (
+    ATTENTION,
+    PairData,
+    TranslatorSize,
+    choose_size,
+    load_pairs,
+    to_device,
+    train_seq2seq,
+    train_translator,
+    translate,
+)
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import choose_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"taught": VERMILION, "scheduled": BLUE}
-LINES = {"the truth": "--", "its own": "-"}
-
-
-def draw(tables: Tables, figure: Figure) -> None:
-    figure.set_size_inches(12.5, 4.4)
-    figure.set_layout_engine("constrained", wspace=0.06)
-    writing, translating = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    _draw_writing(tables["writing"], writing)
-    _draw_translating(tables["translating"], translating)
-
-
-def _draw_writing(table: Table, axes: Any) -> None:
-    labels, places = [], table.columns[3:]
-    for row in table.rows:
-        name, fed, cells = row[0], row[1], row[3:]
-        colour, middles = COLOURS[name], [cell[0] for cell in cells]
-        axes.plot(range(len(cells)), middles, LINES[fed], color=colour, linewidth=1.8, marker="o", markersize=5)
-        for x, cell in enumerate(cells):
-            if bounded(cell):
-                axes.plot([x, x], cell[1:], color=colour, linewidth=2.5, alpha=0.35, solid_capstyle="round")
-        labels.append((middles[-1], f"{name}, fed {fed}", colour))
-    axes.set_xticks(range(len(places)), places)
-    axes.set(xlabel="tokens written", ylabel="nats off: KL(truth, network)")
-    axes.set_title("A language model writes on")
-    beside(axes, labels, gap=0.07)
-
-
-def _draw_translating(table: Table, axes: Any) -> None:
-    columns = {"fed the truth": table.columns[1], "fed its own words": table.columns[2]}
-    for x, name in enumerate(columns):
-        for shift, (network, colour) in zip((-0.12, 0.12), COLOURS.items(), strict=True):
-            cell = table.cell(columns[name], network=network)
-            if bounded(cell):
-                axes.plot([x + shift] * 2, cell[1:], color=colour, linewidth=2.5, solid_capstyle="round")
-            axes.plot(x + shift, cell[0], "o", color=colour, markersize=8)
-            axes.annotate(
-                f"{network}\n{cell[0]:.1f}", (x + shift, cell[0]), (9 if shift > 0 else -9, 0), fontsize=9, color=INK,
-                textcoords="offset points", va="center", ha="left" if shift > 0 else "right",
-            )  # fmt: skip
-    axes.set_xticks(range(len(columns)), list(columns))
-    axes.set(ylabel="BLEU", xlim=(-0.6, len(columns) - 0.4))
-    axes.grid(axis="x", visible=False)
-    axes.set_title("A translator")
-
-
 CLAIM = Claim(
-    "A network that was fed the truth in training does worse when it is fed its own words, the more the longer it "
-    "writes; fed some of its own words in training (scheduled sampling), it writes better.",
+    "A network trained with teacher forcing does worse on its own words than on the truth, and increasingly so the "
+    "longer it generates; with scheduled sampling it generates better.",
     "Bengio, Vinyals, Jaitly & Shazeer 2015; Ranzato et al. 2016; lecture notes on language models: the gap between "
     "training and testing",
 )
-TAUGHT, SCHEDULED = "taught", "scheduled"
-NETWORKS = (TAUGHT, SCHEDULED)
-TRUTH, OWN = "the truth", "its own"
-WRITING, TRANSLATING = "writing on", "translating"
-
-
-def judge(tables: Tables) -> list[Part]:
-    return [
-        _writes_worse(tables),
-        _grows(tables),
-        _translates_worse(tables),
-        _mended(tables),
-        _translates_better(tables),
-        _narrower(tables),
-        *(_costs(tables, task) for task in (WRITING, TRANSLATING)),
-    ]
-
-
-def _cell(tables: Tables, task: str, said: str) -> Any:
-    return tables["differences"].cell("by", task=task, said=said)
-
-
-def _judge_writing(tables: Tables, network: str, fed: str, where: str = "all") -> float:
-    return float(tables["writing"].cell(where, network=network, fed=fed)[0])
-
-
-def _writes_worse(tables: Tables) -> Part:
-    cell = _cell(tables, WRITING, "further off after own words")
-    own, told = (_judge_writing(tables, TAUGHT, fed) for fed in (OWN, TRUTH))
-    return Part(
-        "A language model is further off after its own words.",
-        judged(above(cell)),
-        f"A language model's probabilities are {own:.3f} nats off after its own words and {told:.3f} after true ones.",
-        f"nats more: {ranged(cell)}",
-    )
-
-
-def _grows(tables: Tables) -> Part:
-    cell = _cell(tables, WRITING, "the more, the longer it writes")
-    first, last = tables["writing"].columns[3], tables["writing"].columns[-1]
-    gaps = [
-        _judge_writing(tables, TAUGHT, OWN, where) - _judge_writing(tables, TAUGHT, TRUTH, where)
-        for where in (first, last)
-    ]
-    return Part(
-        "The more so, the longer it writes.",
-        judged(above(cell)),
-        f"The gap is {gaps[0]:.3f} nats at tokens {first} and {gaps[1]:.3f} at {last}.".replace("-", "−"),
-        f"nats wider: {ranged(cell)}",
-    )
-
-
-def _translates_worse(tables: Tables) -> Part:
-    cell = _cell(tables, TRANSLATING, "own words are worse")
-    told, own = (
-        tables["translating"].cell(name, network=TAUGHT)[0] for name in ("BLEU, fed the truth", "BLEU, fed its own")
-    )
-    return Part(
-        "A translator writes worse when it is fed its own words.",
-        judged(above(cell)),
-        f"Its first choices reach {told:.1f} of BLEU where it is fed the truth, and what it writes {own:.1f}. Some of "
-        "that is what the truth gives away.",
-        f"BLEU lost: {ranged(cell, 1)}",
-    )
-
-
-def _mended(tables: Tables) -> Part:
-    cell = _cell(tables, WRITING, "less so after scheduled sampling")
-    before, after = (_judge_writing(tables, name, OWN) for name in (TAUGHT, SCHEDULED))
-    return Part(
-        "A language model that was fed some of its own words is nearer after them.",
-        judged(above(cell)),
-        f"After its own words it is {after:.3f} nats off with scheduled sampling, {before:.3f} without.",
-        f"nats less: {ranged(cell)}",
-    )
-
-
-def _translates_better(tables: Tables) -> Part:
-    cell = _cell(tables, TRANSLATING, "better after scheduled sampling")
-    before, after = (tables["translating"].cell("BLEU, fed its own", network=n)[0] for n in (TAUGHT, SCHEDULED))
-    return Part(
-        "A translator that was fed some of its own words writes better.",
-        judged(above(cell)),
-        f"It reaches {after:.1f} of BLEU after scheduled sampling, {before:.1f} without.",
-        f"BLEU more: {ranged(cell, 1)}",
-    )
-
-
-def _narrower(tables: Tables) -> Part:
-    cell = _cell(tables, WRITING, "the gap is narrower")
-    return Part(
-        "A language model's gap is narrower after scheduled sampling.",
-        judged(above(cell)),
-        f"By {cell[0]:.3f} nats.".replace("-", "−"),
-        f"95 %: {ranged(cell)}",
-        decides=False,
-    )
-
-
-def _costs(tables: Tables, task: str) -> Part:
-    cell = _cell(tables, task, "scheduled sampling costs, fed the truth")
-    who = "language model" if task == WRITING else "translator"
-    return Part(
-        f"Fed the truth, a {who} is worse after scheduled sampling.",
-        judged(above(cell)),
-        f"Fed the truth, a true token costs the {who} {abs(cell[0]):.3f} nats {'more' if cell[0] > 0 else 'less'} "
-        "after scheduled sampling.",
-        f"nats more: {ranged(cell)}",
-        decides=False,
-    )
-
-
-SAMPLED, RAMP = 0.25, 0.5  # of the tokens that are fed, from the second epoch on: scheduled sampling
 FULL = TranslatorSize(steps=400, length=24, longest=24, held=200)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
 LARGE = TranslatorSize(
     pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000
 )
-MODEL = TranslatorSize(pieces=500, width=96, rows=32, steps=600, rate=1e-2, held=300)
-QUICK_MODEL = TranslatorSize(pieces=300, width=32, rows=16, steps=60, rate=1e-2, held=60)
-LARGE_MODEL = TranslatorSize(pieces=1000, width=512, rows=128, steps=4000, rate=2e-3, held=1000)
-READ, WRITTEN, STRETCHES = 6, 30, 3  # tokens of the truth first; then so many are written, looked at in parts
+LM = TranslatorSize(pieces=500, width=96, rows=32, steps=600, rate=1e-2, held=300)
+QUICK_LM = TranslatorSize(pieces=300, width=32, rows=16, steps=60, rate=1e-2, held=60)
+LARGE_LM = TranslatorSize(pieces=1000, width=512, rows=128, steps=4000, rate=2e-3, held=1000)
+SAMPLED, RAMP = 0.25, 0.5  # scheduled sampling: share of own tokens fed, from the second epoch on
+PROMPT, GENERATED, STRETCHES = 6, 30, 3  # true tokens first, then generated ones, examined in equal stretches
+TRUE_MODEL = NGramConfig(order=3)
+SAMPLE_ROWS = 2000  # rows sampled together
+MIN_TOKENS = 2000  # of the text that the true model counts
+
+CONTINUATION, TRANSLATION = "continuation", "translation"
+TEACHER, SCHEDULED = "teacher forcing", "scheduled sampling"
+NETWORKS = (TEACHER, SCHEDULED)
+TRUTH, OWN, NATS = "the truth", "own words", "nats"
+BLEU_TRUTH, BLEU_OWN = "BLEU, fed the truth", "BLEU, fed own words"
+# Rows of the table of differences, with the sign that the claim predicts
+WORSE, GROWS, MENDED, NARROWER, COSTS, BETTER = (
+    "error on own words minus error on the truth",
+    "gap in the last stretch minus gap in the first",
+    "error on own words, teacher forcing minus scheduled sampling",
+    "gap, teacher forcing minus scheduled sampling",
+    "nats of the truth, scheduled sampling minus teacher forcing",
+    "BLEU on own words, scheduled sampling minus teacher forcing",
+)
+BLEU_LOSS = "BLEU given the truth minus BLEU on own words"
 
 
-# ------------------------------------------------------------------------------------------------ a language model
+# ------------------------------------------------------------------------------------------------ a known language
 
 
-def writer(seed: int, sampled: float, size: TranslatorSize, text: Made) -> dict[str, np.ndarray]:
-    """(n, WRITTEN): how far the network is off, fed the truth and fed its own; and nats of the truth."""
-    torch.manual_seed(seed)
-    network = LSTM(RecurrentConfig(width=size.width, tied=True), text.vocabulary).to(choose_device())
-    batches = {"kind": "blocks", "rows": size.rows, "length": size.length}
-    aim = Causal(batches, sampled=sampled, ramp=RAMP if sampled else 0.0)
-    learn_translation(network, aim, None, seed, size, text.batches(size.rows, seed))
-    told, own = (off_by(network, text, READ, own, seed) for own in (False, True))
-    return {TRUTH: told[0], OWN: own[0], "nats": told[1]}
+@dataclass(frozen=True)
+class KnownLanguage:
+    """Rows sampled from the true model, and the folder it is stored in, so that every process can open it."""
+
+    folder: Path
+    train: np.ndarray  # (rows, length)
+    test: np.ndarray
+    vocabulary: Vocabulary
+
+    @property
+    def truth(self) -> NGram:
+        return NGram.load(self.folder, TRUE_MODEL, self.vocabulary)
+
+    def batches(self, rows: int, seed: int) -> Iterator[Batch]:
+        """Endless; a new order every epoch."""
+        epoch = 0
+        while True:
+            order = np.random.default_rng([seed, epoch]).permutation(len(self.train))
+            for at in range(0, len(order) - rows + 1, rows):
+                ids = torch.from_numpy(self.train[order[at : at + rows]])
+                begin = torch.full((rows, 1), self.vocabulary.begin)
+                inputs = Inputs(torch.cat([begin, ids[:, :-1]], 1))
+                yield Batch(inputs, ids, reset_state=True, epoch=epoch, num_targets=ids.numel())
+            epoch += 1
 
 
-# ------------------------------------------------------------------------------------------------ a translator
-
-
-def translated(seed: int, sampled: float, size: TranslatorSize, texts: Texts) -> dict[str, np.ndarray]:
-    """(n, 10): what BLEU adds up, fed the truth and fed its own; and (n, 2): nats and tokens of the truth."""
-    aim = {"sampled": sampled, "ramp": RAMP if sampled else 0.0}
-    network = translator(seed, size, texts, aim, attention=LOOKING)
-    now = said(network, texts)
-    told = first_choices(network, texts)
-    return {TRUTH: counted(told, texts.targets), OWN: counted(now.written, texts.targets), "nats": now.costs}
+def make_language(corpus: Corpus, size: TranslatorSize, length: int, folder: Path) -> KnownLanguage:
+    """As many rows as two epochs of training read, and the test rows."""
+    tokenizer = train_tokenizer({"kind": "bpe", "size": size.pieces}, (d.text for d in corpus.documents("train")))
+    stream = to_memory(prepare(corpus, "train", tokenizer))
+    require(len(stream), MIN_TOKENS, "tokens to count", corpus)
+    words = vocabulary(tokenizer)
+    truth = NGram(TRUE_MODEL, words)
+    for _ in truth.count(stream, None, {}):
+        pass
+    truth.save(folder)
+    rows = sample_rows(truth, size.steps * size.rows // 2 + size.held, length)
+    return KnownLanguage(folder, rows[: -size.held], rows[-size.held :], words)
 
 
 @torch.no_grad()
-def first_choices(network: Any, texts: Texts) -> list[str]:
-    """The likeliest token at each place of each held-out target, fed the true ones before it, as a text."""
-    asked = Translating({"rows": 64, "length": 10**6})
-    order, out = asked.layout.in_order(texts.test), [""] * len(texts.targets)
-    at = 0
-    for batch in on_device(asked.held_out(texts.test), network.device):
-        choices = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1]).argmax(-1).cpu().numpy()
-        there = (batch.targets >= 0).cpu().numpy()
-        for row, known in zip(choices, there, strict=True):
-            ids = [int(id) for id in row[known] if id not in texts.tokenizer.special.values()]
-            out[order[at]] = texts.tokenizer.decode(ids).strip()
-            at += 1
-    return out
+def sample_rows(model: Any, count: int, length: int, seed: int = 0) -> np.ndarray:
+    """(count, length) ids sampled from a model."""
+    generator, parts = torch.Generator().manual_seed(seed), []
+    for at in range(0, count, SAMPLE_ROWS):
+        last, state = model.start(min(SAMPLE_ROWS, count - at))
+        rows = []
+        for _ in range(length):
+            log_p, state = model.step(last, state)
+            last = log_p.exp().multinomial(1, generator=generator).squeeze(1)
+            rows.append(last)
+        parts.append(torch.stack(rows, 1))
+    return torch.cat(parts).numpy()
 
 
-# ------------------------------------------------------------------------------------------------ measuring
+@torch.no_grad()
+def true_errors(
+    network: Any, language: KnownLanguage, prompt: int, own: bool, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, length − prompt) each: KL(truth ‖ network) of the next token, and the network's nats of a true token.
+
+    The prompt comes from the test rows; then follow their tokens, or with `own` those that the network samples.
+    """
+    truth, rows = language.truth, torch.from_numpy(language.test)
+    generator = torch.Generator().manual_seed(seed)
+    (last, true_state), state = truth.start(len(rows)), network.start(len(rows))[1]
+    divergences: list[Tensor] = []
+    nats: list[Tensor] = []
+    for t in range(rows.shape[1]):
+        true_log_p, true_state = truth.step(last, true_state)
+        log_p, state = network.step(last.to(network.device), state)
+        true_log_p, log_p = true_log_p.double(), log_p.double().cpu()
+        if t >= prompt:
+            divergences.append((true_log_p.exp() * (true_log_p - log_p)).sum(1))
+            nats.append(-(true_log_p.exp() * log_p).sum(1))
+        samples = own and t >= prompt
+        last = log_p.exp().multinomial(1, generator=generator).squeeze(1) if samples else rows[:, t]
+    return torch.stack(divergences, 1).numpy(), torch.stack(nats, 1).numpy()
 
 
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    """`--data` are pairs; the language models read the built-in text."""
-    size, model = sized(settings.quick, QUICK, FULL, LARGE), sized(settings.quick, QUICK_MODEL, MODEL, LARGE_MODEL)
-    pairs, texts = texts_of(settings.data, size)
-    corpus = corpus_for("")
+# ------------------------------------------------------------------------------------------------ measure
+
+
+def measure(settings: Settings, progress: Progress) -> Measured:
+    """`--data` names pairs; the language models read the built-in text."""
+    size = choose_size(settings.quick, QUICK, FULL, LARGE)
+    lm_size = choose_size(settings.quick, QUICK_LM, LM, LARGE_LM)
+    parallel, pairs = load_pairs(settings.data, size)
+    corpus, seeds = open_text(""), settings.seeds
     with tempfile.TemporaryDirectory() as folder:
-        made = made_from(corpus, model, READ + WRITTEN, Path(folder))
-        tasks: dict[Any, Any] = {}
-        for seed in settings.seeds:
-            for name, sampled in ((SCHEDULED, SAMPLED), (TAUGHT, 0.0)):
-                tasks[TRANSLATING, name, seed] = (translated, (seed, sampled, size, texts))
-                tasks[WRITING, name, seed] = (writer, (seed, sampled, model, made))
-        runs = spread(tasks, progress, workers())
+        language = make_language(corpus, lm_size, PROMPT + GENERATED, Path(folder))
+        jobs: dict[Any, Any] = {}
+        for seed in seeds:
+            for name, sampled in ((SCHEDULED, SAMPLED), (TEACHER, 0.0)):
+                jobs[TRANSLATION, name, seed] = (run_translator, (seed, sampled, size, pairs))
+                jobs[CONTINUATION, name, seed] = (run_lm, (seed, sampled, lm_size, language))
+        runs = run_parallel(jobs, progress, uses_gpu=True)
     return {
-        "writing": _writing(runs, settings.seeds),
-        "translating": _translating(runs, settings.seeds),
-        "differences": _differences(runs, settings.seeds),
+        CONTINUATION: _continuation(runs, seeds),
+        TRANSLATION: _translation(runs, seeds),
+        "differences": _differences(runs, seeds),
     }, {
-        "data": f"{about(pairs, texts)}; a language made from {corpus.name} ({len(made.train):,} rows of "
-        f"{READ + WRITTEN} tokens to learn from, {len(made.test):,} to write on from, the first {READ} tokens read)",
-        "networks": f"a translator with attention, gated units of width {size.width}; an LSTM of width {model.width}",
-        "training": f"{size.said()}; the LSTM {model.steps:,} steps of {model.rows} rows",
-        "scheduled sampling": f"{SAMPLED:.0%} of the tokens fed, from the second epoch on".replace("%", " %"),
+        "data": f"{pairs.describe(parallel)}; a language sampled from a trigram model of {corpus.name} "
+        f"({len(language.train):,} training rows of {PROMPT + GENERATED} tokens, {len(language.test):,} test rows with "
+        f"a prompt of {PROMPT})",
+        "networks": f"a GRU translator with attention, width {size.width}; an LSTM of width {lm_size.width}",
+        "training": f"{size.describe_training()}; the LSTM {lm_size.steps:,} steps of {lm_size.rows} rows",
+        "scheduled sampling": f"{format_percent(SAMPLED)} of the tokens fed, from the second epoch on",
         "intervals": INTERVALS,
     }
 
 
-def _stacked(runs: dict[Any, Any], task: str, name: str, what: str, seeds: Sequence[int]) -> np.ndarray:
-    return np.stack([runs[task, name, seed][what] for seed in seeds])
+def run_lm(seed: int, sampled: float, size: TranslatorSize, language: KnownLanguage) -> dict[str, np.ndarray]:
+    """(n, GENERATED): the error given the truth, the error on own words, and nats of the truth."""
+    torch.manual_seed(seed)
+    network = LSTM(RecurrentConfig(width=size.width, tied=True), language.vocabulary).to(choose_device())
+    batches = {"kind": "blocks", "rows": size.rows, "length": size.length}
+    objective = CausalObjective(batches, sampled=sampled, ramp=RAMP if sampled else 0.0)
+    train_seq2seq(network, objective, None, seed, size, language.batches(size.rows, seed))
+    given_truth, given_own = (true_errors(network, language, PROMPT, own, seed) for own in (False, True))
+    return {TRUTH: given_truth[0], OWN: given_own[0], NATS: given_truth[1]}
 
 
-def stretch(values: np.ndarray, at: int | None = None) -> np.ndarray:
-    """(seeds, n, WRITTEN) → (seeds, n, 2): sums over one stretch, or over all, and how many they are of."""
+def run_translator(seed: int, sampled: float, size: TranslatorSize, pairs: PairData) -> dict[str, np.ndarray]:
+    """BLEU statistics (n, 10) given the truth and on own words; nats and tokens of the truth (n, 2)."""
+    objective = {"sampled": sampled, "ramp": RAMP if sampled else 0.0}
+    network = train_translator(seed, size, pairs, objective, attention=ATTENTION)
+    output = translate(network, pairs)
+    return {
+        TRUTH: bleu_statistics(predict_given_truth(network, pairs), pairs.targets),
+        OWN: bleu_statistics(output.texts, pairs.targets),
+        NATS: output.costs,
+    }
+
+
+@torch.no_grad()
+def predict_given_truth(network: Any, pairs: PairData) -> list[str]:
+    """The most likely token at each position of each held-out target, given the true tokens before it, as a text."""
+    objective = Seq2SeqObjective({"rows": 64, "length": 10**6})
+    order, texts = objective.layout.validation_order(pairs.test), [""] * len(pairs.targets)
+    at = 0
+    for batch in to_device(objective.validation_batches(pairs.test), network.device):
+        choices = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1]).argmax(-1).cpu().numpy()
+        is_target = (batch.targets >= 0).cpu().numpy()
+        for row, keep in zip(choices, is_target, strict=True):
+            ids = [int(id) for id in row[keep] if id not in pairs.tokenizer.special.values()]
+            texts[order[at]] = pairs.tokenizer.decode(ids).strip()
+            at += 1
+    return texts
+
+
+def _stack(runs: dict[Any, Any], task: str, name: str, kind: str, seeds: Sequence[int]) -> np.ndarray:
+    return np.stack([runs[task, name, seed][kind] for seed in seeds])
+
+
+def sum_stretch(values: np.ndarray, at: int | None = None) -> np.ndarray:
+    """(seeds, n, GENERATED) → (seeds, n, 2): sum and count over one stretch, or over all positions."""
     part = values if at is None else np.array_split(values, STRETCHES, axis=2)[at]
     return np.stack([part.sum(2), np.full(part.shape[:2], part.shape[2])], 2)
 
 
-def _writing(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    ends = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(WRITTEN), STRETCHES))])
-    names = [f"{a + 1}–{b}" for a, b in pairwise(ends)]
+def _continuation(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+    ends = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(GENERATED), STRETCHES))])
+    stretches = [f"{a + 1}–{b}" for a, b in pairwise(ends)]
     rows = []
     for name in NETWORKS:
         for fed in (TRUTH, OWN):
-            values = _stacked(runs, WRITING, name, fed, seeds)
-            rows.append((name, fed, *(found(ratio, stretch(values, at)) for at in (None, *range(STRETCHES)))))
-    title = "Writing on: how far off the next token's probabilities are, in nats, by how many were written before"
-    return Table(title, ("network", "fed", "all", *names), tuple(rows))
+            values = _stack(runs, CONTINUATION, name, fed, seeds)
+            cells = (score_interval(ratio, sum_stretch(values, at)) for at in (None, *range(STRETCHES)))
+            rows.append((name, fed, *cells))
+    title = "Continuation: KL(truth ‖ network) of the next token in nats, by position in the generated text"
+    return Table(title, ("training", "fed", "all", *stretches), tuple(rows))
 
 
-def _translating(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    rows = []
-    for name in NETWORKS:
-        parts = {what: _stacked(runs, TRANSLATING, name, what, seeds) for what in (TRUTH, OWN, "nats")}
-        rows.append((name, found(bleu, parts[TRUTH]), found(bleu, parts[OWN]), found(ratio, parts["nats"])))
-    columns = ("network", "BLEU, fed the truth", "BLEU, fed its own", "nats a token, fed the truth")
-    return Table("Translating", columns, tuple(rows))
+def _translation(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+    scores = {TRUTH: bleu, OWN: bleu, NATS: ratio}
+    rows = [
+        (name, *(score_interval(score, _stack(runs, TRANSLATION, name, kind, seeds)) for kind, score in scores.items()))
+        for name in NETWORKS
+    ]
+    columns = ("training", BLEU_TRUTH, BLEU_OWN, "nats per token, fed the truth")
+    return Table("Translation", columns, tuple(rows))
 
 
 def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    """What decides, in pairs of seeds and texts; above 0 is what the claim says."""
+    """What decides, paired by seed and text."""
 
     def gap(name: str, at: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        own, told = (_stacked(runs, WRITING, name, fed, seeds) for fed in (OWN, TRUTH))
-        return stretch(own, at), stretch(told, at)
+        own, truth = (_stack(runs, CONTINUATION, name, fed, seeds) for fed in (OWN, TRUTH))
+        return sum_stretch(own, at), sum_stretch(truth, at)
 
-    def target(name: str, what: str) -> np.ndarray:
-        return _stacked(runs, TRANSLATING, name, what, seeds)
+    def compare_gaps(these: tuple[np.ndarray, np.ndarray], those: tuple[np.ndarray, np.ndarray]) -> list[float]:
+        return score_interval(difference_of(difference_of(ratio)), join(join(*these), join(*those)))
 
-    costs = [stretch(_stacked(runs, WRITING, name, "nats", seeds)) for name in (SCHEDULED, TAUGHT)]
+    def output(name: str, kind: str) -> np.ndarray:
+        return _stack(runs, TRANSLATION, name, kind, seeds)
 
-    def apart(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> list[float]:
-        """How much wider the first gap is than the second."""
-        return found(difference(difference(ratio)), joined(joined(*one), joined(*other)))
-
+    nats = [sum_stretch(_stack(runs, CONTINUATION, name, NATS, seeds)) for name in (SCHEDULED, TEACHER)]
     rows: list[tuple[str, str, Any]] = [
-        (WRITING, "further off after own words", between(ratio, *gap(TAUGHT))),
-        (WRITING, "the more, the longer it writes", apart(gap(TAUGHT, STRETCHES - 1), gap(TAUGHT, 0))),
-        (WRITING, "less so after scheduled sampling", between(ratio, gap(TAUGHT)[0], gap(SCHEDULED)[0])),
-        (WRITING, "the gap is narrower", apart(gap(TAUGHT), gap(SCHEDULED))),
-        (WRITING, "scheduled sampling costs, fed the truth", between(ratio, *costs)),
-        (TRANSLATING, "own words are worse", between(bleu, target(TAUGHT, TRUTH), target(TAUGHT, OWN))),
-        (TRANSLATING, "better after scheduled sampling", between(bleu, target(SCHEDULED, OWN), target(TAUGHT, OWN))),
-        (
-            TRANSLATING,
-            "scheduled sampling costs, fed the truth",
-            between(ratio, target(SCHEDULED, "nats"), target(TAUGHT, "nats")),
-        ),
+        (CONTINUATION, WORSE, score_difference(ratio, *gap(TEACHER))),
+        (CONTINUATION, GROWS, compare_gaps(gap(TEACHER, STRETCHES - 1), gap(TEACHER, 0))),
+        (CONTINUATION, MENDED, score_difference(ratio, gap(TEACHER)[0], gap(SCHEDULED)[0])),
+        (CONTINUATION, NARROWER, compare_gaps(gap(TEACHER), gap(SCHEDULED))),
+        (CONTINUATION, COSTS, score_difference(ratio, *nats)),
+        (TRANSLATION, BLEU_LOSS, score_difference(bleu, output(TEACHER, TRUTH), output(TEACHER, OWN))),
+        (TRANSLATION, BETTER, score_difference(bleu, output(SCHEDULED, OWN), output(TEACHER, OWN))),
+        (TRANSLATION, COSTS, score_difference(ratio, output(SCHEDULED, NATS), output(TEACHER, NATS))),
     ]
-    return Table("Above 0: as said. Nats a token, or BLEU; mean and 95 % interval", ("task", "said", "by"), tuple(rows))
+    title = "Differences in nats per token or BLEU, mean and 95 % interval"
+    return Table(title, ("task", "difference", "value"), tuple(rows))
+
+
+# ------------------------------------------------------------------------------------------------ judge
+
+
+def judge(tables: Tables) -> list[Part]:
+    def cell(task: str, difference: str) -> Any:
+        return tables["differences"].cell("value", task=task, difference=difference)
+
+    def error(training: str, fed: str, where: str = "all") -> float:
+        return float(tables[CONTINUATION].cell(where, training=training, fed=fed)[0])
+
+    def bleu_of(column: str, training: str) -> float:
+        return float(tables[TRANSLATION].cell(column, training=training)[0])
+
+    first, last = tables[CONTINUATION].columns[3], tables[CONTINUATION].columns[-1]
+    gaps = [signed(error(TEACHER, OWN, where) - error(TEACHER, TRUTH, where), 3) for where in (first, last)]
+    worse, grows, loss = cell(CONTINUATION, WORSE), cell(CONTINUATION, GROWS), cell(TRANSLATION, BLEU_LOSS)
+    mended, better, narrower = cell(CONTINUATION, MENDED), cell(TRANSLATION, BETTER), cell(CONTINUATION, NARROWER)
+    return [
+        Part(
+            "A language model is less accurate after its own words.",
+            is_above(worse),
+            f"A language model's error is {error(TEACHER, OWN):.3f} nats after its own words and "
+            f"{error(TEACHER, TRUTH):.3f} after true ones.",
+            f"difference in nats: {format_interval(worse)}",
+        ),
+        Part(
+            "The gap grows with the length of the generated text.",
+            is_above(grows),
+            f"The gap is {gaps[0]} nats at tokens {first} and {gaps[1]} at tokens {last}.",
+            f"increase in nats: {format_interval(grows)}",
+        ),
+        Part(
+            "A translator does worse on its own words.",
+            is_above(loss),
+            f"Its most likely tokens reach {bleu_of(BLEU_TRUTH, TEACHER):.1f} BLEU given the truth; its generated text "
+            f"reaches {bleu_of(BLEU_OWN, TEACHER):.1f}. Part of the gap is what the truth gives away.",
+            f"BLEU lost: {format_interval(loss, 1)}",
+        ),
+        Part(
+            "Scheduled sampling makes a language model more accurate after its own words.",
+            is_above(mended),
+            f"After its own words the error is {error(SCHEDULED, OWN):.3f} nats with scheduled sampling and "
+            f"{error(TEACHER, OWN):.3f} without.",
+            f"nats saved: {format_interval(mended)}",
+        ),
+        Part(
+            "Scheduled sampling makes a translator generate better.",
+            is_above(better),
+            f"It reaches {bleu_of(BLEU_OWN, SCHEDULED):.1f} BLEU with scheduled sampling and "
+            f"{bleu_of(BLEU_OWN, TEACHER):.1f} without.",
+            f"BLEU gained: {format_interval(better, 1)}",
+        ),
+        Part(
+            "Scheduled sampling narrows the gap of a language model.",
+            is_above(narrower),
+            f"The gap narrows by {signed(narrower[0], 3)} nats.",
+            f"95 %: {format_interval(narrower)}",
+            decides=False,
+        ),
+        *(_judge_cost(cell(task, COSTS), task) for task in (CONTINUATION, TRANSLATION)),
+    ]
+
+
+def _judge_cost(cell: Any, task: str) -> Part:
+    network = "language model" if task == CONTINUATION else "translator"
+    amount, word = more_or_less(cell[0], 3)
+    return Part(
+        f"Given the truth, a {network} is worse after scheduled sampling.",
+        is_above(cell),
+        f"Given the truth, a true token costs the {network} {amount} nats {word} after scheduled sampling.",
+        f"difference in nats: {format_interval(cell)}",
+        decides=False,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ draw
+
+COLORS = {TEACHER: plot.VERMILION, SCHEDULED: plot.BLUE}
+STYLES = {TRUTH: "o--", OWN: "o-"}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    left, right = plot.panels(figure, 12.5, 4.4, 2, (1.2, 1))
+    table, labels = tables[CONTINUATION], []
+    for name, fed, _, *cells in table.rows:
+        last = plot.line(left, range(len(cells)), cells, COLORS[name], STYLES[fed], bars=True)
+        labels.append((last, f"{name},\nfed {fed}", COLORS[name]))
+    left.set_xticks(range(len(table.columns) - 3), table.columns[3:])
+    left.set(xlabel="position in the generated text", ylabel="KL(truth ‖ network), nats")
+    left.set_title("A language model continues")
+    plot.label_lines(left, labels, gap=0.14)
+
+    columns = {"fed the truth": BLEU_TRUTH, "fed own words": BLEU_OWN}
+    labels = []
+    for name, color in COLORS.items():
+        cells = [tables[TRANSLATION].cell(column, training=name) for column in columns.values()]
+        labels.append((plot.line(right, range(len(cells)), cells, color, bars=True), name, color))
+        for x, cell in enumerate(cells):
+            right.annotate(f"{cell[0]:.1f}", (x, cell[0]), (8, 4), textcoords="offset points", fontsize=9)
+    right.set_xticks(range(len(columns)), list(columns))
+    right.set(ylabel="BLEU", xlim=(-0.4, len(columns) - 0.6))
+    right.set_title("A translator")
+    plot.label_lines(right, labels, gap=0.07)

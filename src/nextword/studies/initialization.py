@@ -1,20 +1,27 @@
-"""What weights start as: equal ones learn one feature; Xavier's variance carries a signal through many layers.
+"""How should weights be initialized?
 
-Two measurements. A small NPLM reads the bytes of a text from six different beginnings, and after training its hidden
-units are compared with each other on text it has not seen. And a signal goes forward, and a gradient backward, through
-ten layers that are not trained at all, which is where Xavier's variance comes from:
+Claim: weights that all start at zero learn one and the same feature; with Xavier's variance 2 / (n_in + n_out) a
+signal keeps its variance from layer to layer, while smaller weights let it vanish and larger ones saturate the units
+(Glorot & Bengio 2010).
+
+Measured, twice. A small NPLM on bytes is trained from six initializations, and its hidden units are compared on
+held-out text. And a signal passes forward, and a gradient backward, through ten untrained layers, from which
+Xavier's variance is derived:
 
     Var(h_l) = n_in · Var(W) · Var(h_{l−1})        Var(g_{l−1}) = n_out · Var(W) · Var(g_l)
-    both constant, if only it could be, at Var(W) = 1/n_in = 1/n_out; the compromise is 2 / (n_in + n_out)
+    both are constant at Var(W) = 1/n_in = 1/n_out; the compromise is 2 / (n_in + n_out)
 
-That derivation takes the layers to be linear. So the stack is measured as linear layers and as tanh layers.
+The derivation assumes linear layers, so the stack is measured with linear and with tanh layers.
+
+Verdict: units that start equal must stay equal in all seeds, while random ones differ; through linear layers Xavier
+must keep the variance of signal and gradient within a factor of 2; through tanh layers normal(0.01) must vanish,
+normal(1) must saturate, and Xavier must do neither.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,30 +30,13 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.token_stream import Stream
-from nextword.layers import init as initial
+from nextword.layers import init
 from nextword.models.nplm import NPLM, NPLMConfig
-from nextword.objectives.causal import Causal
-from nextword.studies._experiment import bytes_of, corpus_for, enough
-from nextword.studies._study import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Claim,
-    Part,
-    Progress,
-    Settings,
-    Table,
-    Tables,
-    beside,
-    judged,
-    over_seeds,
-    written,
-)
+from nextword.objectives.causal import CausalObjective
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import byte_ids, describe_corpus, isolated, open_text, require
+from nextword.studies._statistics import all_of, format_cell, median_and_range
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
@@ -55,162 +45,162 @@ if TYPE_CHECKING:
 
 CLAIM = Claim(
     "Weights that all start at zero learn one and the same feature; with Xavier's variance 2 / (n_in + n_out) a signal "
-    "keeps its variance from layer to layer, where smaller weights let it vanish and larger ones saturate the units.",
-    "Glorot & Bengio 2010, sections 2 to 4; lecture notes on language models and RNNs: initialising weights",
+    "keeps its variance from layer to layer, while smaller weights let it vanish and larger ones saturate the units.",
+    "Glorot & Bengio 2010, sections 2 to 4; lecture notes on language models and RNNs: initializing weights",
 )
 CONTEXT, EMBEDDING, UNITS = 4, 16, 32
 ROWS, RATE = 128, 0.01
 STEPS, QUICK_STEPS = 200, 60
-READ, HELD = 400_000, 8_000  # bytes to learn from, and to look at the units on
-SAME = 1e-3  # units that differ by less than this everywhere are one unit
+TRAIN_BYTES, HELD_BYTES = 400_000, 8_000
+SAME = 1e-3  # units that differ by less than this everywhere count as one
 DEPTH, WIDTH, SIGNALS = 10, 256, 512
-KEPT = 2.0  # the last layer's variance is the first's, give or take this factor
-VANISHED, LIVES = 1e-6, 1e-3  # shares of the signal's variance
+FACTOR = 2.0  # within which a variance counts as kept
+VANISHED, ALIVE = 1e-6, 1e-3  # shares of the signal's variance
 SATURATED, FREE = 0.5, 0.05  # shares of the units
 
-Fill = Callable[[nn.Module], None]
+UNITS_LEFT, FEATURES, BITS = "distinct units", "features", "bits per byte"
+SIGNAL, GRADIENT, SATURATION = "signal, last / first layer", "gradient, first / last layer", "saturated units"
+UNIGRAM = "no hidden layer: unigram"
+
+Initializer = Callable[[nn.Module], None]
 
 
-def constant(network: nn.Module, scale: float) -> None:
-    """Matrices all one number: as equal as zeros, but a signal comes through."""
+def fill_constant(network: nn.Module, value: float) -> None:
+    """All matrices one number: as equal as zeros, but a signal passes."""
     for parameter in network.parameters():
-        nn.init.constant_(parameter, scale if parameter.dim() > 1 else 0.0)
+        nn.init.constant_(parameter, value if parameter.dim() > 1 else 0.0)
 
 
-def square_orthogonal(network: nn.Module) -> None:
-    """`layers.initial.orthogonal` knows recurrent matrices by name; here every matrix is square."""
+def fill_orthogonal(network: nn.Module) -> None:
     for parameter in network.parameters():
         nn.init.orthogonal_(parameter)
 
 
+SMALL, XAVIER, LARGE = "normal 0.01", "Xavier", "normal 1"
 EQUAL = ("zeros", "constant 0.1")
-TRAINED: dict[str, Fill] = {
-    "zeros": lambda network: initial.zeros(network, 0.0),
-    "constant 0.1": lambda network: constant(network, 0.1),
-    "normal 0.01": lambda network: initial.small_normal(network, 0.01),
-    "uniform ±0.1": lambda network: initial.uniform(network, 0.1),
-    "Xavier": lambda network: initial.xavier(network, 1.0),
-    "normal 1": lambda network: initial.small_normal(network, 1.0),
+TRAINED: dict[str, Initializer] = {
+    "zeros": lambda network: init.zeros(network, 0.0),
+    "constant 0.1": lambda network: fill_constant(network, 0.1),
+    SMALL: lambda network: init.small_normal(network, 0.01),
+    "uniform ±0.1": lambda network: init.uniform(network, 0.1),
+    XAVIER: lambda network: init.xavier(network, 1.0),
+    LARGE: lambda network: init.small_normal(network, 1.0),
 }
-STACKED: dict[str, Fill] = {
-    "normal 0.01": TRAINED["normal 0.01"],
-    "uniform ±1/√n": lambda network: initial.uniform(network, WIDTH**-0.5),
-    "Xavier": TRAINED["Xavier"],
-    "orthogonal": square_orthogonal,
-    "normal 1": TRAINED["normal 1"],
+STACKED: dict[str, Initializer] = {
+    SMALL: TRAINED[SMALL],
+    "uniform ±1/√n": lambda network: init.uniform(network, WIDTH**-0.5),
+    XAVIER: TRAINED[XAVIER],
+    "orthogonal": fill_orthogonal,
+    LARGE: TRAINED[LARGE],
 }
-STACKS = ("linear", "tanh")
+LINEAR, TANH = "linear", "tanh"
 
 
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    corpus = corpus_for(settings.data)
+# ------------------------------------------------------------------------------------------------ measure
+
+
+def measure(settings: Settings, progress: Progress) -> Measured:
+    corpus, seeds = open_text(settings.data), settings.seeds
     steps = QUICK_STEPS if settings.quick else STEPS
-    learnt = bytes_of(corpus, "train", READ)
-    held = bytes_of(corpus, "valid" if "valid" in corpus.splits else "test", HELD)
-    enough(len(held), HELD // 4, "bytes held out", corpus)
-    total = len(TRAINED) * len(settings.seeds)
-    features, layers, ends = [], [], []
-    with _apart():
+    train = byte_ids(corpus, "train", TRAIN_BYTES)
+    held = byte_ids(corpus, "valid" if "valid" in corpus.splits else "test", HELD_BYTES)
+    require(len(held), HELD_BYTES // 4, "held-out bytes", corpus)
+    units: list[tuple[Any, ...]] = []
+    ends: list[tuple[Any, ...]] = []
+    layers: list[tuple[Any, ...]] = []
+    with isolated():
         for i, (name, fill) in enumerate(TRAINED.items()):
-            seen = []
-            for j, seed in enumerate(settings.seeds):
-                seen.append(trained(fill, learnt, held, steps, seed))
-                progress(i * len(settings.seeds) + j + 1, total)
-            features.append((name, *(over_seeds(column) for column in zip(*seen, strict=True))))
-        for stack in STACKS:
+            results = []
+            for j, seed in enumerate(seeds):
+                results.append(train_units(fill, train, held, steps, seed))
+                progress(i * len(seeds) + j + 1, len(TRAINED) * len(seeds))
+            units.append((name, *_over_seeds(results)))
+        for stack in (LINEAR, TANH):
             for name, fill in STACKED.items():
-                runs = [carried(fill, stack == "tanh", seed) for seed in settings.seeds]
-                signal, gradient, full = (over_seeds(column) for column in zip(*map(arrived, runs), strict=True))
-                ends.append((stack, name, signal, gradient, full if stack == "tanh" else None))
+                runs = [pass_through(fill, stack == TANH, seed) for seed in seeds]
+                signal, gradient, saturated = _over_seeds([from_end_to_end(run) for run in runs])
+                ends.append((stack, name, signal, gradient, saturated if stack == TANH else None))
                 for layer in range(DEPTH):
-                    columns = zip(*(run[layer] for run in runs), strict=True)
-                    layers.append((stack, name, layer + 1, *(over_seeds(column) for column in columns)))
-    detail = Table(
-        "The untrained stack, layer by layer",
-        ("stack", "weights", "layer", "signal", "gradient", "saturated"),
-        tuple(layers),
-        detailed=True,
-    )
-    tables = {
-        "features": Table(
-            f"The hidden layer of an NPLM, {UNITS} units, after {steps} steps",
-            ("weights", "different units", "features", "bits/byte"),
-            (*features, ("no hidden layer: unigram", None, None, [unigram(learnt, held)] * 3)),
+                    layers.append((stack, name, layer + 1, *_over_seeds([run[layer] for run in runs])))
+    units.append((UNIGRAM, None, None, [unigram_bits(train, held)] * 3))
+    return {
+        "units": Table(
+            f"Hidden layer of an NPLM with {UNITS} units after {steps} steps",
+            ("weights", UNITS_LEFT, FEATURES, BITS),
+            tuple(units),
         ),
         "stack": Table(
-            f"Variance through {DEPTH} untrained layers of {WIDTH}",
-            ("stack", "weights", "signal, last / first layer", "gradient, first / last layer", "saturated at the end"),
+            f"Variance through {DEPTH} untrained layers of {WIDTH} units",
+            ("stack", "weights", SIGNAL, GRADIENT, SATURATION),
             tuple(ends),
         ),
-        "layers": detail,
-    }
-    return tables, {
-        "data": f"{corpus.name} ({corpus.source}): {len(learnt):,} bytes to learn from, {len(held):,} held out",
+        "layers": Table(
+            "The untrained stack, layer by layer",
+            ("stack", "weights", "layer", "signal", "gradient", "saturated"),
+            tuple(layers),
+            detailed=True,
+        ),
+    }, {
+        "data": f"{describe_corpus(corpus)}: {len(train):,} training bytes, {len(held):,} held out",
         "network": f"NPLM on bytes, context {CONTEXT}, m = {EMBEDDING}, h = {UNITS}; output bias of a unigram",
         "training": f"{steps} steps of {ROWS} windows, Adam at {RATE}",
         "stack": f"{DEPTH} layers of {WIDTH} units without biases, {SIGNALS} signals from N(0, 1)",
     }
 
 
-@contextmanager
-def _apart() -> Iterator[None]:
-    """Seeds set here leave the caller's generator alone. One thread: these products are too small to share out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+def _over_seeds(results: Sequence[tuple[float, ...]]) -> list[list[float]]:
+    return [median_and_range(column) for column in zip(*results, strict=True)]
 
 
-def trained(fill: Fill, learnt: np.ndarray, held: np.ndarray, steps: int, seed: int) -> tuple[float, float, float]:
-    """Different units, features, and bits per byte on the held-out text."""
+def train_units(
+    fill: Initializer, train: np.ndarray, held: np.ndarray, steps: int, seed: int
+) -> tuple[float, float, float]:
+    """Distinct units, features, and bits per byte on held-out text."""
     torch.manual_seed(seed)
     network = NPLM(NPLMConfig(CONTEXT, EMBEDDING, UNITS), vocabulary(train_tokenizer({"kind": "bytes"}, ())))
     fill(network)
-    # From the unigram on, all that is learnt is learnt through the hidden layer.
-    counts = torch.from_numpy(np.bincount(learnt, minlength=network.vocabulary.size))
-    initial.unigram_bias(network.get_parameter("readout.bias"), counts)
-    objective = Causal({"kind": "windows", "rows": ROWS, "context": CONTEXT})
+    # Starting from the unigram, everything that is learned is learned through the hidden layer.
+    counts = torch.from_numpy(np.bincount(train, minlength=network.vocabulary.size))
+    init.unigram_bias(network.get_parameter("readout.bias"), counts)
+    objective = CausalObjective({"kind": "windows", "rows": ROWS, "context": CONTEXT})
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    for batch in islice(objective.batches(Stream.from_ids(learnt), seed, 0), steps):
+    for batch in islice(objective.batches(Stream.from_ids(train), seed, 0), steps):
         optimizer.zero_grad()
         objective.loss(network, batch, None).value.backward()
         optimizer.step()
-    whole = Causal({"kind": "windows", "rows": len(held) - CONTEXT, "context": CONTEXT})
+    whole = CausalObjective({"kind": "windows", "rows": len(held) - CONTEXT, "context": CONTEXT})
     with torch.no_grad():
         batch = next(whole.batches(Stream.from_ids(held), 0, 0))
         loss = objective.loss(network, batch, None)
         units = network.hidden(batch.inputs, None)[0][-1][:, -1]  # (N, h)
-    return different(units), features(units), float(loss.nats) / loss.count / math.log(2)
+    return count_distinct(units), count_features(units), float(loss.nats) / loss.count / math.log(2)
 
 
-def different(units: Tensor) -> int:
-    """How many units there are when those that always say the same count once."""
-    apart = torch.cdist(units.T.contiguous(), units.T.contiguous(), p=math.inf) > SAME
-    kept: list[int] = []
+def count_distinct(units: Tensor) -> int:
+    """Units of (N, h), counting those that always agree once."""
+    differ = torch.cdist(units.T.contiguous(), units.T.contiguous(), p=math.inf) > SAME
+    distinct: list[int] = []
     for unit in range(units.shape[1]):
-        if all(apart[unit, other] for other in kept):
-            kept.append(unit)
-    return len(kept)
+        if all(differ[unit, other] for other in distinct):
+            distinct.append(unit)
+    return len(distinct)
 
 
-def features(units: Tensor) -> int:
-    """Directions that hold 99 % of what the units say: none when they say nothing."""
+def count_features(units: Tensor) -> int:
+    """Directions that hold 99 % of the variance of the units (N, h); 0 if they are constant."""
     power = torch.linalg.svdvals((units - units.mean(0)).double()) ** 2
     if power.sum() < SAME**2:
         return 0
     return int((power.cumsum(0) / power.sum() < 0.99).sum()) + 1
 
 
-def unigram(learnt: np.ndarray, held: np.ndarray) -> float:
-    counts = np.bincount(learnt, minlength=257) + 1
+def unigram_bits(train: np.ndarray, held: np.ndarray) -> float:
+    counts = np.bincount(train, minlength=257) + 1
     return float(-np.log2(counts / counts.sum())[held[CONTEXT:]].mean())
 
 
-def carried(fill: Fill, tanh: bool, seed: int) -> list[tuple[float, float, float]]:
-    """At each layer: variance of the signal, variance of the gradient, share of units within 0.01 of ±1."""
+def pass_through(fill: Initializer, tanh: bool, seed: int) -> list[tuple[float, float, float]]:
+    """For each layer: variance of the signal, variance of the gradient, share of units within 0.01 of ±1."""
     torch.manual_seed(seed)
     stack = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(DEPTH))
     fill(stack)
@@ -221,109 +211,109 @@ def carried(fill: Fill, tanh: bool, seed: int) -> list[tuple[float, float, float
         hs.append(h)
     gs = torch.autograd.grad(h, hs, torch.randn_like(h))
     hs = [h.detach() for h in hs]
-    # Doubles: through ten small layers the variance leaves what a float can hold.
+    # In double precision: after ten small layers the variance is below what a float can hold.
     return [
         (float(h.double().var()), float(g.double().var()), float((h.abs() > 0.99).double().mean()) if tanh else 0.0)
         for h, g in zip(hs, gs, strict=True)
     ]
 
 
-def arrived(run: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """What is left of the signal's variance at the end, of the gradient's at the beginning, and who is saturated."""
+def from_end_to_end(run: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Share of the signal's variance left at the end, of the gradient's at the beginning, and saturated units."""
     (first, last_gradient, _), (last, first_gradient, saturated) = run[0], run[-1]
     return last / first, last_gradient / first_gradient, saturated
 
 
+# ------------------------------------------------------------------------------------------------ judge
+
+
 def judge(tables: Tables) -> list[Part]:
     return [
-        _one_feature(tables["features"]),
-        _kept(tables["stack"], "linear", decides=True),
-        _neither(tables["stack"]),
-        _none_at_all(tables["features"]),
-        _kept(tables["stack"], "tanh", decides=False),
+        _stay_equal(tables["units"]),
+        _keeps_variance(tables["stack"], LINEAR, decides=True),
+        _vanish_and_saturate(tables["stack"]),
+        _zeros_learn_one(tables["units"]),
+        _keeps_variance(tables["stack"], TANH, decides=False),
     ]
 
 
-def _one_feature(table: Table) -> Part:
-    equal = [table.cell("different units", weights=name) for name in EQUAL]
-    others = [table.cell("different units", weights=name) for name in TRAINED if name not in EQUAL]
-    fewest = int(min(low for _, low, _ in others))
+def _stay_equal(table: Table) -> Part:
+    equal = [table.cell(UNITS_LEFT, weights=name) for name in EQUAL]
+    fewest = int(min(table.cell(UNITS_LEFT, weights=name)[1] for name in TRAINED if name not in EQUAL))
+    most = int(max(high for _, _, high in equal))
     if fewest < UNITS // 2:
         holds = None  # if random units look equal too, the measure cannot tell
-    elif max(high for _, _, high in equal) == 1:
+    elif most == 1:
         holds = True
     else:
         holds = False if min(low for _, low, _ in equal) > 1 else None
-    most = int(max(high for _, _, high in equal))
-    became = "are one and the same after training" if most == 1 else f"are up to {most} different ones after training"
+    result = "are all equal after training" if most == 1 else f"are up to {most} distinct units after training"
     return Part(
         "Units that start equal stay equal.",
-        judged(holds),
-        f"From equal weights the {UNITS} hidden units {became}, from random weights at least {fewest} differ.",
-        "the same in every seed" if holds else "range over seeds: " + ", ".join(written(cell) for cell in equal),
+        holds,
+        f"From equal weights the {UNITS} hidden units {result}; from random weights at least {fewest} differ.",
+        "the same in every seed" if holds else "range over seeds: " + ", ".join(format_cell(cell) for cell in equal),
     )
 
 
-def _none_at_all(table: Table) -> Part:
-    zeros, same = (table.cell("features", weights=name) for name in EQUAL)
-    bits, base = (
-        table.cell("bits/byte", weights="zeros"),
-        table.cell("bits/byte", weights="no hidden layer: unigram")[0],
-    )
-    holds = True if zeros[1:] == [1, 1] else False if not zeros[1] <= 1 <= zeros[2] else None
+def _zeros_learn_one(table: Table) -> Part:
+    zeros, constant = (table.cell(FEATURES, weights=name) for name in EQUAL)
+    bits, base = table.cell(BITS, weights="zeros"), table.cell(BITS, weights=UNIGRAM)[0]
     return Part(
-        "What zeros learn is one feature.",
-        judged(holds),
-        f"Zeros learn {written(zeros)} features in an NPLM: with H, U and C all zero no gradient reaches any of them, "
-        f"and only the output bias moves ({bits[0]:.2f} bits/byte, a unigram has {base:.2f}). Equal weights that are "
-        f"not zero learn {written(same)}.",
-        f"bits/byte over seeds: {written(bits)}",
+        "Zeros learn one feature.",
+        True if zeros[1:] == [1, 1] else False if not zeros[1] <= 1 <= zeros[2] else None,
+        f"Zeros learn {format_cell(zeros)} features in an NPLM: with H, U and C all zero no gradient reaches any of "
+        f"them, and only the output bias changes ({bits[0]:.2f} bits per byte; a unigram has {base:.2f}). Equal "
+        f"weights other than zero learn {format_cell(constant)}.",
+        f"bits per byte over seeds: {format_cell(bits)}",
         decides=False,
     )
 
 
-def _within(cell: list[float]) -> bool | None:
-    """All seeds inside the band, none, or some."""
+def _is_kept(cell: list[float]) -> bool | None:
+    """All seeds within the factor, none, or some."""
     _, low, high = cell
-    if low >= 1 / KEPT and high <= KEPT:
+    if low >= 1 / FACTOR and high <= FACTOR:
         return True
-    return False if high < 1 / KEPT or low > KEPT else None
+    return False if high < 1 / FACTOR or low > FACTOR else None
 
 
-def _kept(table: Table, stack: str, decides: bool) -> Part:
-    where = {"stack": stack, "weights": "Xavier"}
-    signal, gradient = (table.cell(name, **where) for name in table.columns[2:4])
-    both = (_within(signal), _within(gradient))
+def _keeps_variance(table: Table, stack: str, decides: bool) -> Part:
+    signal, gradient = (table.cell(column, stack=stack, weights=XAVIER) for column in (SIGNAL, GRADIENT))
     per_layer = signal[0] ** (1 / (DEPTH - 1))
     return Part(
-        f"Through {stack} layers Xavier keeps the variance (within a factor of {KEPT:g} over {DEPTH} layers).",
-        judged(False if False in both else None if None in both else True),
-        f"Through {DEPTH} {stack} layers Xavier's signal arrives with {_percent(signal[0])} of its variance and the "
-        f"gradient with {_percent(gradient[0])}"
-        + ("." if decides else f": the signal keeps {_percent(per_layer)} a layer."),
+        f"Through {stack} layers Xavier keeps the variance (within a factor of {FACTOR:g} over {DEPTH} layers).",
+        all_of([_is_kept(signal), _is_kept(gradient)]),
+        f"Through {DEPTH} {stack} layers Xavier's signal keeps {_percent(signal[0])} of its variance and the gradient "
+        f"{_percent(gradient[0])}" + ("." if decides else f": {_percent(per_layer)} of the signal per layer."),
         f"{stack}, range over seeds: signal {_percent(signal[1])} to {_percent(signal[2])}, gradient "
         f"{_percent(gradient[1])} to {_percent(gradient[2])}",
         decides,
     )
 
 
-def _neither(table: Table) -> Part:
-    """Small weights vanish, large ones saturate, Xavier does neither: all three, in every seed."""
-    signal = {name: table.cell(table.columns[2], stack="tanh", weights=name) for name in STACKED}
-    full = {name: table.cell(table.columns[4], stack="tanh", weights=name) for name in STACKED}
-    small, large, xavier = "normal 0.01", "normal 1", "Xavier"
-    sure = signal[small][2] < VANISHED and full[large][1] > SATURATED
-    sure = sure and signal[xavier][1] > LIVES and full[xavier][2] < FREE
-    middle = signal[small][0] < VANISHED and full[large][0] > SATURATED
-    middle = middle and signal[xavier][0] > LIVES and full[xavier][0] < FREE
+def _vanish_and_saturate(table: Table) -> Part:
+    """All three, in every seed."""
+    signal, saturated = (
+        {name: table.cell(column, stack=TANH, weights=name) for name in STACKED} for column in (SIGNAL, SATURATION)
+    )
+
+    def test(vanish: int, saturate: int) -> bool:
+        return (
+            signal[SMALL][vanish] < VANISHED
+            and saturated[LARGE][saturate] > SATURATED
+            and signal[XAVIER][saturate] > ALIVE
+            and saturated[XAVIER][vanish] < FREE
+        )
+
     return Part(
         "Through tanh layers small weights let the signal vanish, large ones saturate, Xavier does neither.",
-        judged(True if sure else None if middle else False),
-        f"Through {DEPTH} tanh layers normal(0.01) leaves {signal[small][0]:.0e} of the variance and normal(1) drives "
-        f"{_percent(full[large][0])} of the units to ±1; Xavier leaves {_percent(signal[xavier][0])} and drives "
-        f"{_percent(full[xavier][0])} there.",
-        f"tanh, range over seeds: {signal[small][1]:.1e} to {signal[small][2]:.1e}, {_percent(full[large][1])} to "
-        f"{_percent(full[large][2])}, {_percent(signal[xavier][1])} to {_percent(signal[xavier][2])}",
+        True if test(2, 1) else None if test(0, 0) else False,
+        f"Through {DEPTH} tanh layers normal(0.01) leaves {signal[SMALL][0]:.0e} of the variance and normal(1) drives "
+        f"{_percent(saturated[LARGE][0])} of the units to ±1; Xavier leaves {_percent(signal[XAVIER][0])} and "
+        f"saturates {_percent(saturated[XAVIER][0])}.",
+        f"tanh, range over seeds: {signal[SMALL][1]:.1e} to {signal[SMALL][2]:.1e}, {_percent(saturated[LARGE][1])} to "
+        f"{_percent(saturated[LARGE][2])}, {_percent(signal[XAVIER][1])} to {_percent(signal[XAVIER][2])}",
     )
 
 
@@ -331,57 +321,58 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if share > 0.2 or share == 0 else 1}f} %"
 
 
-COLOURS = {"normal 0.01": VERMILION, "uniform ±1/√n": ORANGE, "Xavier": SKY, "orthogonal": INK, "normal 1": PURPLE}
+# ------------------------------------------------------------------------------------------------ draw
+
+COLORS = {
+    SMALL: plot.VERMILION,
+    "uniform ±1/√n": plot.ORANGE,
+    XAVIER: plot.SKY,
+    "orthogonal": plot.INK,
+    LARGE: plot.PURPLE,
+}
 
 
 def draw(tables: Tables, figure: Figure) -> None:
     figure.set_size_inches(12, 8.6)
     figure.set_layout_engine("constrained", hspace=0.08)
     (units, bits), (signal, gradient) = figure.subplots(2, 2, height_ratios=(0.8, 1))
-    both = {"different units": (BLUE, "o", -0.17), "features": (GREEN, "s", 0.17)}
-    _rows(tables["features"], units, both, "how many", f"After training: what the {UNITS} hidden units became")
-    units.set(xlim=(-1, UNITS * 1.3), xticks=range(0, UNITS + 1, 8))
-    _rows(
-        tables["features"], bits, {"bits/byte": (BLUE, "o", 0.0)}, "bits per byte, held out", "After training: the loss"
-    )
-    base = tables["features"].cell("bits/byte", weights="no hidden layer: unigram")[0]
-    bits.axvline(base, color=GREY, linestyle="--", linewidth=1)
-    bits.text(base, -0.65, "unigram ", color=GREY, fontsize=9, va="center", ha="right")
-    _lines(tables["layers"], signal, "signal", f"Forward: the signal through {DEPTH} tanh layers")
-    _lines(tables["layers"], gradient, "gradient", f"Backward: the gradient through the same {DEPTH} layers")
+    table = tables["units"]
+    _draw_rows(table, units, UNITS_LEFT, plot.BLUE, "o", -0.17)
+    _draw_rows(table, units, FEATURES, plot.GREEN, "s", 0.17)
+    plot.name_rows(units, list(TRAINED), "count", f"After training: the {UNITS} hidden units")
+    units.set(xlim=(-1, UNITS * 1.45), xticks=range(0, UNITS + 1, 8))
+    _draw_rows(table, bits, BITS, plot.BLUE, "o", 0.0)
+    plot.name_rows(bits, list(TRAINED), "bits per byte, held out", "After training: the loss")
+    base = table.cell(BITS, weights=UNIGRAM)[0]
+    bits.axvline(base, color=plot.GREY, linestyle="--", linewidth=1)
+    bits.set_ylim(len(TRAINED) - 0.5, -0.9)
+    bits.text(base, -0.65, "unigram ", color=plot.GREY, fontsize=9, va="center", ha="right")
+    _draw_layers(tables["layers"], signal, "signal", f"Forward: the signal through {DEPTH} tanh layers")
+    _draw_layers(tables["layers"], gradient, "gradient", f"Backward: the gradient through the same {DEPTH} layers")
 
 
-def _rows(table: Table, axes: Any, columns: dict[str, tuple[str, str, float]], label: str, title: str) -> None:
-    """One row a beginning: the median of the seeds with its range, and the number beside it."""
-    names = list(TRAINED)
-    for column, (colour, shape, lift) in columns.items():
-        for y, name in enumerate(names):
-            middle, low, high = table.cell(column, weights=name)
-            axes.plot([low, high], [y + lift] * 2, color=colour, linewidth=2, solid_capstyle="round")
-            axes.plot(middle, y + lift, shape, color=colour, markersize=6)
-            text = f"{middle:.2f}" if column == "bits/byte" else f"{middle:.0f} {column.split()[0]}"
-            where = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 9}
-            clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # of the lines behind
-            axes.annotate(text, (high, y + lift), (8, 0), color=colour, bbox=clear, **where)
-    axes.set_yticks(range(len(names)), names, color=INK)
-    axes.set(xlabel=label, ylim=(len(names) - 0.5, -0.9))
-    axes.set_title(title)
-    axes.grid(axis="y", visible=False)
+def _draw_rows(table: Table, axes: Any, column: str, color: str, marker: str, shift: float) -> None:
+    for y, name in enumerate(TRAINED):
+        cell = table.cell(column, weights=name)
+        plot.dot(axes, cell, y + shift, color, marker=marker, size=6)
+        text = f"{cell[0]:.2f}" if column == BITS else f"{cell[0]:.0f} {column.split()[0]}"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the grid
+        where = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 9, "bbox": box}
+        axes.annotate(text, (cell[2], y + shift), (8, 0), color=color, **where)
 
 
-def _lines(table: Table, axes: Any, column: str, title: str) -> None:
-    """The variance at each layer, read in the direction of travel: the gradient comes from the last layer."""
+def _draw_layers(table: Table, axes: Any, column: str, title: str) -> None:
+    """In the direction of travel: the gradient starts at the last layer."""
     layers = list(range(1, DEPTH + 1))
     labels = []
-    for name, colour in COLOURS.items():
-        middle, low, high = zip(*table.column(column, stack="tanh", weights=name), strict=True)
-        # Orthogonal weights carry as Xavier's do: a thin dashed line on a broad one shows both.
-        broad, dash = (4.0 if name == "Xavier" else 1.6), ("--" if name == "orthogonal" else "-")
-        axes.plot(layers, middle, dash, marker="o", color=colour, markersize=3.5, linewidth=broad)
-        axes.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
-        labels.append((middle[-1] if column == "signal" else middle[0], name, colour))
+    for name, color in COLORS.items():
+        cells = table.column(column, stack=TANH, weights=name)
+        # Orthogonal weights behave like Xavier's: a thin dashed line on a broad one shows both.
+        style, width = ("o--" if name == "orthogonal" else "o-"), (4.0 if name == XAVIER else 1.6)
+        plot.line(axes, layers, cells, color, style, width=width, size=3.5)
+        labels.append((cells[-1 if column == "signal" else 0][0], name, color))
     axes.set(yscale="log", xlabel="layer", ylabel=f"variance of the {column}", xticks=layers)
     if column == "gradient":
         axes.invert_xaxis()
     axes.set_title(title)
-    beside(axes, labels, gap=0.06)
+    plot.label_lines(axes, labels, gap=0.06)

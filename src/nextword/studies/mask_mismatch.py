@@ -1,308 +1,387 @@
-"""[MASK] stands in the text that a network learns from and never in the text it is used on. Does that cost something?
+"""What does it cost that [MASK] occurs in pretraining but never in use?
 
-One small BERT, three ways to put something in the place of a hidden token:
+Claim: a network that always saw [MASK] at the predicted positions has worse vectors for plain text than one that
+sometimes saw other tokens there (Devlin et al. 2019).
 
-    80 / 10 / 10     the mask, any token, the token itself, in so many per cent of the places: BERT's own
-    [MASK] alone     always the mask: plain tokens are never asked about, so their vectors may say little of them
-    no [MASK]        any token in 80 %, the token itself in 20 %: what is read has no mask in it, ever
+One small BERT, three kinds of input at the predicted positions:
 
-Then plain text is read, without any mask: what a linear probe finds in the last layer's vectors, what the network says
-of a token that it is given, and whether it notices a token that does not belong.
+    80 / 10 / 10     [MASK], a random token, the token itself, in so many per cent of the positions: BERT's mixture
+    [MASK] only      always [MASK]: plain tokens are never predicted, so their vectors may say little about them
+    no [MASK]        a random token in 80 %, the token itself in 20 %
 
-A network that finds [MASK] alone may also learn more slowly, and have worse vectors for that. So the first way is
-looked at a second time, stopped on its way as soon as it fills in hidden tokens as well as the second does at its end.
+Measured on plain text: accuracy of a linear probe on the last layer, nats that the readout gives to a visible token,
+and whether it detects a wrong token. A word's vector is that of its first piece:
+
+    words    In    the   beginning   God    created
+    pieces   in    the   begin ##ning god   create ##d
+    case      ·     0       0    ·     1       0     ·         pieces are lower-cased, so case must be inferred
+    tags     ADP   DET    NOUN   ·   PROPN    VERB   ·         if the treebank is on this machine
+
+A network with [MASK] only may also just learn more slowly. So the mixture is measured a second time, stopped as soon
+as it fills in masked tokens as well as “[MASK] only” does at its end.
+
+Verdict: by the first probe available (parts of speech, else case), “[MASK] only” must be worse than the mixture,
+both fully trained and stopped early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Inputs
-from nextword.objectives.masked import Masked
-from nextword.studies._experiment import corpus_for, enough, held_out, spread
-from nextword.studies._probes import CASE, TAGS, Task, case_task, probed, tags_task
-from nextword.studies._small_models import (
+from nextword.objectives.masked import MaskedObjective
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import describe_corpus, held_out_split, open_text, require, run_parallel
+from nextword.studies._labeled_words import CASE, TAGS, Labeled, label_capitals, read_treebank, treebank_files
+from nextword.studies._probes import fit_probe
+from nextword.studies._statistics import (
     INTERVALS,
+    format_interval,
+    is_above,
+    is_below,
+    mean_interval,
+    median_and_range,
+)
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._transformers import (
     Size,
     Text,
-    asked,
-    certain,
-    encoder,
-    hidden_tokens,
-    learn,
-    masked_sentences,
-    ranged,
-    short_sentences,
-    text_of,
-    unhidden,
+    always_masked,
+    encode_corpus,
+    make_bert,
+    masked_lm,
+    masked_positions,
+    original_ids,
+    score_masked,
+    slices,
+    train_on,
 )
-from nextword.studies._study import (
-    GREY,
-    Claim,
-    Part,
-    Progress,
-    Settings,
-    Table,
-    Tables,
-    above,
-    below,
-    judged,
-    over_seeds,
-)
-from nextword.studies.masked_vs_causal import levels
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.base import Tokenizer
+from nextword.tokenizers.special_tokens import Marks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CLAIM = Claim(
-    "[MASK] in pretraining and never in use costs something: a network that found [MASK] in every hidden place has "
-    "worse vectors for plain text than one that found other tokens there, too.",
+    "[MASK] in pretraining and never in use has a cost: a network that always saw [MASK] at the predicted positions "
+    "has worse vectors for plain text than one that sometimes saw other tokens there.",
     "Devlin et al. 2019, section 3.1 and appendix C.2; lecture notes on ELMo: BERT's mask makes pretraining and "
     "fine-tuning differ",
 )
-MIXED, STOPPED, ALONE, NEVER = "80 / 10 / 10", "80 / 10 / 10, stopped", "[MASK] alone", "no [MASK]"
-WAYS: dict[str, dict[str, float]] = {  # in the order of training: where to stop is known after the first
-    ALONE: {"masked": 1.0, "replaced": 0.0},
-    MIXED: {"masked": 0.8, "replaced": 0.1},
-    NEVER: {"masked": 0.0, "replaced": 0.8},
-}
-ORDER = (MIXED, STOPPED, ALONE, NEVER)
-HIDDEN, GIVEN, NOTICED = "nats of a token behind [MASK]", "nats of a token it is given", "wrong token noticed, %"
-STEP = "steps"
 PIECES = 1000
 FULL = Size(layers=1, steps=1800, rate=4e-3)
 QUICK = Size(layers=1, width=64, heads=4, rows=32, steps=250, rate=4e-3)
-SENTENCES = ((4000, 1500), (600, 300))  # for the probe: to learn from and to test on, in full and when quick
-LEAST = 100  # sentences for either
-CHECKS = 24  # places where the first way may be stopped
+SENTENCES = ((4000, 1500), (600, 300))  # training and test sentences of a probe; with --quick
+MIN_SENTENCES = 100
+CHECKS = 24  # steps at which the mixture may be stopped
+BATCH = 64
 
-Found = dict[str, np.ndarray]  # measure → its value for each unit of text
+MIXED, STOPPED, ONLY, NEVER = "80 / 10 / 10", "80 / 10 / 10, stopped early", "[MASK] only", "no [MASK]"
+MASKING: dict[str, dict[str, float]] = {  # in order of training: where to stop is known after the first
+    ONLY: {"masked": 1.0, "replaced": 0.0},
+    MIXED: {"masked": 0.8, "replaced": 0.1},
+    NEVER: {"masked": 0.0, "replaced": 0.8},
+}
+ORDER = (MIXED, STOPPED, ONLY, NEVER)
+HIDDEN, VISIBLE, DETECTED = "nats of a masked token", "nats of a visible token", "wrong tokens detected, %"
+STEPS = "steps"
+COMMON = "most frequent class"
 
-
-# ------------------------------------------------------------------------------------------------ one run
-
-
-def read_plain(seed: int, size: Size, text: Text, tasks: Sequence[Task]) -> dict[str, Found]:
-    """All ways, from the same beginning."""
-    found: dict[str, Found] = {}
-    masks = masked_sentences(size, text.vocabulary)
-    for way, hiding in WAYS.items():
-        network = encoder(size, text.vocabulary, seed)
-
-        def check(step: int, network: Any = network) -> None:
-            if (
-                STOPPED not in found
-                and hidden_tokens(network, masks, text.test)[0].mean() <= found[ALONE][HIDDEN].mean()
-            ):
-                found[STOPPED] = measured(network, size, text, tasks) | {STEP: np.array([float(step)])}
-
-        checks = CHECKS if way == MIXED else 0
-        learn(network, short_sentences(size, text.vocabulary, **hiding), text.train, seed, size, check, checks)
-        found[way] = measured(network, size, text, tasks) | {STEP: np.array([float(size.steps)])}
-    found.setdefault(STOPPED, found[MIXED])  # never as good: then where it ends
-    return found
+Values = dict[str, np.ndarray]  # measure → one value per unit of text
 
 
-def measured(network: Any, size: Size, text: Text, tasks: Sequence[Task]) -> Found:
-    masks = masked_sentences(size, text.vocabulary)
-    wrong = short_sentences(size, text.vocabulary, masked=0.0, replaced=1.0)
-    return {
-        HIDDEN: hidden_tokens(network, masks, text.test)[0],
-        GIVEN: given(network, masks, text.test),
-        NOTICED: 100 * noticed(network, wrong, text.test),
-        **{task.name: 100.0 * probed(network, task) for task in tasks},
-    }
+# ------------------------------------------------------------------------------------------------ probe
+
+
+@dataclass(frozen=True)
+class LabeledRows:
+    ids: np.ndarray  # (n, length)
+    is_token: np.ndarray  # (n, length) False at padding
+    labels: np.ndarray  # (n, length) −1 without a label
+
+
+@dataclass(frozen=True)
+class RowTask:
+    name: str
+    classes: tuple[Any, ...]
+    train: LabeledRows
+    test: LabeledRows
+
+    @property
+    def baseline(self) -> float:
+        """Test accuracy of the most frequent training class."""
+        train, test = (rows.labels[rows.labels >= 0] for rows in (self.train, self.test))
+        return float((test == np.bincount(train).argmax()).mean())
+
+    def describe(self) -> str:
+        train, test = (int((rows.labels >= 0).sum()) for rows in (self.train, self.test))
+        return f"{self.name}: {len(self.classes)} classes, {train:,} training words, {test:,} test words"
+
+
+def make_task(
+    name: str, splits: Sequence[Iterable[Labeled]], counts: Sequence[int], tokenizer: Tokenizer, length: int
+) -> RowTask:
+    train, test = (list(islice(split, count)) for split, count in zip(splits, counts, strict=True))
+    classes = tuple(sorted({label for _, labels in train for label in labels if label is not None}, key=str))
+    return RowTask(name, classes, *(label_rows(part, classes, tokenizer, length) for part in (train, test)))
+
+
+def label_rows(labeled: Sequence[Labeled], classes: Sequence[Any], tokenizer: Tokenizer, length: int) -> LabeledRows:
+    """[CLS] … [SEP], with the label of each word at its first piece."""
+    marks = Marks.of(vocabulary(tokenizer))
+    numbers = {label: i for i, label in enumerate(classes)}
+    ids = np.full((len(labeled), length), marks.pad, np.int64)
+    labels, sizes = np.full(ids.shape, -1, np.int64), np.zeros(len(labeled), np.int64)
+    encodings = tokenizer.encode_batch([" ".join(words) for words, _ in labeled])
+    for i, (encoding, (_, given)) in enumerate(zip(encodings, labeled, strict=True)):
+        pieces = encoding.ids[: length - 2]
+        ids[i, 0], ids[i, 1 : len(pieces) + 1], ids[i, len(pieces) + 1] = marks.cls, pieces, marks.sep
+        sizes[i] = len(pieces) + 2
+        words, first = np.unique(encoding.words[: length - 2], return_index=True)
+        labels[i, first + 1] = [numbers.get(given[word], -1) for word in words]
+    return LabeledRows(ids, np.arange(length) < sizes[:, None], labels)
+
+
+def probe(network: Any, task: RowTask) -> np.ndarray:
+    """Whether a linear probe on the last layer is right about each labeled test word: (words,) bool."""
+    classify = fit_probe(*_labeled_vectors(network, task.train), len(task.classes))
+    vectors, labels = _labeled_vectors(network, task.test)
+    return (classify(vectors) == labels).numpy()
 
 
 @torch.no_grad()
-def given(network: Any, objective: Masked, text: Stream) -> np.ndarray:
-    """The tokens that an objective would hide, not hidden: the nats that the readout gives to what stands there."""
-    found = []
-    for batch in objective.held_out(text):
-        at, targets = asked(batch)
-        h = network.hidden(Inputs(unhidden(batch), batch.inputs.padding), None)[0][-1]
-        found.append(network.readout.nll(h.reshape(-1, h.shape[-1])[at], targets).numpy())
-    return np.concatenate(found)
+def _labeled_vectors(network: Any, rows: LabeledRows) -> tuple[Tensor, Tensor]:
+    """The vectors (N, D) of all labeled words, and the labels (N,)."""
+    vectors = []
+    for part in slices(len(rows.ids), BATCH):
+        inputs = Inputs(torch.from_numpy(rows.ids[part]), torch.from_numpy(rows.is_token[part]))
+        vectors.append(network.encode(inputs)[0][-1][torch.from_numpy(rows.labels[part] >= 0)])
+    return torch.cat(vectors), torch.from_numpy(rows.labels[rows.labels >= 0])
 
 
-@torch.no_grad()
-def noticed(network: Any, objective: Masked, text: Stream) -> np.ndarray:
-    """For each row: how often a token put there by chance has more nats than one that belongs, over all such pairs.
-
-    0.5 is chance. Rows that chance left as they were are left out.
-    """
-    found = []
-    for batch in objective.held_out(text):
-        ids, true = batch.inputs.ids, unhidden(batch)
-        h = network.hidden(batch.inputs, None)[0][-1]
-        nats = network.readout.nll(h.reshape(-1, h.shape[-1]), ids.reshape(-1)).view(ids.shape)
-        words = torch.from_numpy(~np.isin(true.numpy(), list(network.vocabulary.special.values())))
-        for row, wrong, there in zip(nats, ids != true, words, strict=True):
-            bad, good = row[wrong], row[there & ~wrong]
-            if len(bad) and len(good):
-                found.append(float((bad[:, None] > good).float().mean()))
-    return np.array(found)
+# ------------------------------------------------------------------------------------------------ measure
 
 
-# ------------------------------------------------------------------------------------------------ measuring
-
-
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    corpus = corpus_for(settings.data)
+def measure(settings: Settings, progress: Progress) -> Measured:
+    corpus, seeds = open_text(settings.data), settings.seeds
     size, counts = (QUICK if settings.quick else FULL), SENTENCES[int(settings.quick)]
-    text, tokenizer = text_of(corpus, PIECES)
-    tasks = [case_task(corpus, ("train", held_out(corpus)), tokenizer, size.length, counts)]
-    enough(min(len(tasks[0].train.ids), len(tasks[0].test.ids)), LEAST, "sentences for a probe", corpus)
+    text, tokenizer = encode_corpus(corpus, PIECES)
+    cased = [label_capitals(corpus, split) for split in ("train", held_out_split(corpus))]
+    tasks = [make_task(CASE, cased, counts, tokenizer, size.length)]
+    require(min(len(tasks[0].train.ids), len(tasks[0].test.ids)), MIN_SENTENCES, "sentences for a probe", corpus)
     if len(tasks[0].classes) < 2:  # a text without capitals
         tasks.clear()
-    if tags := tags_task(tokenizer, size.length, counts):
-        tasks.append(tags)
-    jobs: dict[Any, Any] = {seed: (read_plain, (seed, size, text, tasks)) for seed in settings.seeds}
-    runs = spread(jobs, progress)
-    measures = (*(task.name for task in tasks), HIDDEN, GIVEN, NOTICED)
-    found = {
-        (way, m): np.stack([runs[seed][way][m] for seed in settings.seeds]) for way in ORDER for m in (*measures, STEP)
+    has_tags = {"train", "test"} <= set(treebank_files())
+    if has_tags:
+        tagged = [read_treebank(split) for split in ("train", "test")]
+        tasks.append(make_task(TAGS, tagged, counts, tokenizer, size.length))
+    jobs: dict[Any, Any] = {seed: (run_seed, (seed, size, text, tasks)) for seed in seeds}
+    runs = run_parallel(jobs, progress)
+    measures = (*(task.name for task in tasks), HIDDEN, VISIBLE, DETECTED)
+    values = {
+        (name, m): np.stack([runs[seed][name][m] for seed in seeds]) for name in ORDER for m in (*measures, STEPS)
     }
-    common = {task.name: 100 * task.common for task in tasks}
-    return {
-        "ways": _ways(measures, found, common),
-        "differences": _differences(measures, found),
-    }, {
-        "data": f"{corpus.name} ({corpus.source}): {len(text.train):,} tokens to learn from; WordPiece of "
-        f"{len(tokenizer):,}",
-        "network": f"BERT, {size.built()}",
-        "training": size.said(),
-        "probes": "; ".join(f"{t.name}: {_count(t)}" for t in tasks)
-        + ("" if tags else ". The treebank for parts of speech is not on this machine (NEXTWORD_DATA)"),
+    baselines = {task.name: 100 * task.baseline for task in tasks}
+    return {"inputs": _levels(measures, values, baselines), "differences": _differences(measures, values)}, {
+        "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens; WordPiece of {len(tokenizer):,}",
+        "network": f"BERT, {size.describe_network()}",
+        "training": size.describe_training(),
+        "probes": "; ".join(task.describe() for task in tasks)
+        + ("" if has_tags else ". The treebank for parts of speech is not on this machine (NEXTWORD_DATA)"),
         "intervals": INTERVALS,
     }
 
 
-def _count(task: Task) -> str:
-    words = [int((rows.labels >= 0).sum()) for rows in (task.train, task.test)]
-    return f"{len(task.classes)} classes, {words[0]:,} words to learn from, {words[1]:,} to test on"
+def run_seed(seed: int, size: Size, text: Text, tasks: Sequence[RowTask]) -> dict[str, Values]:
+    """All kinds of input, from the same initial weights."""
+    results: dict[str, Values] = {}
+    objective = always_masked(size, text.vocabulary)
+    for name, masking in MASKING.items():
+        network = make_bert(size, text.vocabulary, seed)
+
+        def check(step: int, network: Any = network) -> None:
+            if STOPPED in results:
+                return
+            nats = score_masked(network, objective, text.test)[0]
+            if nats.mean() <= results[ONLY][HIDDEN].mean():
+                results[STOPPED] = measure_network(network, size, text, tasks) | {STEPS: np.array([float(step)])}
+
+        checks = CHECKS if name == MIXED else 0
+        train_on(network, masked_lm(size, text.vocabulary, **masking), text.train, seed, size, check, checks)
+        results[name] = measure_network(network, size, text, tasks) | {STEPS: np.array([float(size.steps)])}
+    results.setdefault(STOPPED, results[MIXED])  # never as good: use its end
+    return results
 
 
-def _name(measure: str) -> str:
-    return f"{measure}, right, %" if measure in (CASE, TAGS) else measure
+def measure_network(network: Any, size: Size, text: Text, tasks: Sequence[RowTask]) -> Values:
+    masked = always_masked(size, text.vocabulary)
+    corrupted = masked_lm(size, text.vocabulary, masked=0.0, replaced=1.0)
+    return {
+        HIDDEN: score_masked(network, masked, text.test)[0],
+        VISIBLE: score_visible(network, masked, text.test),
+        DETECTED: 100 * detect_wrong(network, corrupted, text.test),
+        **{task.name: 100.0 * probe(network, task) for task in tasks},
+    }
 
 
-def _ways(measures: Sequence[str], found: dict[Any, np.ndarray], common: dict[str, float]) -> Table:
-    columns = (*measures, STEP)
+@torch.no_grad()
+def score_visible(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+    """Nats of the tokens that an objective would mask, given unmasked."""
+    nats = []
+    for batch in objective.validation_batches(text):
+        at, targets = masked_positions(batch)
+        h = network.hidden(Inputs(original_ids(batch), batch.inputs.token_mask), None)[0][-1]
+        nats.append(network.readout.nll(h.reshape(-1, h.shape[-1])[at], targets).numpy())
+    return np.concatenate(nats)
+
+
+@torch.no_grad()
+def detect_wrong(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+    """For each row, the share of pairs in which a random token has more nats than an original one; chance is 0.5.
+
+    Rows in which nothing was replaced are left out.
+    """
+    shares = []
+    for batch in objective.validation_batches(text):
+        ids, original = batch.inputs.ids, original_ids(batch)
+        h = network.hidden(batch.inputs, None)[0][-1]
+        nats = network.readout.nll(h.reshape(-1, h.shape[-1]), ids.reshape(-1)).view(ids.shape)
+        is_word = torch.from_numpy(~np.isin(original.numpy(), list(network.vocabulary.special.values())))
+        for row, is_wrong, word in zip(nats, ids != original, is_word, strict=True):
+            wrong, right = row[is_wrong], row[word & ~is_wrong]
+            if len(wrong) and len(right):
+                shares.append(float((wrong[:, None] > right).float().mean()))
+    return np.array(shares)
+
+
+def column_name(measure: str) -> str:
+    return f"probe: {measure}, %" if measure in (CASE, TAGS) else measure
+
+
+def _levels(measures: Sequence[str], values: dict[Any, np.ndarray], baselines: dict[str, float]) -> Table:
+    columns = (*measures, STEPS)
     rows: list[tuple[Any, ...]] = [
-        (way, *(over_seeds(found[way, m].mean(1).tolist()) for m in columns)) for way in ORDER
+        (name, *(median_and_range(values[name, m].mean(1).tolist()) for m in columns)) for name in ORDER
     ]
-    rows.append(("the commonest class", *(common.get(m) for m in columns)))
-    return Table("Plain text, read", ("hidden places hold", *map(_name, columns)), tuple(rows))
+    rows.append((COMMON, *(baselines.get(m) for m in columns)))
+    title = "On plain text, median and range over seeds"
+    return Table(title, ("input", *map(column_name, columns)), tuple(rows))
 
 
-def _differences(measures: Sequence[str], found: dict[Any, np.ndarray]) -> Table:
+def _differences(measures: Sequence[str], values: dict[Any, np.ndarray]) -> Table:
     rows = [
-        (way, other, *(certain(found[way, m] - found[other, m]) for m in measures))
-        for way, other in ((ALONE, MIXED), (ALONE, STOPPED), (NEVER, MIXED))
+        (name, other, *(mean_interval(values[name, m] - values[other, m]) for m in measures))
+        for name, other in ((ONLY, MIXED), (ONLY, STOPPED), (NEVER, MIXED))
     ]
-    return Table("Above, mean and 95 % interval", ("hidden places hold", "above", *map(_name, measures)), tuple(rows))
+    columns = ("input", "minus", *map(column_name, measures))
+    return Table("Differences, mean and 95 % interval", columns, tuple(rows))
 
 
-# ------------------------------------------------------------------------------------------------ judging
+# ------------------------------------------------------------------------------------------------ judge
+
+Test = Callable[[Sequence[Any]], bool | None]
 
 
 def judge(tables: Tables) -> list[Part]:
-    """The first probe decides, against both: in use, and where neither has learnt more than the other."""
-    ways, apart = tables["ways"], tables["differences"]
-    probes = [name for name in (TAGS, CASE) if _name(name) in ways.columns]
+    probes = [name for name in (TAGS, CASE) if column_name(name) in tables["inputs"].columns]
+    parts = [_probe_is_worse(tables, name, other, name == probes[0]) for name in probes for other in (MIXED, STOPPED)]
+    if probes:
+        parts.append(
+            _side_result(
+                tables,
+                column_name(probes[0]),
+                NEVER,
+                is_above,
+                f"A network that never saw [MASK] has better vectors than {MIXED} ({probes[0]}).",
+                "A probe is right for {this:.1f} % without any [MASK] and {that:.1f} % with {mixed}.",
+                ("points", 2),
+            )
+        )
     return [
-        *(_worse(ways, apart, name, other, name == probes[0]) for name in probes for other in (MIXED, STOPPED)),
-        *(_without(ways, apart, name) for name in probes[:1]),
-        _said(ways, apart),
-        _noticed(ways, apart),
-        _paid(ways, apart),
+        *parts,
+        _side_result(
+            tables,
+            VISIBLE,
+            ONLY,
+            is_above,
+            "It is less sure of a visible token.",
+            "The readout gives a visible token {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
+            ("nats", 2),
+        ),
+        _side_result(
+            tables,
+            DETECTED,
+            ONLY,
+            is_below,
+            "It is worse at detecting a wrong token.",
+            "A wrong token has more nats than a right one in {this:.1f} % of the pairs with [MASK] only and in "
+            "{that:.1f} % with {mixed}; chance is 50 %.",
+            ("points", 1),
+        ),
+        _side_result(
+            tables,
+            HIDDEN,
+            ONLY,
+            is_below,
+            "In return, it is better at masked tokens after the same number of steps.",
+            "A masked token costs {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
+            ("nats", 3),
+        ),
     ]
 
 
-def _cells(
-    ways: Table, apart: Table, column: str, way: str, other: str = MIXED
-) -> tuple[float, float, Sequence[float]]:
-    that, this = (ways.cell(column, hidden_places_hold=name)[0] for name in (other, way))
-    return that, this, apart.cell(column, hidden_places_hold=way, above=other)
-
-
-def _worse(ways: Table, apart: Table, probe: str, other: str, decides: bool) -> Part:
-    that, alone, cell = _cells(ways, apart, _name(probe), ALONE, other)
-    where = "" if other == MIXED else ", and not for having learnt less"
-    step = ways.cell(STEP, hidden_places_hold=other)[0]
-    when = "" if other == MIXED else f", stopped at step {step:.0f}, where it fills in as well"
+def _probe_is_worse(tables: Tables, name: str, other: str, decides: bool) -> Part:
+    column = column_name(name)
+    cell = tables["differences"].cell(column, input=ONLY, minus=other)
+    that, only = (tables["inputs"].cell(column, input=key)[0] for key in (other, ONLY))
+    step = tables["inputs"].cell(STEPS, input=other)[0]
+    is_stopped = other == STOPPED
     return Part(
-        f"Its vectors of plain text are worse for a linear probe{where} ({probe}).",
-        judged(below(cell)),
-        f"Of {probe}, a probe on the vectors gets {alone:.1f} % right where [MASK] stood alone and {that:.1f} % with "
-        f"{MIXED}{when}.",
-        f"points above: {ranged(cell, 2)}",
+        f"Its vectors of plain text are worse for a linear probe{', and not only undertrained' * is_stopped} ({name}).",
+        is_below(cell),
+        f"For {name}, a probe is right for {only:.1f} % with [MASK] only and {that:.1f} % with {MIXED}"
+        + (f", stopped at step {step:.0f}, where it fills in as well." if is_stopped else "."),
+        f"difference in points: {format_interval(cell, 2)}",
         decides,
     )
 
 
-def _without(ways: Table, apart: Table, probe: str) -> Part:
-    mixed, never, cell = _cells(ways, apart, _name(probe), NEVER)
+def _side_result(
+    tables: Tables, column: str, name: str, test: Test, statement: str, evidence: str, unit: tuple[str, int]
+) -> Part:
+    cell = tables["differences"].cell(column, input=name, minus=MIXED)
+    this, that = (tables["inputs"].cell(column, input=key)[0] for key in (name, MIXED))
     return Part(
-        f"A network that never saw [MASK] has better vectors than {MIXED} ({probe}).",
-        judged(above(cell)),
-        f"Without any [MASK] a probe gets {never:.1f} % right, with {MIXED} {mixed:.1f} %.",
-        f"points above: {ranged(cell, 2)}",
+        statement,
+        test(cell),
+        evidence.format(this=this, that=that, mixed=MIXED),
+        f"difference in {unit[0]}: {format_interval(cell, unit[1])}",
         decides=False,
     )
 
 
-def _said(ways: Table, apart: Table) -> Part:
-    mixed, alone, cell = _cells(ways, apart, GIVEN, ALONE)
-    return Part(
-        "Asked for a token that it is given, it is less sure of it.",
-        judged(above(cell)),
-        f"The readout gives a plain token {alone:.2f} nats where [MASK] stood alone, {mixed:.2f} with {MIXED}.",
-        f"nats above: {ranged(cell, 2)}",
-        decides=False,
-    )
+# ------------------------------------------------------------------------------------------------ draw
 
 
-def _noticed(ways: Table, apart: Table) -> Part:
-    mixed, alone, cell = _cells(ways, apart, NOTICED, ALONE)
-    return Part(
-        "It is worse at noticing a token that does not belong.",
-        judged(below(cell)),
-        f"A wrong token has more nats than a right one of its row in {alone:.1f} % of the pairs where [MASK] stood "
-        f"alone, in {mixed:.1f} % with {MIXED}; chance is 50 %.",
-        f"points above: {ranged(cell, 1)}",
-        decides=False,
-    )
-
-
-def _paid(ways: Table, apart: Table) -> Part:
-    mixed, alone, cell = _cells(ways, apart, HIDDEN, ALONE)
-    return Part(
-        "What it has for that: after as many steps it is better at tokens behind [MASK].",
-        judged(below(cell)),
-        f"A token behind [MASK] costs {alone:.2f} nats where [MASK] stood alone, {mixed:.2f} with {MIXED}.",
-        f"nats above: {ranged(cell, 3)}",
-        decides=False,
-    )
-
-
-# ------------------------------------------------------------------------------------------------ drawing
-
-
-def draw(tables: Tables, figure: Any) -> None:
-    """Each measure in a panel; a dotted line where the commonest class stands."""
-    ways = tables["ways"]
-    key, *measures, _ = ways.columns
-    figure.set_size_inches(3.1 * len(measures) + 1, 3.4)
-    figure.set_layout_engine("constrained", wspace=0.05)
-    *seen, last = ways.rows
-    short = {HIDDEN: "a token behind [MASK]", GIVEN: "a token it is given", NOTICED: "a wrong token noticed"}
-    panels = zip(figure.subplots(1, len(measures), squeeze=False)[0], measures, last[1:-1], strict=True)
-    for i, (axes, measure, floor) in enumerate(panels):
-        title, label = short.get(measure, measure.split(",")[0]), "nats" if "nats" in measure else "%"
-        levels(Table("", ways.columns, tuple(seen)), axes, key, measure, title, label, named=i == 0)
-        if floor is not None and floor > axes.get_xlim()[0]:
-            axes.axvline(floor, color=GREY, linewidth=1, linestyle=":")
+def draw(tables: Tables, figure: Figure) -> None:
+    """One panel per measure; a dotted line at the most frequent class."""
+    table = tables["inputs"]
+    *rows, baselines = table.rows
+    networks = replace(table, rows=tuple(rows))
+    measures = table.columns[1:-1]
+    for i, axes in enumerate(plot.panels(figure, 3.2 * len(measures) + 1.4, 3.4, len(measures))):
+        is_nats = "nats" in measures[i]
+        title = measures[i].removesuffix(", %").removeprefix("nats of ").removeprefix("probe: ").capitalize()
+        label = "nats" if is_nats else "%"
+        plot.dot_rows(networks, axes, "input", measures[i], title, label, named=i == 0, digits=2 if is_nats else 1)
+        if baselines[i + 1] is not None:
+            plot.reference_line(axes, baselines[i + 1])

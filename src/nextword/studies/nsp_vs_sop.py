@@ -1,320 +1,344 @@
-"""Next-sentence prediction and sentence-order prediction: which is easier, and does one solve the other?
+"""Next-sentence prediction and sentence-order prediction: which is easier, and does one task solve the other?
 
-One small BERT learns to fill in hidden tokens, and goes on from there with pairs of sentences beside them, once with
-each question:
+Claim: next-sentence prediction (NSP) is easy and sentence-order prediction (SOP) is harder; a network trained on NSP
+cannot do SOP, and one trained on SOP can partly do NSP (Lan et al. 2020).
 
-    "next"    does B follow A, or is it of another document?          topic alone may tell
-    "order"   does B follow A, or A follow B?                         topic tells nothing
+    NSP   does B follow A, or is it from another document?   the topic may tell
+    SOP   does B follow A, or A follow B?                    the topic tells nothing
 
-Both see the same sentences, half of them with each answer, and nothing in their lengths tells which
-(studies/neighbours.py). On the way the head is asked its own question about held-out pairs, and at the end the other
-one, too: in both the second answer means that B does not belong after A.
+Measured: a small BERT learns masked tokens and then continues with sentence pairs, once with each task. Its pair
+head is scored on its own task during training, and on both tasks at the end: in both, label 1 means that B does not
+belong after A.
 
-The figure of the study of pairs: learning, who can answer which question, and how much lengths give away.
+Pairs packed as in BERT's code give themselves away in short rows: a row is filled until a sentence no longer fits,
+which is then a long one and comes last. So here both passages have the same number of sentences and fit completely:
+
+    NSP   A, the sentences after A               label 0       half of each label, drawn anew in every epoch
+          A, another passage of similar length   label 1       from another document
+    SOP   A, the sentences after A               label 0
+          the sentences after A, A               label 1
+
+Verdict: NSP must be learned and be easier than SOP; training on NSP must not give more than 55 % on SOP; training on
+SOP must give more than chance on NSP. Where a task is not learned at all, transfer to it is undecided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from nextword.batching.masked import SentencePairs, Sentences
+from nextword.batching.masked import SentencePairs, Sentences, Texts, derive_key
 from nextword.batching.token_stream import Stream
+from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
-from nextword.objectives.masked import Masked
-from nextword.studies._experiment import corpus_for, enough, spread
-from nextword.studies._small_models import (
+from nextword.objectives.masked import MaskedObjective
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._statistics import (
     INTERVALS,
-    Size,
-    Text,
-    certain,
-    encoder,
-    learn,
-    ranged,
-    resampled,
-    short_sentences,
-    text_of,
-    unhidden,
+    bootstrap_mean,
+    format_interval,
+    is_above,
+    is_below,
+    mean_interval,
+    median_and_range,
+    wider_interval,
 )
-from nextword.studies._study import (
-    BLUE,
-    GREY,
-    INK,
-    VERMILION,
-    Claim,
-    Part,
-    Progress,
-    Settings,
-    Table,
-    Tables,
-    above,
-    below,
-    beside,
-    bounded,
-    judged,
-    over_seeds,
-    widest,
-)
-from nextword.studies._synthetic import Neighbours
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._transformers import Size, Text, encode_corpus, make_bert, masked_lm, original_ids, train_on
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"next": BLUE, "order": VERMILION}
-
-
-def draw(tables: Tables, figure: Figure) -> None:
-    figure.set_size_inches(13.5, 4.4)
-    figure.set_layout_engine("constrained", wspace=0.06)
-    curves, crossed, lengths = figure.subplots(1, 3, width_ratios=(1.1, 1, 0.9))
-    _draw_curves(tables["curves"], curves)
-    _crossed(tables["pairs"], crossed)
-    _lengths(tables["lengths"], lengths)
-
-
-def _draw_curves(table: Table, axes: Any) -> None:
-    labels = []
-    for name, colour in COLOURS.items():
-        steps = table.column("step", trained_on=name)
-        middle, low, high = zip(*table.column("right, %", trained_on=name), strict=True)
-        axes.plot(steps, middle, "o-", color=colour, linewidth=1.8, markersize=4)
-        axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        labels.append((middle[-1], name, colour))
-    axes.axhline(50, color=GREY, linewidth=1, linestyle=":")
-    axes.set(xlabel="step", ylabel="% of held-out pairs right")
-    axes.set_title("Learning each question")
-    beside(axes, labels)
-
-
-def _crossed(table: Table, axes: Any) -> None:
-    names = []
-    for y, (trained, asked, _, cell) in enumerate(table.rows):
-        middle, low, high = cell
-        names.append(f"trained on {trained}\nasked for {asked}")
-        if bounded(cell):
-            axes.plot([low, high], [y, y], color=COLOURS[trained], linewidth=2.5, solid_capstyle="round")
-        filled = COLOURS[trained] if trained == asked else "white"
-        axes.plot(middle, y, "o", color=COLOURS[trained], markerfacecolor=filled, markersize=8)
-        axes.annotate(f"{middle:.1f}", (middle, y), (0, 9), textcoords="offset points", ha="center", fontsize=9)
-    axes.axvline(50, color=GREY, linewidth=1, linestyle=":")
-    axes.set_yticks(range(len(names)), names, color=INK, fontsize=9)
-    axes.set(xlabel="% right", ylim=(len(names) - 0.5, -0.6))
-    axes.grid(axis="y", visible=False)
-    axes.set_title("Who can answer what")
-
-
-def _lengths(table: Table, axes: Any) -> None:
-    x, y = table.column("tokens in a row"), table.column("right, %")
-    axes.bar(range(len(x)), y, color="#bbbbbb", width=0.6)
-    for at, value in enumerate(y):
-        axes.annotate(f"{value:.1f}", (at, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_xticks(range(len(x)), [str(length) for length in x])
-    axes.set(xlabel="tokens in a row", ylabel="% right", ylim=(45, max(*y, 55) + 4))
-    axes.set_title("Order told by length alone\n(pairs as BERT gathers them)")
-
-
 CLAIM = Claim(
-    "Next-sentence prediction is easy and sentence-order prediction is harder; a network that learnt the first cannot "
-    "do the second, and one that learnt the second can do the first in part.",
+    "Next-sentence prediction is easy and sentence-order prediction is harder; a network that learned the first cannot "
+    "do the second, and one that learned the second can partly do the first.",
     "Lan et al. 2020, section 4.6 and table 5; lecture notes on generative language models: NSP proved too easy",
 )
-NEXT, ORDER = "next", "order"
 PIECES = 2000
 FULL, QUICK = Size(layers=1, length=64, steps=900, rate=2e-3), Size(layers=1, rows=16, length=64, steps=120, rate=2e-3)
-BEFORE, QUICK_BEFORE = Size(steps=1200, rate=4e-3), Size(rows=32, steps=120, rate=4e-3)  # hidden tokens alone
-EACH = 1  # sentences on either side
-WEIGHT = 3.0  # of the pair's loss beside that of the hidden tokens: the question is what is studied here
+MLM, QUICK_MLM = Size(steps=1200, rate=4e-3), Size(rows=32, steps=120, rate=4e-3)  # masked tokens alone, before
+SENTENCES = 1  # on either side of a pair
+WEIGHT = 3.0  # of the pair loss relative to the loss of masked tokens
 CHECKS = 8
-CHANCE, SOLVED = 50.0, 55.0  # per cent right; below the second a question is as good as not answered
-ROWS = (64, 128, 256, 512)  # lengths of rows for which the rule of lengths is counted
-LEAST = 100  # held-out pairs
-UNLEARNT = ", which says nothing while the order itself is not learnt"
+CHANCE, SOLVED = 50.0, 55.0  # accuracy in %; below the second a task counts as not solved
+ROW_LENGTHS = (64, 128, 256, 512)  # for which the length heuristic is counted
+MIN_PAIRS = 100  # held out
+SEED_KEY = 7  # separates the random draws of this file
+
+NEXT, ORDER = "next", "order"  # values of the recipe key `pair`
+NAMES = {NEXT: "NSP", ORDER: "SOP"}
+ACCURACY, MEAN = "accuracy, %", "mean and 95 % interval"
+NOT_LEARNED = ", which says nothing because the task itself was not learned"
 
 
-def objective(pair: str, size: Size, words: Vocabulary) -> Masked:
-    made = Masked({"kind": "pairs", "rows": size.rows, "length": size.length, "pair": pair}, words, pair_weight=WEIGHT)
-    made.layout = Neighbours(size.rows, size.length, pair, each=EACH)
-    return made
+# ------------------------------------------------------------------------------------------------ pairs
 
 
-# ------------------------------------------------------------------------------------------------ one run
+@dataclass(frozen=True)
+class NeighborPairs(SentencePairs):
+    """Pairs of `each` sentences and the `each` after them, wherever both fit into a row; passages may overlap."""
+
+    each: int = 1
+
+    def _make_texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
+        first, middle, last, document = find_passages(sentences, self.each, self.length - 3)
+        if len(first) < 2:
+            raise DataError(
+                f"Fewer than two pairs of {self.each} and {self.each} sentences fit into rows of {self.length} tokens. "
+                "Use a text whose documents have several sentences."
+            )
+        draw = np.random.default_rng(int(derive_key(SEED_KEY, seed, variant)))
+        label = draw.random(len(first)) < 0.5
+        a, b = np.stack((first, middle - first), 1), np.stack((middle, last - middle), 1)
+        if self.pair == ORDER:
+            pairs = np.where(label[:, None, None], np.stack((b, a), 1), np.stack((a, b), 1))
+        else:
+            other = find_strangers(b[:, 1], document, draw)
+            label &= document[other] != document
+            pairs = np.stack((a, np.where(label[:, None], b[other], b)), 1)
+            pairs[:, 1, 1] = np.minimum(pairs[:, 1, 1], self.length - 3 - pairs[:, 0, 1])
+        bounds = np.arange(0, 2 * len(first) + 1, 2)
+        return Texts(pairs[:, :, 0].reshape(-1), pairs[:, :, 1].reshape(-1), bounds, label.astype(np.int64))
 
 
-def asked_both(seed: int, pair: str, size: Size, before: Size, text: Text) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Its own question at each check, in per cent right; and at the end each held-out pair of either question."""
-    network = encoder(size, text.vocabulary, seed)
-    learn(network, short_sentences(before, text.vocabulary), text.train, seed, before)
-    objectives = {name: objective(name, size, text.vocabulary) for name in (NEXT, ORDER)}
-    curve: list[float] = []
-
-    def check(step: int) -> None:
-        curve.append(float(answered(network, objectives[pair], text.test).mean()))
-
-    learn(network, objectives[pair], text.train, seed, size, check, CHECKS)
-    return curve, {name: answered(network, asked, text.test) for name, asked in objectives.items()}
+def find_passages(sentences: Sentences, each: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Start, middle, end and document of every run of 2 · each sentences that fits into the room."""
+    at = np.arange(len(sentences) - 2 * each + 1)
+    document = np.searchsorted(sentences.documents, np.arange(len(sentences)), side="right") - 1
+    first, middle = sentences.first[at], sentences.first[at + each]
+    last = sentences.last[at + 2 * each - 1]
+    fits = (document[at] == document[at + 2 * each - 1]) & (last - first <= room)
+    return first[fits], middle[fits], last[fits], document[at[fits]]
 
 
-@torch.no_grad()
-def answered(network: Any, asked: Masked, text: Stream) -> np.ndarray:
-    """100 where a held-out pair is told right, 0 where not. Nothing is hidden: pairs are read as they are."""
-    found = []
-    for batch in asked.held_out(text):
-        assert batch.pair is not None
-        inputs = batch.inputs
-        inputs.ids = unhidden(batch)
-        h = network.hidden(inputs, None)[0][-1]
-        guess = network.next_sentence(network.pooled(h[:, 0])).argmax(1)
-        found.append(100.0 * (guess == batch.pair).numpy())
-    return np.concatenate(found)
+def find_strangers(lengths: np.ndarray, document: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """For each passage another one of similar length, from another document if possible."""
+    order = np.lexsort((draw.random(len(lengths)), lengths))
+    other = np.empty_like(order)
+    other[order] = np.roll(order, 1)
+    same = document[other] == document
+    further = np.empty_like(order)
+    further[order] = np.roll(order, 2)
+    return np.where(same, further, other)
 
 
-def by_length(train: Stream, end: int | None) -> Table:
-    """Pairs as BERT's program gathers them: how often the longer segment was first, in rows of several lengths."""
-    found, rows = Sentences.of(train, end), []
-    for length in ROWS:
-        texts = SentencePairs(1, length, ORDER).texts(found, 0, 0)
-        lengths, swapped = texts.length.reshape(-1, 2), np.asarray(texts.labels) == 1
-        ahead = np.where(swapped[:, None], lengths[:, ::-1], lengths)  # as they stand in the document
-        told = np.where(ahead[:, 0] == ahead[:, 1], 0.5, ahead[:, 0] > ahead[:, 1]).mean()
-        rows.append((length, len(lengths), 100 * float(max(told, 1 - told))))
-    return Table(
-        "Gathered as BERT gathers them: the order, told by which segment is longer",
-        ("tokens in a row", "pairs", "right, %"),
-        tuple(rows),
-    )
+def make_objective(pair: str, size: Size, words: Vocabulary) -> MaskedObjective:
+    batches = {"kind": "pairs", "rows": size.rows, "length": size.length, "pair": pair}
+    objective = MaskedObjective(batches, words, pair_weight=WEIGHT)
+    objective.layout = NeighborPairs(size.rows, size.length, pair, each=SENTENCES)
+    return objective
 
 
-# ------------------------------------------------------------------------------------------------ measuring
+# ------------------------------------------------------------------------------------------------ measure
 
 
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    corpus = corpus_for(settings.data)
-    size, before = (QUICK, QUICK_BEFORE) if settings.quick else (FULL, BEFORE)
-    text, tokenizer = text_of(corpus, PIECES)
-    layout = objective(NEXT, size, text.vocabulary).layout
+def measure(settings: Settings, progress: Progress) -> Measured:
+    corpus, seeds = open_text(settings.data), settings.seeds
+    size, mlm = (QUICK, QUICK_MLM) if settings.quick else (FULL, MLM)
+    text, tokenizer = encode_corpus(corpus, PIECES)
+    layout = make_objective(NEXT, size, text.vocabulary).layout
     pairs = [len(layout.texts(Sentences.of(s, text.vocabulary.end), 0, 0)) for s in (text.train, text.test)]
-    enough(pairs[1], LEAST, "held-out pairs of neighbouring sentences", corpus)
-    given = (size, before, text)
-    jobs: dict[Any, Any] = {(p, s): (asked_both, (s, p, *given)) for s in settings.seeds for p in (NEXT, ORDER)}
-    runs = spread(jobs, progress)
-    tables = {
-        "pairs": _pairs(runs, settings.seeds),
-        "differences": _differences(runs, settings.seeds),
-        "curves": _curves(runs, settings.seeds, size.steps),
-        "lengths": by_length(text.train, text.vocabulary.end),
+    require(pairs[1], MIN_PAIRS, "held-out pairs of neighboring sentences", corpus)
+    jobs: dict[Any, Any] = {
+        (pair, seed): (run_seed, (seed, pair, size, mlm, text)) for seed in seeds for pair in (NEXT, ORDER)
     }
-    return tables, {
-        "data": f"{corpus.name} ({corpus.source}): {pairs[0]:,} pairs of neighbouring sentences to learn from, "
-        f"{pairs[1]:,} held out; WordPiece of {len(tokenizer):,}",
-        "network": f"BERT, {size.built()}",
-        "training": f"{before.said()}, hidden tokens alone; then {size.said()}, the pair's loss {WEIGHT:g} times that "
-        "of a hidden token",
+    runs = run_parallel(jobs, progress)
+    return {
+        "pairs": _pairs(runs, seeds),
+        "differences": _differences(runs, seeds),
+        "curves": _curves(runs, seeds, size.steps),
+        "lengths": guess_order_by_length(text.train, text.vocabulary.end),
+    }, {
+        "data": f"{describe_corpus(corpus)}: {pairs[0]:,} training pairs of neighboring sentences, {pairs[1]:,} held "
+        f"out; WordPiece of {len(tokenizer):,}",
+        "network": f"BERT, {size.describe_network()}",
+        "training": f"masked tokens: {mlm.describe_training()}; then with pairs: {size.describe_training()}, pair loss "
+        f"weighted {WEIGHT:g}",
         "intervals": INTERVALS,
     }
 
 
-def _all(runs: dict[Any, Any], seeds: Sequence[int], trained: str, asked: str) -> np.ndarray:
-    return np.stack([runs[trained, seed][1][asked] for seed in seeds])
+def run_seed(seed: int, pair: str, size: Size, mlm: Size, text: Text) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Accuracy on its own task at each check; at the end, the result of each held-out pair of both tasks."""
+    network = make_bert(size, text.vocabulary, seed)
+    train_on(network, masked_lm(mlm, text.vocabulary), text.train, seed, mlm)
+    objectives = {name: make_objective(name, size, text.vocabulary) for name in (NEXT, ORDER)}
+    curve: list[float] = []
+
+    def check(step: int) -> None:
+        curve.append(float(classify_pairs(network, objectives[pair], text.test).mean()))
+
+    train_on(network, objectives[pair], text.train, seed, size, check, CHECKS)
+    return curve, {name: classify_pairs(network, asked, text.test) for name, asked in objectives.items()}
+
+
+@torch.no_grad()
+def classify_pairs(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+    """100 for each held-out pair classified correctly, else 0. Nothing is masked."""
+    results = []
+    for batch in objective.validation_batches(text):
+        assert batch.pair_labels is not None
+        inputs = batch.inputs
+        inputs.ids = original_ids(batch)
+        h = network.hidden(inputs, None)[0][-1]
+        guess = network.next_sentence(network.pooled(h[:, 0])).argmax(1)
+        results.append(100.0 * (guess == batch.pair_labels).numpy())
+    return np.concatenate(results)
+
+
+def guess_order_by_length(train: Stream, end: int | None) -> Table:
+    """Pairs packed as in BERT's code: how well the longer segment tells the order, for several row lengths."""
+    sentences, rows = Sentences.of(train, end), []
+    for length in ROW_LENGTHS:
+        texts = SentencePairs(1, length, ORDER).texts(sentences, 0, 0)
+        lengths, is_swapped = texts.length.reshape(-1, 2), np.asarray(texts.labels) == 1
+        original = np.where(is_swapped[:, None], lengths[:, ::-1], lengths)  # as in the document
+        hits = np.where(original[:, 0] == original[:, 1], 0.5, original[:, 0] > original[:, 1]).mean()
+        rows.append((length, len(lengths), 100 * float(max(hits, 1 - hits))))
+    return Table("Order told by segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), tuple(rows))
+
+
+def _stack(runs: dict[Any, Any], seeds: Sequence[int], trained: str, tested: str) -> np.ndarray:
+    return np.stack([runs[trained, seed][1][tested] for seed in seeds])
 
 
 def _pairs(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    rows = [
-        (trained, asked, over_seeds(found.mean(1).tolist()), certain(found))
-        for trained in (NEXT, ORDER)
-        for asked in (NEXT, ORDER)
-        for found in (_all(runs, seeds, trained, asked),)
-    ]
-    columns = ("trained on", "asked", "right, %", "mean and 95 % interval")
-    return Table("Held-out pairs, half of them with each answer", columns, tuple(rows))
+    rows = []
+    for trained, name in NAMES.items():
+        for tested, test_name in NAMES.items():
+            hits = _stack(runs, seeds, trained, tested)
+            rows.append((name, test_name, median_and_range(hits.mean(1).tolist()), mean_interval(hits)))
+    return Table("Held-out pairs, half of each label", ("trained on", "tested on", ACCURACY, MEAN), tuple(rows))
 
 
 def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    """Seeds go in pairs; the held-out pairs of the two questions are different ones, so their errors add up."""
-    found = [_all(runs, seeds, pair, pair) for pair in (NEXT, ORDER)]
-    apart = found[0].mean(1) - found[1].mean(1)
-    ends = [resampled(each.mean(0)) for each in found]
-    half = sum(((high - low) / 2) ** 2 for low, high in ends) ** 0.5
-    middle = float(apart.mean())
-    cell = widest(middle, apart, (middle - half, middle + half))
-    return Table("Next above order, each asked its own, mean and 95 % interval", ("points",), ((cell,),))
+    """Paired by seed; the two tasks have different held-out pairs, so their sampling errors add up."""
+    hits = [_stack(runs, seeds, pair, pair) for pair in (NEXT, ORDER)]
+    difference = hits[0].mean(1) - hits[1].mean(1)
+    half = sum(((high - low) / 2) ** 2 for low, high in (bootstrap_mean(each.mean(0)) for each in hits)) ** 0.5
+    mean = float(difference.mean())
+    cell = wider_interval(mean, difference, (mean - half, mean + half))
+    return Table("NSP minus SOP, each on its own task, mean and 95 % interval", ("points",), ((cell,),))
 
 
 def _curves(runs: dict[Any, Any], seeds: Sequence[int], steps: int) -> Table:
     rows = [
-        (pair, round(steps * (i + 1) / CHECKS), over_seeds([runs[pair, seed][0][i] for seed in seeds]))
-        for pair in (NEXT, ORDER)
+        (name, round(steps * (i + 1) / CHECKS), median_and_range([runs[pair, seed][0][i] for seed in seeds]))
+        for pair, name in NAMES.items()
         for i in range(CHECKS)
     ]
-    return Table("On the way, each asked its own", ("trained on", "step", "right, %"), tuple(rows), detailed=True)
+    return Table("During training, each on its own task", ("trained on", "step", ACCURACY), tuple(rows), detailed=True)
 
 
-# ------------------------------------------------------------------------------------------------ judging
+# ------------------------------------------------------------------------------------------------ judge
 
 
 def judge(tables: Tables) -> list[Part]:
-    """Who has not learnt a question tells nothing of the other; and what nobody can do, nobody is shown to lack."""
-    learnt = {pair: above(_cell(tables, pair, pair), CHANCE) is True for pair in (NEXT, ORDER)}
+    nsp, sop = NAMES.values()
+    is_learned = {name: is_above(_cell(tables, name, name), CHANCE) is True for name in (nsp, sop)}
     return [
-        _easier(tables),
-        _solves(tables, NEXT, NEXT, "Next-sentence prediction is learnt."),
-        _cannot(tables, told=learnt[NEXT] and learnt[ORDER]),
-        _solves(tables, ORDER, NEXT, "Who learnt the order can do next-sentence prediction in part.", learnt[ORDER]),
-        _solves(tables, ORDER, ORDER, "The order is learnt.", decides=False),
-        _given_away(tables["lengths"]),
+        _is_easier(tables),
+        _is_solved(tables, nsp, nsp, "Next-sentence prediction is learned."),
+        _is_not_solved(tables, nsp, sop, is_learned[nsp] and is_learned[sop]),
+        _is_solved(tables, sop, nsp, "A network trained on the order can partly do NSP.", is_learned[sop]),
+        _is_solved(tables, sop, sop, "Sentence order is learned.", decides=False),
+        _length_tells_order(tables["lengths"]),
     ]
 
 
-def _cell(tables: Tables, trained: str, asked: str) -> list[float]:
-    table = tables["pairs"]
-    return next(row for row in table.rows if tuple(row[:2]) == (trained, asked))[3]
+def _cell(tables: Tables, trained: str, tested: str) -> list[float]:
+    return tables["pairs"].cell(MEAN, trained_on=trained, tested_on=tested)
 
 
-def _easier(tables: Tables) -> Part:
+def _is_easier(tables: Tables) -> Part:
     ((cell,),) = tables["differences"].rows
-    own = [_cell(tables, pair, pair)[0] for pair in (NEXT, ORDER)]
+    own = [_cell(tables, name, name)[0] for name in NAMES.values()]
     return Part(
-        "Next-sentence prediction is easier than the order.",
-        judged(above(cell)),
-        f"Of pairs half of which are wrong, a network asked for the next sentence tells {own[0]:.1f} % right, one "
-        f"asked for the order {own[1]:.1f} %.",
-        f"points above: {ranged(cell, 1)}",
+        "Next-sentence prediction is easier than sentence-order prediction.",
+        is_above(cell),
+        f"A network trained on NSP classifies {own[0]:.1f} % of its pairs correctly, one trained on SOP {own[1]:.1f} "
+        "%; chance is 50 %.",
+        f"difference in points: {format_interval(cell, 1)}",
     )
 
 
-def _solves(tables: Tables, trained: str, asked: str, says: str, told: bool = True, decides: bool = True) -> Part:
-    """Better than chance, with all of its interval."""
-    cell = _cell(tables, trained, asked)
+def _is_solved(
+    tables: Tables, trained: str, tested: str, statement: str, is_learned: bool = True, decides: bool = True
+) -> Part:
+    """Better than chance, with the whole interval."""
+    cell = _cell(tables, trained, tested)
     return Part(
-        says,
-        judged(above(cell, CHANCE) if told else None),
-        f"Trained on {trained} and asked for {asked}, it tells {cell[0]:.1f} % right{'' if told else UNLEARNT}.",
-        f"95 %: {ranged(cell, 1)}",
+        statement,
+        is_above(cell, CHANCE) if is_learned else None,
+        f"Trained on {trained} and tested on {tested}, it is right for {cell[0]:.1f} %"
+        f"{'' if is_learned else NOT_LEARNED}.",
+        f"95 %: {format_interval(cell, 1)}",
         decides,
     )
 
 
-def _cannot(tables: Tables, told: bool) -> Part:
-    """Below SOLVED, with all of its interval."""
-    cell = _cell(tables, NEXT, ORDER)
-    return Part(
-        "Who learnt it cannot tell the order.",
-        judged(below(cell, SOLVED) if told else None),
-        f"Trained on {NEXT} and asked for {ORDER}, it tells {cell[0]:.1f} % right{'' if told else UNLEARNT}.",
-        f"95 %: {ranged(cell, 1)}",
-    )
+def _is_not_solved(tables: Tables, trained: str, tested: str, is_learned: bool) -> Part:
+    """Below SOLVED, with the whole interval."""
+    part = _is_solved(tables, trained, tested, "A network trained on NSP cannot tell the order.", is_learned)
+    holds = is_below(_cell(tables, trained, tested), SOLVED) if is_learned else None
+    return Part(part.statement, holds, part.evidence, part.uncertainty)
 
 
-def _given_away(lengths: Table) -> Part:
-    rows = {length: right for length, _, right in lengths.rows}
+def _length_tells_order(lengths: Table) -> Part:
+    rows = {length: accuracy for length, _, accuracy in lengths.rows}
     short, long = min(rows), max(rows)
     return Part(
-        f"Beside all this, in rows of {short} tokens gathered as BERT gathers them the order is given away by length.",
-        judged(rows[short] > SOLVED),
-        f"That the longer segment comes first, or last, is right for {rows[short]:.1f} % of the pairs in rows of "
-        f"{short} tokens and for {rows[long]:.1f} % in rows of {long}.",
+        f"Packed as BERT packs them, pairs in rows of {short} tokens give the order away by segment length.",
+        rows[short] > SOLVED,
+        f"Which segment is longer tells the order for {rows[short]:.1f} % of the pairs in rows of {short} tokens and "
+        f"for {rows[long]:.1f} % in rows of {long}.",
         "counted, not estimated",
         decides=False,
     )
+
+
+# ------------------------------------------------------------------------------------------------ draw
+
+COLORS = {"NSP": plot.BLUE, "SOP": plot.VERMILION}
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    curves, transfer, lengths = plot.panels(figure, 13.5, 4.4, 3, (1.1, 1, 0.9))
+    _draw_curves(tables["curves"], curves)
+    _draw_transfer(tables["pairs"], transfer)
+    _draw_lengths(tables["lengths"], lengths)
+
+
+def _draw_curves(table: Table, axes: Any) -> None:
+    labels = []
+    for name, color in COLORS.items():
+        steps = table.column("step", trained_on=name)
+        labels.append((plot.line(axes, steps, table.column(ACCURACY, trained_on=name), color, size=4), name, color))
+    axes.axhline(CHANCE, color=plot.GREY, linewidth=1, linestyle=":")
+    axes.set(xlabel="step", ylabel="accuracy on held-out pairs, %")
+    axes.set_title("Learning each task")
+    plot.label_lines(axes, labels)
+
+
+def _draw_transfer(table: Table, axes: Any) -> None:
+    names = []
+    for y, (trained, tested, _, cell) in enumerate(table.rows):
+        names.append(f"trained on {trained}\ntested on {tested}")
+        plot.dot(axes, cell, y, COLORS[trained], f"{cell[0]:.1f}", filled=trained == tested, size=8)
+    axes.axvline(CHANCE, color=plot.GREY, linewidth=1, linestyle=":")
+    plot.name_rows(axes, names, "accuracy, %", "Transfer between tasks", size=9)
+
+
+def _draw_lengths(table: Table, axes: Any) -> None:
+    x, y = table.column("row length"), table.column(ACCURACY)
+    axes.bar(range(len(x)), y, color="#bbbbbb", width=0.6)
+    for at, value in enumerate(y):
+        axes.annotate(f"{value:.1f}", (at, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+    axes.set_xticks(range(len(x)), [str(length) for length in x])
+    axes.set(xlabel="row length, tokens", ylabel="accuracy, %", ylim=(45, max(*y, 55) + 4))
+    axes.set_title("Order told by length alone\n(pairs packed as BERT packs)")

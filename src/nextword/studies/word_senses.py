@@ -1,31 +1,32 @@
-"""Does a word with two meanings get one vector or two? One that looks words up against one that reads the sentence.
+"""Does a word with two meanings get one vector or two?
 
-What a word means in a place is rarely written down. So words are made whose meaning is known (Gale, Church & Yarowsky
-1992; Schütze 1992): two ordinary words become one, in the text to learn from and in the held-out one.
+Claim: a static table gives a word one vector for all its meanings; a network that reads the context gives it
+different vectors (Peters et al. 2018).
+
+What a word means in a text is rarely annotated. So pseudowords are made, whose meaning is known (Gale, Church &
+Yarowsky 1992; Schütze 1992): two ordinary words become one, in the training and in the held-out text.
 
     he broke the BREAD/SWORD and gave it to them        meant: bread
     he drew his BREAD/SWORD and went out                meant: sword
 
-    skip-gram   a table: one vector for BREAD/SWORD, whatever stands around it
-    ELMo        a small one: its input, which knows the letters, and its layers, which read what stands around
+    skip-gram   one vector for BREAD/SWORD, whatever the context
+    ELMo        a small one: its input, which sees the letters, and its layers, which read the context
 
-Every vector is asked what is meant by the simplest means: which of two means, of the places of either meaning in the
-text that was learnt from, it is nearer to. Who cannot tell says the commoner meaning. This works in any language that
-can be cut into words, Chinese by its characters. Where the text is English and Senseval-2 on the machine, real senses
-are asked for, too (word_senses_real.py).
+Measured: by the nearer of two means, one for each meaning in the training text, in how many held-out places the
+meaning is told correctly; a tie counts as the more frequent meaning. This works in any language that can be split
+into words, Chinese by characters. Also measured:
 
-With --run RUN a network is asked that was trained before. It reads the first word of a made one in both meanings, and
-never learnt them as one word.
+    senses     hard, interest, line, serve of Senseval-2, for English texts if it is on this machine: the majority among
+               the K nearest known places; places at the same distance vote together, so a table says the most frequent
+               sense of the word form
+    repeated   the same word at two places of a sentence: the cosine of its two vectors, which is 1 in a table
+    examples   bank, play, and 画 in 他画画 ("he paints a painting"), first a verb, then a noun
 
-The figure of the study of meanings: whose vectors tell them apart, of made words and of real ones.
+With --run RUN, a trained network is asked instead of the small ELMo. It reads the first word of a pseudoword in both
+meanings and has never learned them as one word.
 
-Real words for the study of meanings: senses that people wrote down, a word twice in a sentence, a few to look at.
-
-senses     hard, interest, line, serve of Senseval-2, in English. What is meant in a place is what is meant in most
-           of the K places, of those that are known, whose vectors are the nearest. Places that are equally near vote
-           together: where a form has one vector, all its places do, and what they say is its commonest sense.
-twice      the same word at two places of a sentence: the cosine of its two vectors, which of a table is 1
-examples   bank, play, and 画画: "he paints a painting", where the first 画 is a verb and the second a noun
+Verdict: the vectors of skip-gram must not depend on the meaning at all; the last layer must tell the meanings of
+pseudowords, and of Senseval-2 if present, better than skip-gram.
 """
 
 from __future__ import annotations
@@ -36,85 +37,62 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nextword.studies._experiment import corpus_for, enough, spread
-from nextword.studies._probes import ABSENT, Question, sense_questions
-from nextword.studies._small_models import (
+from nextword.studies import _figures as plot
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._labeled_words import NO_SENSEVAL, Labeled, Question, sense_questions
+from nextword.studies._statistics import (
+    INTERVALS,
+    format_interval,
+    is_above,
+    is_below,
+    mean_interval,
+    median_and_range,
+    more_or_less,
+)
+from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._transformers import Size
+from nextword.studies._word_vectors import (
     CELLS,
     CHINESE,
     ENGLISH,
-    INTERVALS,
     PASSES,
     STATIC,
     WIDTH,
     Place,
-    Read,
+    Reader,
     Sentence,
-    Size,
     Words,
-    certain,
-    language,
-    opened,
-    ranged,
-    reader,
-    unit,
-    words_of,
+    detect_language,
+    load_layered_run,
+    make_reader,
+    normalize,
+    split_corpus,
 )
-from nextword.studies._study import (
-    BLUE,
-    GREY,
-    INK,
-    VERMILION,
-    Claim,
-    Part,
-    Progress,
-    Settings,
-    Table,
-    Tables,
-    above,
-    below,
-    judged,
-    over_seeds,
-)
-from nextword.studies.masked_vs_causal import levels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CLAIM = Claim(
+    "A static table gives a word one vector for all its meanings; a network that reads the context gives it different "
+    "vectors for different meanings.",
+    "Peters et al. 2018, sections 1 and 5.3; lecture notes on ELMo: word2vec gives both 画 of 画画 the same vector",
+)
+VOCABULARY = 4000
+FULL = Size(width=64, layers=2, rows=64, length=20, steps=400, rate=6e-3)
+QUICK = Size(width=32, layers=2, rows=32, length=16, steps=150, rate=8e-3)
+PAIRS, STOP_WORDS = 16, 60  # pseudowords; the most frequent words are not used, because they mean little
+KNOWN, ASKED = 100, 60  # places of each meaning of a pseudoword, at most
+SENSES = (300, 150)  # known and asked places of each word of Senseval-2
+MIN_PLACES = 400  # held out
+SAME_COSINE = 1e-9  # cosines that differ by less are equal
+NEIGHBORS = 9
+TIE = 1e-6  # in float32
+REPEATED = 200  # sentences
+COMMON = "most frequent sense"
+ACCURACY, CLOSER = "accuracy, %", "closer to its own meaning"
 
-def draw(tables: Tables, figure: Figure) -> None:
-    figure.set_size_inches(13, 5)
-    figure.set_layout_engine("constrained", wspace=0.06)
-    right, other, words = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
-    levels(tables["vectors"], right, "vector", "right, %", "Words made of two", "% of the places")
-    if "senses" in tables:
-        title = "Real words (Senseval-2)"
-        levels(tables["senses"], other, "vector", "right, %", title, "% of the senses told")
-    else:
-        levels(tables["vectors"], other, "vector", "nearer", "Nearer to its own meaning", "cosine", named=False)
-    _words(tables["words"], words)
-
-
-def _words(table: Table, axes: Any) -> None:
-    """A line a word: from what the table's vector says to what the last layer says."""
-    first, last = table.columns[2], table.columns[-1]
-    rows = sorted(zip(table.column("word"), table.column(first), table.column(last), strict=True), key=lambda r: r[2])
-    for y, (_, before, after) in enumerate(rows):
-        axes.plot([before, after], [y, y], color=GREY, linewidth=1)
-        axes.plot(before, y, "o", color=VERMILION, markersize=5, label=first if y == 0 else None)
-        axes.plot(after, y, "o", color=BLUE, markersize=5, label=last if y == 0 else None)
-    names = [word if word.isascii() else f"word {i + 1}" for i, (word, *_) in enumerate(rows)]  # the font has no others
-    axes.set_yticks(range(len(rows)), names, color=INK)
-    axes.set(xlabel="right, %")
-    axes.grid(axis="y", visible=False)
-    axes.legend(frameon=False, loc="lower right")
-    axes.set_title("Word by word")
-
-
-K = 9
-NEAR = 1e-6  # cosines that differ by less are equal, as float32 has them
-TWICE = 200  # sentences
 RIVER, HARP = "he stood on the *bank* of the river .", "they will *play* the harp before the king ."
-EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {  # the word that is meant between stars
+EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {  # the word is between stars
     ENGLISH: (
         (RIVER, "they sat down by the *bank* of the sea ."),
         (RIVER, "he put his money in the *bank* ."),
@@ -125,408 +103,397 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {  # the word that is meant 
 }
 
 
-class Labelled(NamedTuple):
-    """The senses of one word: places whose sense is known, and places that are asked about."""
+# ------------------------------------------------------------------------------------------------ pseudowords
+
+
+class PseudowordPlaces(NamedTuple):
+    """Places of pseudowords, and which of the two words was there."""
+
+    where: list[Place]
+    pair: np.ndarray  # (n,)
+    meaning: np.ndarray  # (n,) 0 or 1
+
+    def only(self, pairs: Sequence[int]) -> PseudowordPlaces:
+        keep = np.isin(self.pair, pairs)
+        where = [place for place, is_kept in zip(self.where, keep, strict=True) if is_kept]
+        return PseudowordPlaces(where, self.pair[keep], self.meaning[keep])
+
+
+def choose_pairs(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Pairs of words of similar frequency, without the most frequent ones."""
+    order = sorted(counts, key=lambda word: (-counts[word], word))
+    words = [word for word in order if word.isalpha() and (len(word) > 2 or not word.isascii())]
+    chosen = words[STOP_WORDS : STOP_WORDS + 2 * PAIRS]
+    return list(zip(chosen[::2], chosen[1::2], strict=False))
+
+
+def merge_words(text: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Replace the second word of each pair by the first."""
+    replacement = {second: first for first, second in pairs}
+    return [[replacement.get(word, word) for word in words] for words in text]
+
+
+def find_places(text: Sequence[list[str]], pairs: Sequence[tuple[str, str]], limit: int) -> PseudowordPlaces:
+    """Places of pseudowords in a fixed random order of the sentences, at most `limit` of each meaning."""
+    numbers = {word: (pair, meaning) for pair, both in enumerate(pairs) for meaning, word in enumerate(both)}
+    left = dict.fromkeys(numbers, limit)
+    where: list[Place] = []
+    which: list[tuple[int, int]] = []
+    for i in np.random.default_rng(0).permutation(len(text)):
+        (merged,) = merge_words([text[i]], pairs)
+        for at, word in enumerate(text[i]):
+            if left.get(word, 0) > 0:
+                left[word] -= 1
+                where.append(Place(merged, at))
+                which.append(numbers[word])
+    pair, meaning = np.array(which, np.int64).reshape(-1, 2).T
+    return PseudowordPlaces(where, pair, meaning)
+
+
+def tell_meanings(
+    known_vectors: np.ndarray, asked_vectors: np.ndarray, known: PseudowordPlaces, asked: PseudowordPlaces
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each pair: accuracy in %, and how much closer the right mean is than the wrong one, in cosine."""
+    accuracy, closer = [], []
+    for pair in np.unique(asked.pair):
+        is_known, is_asked = known.pair == pair, asked.pair == pair
+        meaning = asked.meaning[is_asked]
+        means = [normalize(known_vectors[is_known & (known.meaning == k)]).mean(0) for k in (0, 1)]
+        cosines = normalize(asked_vectors[is_asked]) @ normalize(np.stack(means)).T  # (m, 2)
+        margin = cosines[:, 1] - cosines[:, 0]
+        margin[np.abs(margin) < SAME_COSINE] = 0.0
+        frequent = np.mean(known.meaning[is_known]) > 0.5
+        guess = np.where(margin == 0, frequent, margin > 0)
+        accuracy.append(100 * np.mean(guess == meaning))
+        closer.append(np.mean(np.where(meaning == 1, margin, -margin)))
+    return np.array(accuracy), np.array(closer)
+
+
+# ------------------------------------------------------------------------------------------------ real words
+
+
+class SensePlaces(NamedTuple):
+    """Places of one word whose senses are known, and places that are asked about."""
 
     word: str
     known: list[Place]
-    senses: np.ndarray  # of the known ones
+    known_senses: np.ndarray
     asked: list[Place]
-    meant: np.ndarray  # of the asked ones; −1 for a sense that is not among the known
+    asked_senses: np.ndarray  # −1 for a sense that is not among the known
 
 
-class Real(NamedTuple):
-    """All that is asked of real words."""
-
-    senses: list[Labelled]
-    twice: list[tuple[Place, Place]]
+class RealWords(NamedTuple):
+    senses: list[SensePlaces]
+    repeated: list[tuple[Place, Place]]
     examples: list[tuple[Place, Place]]
 
 
-# ------------------------------------------------------------------------------------------------ what is asked
+def load_senses(counts: Sequence[int]) -> list[SensePlaces]:
+    """Known and asked places of each word of Senseval-2; empty if it is not on this machine."""
+    return [_sense_places(question) for question in sense_questions((counts[0], 0, counts[1]))]
 
 
-def labelled(counts: Sequence[int]) -> list[Labelled]:
-    """At most so many places of each word of Senseval-2, known and asked; none where it is not on this machine."""
-    return [_labelled(question) for question in sense_questions((counts[0], 0, counts[1]))]
+def _sense_places(question: Question) -> SensePlaces:
+    (known, known_senses), (asked, asked_senses) = (_places(part) for part in (question.train, question.test))
+    numbers = {sense: i for i, sense in enumerate(sorted(set(known_senses)))}
+    known_ids, asked_ids = (np.array([numbers.get(s, -1) for s in part]) for part in (known_senses, asked_senses))
+    return SensePlaces(question.word, known, known_ids, asked, asked_ids)
 
 
-def _labelled(question: Question) -> Labelled:
-    (known, senses), (asked, meant) = (_places(part) for part in (question.train, question.test))
-    names = {sense: i for i, sense in enumerate(sorted(set(senses)))}
-    numbers = [np.array([names.get(sense, -1) for sense in part]) for part in (senses, meant)]
-    return Labelled(question.word, known, numbers[0], asked, numbers[1])
+def _places(labeled: Sequence[Labeled]) -> tuple[list[Place], list[str]]:
+    at = [next(i for i, label in enumerate(labels) if label is not None) for _, labels in labeled]
+    places = [Place(words, i) for (words, _), i in zip(labeled, at, strict=True)]
+    return places, [str(labels[i]) for (_, labels), i in zip(labeled, at, strict=True)]
 
 
-def _places(found: Sequence[tuple[list[str], list[str | None]]]) -> tuple[list[Place], list[str]]:
-    at = [next(i for i, label in enumerate(labels) if label is not None) for _, labels in found]
-    return [Place(words, i) for (words, _), i in zip(found, at, strict=True)], [
-        str(labels[i]) for (_, labels), i in zip(found, at, strict=True)
-    ]
-
-
-def repeated(found: Sequence[Sentence], without: set[str]) -> list[tuple[Place, Place]]:
-    """Sentences, drawn at random once and for all, with their first word that comes again, if it is none of these."""
+def find_repeated(text: Sequence[Sentence], excluded: set[str]) -> list[tuple[Place, Place]]:
+    """Sentences in a fixed random order, with their first word that occurs twice."""
     pairs = []
-    for i in np.random.default_rng(0).permutation(len(found)):
+    for i in np.random.default_rng(0).permutation(len(text)):
         seen: dict[str, int] = {}
-        for at, word in enumerate(found[i]):
-            if word in seen and word.isalpha() and word not in without:
-                pairs.append((Place(found[i], seen[word]), Place(found[i], at)))
+        for at, word in enumerate(text[i]):
+            if word in seen and word.isalpha() and word not in excluded:
+                pairs.append((Place(text[i], seen[word]), Place(text[i], at)))
                 break
             seen.setdefault(word, at)
-        if len(pairs) == TWICE:
+        if len(pairs) == REPEATED:
             break
     return pairs
 
 
-def examples(language: str) -> list[tuple[Place, Place]]:
-    return [(starred(here), starred(there)) for here, there in EXAMPLES.get(language, ())]
+def make_examples(language: str) -> list[tuple[Place, Place]]:
+    return [(_starred(here), _starred(there)) for here, there in EXAMPLES.get(language, ())]
 
 
-def starred(text: str) -> Place:
-    """The place of the word between stars."""
+def _starred(text: str) -> Place:
     words = text.split()
     return Place([word.strip("*") for word in words], next(i for i, word in enumerate(words) if word[0] == "*"))
 
 
-# ------------------------------------------------------------------------------------------------ what vectors say
+def vote_of_neighbors(known: np.ndarray, senses: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """(m,) majority sense of the nearest known places; ties go to the more frequent sense."""
+    cosines = normalize(asked) @ normalize(known).T  # (m, n)
+    k = min(NEIGHBORS, len(senses))
+    threshold = np.partition(cosines, -k, axis=1)[:, -k] - TIE
+    counts = np.bincount(senses)
+    votes = (cosines >= threshold[:, None]).astype(float) @ np.eye(len(counts))[senses]  # (m, senses)
+    return (votes + counts / (10 * counts.sum())).argmax(1)
 
 
-def neighbours(known: np.ndarray, senses: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """(m,) what is meant in the places asked, by the vote of the nearest; of equally many votes the commoner sense."""
-    cosines = unit(asked) @ unit(known).T  # (m, n)
-    k = min(K, len(senses))
-    least = np.partition(cosines, -k, axis=1)[:, -k] - NEAR
-    count = np.bincount(senses)
-    votes = (cosines >= least[:, None]).astype(float) @ np.eye(len(count))[senses]  # (m, senses)
-    return (votes + count / (10 * count.sum())).argmax(1)
-
-
-def told_senses(read: Read, asked: Sequence[Labelled]) -> dict[str, list[np.ndarray]]:
-    """By name of the vector, for each word: 100 where the sense is told and 0 where it is not."""
-    found: dict[str, list[np.ndarray]] = {}
-    for one in asked:
-        known, held = read(one.known), read(one.asked)
+def tell_senses(read: Reader, words: Sequence[SensePlaces]) -> dict[str, list[np.ndarray]]:
+    """By name of the vector, for each word: 100 for each sense told correctly, else 0."""
+    hits: dict[str, list[np.ndarray]] = {}
+    for word in words:
+        known, asked = read(word.known), read(word.asked)
         for name, vectors in known.items():
-            guess = neighbours(vectors, one.senses, held[name])
-            found.setdefault(name, []).append(100.0 * (guess == one.meant))
-    return found
+            guess = vote_of_neighbors(vectors, word.known_senses, asked[name])
+            hits.setdefault(name, []).append(100.0 * (guess == word.asked_senses))
+    return hits
 
 
-def commonest(asked: Sequence[Labelled]) -> list[np.ndarray]:
-    """The same for who always says the commonest sense."""
-    return [100.0 * (one.meant == np.bincount(one.senses).argmax()) for one in asked]
-
-
-def alike(read: Read, pairs: Sequence[tuple[Place, Place]]) -> dict[str, np.ndarray]:
-    """By name of the vector, the cosine of each pair's two."""
+def cosines_of_pairs(read: Reader, pairs: Sequence[tuple[Place, Place]]) -> dict[str, np.ndarray]:
+    """By name of the vector, the cosine of each pair of places."""
     if not pairs:
         return {}
     first, second = (read([pair[i] for pair in pairs]) for i in (0, 1))
-    return {name: (unit(vectors) * unit(second[name])).sum(1) for name, vectors in first.items()}
+    return {name: (normalize(vectors) * normalize(second[name])).sum(1) for name, vectors in first.items()}
 
 
-CLAIM = Claim(
-    "A table gives a word one vector for all that it means; a network that reads its context gives it another in "
-    "another meaning.",
-    "Peters et al. 2018, sections 1 and 5.3; lecture notes on ELMo: word2vec gives both 画 of 画画 the same vector",
-)
-TAKES_RUN = True  # --run
-PIECES = 4000  # words that have ids
-FULL = Size(width=64, layers=2, rows=64, length=20, steps=400, rate=6e-3)
-QUICK = Size(width=32, layers=2, rows=32, length=16, steps=150, rate=8e-3)
-PAIRS, COMMONEST = 16, 60  # made words; and so many of the commonest words are not taken, for they mean little
-KNOWN, ASKED = 100, 60  # places of each meaning of a made word, at most
-SENSES = (300, 150)  # places of each word of Senseval-2, known and asked
-LEAST = 400  # held-out places
-SAME = 1e-9  # cosines that differ by less are equal
-COMMON = "the commonest sense"
+# ------------------------------------------------------------------------------------------------ measure
 
 
-class Places(NamedTuple):
-    """Where a made word stands, and which of its two words stood there."""
+class SeedResult(NamedTuple):
+    """What the vectors of one seed say, by their names."""
 
-    where: list[Place]
-    pair: np.ndarray  # (n,)
-    meant: np.ndarray  # (n,) 0 or 1
-
-
-# ------------------------------------------------------------------------------------------------ made words
-
-
-def pairs_of(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Words of like frequency, the commonest left out."""
-    order = sorted(counts, key=lambda word: (-counts[word], word))
-    words = [word for word in order if word.isalpha() and (len(word) > 2 or not word.isascii())]
-    chosen = words[COMMONEST : COMMONEST + 2 * PAIRS]
-    return list(zip(chosen[::2], chosen[1::2], strict=False))
-
-
-def merged(found: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """The text with the first word of each pair wherever either stood."""
-    instead = {second: first for first, second in pairs}
-    return [[instead.get(word, word) for word in words] for words in found]
-
-
-def places(found: Sequence[list[str]], pairs: Sequence[tuple[str, str]], most: int) -> Places:
-    """Places of made words, in sentences drawn at random once and for all: at most so many of each meaning."""
-    number = {word: (pair, meant) for pair, both in enumerate(pairs) for meant, word in enumerate(both)}
-    left = dict.fromkeys(number, most)
-    where: list[Place] = []
-    which: list[tuple[int, int]] = []
-    for i in np.random.default_rng(0).permutation(len(found)):
-        (read,) = merged([found[i]], pairs)
-        for at, word in enumerate(found[i]):
-            if left.get(word, 0) > 0:
-                left[word] -= 1
-                where.append(Place(read, at))
-                which.append(number[word])
-    pair, meant = np.array(which, np.int64).reshape(-1, 2).T
-    return Places(where, pair, meant)
-
-
-def _only(given: Places, pairs: Sequence[int]) -> Places:
-    kept = np.isin(given.pair, pairs)
-    return Places([p for p, k in zip(given.where, kept, strict=True) if k], given.pair[kept], given.meant[kept])
-
-
-def told(vectors: np.ndarray, others: np.ndarray, known: Places, asked: Places) -> tuple[np.ndarray, np.ndarray]:
-    """Of each pair: % of the places whose meaning is told, and how much nearer the same meaning is."""
-    right, nearer = [], []
-    for pair in np.unique(asked.pair):
-        mine, theirs = known.pair == pair, asked.pair == pair
-        meant = asked.meant[theirs]
-        means = [unit(vectors[mine & (known.meant == k)]).mean(0) for k in (0, 1)]
-        cosines = unit(others[theirs]) @ unit(np.stack(means)).T  # (m, 2)
-        apart = cosines[:, 1] - cosines[:, 0]
-        apart[np.abs(apart) < SAME] = 0.0
-        commoner = np.mean(known.meant[mine]) > 0.5
-        said = np.where(apart == 0, commoner, apart > 0)
-        right.append(100 * np.mean(said == meant))
-        nearer.append(np.mean(np.where(meant == 1, apart, -apart)))
-    return np.array(right), np.array(nearer)
-
-
-# ------------------------------------------------------------------------------------------------ one run
-
-
-class Found(NamedTuple):
-    """What one seed's vectors say, by their names."""
-
-    made: dict[str, tuple[np.ndarray, np.ndarray]]
+    pseudowords: dict[str, tuple[np.ndarray, np.ndarray]]
     senses: dict[str, list[np.ndarray]]
-    twice: dict[str, np.ndarray]
+    repeated: dict[str, np.ndarray]
     examples: dict[str, np.ndarray]
 
 
-def looked(seed: int, size: Size, text: Words, run: str, known: Places, asked: Places, real: Real) -> Found:
-    read = reader(seed, size, text, PIECES, run)
-    return Found(
-        of_made(read, known, asked),
-        told_senses(read, real.senses),
-        alike(read, real.twice),
-        alike(read, real.examples),
-    )
-
-
-def of_made(read: Read, known: Places, asked: Places) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    of_known, of_asked = read(known.where), read(asked.where)
-    return {name: told(vectors, of_asked[name], known, asked) for name, vectors in of_known.items()}
-
-
-# ------------------------------------------------------------------------------------------------ measuring
-
-
-def measure(settings: Settings, progress: Progress) -> tuple[dict[str, Table], dict[str, Any]]:
-    corpus = corpus_for(settings.data)
+def measure(settings: Settings, progress: Progress) -> Measured:
+    corpus = open_text(settings.data)
     if settings.run:
-        opened(settings.run)  # what is wrong with it is said at once
+        load_layered_run(settings.run)  # fail early
     size = QUICK if settings.quick else FULL
-    text = words_of(corpus)
+    text = split_corpus(corpus)
     counts = text.counts()
-    pairs = pairs_of(counts)
-    known, asked = places(text.train, pairs, KNOWN), places(text.test, pairs, ASKED)
-    both = [
-        k for k in range(len(pairs)) if all(len(set(p.meant[p.pair == k].tolist())) == 2 for p in (known, asked))
-    ]  # meanings that are seen and asked about
-    known, asked = (_only(p, both) for p in (known, asked))
-    enough(len(asked.where), LEAST, "held-out places of words that were made of two", corpus)
-    spoken = language(counts)
-    read = Words(merged(text.train, pairs), [])
-    common = set(sorted(counts, key=lambda word: (-counts[word], word))[:COMMONEST])
-    real = Real(
-        labelled(SENSES) if spoken == ENGLISH else [],
-        repeated(merged(text.test, pairs), common),
-        examples(spoken),
+    pairs = choose_pairs(counts)
+    known, asked = find_places(text.train, pairs, KNOWN), find_places(text.test, pairs, ASKED)
+    used = [  # pairs of which both meanings are known and asked about
+        k for k in range(len(pairs)) if all(len(set(p.meaning[p.pair == k].tolist())) == 2 for p in (known, asked))
+    ]
+    known, asked = known.only(used), asked.only(used)
+    require(len(asked.where), MIN_PLACES, "held-out places of pseudowords", corpus)
+    language = detect_language(counts)
+    frequent = set(sorted(counts, key=lambda word: (-counts[word], word))[:STOP_WORDS])
+    real = RealWords(
+        load_senses(SENSES) if language == ENGLISH else [],
+        find_repeated(merge_words(text.test, pairs), frequent),
+        make_examples(language),
     )
-    tasks: dict[Any, Any] = {
-        seed: (looked, (seed, size, read, settings.run, known, asked, real)) for seed in settings.seeds
+    merged = Words(merge_words(text.train, pairs), [])
+    jobs: dict[Any, Any] = {
+        seed: (run_seed, (seed, size, merged, settings.run, known, asked, real)) for seed in settings.seeds
     }
-    runs = list(spread(tasks, progress).values())
-    words = [" / ".join(pairs[k]) for k in both]
-    tables = {**_made(runs, words, asked, bool(settings.run)), **_real(runs, real, bool(settings.run))}
+    runs = list(run_parallel(jobs, progress).values())
+    words = [" / ".join(pairs[k]) for k in used]
+    single = bool(settings.run)
     name = Path(settings.run).resolve().name
-    total = sum(counts.values())
-    return tables, {
-        "data": f"{corpus.name} ({corpus.source}): {total:,} words to learn from, of which the commonest "
-        f"{PIECES - 2:,} have ids; {len(both)} words made of two, {len(asked.where):,} held-out places",
-        "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; "
-        + (
-            f"the run {name}, which reads the first word of each made word and never learnt them as one"
-            if name
-            else f"ELMo, {size.layers} layers of {CELLS * size.width} cells projected to {size.width}, words by their "
-            f"letters: {size.said()}"
-        ),
-        "intervals": (
-            "95 %, a bootstrap over made words and over contexts, in pairs"
-            if settings.run
-            else INTERVALS.replace("the held-out text", "made words or contexts")
-        ),
-        **({"no senses": ABSENT} if spoken == ENGLISH and not real.senses else {}),
+    network = (
+        f"the run {name}, which reads the first word of each pseudoword and never learned them as one"
+        if single
+        else f"ELMo, {size.layers} layers of {CELLS * size.width} cells projected to {size.width}, words by their "
+        f"letters: {size.describe_training()}"
+    )
+    over_text = "95 %, a paired bootstrap over pseudowords and over contexts"
+    return {**_pseudoword_tables(runs, words, asked, single), **_real_word_tables(runs, real, single)}, {
+        "data": f"{describe_corpus(corpus)}: {sum(counts.values()):,} training words, the {VOCABULARY - 2:,} most "
+        f"frequent have ids; {len(used)} pseudowords, {len(asked.where):,} held-out places",
+        "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; {network}",
+        "intervals": over_text if single else INTERVALS.replace("the held-out text", "pseudowords or contexts"),
+        **({"no senses": NO_SENSEVAL} if language == ENGLISH and not real.senses else {}),
     }
 
 
-def _made(runs: Sequence[Found], words: Sequence[str], asked: Places, alone: bool) -> dict[str, Table]:
-    names = list(runs[0].made)
-    right, nearer = ({name: np.stack([run.made[name][i] for run in runs]) for name in names} for i in (0, 1))
-    levels = [(n, over_seeds(right[n].mean(1).tolist()), over_seeds(nearer[n].mean(1).tolist())) for n in names]
-    more = [(n, *(certain(part[n] - part[STATIC], alone) for part in (right, nearer))) for n in names[1:]]
+def run_seed(
+    seed: int, size: Size, text: Words, run: str, known: PseudowordPlaces, asked: PseudowordPlaces, real: RealWords
+) -> SeedResult:
+    read = make_reader(seed, size, text, VOCABULARY, run)
+    known_vectors, asked_vectors = read(known.where), read(asked.where)
+    pseudowords = {name: tell_meanings(v, asked_vectors[name], known, asked) for name, v in known_vectors.items()}
+    cosines = (cosines_of_pairs(read, pairs) for pairs in (real.repeated, real.examples))
+    return SeedResult(pseudowords, tell_senses(read, real.senses), *cosines)
+
+
+def _pseudoword_tables(
+    runs: Sequence[SeedResult], words: Sequence[str], asked: PseudowordPlaces, single: bool
+) -> dict[str, Table]:
+    names = list(runs[0].pseudowords)
+    accuracy, closer = ({n: np.stack([run.pseudowords[n][i] for run in runs]) for n in names} for i in (0, 1))
+    both = (accuracy, closer)
+    levels = [(n, *(median_and_range(part[n].mean(1).tolist()) for part in both)) for n in names]
+    gains = [(n, *(mean_interval(part[n] - part[STATIC], single) for part in both)) for n in names[1:]]
     by_word = [
-        (word, int((asked.pair == pair).sum()), *(float(right[name][:, i].mean()) for name in names))
+        (word, int((asked.pair == pair).sum()), *(float(accuracy[n][:, i].mean()) for n in names))
         for i, (word, pair) in enumerate(zip(words, np.unique(asked.pair), strict=True))
     ]
-    columns = ("vector", "right, %", "nearer")
+    columns = ("vector", ACCURACY, CLOSER)
     return {
-        "vectors": Table("What a vector says of the meaning of made words", columns, tuple(levels)),
-        "differences": Table(f"More than {STATIC}, mean and 95 % interval", columns, tuple(more)),
-        "words": Table("Right, %, by made word", ("word", "places", *names), tuple(by_word), detailed=True),
+        "vectors": Table("Meanings of pseudowords, median and range over seeds", columns, tuple(levels)),
+        "differences": Table(f"Difference from {STATIC}, mean and 95 % interval", columns, tuple(gains)),
+        "words": Table("Accuracy by pseudoword, %", ("word", "places", *names), tuple(by_word), detailed=True),
     }
 
 
-def _real(runs: Sequence[Found], real: Real, alone: bool) -> dict[str, Table]:
+def _real_word_tables(runs: Sequence[SeedResult], real: RealWords, single: bool) -> dict[str, Table]:
     tables: dict[str, Table] = {}
-    names = list(runs[0].made)
+    names = list(runs[0].pseudowords)
     if real.senses:
-        usual = commonest(real.senses)
-        found = {
-            name: [np.stack(by_seed) for by_seed in zip(*(r.senses[name] for r in runs), strict=True)] for name in names
-        }
-        found[COMMON] = [np.repeat(one[None], len(runs), 0) for one in usual]  # word by word (seeds, contexts)
-        means = {name: np.stack([one.mean(1) for one in by_word], 1) for name, by_word in found.items()}
-        levels = [(n, over_seeds(m.mean(1).tolist()), *m.mean(0).tolist()) for n, m in means.items()]
-        whole = {
-            name: np.concatenate([_weighed(one, by_word) for one in by_word], 1) for name, by_word in found.items()
-        }
-        more = [
-            (n, certain(whole[n] - whole[STATIC], alone), certain(whole[n] - whole[COMMON], alone)) for n in names[1:]
-        ]
-        tables["senses"] = Table(
-            "Senses told by the nearest places that are known, Senseval-2",
-            ("vector", "right, %", *(one.word for one in real.senses)),
-            tuple(levels),
-        )
-        tables["sense differences"] = Table(
-            "Senses told, points above, mean and 95 % interval", ("vector", STATIC, COMMON), tuple(more)
-        )
-    if real.twice:
-        rows = [(n, certain(np.stack([r.twice[n] for r in runs]), alone)) for n in names]
-        title = f"A word twice in a sentence: cosine of its two vectors, {len(real.twice)} sentences"
-        tables["twice"] = Table(title, ("vector", "cosine"), tuple(rows))
+        tables |= _sense_tables(runs, real.senses, names, single)
+    if real.repeated:
+        rows = [(n, mean_interval(np.stack([run.repeated[n] for run in runs]), single)) for n in names]
+        title = f"A word twice in a sentence: cosine of its two vectors, {len(real.repeated)} sentences"
+        tables["repeated"] = Table(title, ("vector", "cosine"), tuple(rows))
     if real.examples:
-        shown = [
+        examples = [
             (
-                a.words[a.at],
-                *(_marked(p) for p in (a, b)),
-                *(over_seeds([float(r.examples[n][i]) for r in runs]) for n in names),
+                here.words[here.at],
+                _mark(here),
+                _mark(there),
+                *(median_and_range([float(run.examples[n][i]) for run in runs]) for n in names),
             )
-            for i, (a, b) in enumerate(real.examples)
+            for i, (here, there) in enumerate(real.examples)
         ]
-        tables["examples"] = Table(
-            "Examples: cosine of a word's vectors here and there", ("word", "here", "there", *names), tuple(shown)
-        )
+        columns = ("word", "here", "there", *names)
+        tables["examples"] = Table("Examples: cosine of a word's vectors here and there", columns, tuple(examples))
     return tables
 
 
-def _weighed(one: np.ndarray, all_words: Sequence[np.ndarray]) -> np.ndarray:
-    """So that the mean over all contexts is the mean over words, however many contexts a word has."""
-    return one * (sum(other.shape[1] for other in all_words) / (len(all_words) * one.shape[1]))
+def _sense_tables(
+    runs: Sequence[SeedResult], words: Sequence[SensePlaces], names: Sequence[str], single: bool
+) -> dict[str, Table]:
+    hits = {n: [np.stack(seeds) for seeds in zip(*(run.senses[n] for run in runs), strict=True)] for n in names}
+    common = [100.0 * (word.asked_senses == np.bincount(word.known_senses).argmax()) for word in words]
+    hits[COMMON] = [np.repeat(by_place[None], len(runs), 0) for by_place in common]  # by word (seeds, places)
+    means = {n: np.stack([word.mean(1) for word in by_word], 1) for n, by_word in hits.items()}
+    levels = [(n, median_and_range(mean.mean(1).tolist()), *mean.mean(0).tolist()) for n, mean in means.items()]
+    # Weighted so that the mean over all contexts is the mean over words, however many contexts a word has
+    total = sum(by_place.shape[1] for by_place in hits[COMMON])
+    weighted = {
+        n: np.concatenate([word * (total / (len(by_word) * word.shape[1])) for word in by_word], 1)
+        for n, by_word in hits.items()
+    }
+    gains = [
+        (n, *(mean_interval(weighted[n] - weighted[other], single) for other in (STATIC, COMMON))) for n in names[1:]
+    ]
+    return {
+        "senses": Table(
+            "Senses of Senseval-2 by the nearest known places",
+            ("vector", ACCURACY, *(word.word for word in words)),
+            tuple(levels),
+        ),
+        "sense differences": Table(
+            "Senses: difference in points, mean and 95 % interval", ("vector", STATIC, COMMON), tuple(gains)
+        ),
+    }
 
 
-def _marked(place: Place) -> str:
+def _mark(place: Place) -> str:
     return " ".join(f"*{word}*" if i == place.at else word for i, word in enumerate(place.words))
 
 
-# ------------------------------------------------------------------------------------------------ judging
+# ------------------------------------------------------------------------------------------------ judge
 
 
 def judge(tables: Tables) -> list[Part]:
-    levels, more = tables["vectors"], tables["differences"]
-    input_name, last = levels.column("vector")[1], levels.column("vector")[-1]
-    nearer, told_, most = (
-        levels.cell("nearer", vector=STATIC),
-        *(levels.cell("right, %", vector=v) for v in (STATIC, last)),
-    )
-    gain, input_ = more.cell("right, %", vector=last), more.cell("right, %", vector=input_name)
-    moved = levels.cell("nearer", vector=last)
+    levels, differences = tables["vectors"], tables["differences"]
+    first, last = levels.column("vector")[1], levels.column("vector")[-1]
+    static = levels.cell(CLOSER, vector=STATIC)
+    accuracy = {name: levels.cell(ACCURACY, vector=name)[0] for name in (STATIC, last)}
+    gain, input_gain = (differences.cell(ACCURACY, vector=name) for name in (last, first))
+    amount, word = more_or_less(gain[0], 1)
     parts = [
         Part(
             "A table gives the word the same vector in both meanings.",
-            judged(nearer[1] == nearer[2] == 0),
-            f"The vectors of {STATIC} are nearer to their own meaning by {nearer[0]:.3f} in cosine; what they say is "
-            f"right in {told_[0]:.1f} % of the places.",
-            "in every seed" if nearer[1] == nearer[2] else f"{nearer[1]:.3f} to {nearer[2]:.3f}",
+            static[1] == static[2] == 0,
+            f"The vectors of {STATIC} are closer to their own meaning by {static[0]:.3f} in cosine and tell it in "
+            f"{accuracy[STATIC]:.1f} % of the places.",
+            "in every seed" if static[1] == static[2] else f"{static[1]:.3f} to {static[2]:.3f}",
         ),
         Part(
-            "A network that reads the context tells the meanings of made words apart.",
-            judged(above(gain)),
-            f"{last} is right in {most[0]:.1f} % of the places and nearer to its own meaning by {moved[0]:.3f}: "
-            f"{abs(gain[0]):.1f} points {'more' if gain[0] > 0 else 'less'} than {STATIC}.",
-            f"more by {ranged(gain, 1)}",
+            "A network that reads the context tells the meanings of pseudowords apart.",
+            is_above(gain),
+            f"{last} tells the meaning in {accuracy[last]:.1f} % of the places and is closer to its own meaning by "
+            f"{levels.cell(CLOSER, vector=last)[0]:.3f}: {amount} points {word} than {STATIC}.",
+            f"difference in points: {format_interval(gain, 1)}",
         ),
     ]
     if "senses" in tables:
-        parts += _of_senses(tables, last)
-    if "twice" in tables:
-        parts.append(_of_twice(tables["twice"], last))
+        parts += [_judge_senses(tables, last, rival) for rival in (STATIC, COMMON)]
+    if "repeated" in tables:
+        parts.append(_judge_repeated(tables["repeated"], last))
+    amount, word = more_or_less(input_gain[0], 1)
     parts.append(
         Part(
-            "It is the layers that do so, not what they read from.",
-            judged(above(gain, input_[0])),
-            f"The input of the same network is {abs(input_[0]):.1f} points {'above' if input_[0] > 0 else 'below'} "
-            f"{STATIC}.",
-            ranged(input_, 1),
+            "The layers tell them apart, not their input.",
+            is_above(gain, input_gain[0]),
+            f"The input of the same network has {amount} points {word} than {STATIC}.",
+            format_interval(input_gain, 1),
             decides=False,
         )
     )
     return parts
 
 
-def _of_senses(tables: Tables, last: str) -> list[Part]:
-    levels, more = tables["senses"], tables["sense differences"]
-    right = {name: levels.cell("right, %", vector=name)[0] for name in (STATIC, last, COMMON)}
-    parts = []
-    for rival in (STATIC, COMMON):
-        cell = more.cell(rival, vector=last)
-        than = f"{STATIC}, which knows the form of the word alone" if rival == STATIC else COMMON
-        parts.append(
-            Part(
-                f"What a person says a word means is told better by {last} than by {than}.",
-                judged(above(cell)),
-                f"Of the senses of Senseval-2, {last} tells {right[last]:.1f} %, {rival} {right[rival]:.1f} %.",
-                f"points more: {ranged(cell, 1)}",
-                decides=rival == STATIC,
-            )
-        )
-    return parts
+def _judge_senses(tables: Tables, last: str, rival: str) -> Part:
+    cell = tables["sense differences"].cell(rival, vector=last)
+    accuracy = {name: tables["senses"].cell(ACCURACY, vector=name)[0] for name in (last, rival)}
+    than = f"{STATIC}, which only knows the word form" if rival == STATIC else f"the {COMMON}"
+    return Part(
+        f"{last} tells annotated senses better than {than}.",
+        is_above(cell),
+        f"{last} tells {accuracy[last]:.1f} % of the senses of Senseval-2, {rival} {accuracy[rival]:.1f} %.",
+        f"difference in points: {format_interval(cell, 1)}",
+        decides=rival == STATIC,
+    )
 
 
-def _of_twice(table: Table, last: str) -> Part:
-    one, other = (table.cell("cosine", vector=name) for name in (STATIC, last))
+def _judge_repeated(table: Table, last: str) -> Part:
+    static, contextual = (table.cell("cosine", vector=name) for name in (STATIC, last))
     return Part(
         "Twice in a sentence, a word has one vector in the table and two in its context.",
-        judged(below(other, 1 - SAME) if one[0] > 1 - SAME else False),
-        f"The cosine of the two is {one[0]:.3f} for {STATIC} and {other[0]:.3f} for {last}.",
-        ranged(other),
+        is_below(contextual, 1 - SAME_COSINE) if static[0] > 1 - SAME_COSINE else False,
+        f"The cosine of the two is {static[0]:.3f} for {STATIC} and {contextual[0]:.3f} for {last}.",
+        format_interval(contextual),
         decides=False,
     )
+
+
+# ------------------------------------------------------------------------------------------------ draw
+
+
+def draw(tables: Tables, figure: Figure) -> None:
+    left, middle, right = plot.panels(figure, 13.5, 5, 3, (1, 1, 1.2))
+    plot.dot_rows(tables["vectors"], left, "vector", ACCURACY, "Pseudowords", "% of the places", digits=1)
+    if "senses" in tables:
+        plot.dot_rows(tables["senses"], middle, "vector", ACCURACY, "Senseval-2", "% of the senses", digits=1)
+    else:
+        plot.dot_rows(tables["vectors"], middle, "vector", CLOSER, "Closer to its own meaning", "cosine", named=False)
+    _draw_words(tables["words"], right)
+
+
+def _draw_words(table: Table, axes: Any) -> None:
+    """From the static vector to the last layer, word by word."""
+    first, last = table.columns[2], table.columns[-1]
+    rows = sorted(zip(table.column("word"), table.column(first), table.column(last), strict=True), key=lambda r: r[2])
+    for y, (_, before, after) in enumerate(rows):
+        axes.plot([before, after], [y, y], color=plot.GREY, linewidth=1)
+        axes.plot(before, y, "o", color=plot.VERMILION, markersize=5, label=first if y == 0 else None)
+        axes.plot(after, y, "o", color=plot.BLUE, markersize=5, label=last if y == 0 else None)
+    names = [word if word.isascii() else f"word {i + 1}" for i, (word, *_) in enumerate(rows)]  # the font lacks others
+    axes.set_yticks(range(len(rows)), names, color=plot.INK)
+    axes.set(xlabel="accuracy, %")
+    axes.grid(axis="y", visible=False)
+    axes.legend(frameon=False, loc="lower right")
+    axes.set_title("By pseudoword")

@@ -1,5 +1,3 @@
-"""The study of mixes: its tasks' files, its sums, and verdicts that can come out either way."""
-
 from __future__ import annotations
 
 import os
@@ -9,43 +7,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import MissingFile
 from nextword.data.conll import open_tagged
-from nextword.studies import elmo_layers as elmo_mix_runs
-from nextword.studies import find_study
-from nextword.studies._study import FAILS, HOLDS, UNDECIDED, verdict
-from nextword.studies.elmo_layers import (
-    CHUNKS,
-    NAMES,
-    PENALTIES,
-    PLACES,
-    USUAL,
-    Tagged,
-    cache_in,
-    distance,
-    judge,
-    tables_of,
-    write_tasks,
-)
+from nextword.studies import elmo_layers as study
+from nextword.studies._study import FAILS, HOLDS, UNDECIDED, overall_verdict
+from nextword.studies.elmo_layers import CHUNKS, ENTITIES, PENALTIES, USUAL, Tagger, cache_in, judge, make_tables
 
 SEEDS = (0, 1, 2)
 
 
-def runs(first: float, held: float, chunks: float, tasks: tuple[str, ...] = (NAMES, CHUNKS)) -> dict[Any, Tagged]:
+def runs(first: float, held: float, chunks: float, tasks: tuple[str, ...] = (ENTITIES, CHUNKS)) -> dict[Any, Tagger]:
     """Layer 1's share with λ = 0 and with λ = 1 for names; for chunks with λ = 0. Others share the rest."""
     found = {}
     for task in tasks:
         for seed in SEEDS:
-            draw = np.random.default_rng([seed, task == NAMES])
-            for penalty, share in zip(PENALTIES, (first if task == NAMES else chunks, 0.4, 0.37, held), strict=True):
+            draw = np.random.default_rng([seed, task == ENTITIES])
+            for penalty, share in zip(PENALTIES, (first if task == ENTITIES else chunks, 0.4, 0.37, held), strict=True):
                 share = share + 0.002 * draw.normal()
                 mix = ((1 - share) * 0.55, share, (1 - share) * 0.45)
-                found[task, "input", penalty, seed] = Tagged(80 - penalty + 0.01 * draw.normal(), {"input": (mix, 1.1)})
+                found[task, "input", penalty, seed] = Tagger(80 - penalty + 0.01 * draw.normal(), {"input": (mix, 1.1)})
             equal = ((1 / 3,) * 3, 1.0)
             mixes = {"": {}, "output": {"output": equal}, "both": {"input": equal, "output": equal}}
             for place, mixed in mixes.items():
                 score = {"": 70.0, "output": 78.0, "both": 80.5}[place] + 0.01 * draw.normal()
-                found[task, place, USUAL, seed] = Tagged(score, mixed)
+                found[task, place, USUAL, seed] = Tagger(score, mixed)
     return found
 
 
@@ -58,30 +43,32 @@ def runs(first: float, held: float, chunks: float, tasks: tuple[str, ...] = (NAM
         (0.6, 0.34, 0.601, UNDECIDED),  # both tasks mix alike
     ],
 )
-def test_the_numbers_decide(first: float, held: float, chunks: float, expected: str) -> None:
-    parts = judge(tables_of(runs(first, held, chunks), (NAMES, CHUNKS), SEEDS))
-    assert verdict(parts) == expected
-    assert all(part.found.endswith(".") for part in parts)
+def test_verdict_follows_the_mixes(first: float, held: float, chunks: float, expected: str) -> None:
+    parts = judge(make_tables(runs(first, held, chunks), (ENTITIES, CHUNKS), SEEDS))
+    assert overall_verdict(parts) == expected
+    assert all(part.evidence.endswith(".") for part in parts)
 
 
-def test_what_stands_beside_the_claim() -> None:
-    said = {part.says: part.verdict for part in judge(tables_of(runs(0.6, 0.34, 0.8), (NAMES, CHUNKS), SEEDS))}
-    assert said["Without ELMo it is worse than with it at the input (names)."] == HOLDS
-    assert said["At the output ELMo does better than at the input (names)."] == FAILS
-    assert said["At the output too it does better than at the input alone (names)."] == HOLDS
-    assert said["A small λ scores better than a large one (names)."] == HOLDS
+def test_side_results_follow_the_scores() -> None:
+    results = {
+        part.statement: part.verdict for part in judge(make_tables(runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), SEEDS))
+    }
+    assert results["Without ELMo the tagger is worse than with it at the input (named entities)."] == HOLDS
+    assert results["ELMo at the output is better than at the input (named entities)."] == FAILS
+    assert results["ELMo at both is better than at the input alone (named entities)."] == HOLDS
+    assert results["A small λ scores better than a large one (named entities)."] == HOLDS
 
 
-def test_one_task_and_one_seed_decide_nothing() -> None:
-    every = runs(0.6, 0.34, 0.8, (NAMES,))
-    assert verdict(judge(tables_of(every, (NAMES,), SEEDS))) == UNDECIDED
-    assert verdict(judge(tables_of(runs(0.6, 0.34, 0.8), (NAMES, CHUNKS), (0,)))) == UNDECIDED
+def test_one_task_or_one_seed_is_undecided() -> None:
+    every = runs(0.6, 0.34, 0.8, (ENTITIES,))
+    assert overall_verdict(judge(make_tables(every, (ENTITIES,), SEEDS))) == UNDECIDED
+    assert overall_verdict(judge(make_tables(runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), (0,)))) == UNDECIDED
 
 
-def test_distance_is_what_would_change_hands() -> None:
-    assert distance([1 / 3] * 3) == pytest.approx(0)
-    assert distance([0.5, 0.25, 0.25]) == pytest.approx(100 * (0.5 - 1 / 3))
-    assert distance([1, 0, 0, 0]) == pytest.approx(75)
+def test_distance_from_equal_weights() -> None:
+    assert study.distance_from_equal([1 / 3] * 3) == pytest.approx(0)
+    assert study.distance_from_equal([0.5, 0.25, 0.25]) == pytest.approx(100 * (0.5 - 1 / 3))
+    assert study.distance_from_equal([1, 0, 0, 0]) == pytest.approx(75)
 
 
 def test_tasks_are_columns_of_the_same_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,25 +76,20 @@ def test_tasks_are_columns_of_the_same_sentences(tmp_path: Path, monkeypatch: py
     theirs.mkdir()
     for split in ("train", "dev", "test"):
         (theirs / f"{split}.conll").write_text("EU NNP I-ORG\nspoke VBD O\n\nPeter NNP I-PER\n\nso RB O\n")
-    known = (("nowhere", {NAMES: "1"}), (str(theirs), {NAMES: "2", CHUNKS: "1"}))
-    monkeypatch.setattr(elmo_mix_runs, "SOURCES", known)
-    name, columns = write_tasks(tmp_path / "made", (2, 1, 1))
+    known = (("nowhere", {ENTITIES: "1"}), (str(theirs), {ENTITIES: "2", CHUNKS: "1"}))
+    monkeypatch.setattr(study, "SOURCES", known)
+    name, columns = study.write_tasks(tmp_path / "made", (2, 1, 1))
     assert name == str(theirs)
-    names, chunks = (open_tagged(tmp_path / "made", columns[task]) for task in (NAMES, CHUNKS))
+    names, chunks = (open_tagged(tmp_path / "made", columns[task]) for task in (ENTITIES, CHUNKS))
     assert [one.tags for one in names["train"].sentences] == [("I-ORG", "O"), ("I-PER",)]
     assert [one.words for one in chunks["dev"].sentences] == [("EU", "spoke")]
-    monkeypatch.setattr(elmo_mix_runs, "SOURCES", known[:1])
-    with pytest.raises(NextwordError, match="no tagged sentences"):
-        write_tasks(tmp_path / "other", (2, 1, 1))
+    monkeypatch.setattr(study, "SOURCES", known[:1])
+    with pytest.raises(MissingFile):
+        study.write_tasks(tmp_path / "other", (2, 1, 1))
 
 
-def test_what_is_kept_goes_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_CACHE", "before")
     with cache_in(tmp_path):
         assert os.environ["NEXTWORD_CACHE"] == str(tmp_path)
     assert os.environ["NEXTWORD_CACHE"] == "before"
-
-
-def test_it_is_in_the_table_of_studies_and_compares_every_place() -> None:
-    assert find_study("elmo-mix").CLAIM.sentence
-    assert set(PLACES) == {"", "input", "output", "both"}
