@@ -1,4 +1,4 @@
-"""Which words speak for a class: exact where it can be known, and complete everywhere else."""
+"""Attributions: exact for linear models, complete for all others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from nextword import tasks as transfer
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models import model_class
+from nextword.models.base import Network
+from nextword.tasks import task_class
 from nextword.tasks.attribution import attribute_tokens, sum_by_word
 from nextword.tasks.classification import Classifier
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.heads import TextHead
-from nextword.tasks.settings import Settings
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import to_device
@@ -37,20 +38,22 @@ def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: A
     cls = model_class(slug)
     torch.manual_seed(2)
     network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
-    settings = Settings(**{"kind": "classify", "frame": "classify", "labels": ("a", "b", "c"), **more})
-    headed = TextHead(settings.head(cls, network.config), network)
-    lively(headed)
-    return Classifier(headed, tokenizer, settings, 64)
+    own = {"kind": "classification", "frame": "classify", "labels": ("a", "b", "c"), **more}
+    task = task_class(own["kind"]).parse(own, "test")
+    head, config = task.head(cls, network.config)
+    model = head(config, network)
+    lively(model)
+    return Classifier(model, tokenizer, task, 64)
 
 
-def test_of_a_bag_of_words_it_is_what_each_word_adds() -> None:
+def test_bag_of_words_attributions_are_exact() -> None:
     """The mean of vectors and a linear layer: in place of a blank b, token t adds (W_c − mean W) · (e_t − b) / T."""
-    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, reads="mean")
+    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
     (found,) = lm.explain([TEXTS[0]], ["b"])
     ids = lm.tokenizer.encode(TEXTS[0]).ids
     vectors = lm.network.encode(Inputs(torch.from_numpy(ids)[None]))[0][0][0].detach().double()
     table = lm.network.encode(Inputs(torch.arange(len(lm.tokenizer))[None]))[0][0][0].detach().double()
-    weight, bias = (p.detach().double() for p in (lm.headed.out.weight, lm.headed.out.bias))
+    weight, bias = (p.detach().double() for p in (lm.model.out.weight, lm.model.out.bias))
     own, blank = weight[1] - weight.mean(0), table.mean(0)
     each = (vectors - blank) @ own / len(ids)
     np.testing.assert_allclose(found.weights[0], each[: len(TEXTS[0].split())], rtol=1e-5, atol=1e-7)
@@ -58,23 +61,23 @@ def test_of_a_bag_of_words_it_is_what_each_word_adds() -> None:
     assert found.gap == pytest.approx(0, abs=1e-6)
 
 
-def test_sixteen_steps_leave_next_to_nothing_over() -> None:
+def test_sixteen_nodes_are_nearly_complete() -> None:
     """Whatever the network, the weights add up to what the text changes; with one step they do not."""
     shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
-    lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, reads="mean")
+    lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, pooling="mean")
     example, _ = encode_texts(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
     own = np.ones(len(example.ids), bool)
     own[[0, -1]] = False
     place = partial(to_device, device=torch.device("cpu"))
-    found, one = (attribute_tokens(lm.headed, example, own, 1, place, steps, refine=False) for steps in (16, 1))
+    found, one = (attribute_tokens(lm.model, example, own, 1, place, steps, refine=False) for steps in (16, 1))
     assert found.tokens[0] == found.tokens[-1] == 0  # the frame stays as it is, and so adds nothing
     moved = abs(found.score - found.baseline)
     assert moved > 0.05
     assert abs(found.gap) < 0.02 * moved
     assert abs(one.gap) > 5 * abs(found.gap)
-    four = attribute_tokens(lm.headed, example, own, 1, place, 1)  # too much is left over: four steps instead
+    four = attribute_tokens(lm.model, example, own, 1, place, 1)  # too much is left over: four steps instead
     np.testing.assert_array_equal(
-        four.tokens, attribute_tokens(lm.headed, example, own, 1, place, 4, refine=False).tokens
+        four.tokens, attribute_tokens(lm.model, example, own, 1, place, 4, refine=False).tokens
     )
 
 
@@ -89,8 +92,8 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("slug", OTHERS)
-def test_ways_to_look_tokens_up(slug: str) -> None:
-    lm = classifier(slug, *OTHERS[slug], reads="mean")
+def test_every_kind_of_lookup_is_interpolated(slug: str) -> None:
+    lm = classifier(slug, *OTHERS[slug], pooling="mean")
     (found,) = lm.explain([TEXTS[0]], ["b"])
     weights = found.weights[0]
     assert all(abs(w) > 0 for w in weights)
@@ -104,7 +107,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("slug", SPECS)
 @pytest.mark.parametrize("data", ["colour", "pair", "count"])
-def test_every_network_and_every_kind_of_task(place: Path, slug: str, data: str) -> None:
+def test_explanations_are_complete_for_every_network_and_task(place: Path, slug: str, data: str) -> None:
     changes = [*QUICK, "phase.0.steps=3"]
     transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), place / f"{slug}-{data}", changes=changes)
     lm = nextword.load(place / f"{slug}-{data}", device="cpu")
@@ -122,8 +125,8 @@ def test_every_network_and_every_kind_of_task(place: Path, slug: str, data: str)
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
 
-def test_the_word_that_decides_has_the_most_weight(place: Path) -> None:
-    changes = [*QUICK, "phase.0.epochs=6", "task.reads=mean"]
+def test_deciding_word_has_the_largest_weight(place: Path) -> None:
+    changes = [*QUICK, "phase.0.epochs=6", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "learnt", changes=changes)
     lm = nextword.load(place / "learnt", device="cpu")
     found = lm.explain([text for text, _ in coloured(20, seed=9)])
@@ -131,14 +134,14 @@ def test_the_word_that_decides_has_the_most_weight(place: Path) -> None:
     assert right >= 18
 
 
-def test_a_frozen_network_is_looked_through(place: Path) -> None:
+def test_gradients_flow_through_a_frozen_network(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=3", "task.frozen=true"]
     transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "fixed", changes=changes)
     (found,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
     assert any(abs(w) > 0 for w in found.weights[0])
 
 
-def test_what_was_cut_has_no_weight(place: Path) -> None:
+def test_truncated_words_have_no_weight(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=1"]
     transfer.run("bert/finetune", place / "bert", str(place / "colour.csv"), place / "cut", changes=changes)
     (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # 32 tokens are read
@@ -146,9 +149,9 @@ def test_what_was_cut_has_no_weight(place: Path) -> None:
     assert found.weights[0][0] is not None
 
 
-def test_a_word_that_is_read_by_its_letters_alone_stays_as_it_is(place: Path) -> None:
+def test_words_read_by_characters_are_not_interpolated(place: Path) -> None:
     """It has no id, so it is in no table: the others share out what they change, in its sight."""
-    changes = [*QUICK, "phase.0.steps=3", "task.reads=mean"]
+    changes = [*QUICK, "phase.0.steps=3", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "elmo", str(place / "colour.csv"), place / "letters", changes=changes)
     (found,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
     weights = found.weights[0]
@@ -157,40 +160,39 @@ def test_a_word_that_is_read_by_its_letters_alone_stays_as_it_is(place: Path) ->
     assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.02 * max(map(abs, weights)))
 
 
-def test_both_orders_of_a_pair_are_added_up() -> None:
+def test_both_orders_of_a_pair_are_summed() -> None:
     """GPT reads "similar" pairs in both orders: a word's weight is that of both."""
     shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra": 3}
-    lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair", frame="similar")
+    lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar")
     (ab,), (ba,) = lm.explain([TEXTS], ["a"]), lm.explain([TEXTS[::-1]], ["a"])
     for one, other in zip(ab.weights, ba.weights[::-1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_words_are_sums_of_their_tokens() -> None:
+def test_word_weights_are_sums_over_tokens() -> None:
     assert sum_by_word([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
     assert sum_by_word([], np.array([], np.int64), 0) == []
     assert sum_by_word([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
 
 
-def test_a_network_that_looks_nothing_up() -> None:
-    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, reads="mean")
+def test_network_without_embeddings_is_unsupported() -> None:
+    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
 
-    class Blind(torch.nn.Module):
-        config, widths, vocabulary = lm.network.config, lm.network.widths, lm.network.vocabulary
-        frames = staticmethod(lm.network.frames)
+    class Blind(Network):
+        widths = lm.network.widths
         frame = staticmethod(lm.network.frame)
 
         def encode(self, inputs: Any, state: Any = None) -> Any:
             return [inputs.ids.unsqueeze(-1).float().expand(-1, -1, 8)], None
 
-    network = Blind()
-    config = replace(lm.headed.config, model=Blind)
-    blind = Classifier(TextHead(config, network), lm.tokenizer, lm.settings, 64)
-    with pytest.raises(Unsupported, match="looks no token up"):
+    network = Blind(lm.network.config, lm.network.vocabulary)
+    config = replace(lm.model.config, model=Blind)
+    blind = Classifier(TextHead(config, network), lm.tokenizer, lm.task, 64)
+    with pytest.raises(Unsupported, match="Blind"):
         blind.explain(["the red"], ["a"])
 
 
-def test_an_empty_text_has_no_words_and_no_weights(place: Path) -> None:
+def test_empty_text_has_no_weights(place: Path) -> None:
     path = written(place / "some.csv", ["text", "label"], coloured(60))
     transfer.run("bert/finetune", place / "lstm", str(path), place / "short", changes=[*QUICK, "phase.0.steps=1"])
     (found,) = nextword.load(place / "short", device="cpu").explain([""])

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import nextword
 from nextword import tasks as transfer
-from nextword.batching.examples import UNTAGGED
+from nextword.batching.examples import UNLABELED
 from nextword.cli import app
-from nextword.core.errors import NextwordError
-from nextword.data.opening import open_whole
-from nextword.layers.char_cnn import letters_of
-from nextword.tasks.cross_view import CrossView, TagSets, open_several, untagged
-from nextword.tasks.mixtures import Several, drawn, probabilities
+from nextword.core.errors import DataError, InvalidSetting, RunError, UnknownName
+from nextword.data.opening import open_unsplit
+from nextword.layers.char_cnn import word_characters
+from nextword.tasks.cross_view import CrossViewObjective, MixedTagDataset, read_tag_data, read_untagged
+from nextword.tasks.mixtures import MixedExamples, draw_tasks, probabilities
 from nextword.tasks.plan import make_plan
 from nextword.tasks.tagging import TaggedExamples
 from nextword.tokenizers.training import train_tokenizer
@@ -82,8 +82,8 @@ def text_of(sentences: int, first: int = 0) -> TaggedExamples:
 
 def test_tasks_are_drawn_by_the_root_of_their_size() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 2500]), [10 / 80, 20 / 80, 50 / 80])
-    text = Several(("a", "b", "c"), (text_of(4), text_of(16), text_of(100)))
-    counts = Counter(islice(drawn(text, 3), 20_000))
+    text = MixedExamples(("a", "b", "c"), (text_of(4), text_of(16), text_of(100)))
+    counts = Counter(islice(draw_tasks(text, 3), 20_000))
     np.testing.assert_allclose([counts[i] / 20_000 for i in range(3)], [2 / 16, 4 / 16, 10 / 16], atol=0.015)
 
 
@@ -93,12 +93,12 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("unlabelled", [True, False])
 def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabelled: bool) -> None:
-    text = Several(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabelled else None)
-    objective = CrossView({"rows": 4})
+    text = MixedExamples(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabelled else None)
+    objective = CrossViewObjective({"rows": 4})
     found = list(islice(objective.batches(text, 5, 0), 200))
     parts = [batch.task_index for batch in found]
     if unlabelled:
-        assert parts[1::2] == [UNTAGGED] * 100
+        assert parts[1::2] == [UNLABELED] * 100
         assert set(parts[::2]) == {0, 1}
         assert all((batch.inputs.ids >= 5000).all() for batch in found[1::2])
     else:
@@ -128,32 +128,32 @@ def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch:
     first, second = ("The U.S. has said so in 1990 .", "Nobody else ( as it seems ) has ever said that it is n't so .")
     options = {"kind": "lexicon", "size": 50, "min_count": 1, "whole": True}
     tokenizer = train_tokenizer(options, [first, second])
-    corpus = open_whole(str(tmp_path / "text.txt"))
-    text, key = untagged(corpus, tokenizer, 12, 7, 30)
+    corpus = open_unsplit(str(tmp_path / "text.txt"))
+    text, key = read_untagged(corpus, tokenizer, 12, 7, 30)
     assert len(text) == 7
-    assert text.own
+    assert text.tokens_are_words
     assert [words_of(text, i) for i in (0, 1)] == [first.split(), second.split()]
     assert text.ids[: len(first.split())].tolist() == tokenizer.encode(first).ids.tolist()
-    wanted = letters_of(first.split(), 12)
+    wanted = word_characters(first.split(), 12)
     np.testing.assert_array_equal(text.letters[np.arange(8)][:, : wanted.shape[1]], wanted)
     (file,) = (tmp_path / "cache" / "sentences").iterdir()
-    monkeypatch.setattr("nextword.tasks.cross_view._made", None)  # from now on it is only read
-    again, same_key = untagged(corpus, tokenizer, 12, 7, 30)
+    monkeypatch.setattr("nextword.tasks.cross_view._split_corpus", None)  # from now on it is only read
+    again, same_key = read_untagged(corpus, tokenizer, 12, 7, 30)
     assert same_key == key
     np.testing.assert_array_equal(again.ids, text.ids)
     monkeypatch.undo()
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     file.write_bytes(file.read_bytes()[:100])  # damaged: it is made again
-    np.testing.assert_array_equal(untagged(corpus, tokenizer, 12, 7, 30)[0].ids, text.ids)
-    assert untagged(corpus, tokenizer, 12, 8, 30)[1] != key
-    with pytest.raises(NextwordError, match="has no sentence of 5 to 3 words"):
-        untagged(corpus, tokenizer, 12, 7, 3)
+    np.testing.assert_array_equal(read_untagged(corpus, tokenizer, 12, 7, 30)[0].ids, text.ids)
+    assert read_untagged(corpus, tokenizer, 12, 8, 30)[1] != key
+    with pytest.raises(DataError, match="5 to 3 words"):
+        read_untagged(corpus, tokenizer, 12, 7, 3)
 
 
 def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=r"objective\.unlabelled=FILE, or learn from tags alone") as problem:
+    with pytest.raises(InvalidSetting) as problem:
         learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabelled=nowhere.txt"))
-    assert "nowhere.txt" in str(problem.value)
+    assert problem.value.value == "nowhere.txt"
     assert not (tmp_path / "run").exists()
 
 
@@ -161,7 +161,7 @@ def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None
 
 
 def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_path: Path) -> None:
-    found = learnt(str(data), tmp_path / "run", small(data, "task.share=0.5", steps=120))
+    found = learnt(str(data), tmp_path / "run", small(data, "task.train_fraction=0.5", steps=120))
     assert found.metric == "span_f1"
     assert found.results[0]["examples"] == {"train": 100, "dev": 40, "test": 40}
     tagger: Any = nextword.load(tmp_path / "run", device="cpu")
@@ -170,7 +170,7 @@ def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_pat
     steps = [line for line in lines if line["event"] == "step"]
     assert {"full", "forwards", "backwards", "future", "past"} <= steps[0].keys()
     plan = make_plan("cvt/tiny", "", str(data), changes=small(data, "phase.0.objective.unlabelled=''"), device="cpu")
-    assert plan.examples["train"].untagged is None
+    assert plan.examples["train"].unlabeled is None
     assert plan.examples["train"].turns == 1
 
 
@@ -180,11 +180,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: P
     asked = iter(range(1000))
     assert learnt(both(data), tmp_path / "parts", own, stop=lambda: next(asked) >= 24).interrupted
     plan, events = transfer.resume(tmp_path / "parts", "cpu")
-    assert isinstance(plan.data, TagSets)
+    assert isinstance(plan.data, MixedTagDataset)
     list(events)
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
-    assert transfer.result_of(tmp_path / "whole")["test"] == transfer.result_of(tmp_path / "parts")["test"]  # type: ignore[index]
+    assert transfer.read_result(tmp_path / "whole")["test"] == transfer.read_result(tmp_path / "parts")["test"]  # type: ignore[index]
 
 
 def test_other_text_without_tags_is_another_run(data: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_other_text_without_tags_is_another_run(data: Path, tmp_path: Path) -> N
     text = plain.read_text()
     try:
         plain.write_text(text + "\n\nmister Karo went to see the old king .\n")
-        with pytest.raises(NextwordError, match="The text is not the one"):
+        with pytest.raises(RunError):
             list(transfer.resume(tmp_path / "run", "cpu")[1])
     finally:
         plain.write_text(text)
@@ -214,18 +214,18 @@ def several(data: Path) -> Path:
 
 def test_each_task_has_its_own_mistakes(data: Path, several: Path) -> None:
     names, capitals = both(data).split(" + ")
-    found = {one["task"]: one for one in (transfer.errors_in(several) or {})["tasks"]}
+    found = {one["task"]: one for one in (transfer.read_errors(several) or {})["tasks"]}
     assert found.keys() == {names, capitals}
     assert {one["label"] for one in found[names]["types"]} == {"PER", "LOC"}
     tags = found[capitals]["classes"]
     assert {one["label"] for one in tags} == {"NAME", "WORD"}
     right = sum(one["recall"] * one["examples"] for one in tags) / found[capitals]["words"]
-    assert (transfer.result_of(several) or {})["dev"][capitals] == pytest.approx(right)
-    assert "Sentences with most wrong" in (several / "report.html").read_text()
+    assert (transfer.read_result(several) or {})["dev"][capitals] == pytest.approx(right)
+    assert names in (several / "report.html").read_text()
 
 
 def test_several_tasks_share_an_encoder_and_each_is_learnt(data: Path, several: Path) -> None:
-    result: Any = transfer.result_of(several)
+    result: Any = transfer.read_result(several)
     names, capitals = both(data).split(" + ")
     assert result["metric"] == "mean"
     assert result["test"]["mean"] == pytest.approx((result["test"][names] + result["test"][capitals]) / 2)
@@ -259,32 +259,36 @@ def test_tags_of_all_tasks_are_written_into_one_file(data: Path, several: Path, 
 
 
 def test_data_sets_are_named_with_their_columns(data: Path) -> None:
-    found = open_several(f"{data}:1 + {data.parent / 'capitals'}")
-    assert isinstance(found, TagSets)
+    found = read_tag_data(f"{data}:1 + {data.parent / 'capitals'}")
+    assert isinstance(found, MixedTagDataset)
     assert found.names == (f"{data}:1", str(data.parent / "capitals"))
     assert found.sets[0].columns.label == "1"
     assert len(found.splits["train"]) == 400
-    assert not isinstance(open_several(str(data)), TagSets)
-    with pytest.raises(NextwordError, match="names a data set twice"):
-        open_several(f"{data} + {data}")
-    with pytest.raises(NextwordError, match="is of one data set"):
-        open_several(both(data), "1")
+    assert not isinstance(read_tag_data(str(data)), MixedTagDataset)
+    with pytest.raises(InvalidSetting) as error:
+        read_tag_data(f"{data} + {data}")
+    assert error.value.key == "data"
+    with pytest.raises(InvalidSetting) as error:
+        read_tag_data(both(data), "1")
+    assert error.value.key == "label"
 
 
 def test_what_does_not_go_together_is_said(data: Path) -> None:
-    with pytest.raises(NextwordError, match="are several tasks, and tagger/tiny learns one"):
+    with pytest.raises(InvalidSetting) as error:
         make_plan("tagger/tiny", "", both(data), device="cpu")
-    for changes in (["task.classifier=crf"], ["phase.0.objective={kind='tag'}"]):
-        with pytest.raises(NextwordError, match="go together: set both, or neither"):
-            make_plan("cvt/tiny", "", str(data), changes=small(data)[1:] + changes, device="cpu")
+    assert error.value.key == "data"
+    with pytest.raises(UnknownName) as unknown:
+        make_plan("cvt/tiny", "", str(data), changes=[*small(data)[1:], "task.classifier=crf"], device="cpu")
+    assert unknown.value.name == "classifier"
+    with pytest.raises(InvalidSetting) as error:
+        make_plan("cvt/tiny", "", str(data), changes=[*small(data)[1:], "phase.0.objective={kind='tagging'}"], device="cpu")
+    assert error.value.value == "tagging"
 
 
 def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
-    from nextword.tasks.subsets import shared_out
-
     plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
     train = plan.examples["train"]
-    few = shared_out(train, 0.1, 3)
+    few = plan.task.sample(train, 0.1, 3)
     assert [len(part) for part in few.parts] == [20, 20]
-    assert few.untagged is train.untagged
-    assert len(replace(train, untagged=None).first(60).parts[0].ids) <= 30
+    assert few.unlabeled is train.unlabeled
+    assert len(replace(train, unlabeled=None).first(60).parts[0].ids) <= 30

@@ -15,21 +15,22 @@ import numpy as np
 import pytest
 import torch
 
+from nextword.batching.examples import Bucketed
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Encoder
-from nextword.data.squad import answered
+from nextword.data.squad import make_question
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import MODELS, model_class
 from nextword.models.framing import add_missing_tokens
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe
-from nextword.tasks.examples import examples
-from nextword.tasks.heads import READS
-from nextword.tasks.label_text import framed_words, spelled
-from nextword.tasks.multiple_choice import Candidates, choices
-from nextword.tasks.question_answering import Passages, asked
-from nextword.tasks.settings import KINDS, Settings
-from nextword.tasks.tagging import sentences
+from nextword.tasks import task_class
+from nextword.tasks.encoding import encode_texts
+from nextword.tasks.heads import POOLINGS
+from nextword.tasks.label_text import encode_sources, tokenize_labels
+from nextword.tasks.multiple_choice import encode_choices
+from nextword.tasks.question_answering import PassageBatches, encode_questions
+from nextword.tasks.tagging import encode_sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.model_kinds import tags
@@ -52,36 +53,40 @@ SHAPES: dict[str, dict[str, Any]] = {
     "t5": {"width": 8, "layers": 1, "heads": 2, "head": 4, "inner": 16, "dropout": 0.0},
     **{slug: {"width": 8} for slug in ("word2vec", "glove")},
 }
-SETTINGS = {
-    "classify": Settings(kind="classify", frame="classify", labels=("a", "b", "c"), metrics=("accuracy",)),
-    "pair": Settings(kind="pair", frame="entail", labels=("a", "b"), metrics=("accuracy",)),
-    "regress": Settings(kind="regress", frame="similar", metrics=("spearman",)),
-    "tag": Settings(kind="tag", frame="tag", labels=("O", "B-X", "I-X"), scheme="IOB2", classifier="crf"),
-    "span": Settings(kind="span", frame="span", metrics=("answer_f1", "exact")),
-    "choice": Settings(kind="choice", frame="choose", metrics=("accuracy",)),
+TABLES: dict[str, dict[str, Any]] = {
+    "classification": {"frame": "classify", "labels": ("a", "b", "c"), "metrics": ("accuracy",)},
+    "pair_classification": {"frame": "entail", "labels": ("a", "b"), "metrics": ("accuracy",)},
+    "regression": {"frame": "similar", "metrics": ("spearman",)},
+    "tagging": {"labels": ("O", "B-X", "I-X"), "scheme": "IOB2", "classifier": "crf"},
+    "question_answering": {"metrics": ("answer_f1", "exact")},
+    "multiple_choice": {"frame": "choose", "metrics": ("accuracy",)},
 }
-HEADS = {
-    **SETTINGS,
-    **{f"classify {reads}": replace(SETTINGS["classify"], reads=reads) for reads in READS if reads != "speaker"},
-    "classify blocks": replace(SETTINGS["classify"], reads="concat", classifier="blocks", inner=(4,), drops=(0.1, 0.1)),
-    "regress concat": replace(SETTINGS["regress"], reads="concat"),
-    "tag softmax": replace(SETTINGS["tag"], classifier="linear"),
+MLP = {"pooling": "concat", "classifier": "mlp", "hidden_sizes": (4,), "dropouts": (0.1, 0.1)}
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{kind: (kind, {}) for kind in TABLES},
+    **{f"classification {pooling}": ("classification", {"pooling": pooling}) for pooling in POOLINGS},
+    "classification mlp": ("classification", MLP),
+    "regression concat": ("regression", {"pooling": "concat"}),
+    "tagging softmax": ("tagging", {"classifier": "linear"}),
 }
+
+
+def task_of(kind: str, **more: Any) -> Any:
+    return task_class(kind).parse({"kind": kind, **TABLES.get(kind, {}), **more}, "test")
 
 
 def test_no_network_and_no_kind_is_left_out() -> None:
     embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not tags(slug)}
     assert embeds == set(SHAPES)
-    assert set(SETTINGS) == set(KINDS)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if tags(slug)])
-@pytest.mark.parametrize("kind", ["classify", "span", "choice"])
+@pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
 def test_what_reads_words_by_their_letters_tags_and_nothing_else(slug: str, kind: str) -> None:
     recipe = load_recipe(f"{slug}/tiny")
     tokenizer, cls = tokenizer_of(slug), model_class(slug)
     network = cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
-    with pytest.raises(Unsupported, match="can tag words and nothing else"):
+    with pytest.raises(Unsupported, match=cls.__name__):
         framed(kind, network, tokenizer)
 
 
@@ -102,25 +107,26 @@ def network_of(slug: str) -> tuple[Any, Any]:
 
 def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
     """Four examples for the network, and the objective that learns from them."""
-    task = {"kind": "task"}, {"kind": "examples", "rows": 4, "length": 40}
-    if kind == "tag":
+    task = {"kind": kind}, {"kind": "examples", "rows": 4, "length": 40}
+    if kind == "tagging":
         words = [text.split() for text in TEXTS]
-        text = sentences(network, tokenizer, words, [[i % 2 for i in range(len(one))] for one in words])[0]
-        return text, make_objective({"kind": "tag"}, {"kind": "sentences", "rows": 4}, network.vocabulary)
-    if kind == "span":
+        text = encode_sentences(network, tokenizer, words, [[i % 2 for i in range(len(one))] for one in words])[0]
+        return text, make_objective({"kind": "tagging"}, {"kind": "sentences", "rows": 4}, network.vocabulary)
+    if kind == "question_answering":
         pairs = zip(SECONDS, TEXTS, strict=True)
-        questions = [answered(str(i), a, b, [(b.split()[1], None)])[0] for i, (a, b) in enumerate(pairs)]
+        questions = [make_question(str(i), a, b, [(b.split()[1], None)])[0] for i, (a, b) in enumerate(pairs)]
         batches = {"kind": "passages", "rows": 4, "length": 40}
-        text = asked(network, tokenizer, questions, Passages(rows=4, length=40), learn=True)[0]
-        assert text.units == len(TEXTS)
-        return text, make_objective({"kind": "span"}, batches, network.vocabulary)
-    if kind == "choice":
+        layout = PassageBatches(rows=4, length=40)
+        text = encode_questions(network, tokenizer, questions, layout, training=True)[0]
+        assert len(text.questions) == len(TEXTS)
+        return text, make_objective({"kind": "question_answering"}, batches, network.vocabulary)
+    if kind == "multiple_choice":
         offered = [("far", "a ship"), ("a river", "old", "in"), ("and", "the"), ("house", "king")]
-        text = choices(network, tokenizer, TEXTS, SECONDS, offered, np.array([0, 2, 1, 1]), 40)[0]
+        text = encode_choices(network, tokenizer, TEXTS, SECONDS, offered, np.array([0, 2, 1, 1]), 40)[0]
         return text, make_objective(*task, network.vocabulary)
-    labels = np.array([0.5, -1, 0, 2], np.float32) if kind == "regress" else np.array([0, 1, 1, 0])
-    seconds = None if kind == "classify" else SECONDS
-    text = examples(network, tokenizer, SETTINGS[kind].frame, TEXTS, seconds, labels, 40)[0]
+    labels = np.array([0.5, -1, 0, 2], np.float32) if kind == "regression" else np.array([0, 1, 1, 0])
+    seconds = None if kind == "classification" else SECONDS
+    text = encode_texts(network, tokenizer, TABLES[kind]["frame"], TEXTS, seconds, labels, 40)[0]
     return text, make_objective(*task, network.vocabulary)
 
 
@@ -128,9 +134,10 @@ def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", HEADS)
 def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) -> None:
     network, tokenizer = network_of(slug)
-    settings = HEADS[name]
-    text, objective = framed(settings.kind, network, tokenizer)
-    head, config = settings.over(type(network), network.config)
+    kind, more = HEADS[name]
+    task = task_of(kind, **more)
+    text, objective = framed(kind, network, tokenizer)
+    head, config = task.head(type(network), network.config)
     headed = head(config, network).train()
     before = {name: p.detach().clone() for name, p in headed.named_parameters()}
     optimizer = torch.optim.SGD(headed.parameters(), 0.1)
@@ -155,11 +162,12 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
         headed.save(tmp_path)
         again = head.load(tmp_path, config, network.vocabulary)(batch)
     assert torch.equal(said, again)
-    if settings.metrics:
-        text = replace(text, metrics=settings.metrics)
+    metrics = task.config.metrics
+    if metrics:
+        text = replace(text, metrics=metrics)
         with torch.no_grad():
             told = torch.cat([objective.loss(headed, one, None).outputs for one in objective.validation_batches(text)])
-        assert set(objective.metrics(text, told)) == set(settings.metrics)
+        assert set(objective.metrics(text, told)) == set(metrics)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
@@ -167,16 +175,16 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
     network, tokenizer = network_of(slug)
     labels = ("far", "a river", "old king")
-    ids = [list(one) for one in spelled(tokenizer, labels, {})]
-    settings = Settings(kind="classify", classifier="words", frame="classify", labels=labels, spelled=ids)
-    head, config = settings.over(type(network), network.config)
+    ids = [list(one) for one in tokenize_labels(tokenizer, labels, {})]
+    task = task_of("label_text", frame="classify", labels=labels, label_ids=ids)
+    head, config = task.head(type(network), network.config)
     headed = head(config, network).eval()
-    text, cut = framed_words(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
-    objective = make_objective({"kind": "task"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary)
+    text, cut = encode_sources(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
+    objective = make_objective({"kind": "label_text"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary)
     batch = next(objective.batches(text, 0, 0))
     assert cut == 0
     with torch.no_grad():
-        said = headed(Candidates().batch(text, np.arange(4), 0))
+        said = headed(Bucketed().batch(text, np.arange(4), 0))
     lm = Seq2SeqLM(network, tokenizer)
     for i, source in enumerate(TEXTS):
         want = [-one.nats for one in lm.score_many(labels, [source] * 3)]
@@ -186,5 +194,5 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
     headed.eval().save(tmp_path)
     with torch.no_grad():
-        again = head.load(tmp_path, config, network.vocabulary)(Candidates().batch(text, np.arange(4), 0))
+        again = head.load(tmp_path, config, network.vocabulary)(Bucketed().batch(text, np.arange(4), 0))
     assert torch.equal(said, again)

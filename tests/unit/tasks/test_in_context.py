@@ -15,7 +15,7 @@ from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.types import Score
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.tasks.in_context import ZeroShot, drawn, shares
+from nextword.tasks.in_context import ZeroShotClassifier, drawn, shares
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.tiny_transfer import FILLER, run_of
@@ -41,7 +41,7 @@ class Fixed:
 
 def test_what_is_asked_and_how_it_is_normalised() -> None:
     lm = Fixed(lambda given, text: 10.0 if "red" in text else 12.0)
-    (found,) = ZeroShot(lm, LABELS).predict(["A fine day."])
+    (found,) = ZeroShotClassifier(lm, LABELS).predict(["A fine day."])
     assert lm.seen == [("A fine day. This text is about", f" {label}.") for label in LABELS]
     each = [math.exp(-10 / 5), math.exp(-12 / 11)]  # " red." has 5 letters, " dark blue." 11
     assert found.label == "dark blue"  # dearer, but not for its length
@@ -52,7 +52,7 @@ def test_calibration_takes_off_what_a_label_is_worth_alone() -> None:
     """After the text red costs 4 and blue 5; without a text red costs 3, so the text speaks against it."""
     costs = {(True, True): 4.0, (True, False): 5.0, (False, True): 3.0, (False, False): 9.0}
     lm = Fixed(lambda given, text: costs["text:" in given, "red" in text])
-    (found,) = ZeroShot(lm, LABELS, calibrate=True).predict(["text: one"])
+    (found,) = ZeroShotClassifier(lm, LABELS, calibrate=True).predict(["text: one"])
     odds = [math.exp(3 - 4), math.exp(9 - 5)]
     assert list(found.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds])
     assert ("This text is about", " red.") in lm.seen
@@ -60,13 +60,13 @@ def test_calibration_takes_off_what_a_label_is_worth_alone() -> None:
 
 def test_the_text_may_stand_inside_the_template() -> None:
     lm = Fixed(lambda given, text: 1.0)
-    ZeroShot(lm, LABELS, "News: {text}\nTopic: {label}").predict(["It {label} rains."])
+    ZeroShotClassifier(lm, LABELS, "News: {text}\nTopic: {label}").predict(["It {label} rains."])
     assert lm.seen[0] == ("News: It {label} rains.\nTopic:", " red")
 
 
 def test_two_texts_where_the_template_has_both() -> None:
     lm = Fixed(lambda given, text: 1.0)
-    asked = ZeroShot(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
+    asked = ZeroShotClassifier(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
     assert asked.pairs
     asked.predict([("has {second}", "b {text}")])
     assert lm.seen[0] == ("d / c = red\n\nb {text} / has {second} =", " red")
@@ -83,7 +83,7 @@ def test_two_texts_where_the_template_has_both() -> None:
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
 def test_from_left_to_right_it_is_the_models_own_score(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
-    found = ZeroShot(lm, LABELS, "it is {label} .").scores(TEXTS)
+    found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     for i, text in enumerate(TEXTS):
         for j, label in enumerate(LABELS):
             score = lm.score(f" {label} .", f"{text} it is")
@@ -93,7 +93,7 @@ def test_from_left_to_right_it_is_the_models_own_score(tmp_path: Path, slug: str
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_what_sees_both_sides_has_a_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
-    found = ZeroShot(lm, LABELS, "it is {label}").scores(TEXTS[:1])
+    found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS[:1])
     text = f"{TEXTS[0]} it is red"
     ids = lm.tokenizer.encode(text).ids
     (nats,) = lm.token_nats([ids])
@@ -111,7 +111,7 @@ def translator(marks: int) -> Seq2SeqLM:
 
 def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
     """−log p of each token of the target, one after the other."""
-    last, state = lm._read_all([source])
+    last, state = lm._read_prompts([source])
     costs = []
     for id in target:
         log_p, state = lm.network.step(last, state)
@@ -122,7 +122,7 @@ def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
 
 def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
     lm = translator(0)
-    found = ZeroShot(lm, LABELS, "it is {label}").scores(TEXTS)
+    found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS)
     source = [*lm.tokenizer.encode(f"{TEXTS[1]} it is").ids.tolist(), lm.end]
     target = [*lm.tokenizer.encode("red").ids.tolist(), lm.end]
     with torch.no_grad():
@@ -132,7 +132,7 @@ def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
 def test_what_mends_texts_writes_the_label_in_its_place() -> None:
     lm = translator(4)
     lm.mends = True
-    found = ZeroShot(lm, LABELS, "it is {label} .").scores(TEXTS)
+    found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     first, second = lm.sentinels[:2]
     encode = lm.tokenizer.encode
     source = [*encode(f"{TEXTS[0]} it is").ids.tolist(), first, *encode(" .").ids.tolist(), lm.end]
@@ -149,14 +149,14 @@ def test_an_impossible_label_has_no_share() -> None:
 def test_what_is_to_be_known_is_told(tmp_path: Path) -> None:
     lm = nextword.load(run_of(tmp_path / "lstm", "lstm"), device="cpu")
     notes: list[str] = []
-    ZeroShot(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
+    ZeroShotClassifier(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
     assert len(notes) == 1
     assert notes[0].startswith("the model's vocabulary lacks words of 'zweiback': they are scored as unknown words")
-    ZeroShot(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
+    ZeroShotClassifier(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
     assert "lacks words of 'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
     for slug, window in (("gpt1", 32), ("bert", 30)):
         lm, notes = nextword.load(run_of(tmp_path / slug, slug), device="cpu"), []
-        ZeroShot(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
+        ZeroShotClassifier(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
         assert notes == [f"1 of 2 texts are longer than the window of {window} tokens: of those the end is read"]
 
 
@@ -172,20 +172,20 @@ def test_what_is_to_be_known_is_told(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked(labels: list[str], template: str, said: str) -> None:
     with pytest.raises(NextwordError, match=said):
-        ZeroShot(Fixed(lambda *_: 1.0), labels, template)
+        ZeroShotClassifier(Fixed(lambda *_: 1.0), labels, template)
 
 
 def test_a_model_that_scores_nothing() -> None:
     lm = Fixed(lambda *_: 1.0)
     lm.can = frozenset({"embed"})
     with pytest.raises(Unsupported, match="gives no text a probability"):
-        ZeroShot(lm, LABELS)
+        ZeroShotClassifier(lm, LABELS)
 
 
 def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
     lm = Fixed(lambda given, text: 1.0)
     solved = [("It rains.", "dark blue"), ("Fire!", "red")]
-    ZeroShot(lm, LABELS, "{text} It is {label}.", solved=solved, calibrate=True).predict(["A day."])
+    ZeroShotClassifier(lm, LABELS, "{text} It is {label}.", solved=solved, calibrate=True).predict(["A day."])
     ahead = "It rains. It is dark blue.\n\nFire! It is red.\n\n"
     assert lm.seen == [
         *((f"{ahead}A day. It is", f" {label}.") for label in LABELS),
@@ -211,5 +211,5 @@ def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
     lm: Any = nextword.load(run_of(tmp_path / "gpt1", "gpt1"), device="cpu")
     notes: list[str] = []
     solved = [("the old king went far to the house", "red")] * 8
-    ZeroShot(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
+    ZeroShotClassifier(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
     assert any("so that the first examples fall away" in note for note in notes)

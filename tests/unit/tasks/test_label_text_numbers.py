@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nextword.tasks.settings import Settings, settings_of
 
 from nextword.core.errors import NextwordError
-from nextword.tasks.label_text import in_words, places, scale_of, strings, usual_step
-from nextword.tasks.settings import Settings, settings_of
-from nextword.tasks.text_data import open_data
+from nextword.tasks.label_text import default_step, note_strings, places, scale_of_strings, strings
+from nextword.tasks.text_data import read_one
 
 SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "5.0"
 
@@ -46,7 +46,7 @@ def test_numbers_in_the_middle_as_in_float32() -> None:
 
 def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    splits = open_data("STS-B").splits
+    splits = read_one("STS-B").splits
     assert strings(splits["train"].labels or [], 0.2) == strings(splits["train"].labels or []) == SCORES
     for split in ("train", "dev"):
         labels = splits[split].labels or []
@@ -72,7 +72,7 @@ def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_the_usual_step(labels: list[str], step: str) -> None:
-    assert usual_step(labels) == Decimal(step)
+    assert default_step(labels) == Decimal(step)
     found = strings(labels)
     assert 2 <= len(found) <= 27
     assert len(set(found)) == len(found)
@@ -84,15 +84,15 @@ def test_how_they_are_written() -> None:
     assert strings(["-0.3", "0.3"], 0.2) == ("-0.4", "-0.2", "0.0", "0.2", "0.4")
     assert strings(["0.1", "1.1"], 0.25) == ("0.00", "0.25", "0.50", "0.75", "1.00")
     assert strings(["1000", "90000", "34500"])[:3] == ("0", "5000", "10000")
-    assert in_words(SCORES) == [
-        "numbers are written, the nearest of 26: 0.0, 0.2 … 5.0, in steps of 0.2 (--set task.step)"
+    assert note_strings(SCORES) == [
+        "numbers are written, the nearest of 26: 0.0, 0.2 … 5.0, in steps of 0.2 (--set task.number_step)"
     ]
-    assert in_words(()) == []
+    assert note_strings(()) == []
 
 
 def test_there_and_back() -> None:
     """What a head says is a place; so is what is right, between places, where a number has no string of its own."""
-    low, step = scale_of(SCORES)
+    low, step = scale_of_strings(SCORES)
     settings = Settings(kind="regress", numbers=SCORES, center=low, spread=step)
     np.testing.assert_allclose(settings.encoded(["2.6", "2.5", "0"]), [13, 12.5, 0], rtol=1e-6)
     assert settings.decoded(np.array([[13.0], [3.0], [25.0]])).tolist() == [[2.6], [0.6], [5.0]]  # 0.6, not 3 · 0.2
@@ -103,7 +103,7 @@ def test_there_and_back() -> None:
     ("labels", "step", "said"),
     [
         (["1", "2"], 10.0, r"numbers from 1 to 2 are written in steps of 10.0, and all of them would be the same"),
-        (["0", "1000", "37"], 0.1, r"there would be 10,001 of them. Choose a larger one.*--set task.step=50"),
+        (["0", "1000", "37"], 0.1, r"there would be 10,001 of them. Choose a larger one.*--set task.number_step=50"),
     ],
 )
 def test_steps_that_make_no_sense(labels: list[str], step: float, said: str) -> None:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
+from nextword.tasks.subsets import NOTE, whole
 
 from nextword import tasks as transfer
 from nextword.core.errors import NextwordError
-from nextword.tasks.multitask import open_texts
+from nextword.tasks.multitask import read_text_data
 from nextword.tasks.plan import make_plan
-from nextword.tasks.subsets import NOTE, whole
-from nextword.tasks.tagging import open_tags
-from nextword.tasks.text_data import open_data
+from nextword.tasks.tagging import read_tags
+from nextword.tasks.text_data import read_one
 
 SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]
 LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has
@@ -25,7 +25,7 @@ def tagged(folder: Path) -> Path:
 
 
 def test_tags_of_dev_are_learnt_too(tmp_path: Path) -> None:
-    before = open_tags(str(tagged(tmp_path / "names")))
+    before = read_tags(str(tagged(tmp_path / "names")))
     after = whole(before)
     assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
     assert after.splits["dev"] == before.splits["dev"]
@@ -43,17 +43,17 @@ def test_texts_and_several_sets(tmp_path: Path) -> None:
         file = tmp_path / f"{name}.csv"
         file.write_text("text,label\n" + "".join(f"a text {i},{'good' if i % 2 else 'bad'}\n" for i in range(40)))
         names.append(str(file))
-    before = open_data(names[0])
+    before = read_one(names[0])
     after = whole(before)
     assert len(after.splits["train"]) == 40 == len(before.splits["train"]) + len(before.splits["dev"])
     assert sorted(after.splits["train"].texts) == sorted(f"a text {i}" for i in range(40))
-    both = whole(open_texts(" + ".join(names)))
+    both = whole(read_text_data(" + ".join(names)))
     assert [len(one.splits["train"]) for one in both.sets] == [40, 40]
 
 
 def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
     data = str(tagged(tmp_path / "names"))
-    changes = ["task.final=true", "phase.0.steps=6", "phase.0.validate=2", "phase.0.keep=best"]
+    changes = ["task.merge_dev_into_train=true", "phase.0.steps=6", "phase.0.validate=2", "phase.0.keep=best"]
     plan = make_plan("tagger/tiny", "", data, changes=changes, device="cpu")
     assert plan.recipe.phases[0].keep == "last"
     assert len(plan.examples["train"]) == 8 * 3 + 4
@@ -67,6 +67,6 @@ def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="expected true or false"):
-        make_plan("tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.final=1"], device="cpu")
+        make_plan("tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu")
     with pytest.raises(NextwordError, match="not for spans"):
         whole(object())

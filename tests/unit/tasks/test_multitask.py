@@ -15,15 +15,15 @@ from safetensors.torch import load_file
 
 import nextword
 from nextword import tasks as transfer
-from nextword.core.errors import NextwordError
-from nextword.tasks.classification import Task
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.tasks.finetune import Outcome
-from nextword.tasks.heads import Headed
-from nextword.tasks.mixtures import Several, drawn, probabilities
-from nextword.tasks.multitask import DataSets, ManyHeaded, open_texts
-from nextword.tasks.plan import headed, make_plan
-from nextword.tasks.subsets import balances_learnt, shared_out
+from nextword.tasks.heads import TextHead
+from nextword.tasks.mixtures import MixedExamples, draw_tasks, probabilities
+from nextword.tasks.multitask import MultitaskHead, MultitaskObjective
+from nextword.tasks.plan import make_plan
+from nextword.tasks.text_data import MixedTextDataset, read_text_data
 from nextword.training.device import to_device
+from tests.support.task_models import build_model
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
@@ -59,19 +59,20 @@ def test_tasks_are_drawn_by_a_power_of_their_size() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 1500], 1), [0.05, 0.2, 0.75])
     np.testing.assert_allclose(probabilities([100, 400, 1500], 0), [1 / 3] * 3)
     np.testing.assert_allclose(probabilities([100, 400, 2500], 0.5), [10 / 80, 20 / 80, 50 / 80])
-    with pytest.raises(NextwordError, match="mix = 2; expected a number from 0"):
-        Task({}, mix=2)
+    with pytest.raises(InvalidSetting) as error:
+        MultitaskObjective({}, mix=2)
+    assert error.value.key == "objective.mix"
 
 
 def test_a_batch_is_of_one_task_and_of_seed_and_step_alone(place: Path) -> None:
     plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
     train = plan.examples["train"]
-    assert isinstance(train, Several)
+    assert isinstance(train, MixedExamples)
     assert [len(part) for part in train.parts] == [270, 180, 90]
-    objective = Task(plan.recipe.phases[0].batches, mix=0.5)
+    objective = MultitaskObjective(plan.recipe.phases[0].batches, mix=0.5)
     assert objective.batches_per_epoch(train) == 17 + 12 + 6
     found = list(islice(objective.batches(train, 3, 0), 60))
-    assert [batch.task_index for batch in found] == list(islice(drawn(train, 3, 0.5), 60))
+    assert [batch.task_index for batch in found] == list(islice(draw_tasks(train, 3, 0.5), 60))
     assert set(Counter(batch.task_index for batch in found)) == {0, 1, 2}
     for batch in found:
         assert batch.targets.is_floating_point() == (batch.task_index == 2)
@@ -90,12 +91,12 @@ def test_a_batch_is_of_one_task_and_of_seed_and_step_alone(place: Path) -> None:
 def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, slug: str) -> None:
     """RoBERTa's heads have a dense layer of their own; BERT's share its pooler."""
     plan = make_plan("bert/finetune", place / slug, data_of(place), changes=QUICK, device="cpu")
-    network = headed(plan.recipe, plan.tokenizer)
-    assert isinstance(network, ManyHeaded)
-    objective = Task(plan.recipe.phases[0].batches)
+    network = build_model(plan.recipe, plan.tokenizer)
+    assert isinstance(network, MultitaskHead)
+    objective = MultitaskObjective(plan.recipe.phases[0].batches)
     for part, batch in {b.task_index: b for b in objective.validation_batches(plan.examples["dev"])}.items():
         batch = to_device(batch, torch.device("cpu"))
-        alone = Headed(network.config.heads[part], network.encoder)
+        alone = TextHead(network.config.heads[part], network.encoder)
         alone.out.load_state_dict(network.out[part].state_dict())
         if alone.dense is not None:
             alone.dense.load_state_dict(network.dense[part].state_dict())
@@ -112,22 +113,22 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
         touched = [out.weight.grad is not None for out in network.out]
         assert touched == [i == part for i in range(3)]
         assert any(p.grad is not None for p in network.encoder.parameters())
-    own = {name.split(".")[0] for name in network._own()}
+    own = {name.split(".")[0] for name in network._head_tensors()}
     assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
 
 
 def test_the_page_has_the_balance_of_each(place: Path, whole: Outcome) -> None:
     page = (place / "whole/report.html").read_text().split('id="classes"')[1].split("<section")[0]
     assert page.count("Share of training") == 2  # numbers have no classes
-    shares = [open_texts(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
+    shares = [read_text_data(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
     said = re.findall(r"(\d+\.\d)\u00a0%", page)
     assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
 
 
 def test_the_balance_of_a_share_is_that_of_the_rows_drawn(place: Path) -> None:
     plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
-    learnt = shared_out(plan.examples["train"], 0.1, 7)
-    balances = balances_learnt(plan.data, 0.1, 7)
+    learnt = plan.task.sample(plan.examples["train"], 0.1, 7)
+    balances = plan.data.balances(0.1, 7)
     for name, part in list(zip(plan.data.names, learnt.parts, strict=True))[:2]:
         assert list(balances[name].values()) == pytest.approx(np.bincount(part.labels, minlength=2) / len(part))
     assert balances[plan.data.names[2]] == {}
@@ -149,14 +150,14 @@ def test_all_are_learnt_saved_and_applied(place: Path, whole: Outcome) -> None:
     assert model.predict([("a red", "the blue")], task="pair.csv")[0].label == "blue"
     one = model.of(files[2]).predict(["red red red red the", "the old king"])
     assert one[0].value > one[1].value + 1
-    dev = open_texts(files[0]).splits["dev"]
+    dev = read_text_data(files[0]).splits["dev"]
     said = [p.label for p in model.predict(dev.texts, task=files[0])]
     assert np.mean([a == b for a, b in zip(said, dev.labels, strict=True)]) == result["dev"][files[0]]
     assert model.embed(["red"]).shape == (1, 32)
-    with pytest.raises(NextwordError, match="name one of them with --task; there is no 'taste'"):
-        model.predict(["x"], task="taste")
-    with pytest.raises(NextwordError, match=r"has learnt .*: name one of them with --task"):
-        model.predict(["x"])
+    for name in ("taste", ""):
+        with pytest.raises(UnknownName) as error:
+            model.predict(["x"], task=name)
+        assert (error.value.name, error.value.known) == (name, tuple(files))
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
@@ -168,7 +169,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str,
     asked = iter([False] * 4 + [True])
     assert moved(place, f"{slug}-cut", stop=lambda: next(asked), **options).interrupted
     plan, events = transfer.resume(place / f"{slug}-cut", "cpu")
-    assert isinstance(plan.data, DataSets)
+    assert isinstance(plan.data, MixedTextDataset)
     assert list(events)[-1].kind == "end"
     for file in ("model.safetensors", "head.safetensors"):
         a, b = (load_file(place / f"{slug}-{name}" / file) for name in ("through", "cut"))
@@ -177,18 +178,20 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str,
 
 
 def test_seeds_shares_and_other_networks(place: Path) -> None:
-    outcome = moved(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.share=0.5"])
+    outcome = moved(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.train_fraction=0.5"])
     assert len(outcome.values()) == 2
-    assert outcome.spread is not None
+    assert outcome.interval is not None
     assert outcome.results[0]["examples"]["train"] == 270
     assert (place / "seeds/results.json").is_file()
 
 
 def test_what_is_wrong_is_said(place: Path) -> None:
     twice = data_of(place, "colour", "colour")
-    with pytest.raises(NextwordError, match="names a data set twice"):
-        open_texts(twice)
-    with pytest.raises(NextwordError, match="leave --text, --second, --label and --kind out"):
-        open_texts(data_of(place), transfer.Columns("text"))
-    with pytest.raises(NextwordError, match=r"nothing\.csv is neither a file or folder nor a task"):
-        open_texts(f"{place / 'colour.csv'} + {place / 'nothing.csv'}")
+    with pytest.raises(InvalidSetting) as error:
+        read_text_data(twice)
+    assert error.value.value == twice
+    with pytest.raises(InvalidSetting) as error:
+        read_text_data(data_of(place), transfer.Columns("text"))
+    assert error.value.key == "columns"
+    with pytest.raises(UnknownName, match="nothing.csv"):
+        read_text_data(f"{place / 'colour.csv'} + {place / 'nothing.csv'}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nextword import tasks as transfer
-from nextword.core.errors import NextwordError
+from nextword.core.errors import TrainingDiverged
 from tests.support.tiny_transfer import coloured, counted, run_of, written
 
 
@@ -15,7 +15,7 @@ def test_labels_of_many_tokens_are_paid_for_to_their_end(tmp_path: Path) -> None
     """A network that has learnt nothing pays log V for every token, and the twin of a run is such a one."""
     run, data = run_of(tmp_path / "t5", "t5"), written(tmp_path / "a.csv", ["text", "label"], coloured(40))
     long = "the old king went far to the new house and the queen saw a river in the"
-    words = f"task.words={{ red = '{long} red', blue = '{long} blue' }}"
+    words = f"task.label_words={{ red = '{long} red', blue = '{long} blue' }}"
     found = transfer.run("t5/finetune", run, data, tmp_path / "out", changes=[words, "phase.0.epochs=1"])
     assert found.metric == "accuracy"
 
@@ -30,5 +30,5 @@ def test_one_number_far_from_all_others_is_no_divergence(tmp_path: Path) -> None
 def test_classes_still_can_diverge(tmp_path: Path) -> None:
     run, data = run_of(tmp_path / "bert"), written(tmp_path / "a.csv", ["text", "label"], coloured(60))
     changes = ["phase.0.optimizer={kind='sgd',rate=1e4}", "phase.0.clip=1e9", "phase.0.log=1", "phase.0.epochs=9"]
-    with pytest.raises(NextwordError, match=r"Training diverged: the loss is .* nats a prediction at step"):
+    with pytest.raises(TrainingDiverged):
         transfer.run("bert/finetune", run, data, tmp_path / "out", changes=changes)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from nextword.core.errors import NextwordError
-from nextword.data.squad import NOWHERE, located, read_squad
+from nextword.data.squad import NOT_FOUND, locate_answer, read_squad
 from nextword.data.tables import Columns
 from nextword.tasks.plan import make_plan
-from nextword.tasks.question_answering import open_questions, read_questions
+from nextword.tasks.question_answering import read_questions
 from tests.support.tiny_questions import as_json, as_lines, squad
 from tests.support.tiny_transfer import run_of, written
 
@@ -59,9 +59,9 @@ def test_the_official_file(tmp_path: Path) -> None:
     assert first.place == (0, 6)
     assert second.answers == ()  # plausible ones are no answers
     assert second.place is None
-    assert not second.lost
-    assert found.some_without
-    assert found.labelled
+    assert not second.is_lost
+    assert found.has_unanswerable
+    assert found.is_labeled
     assert (found.moved, found.absent) == ((), ())
 
 
@@ -70,17 +70,17 @@ def test_answers_that_are_kept_back(tmp_path: Path) -> None:
     del sample["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     found = read_squad(as_json(tmp_path / "test.json", sample))
     assert found.all[0].answers is None
-    assert not found.labelled
+    assert not found.is_labeled
 
 
 def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
-    assert located(CONTEXT, "Carolina", 12) == ("Carolina", 12, False)
-    assert located(CONTEXT, "Carolina", 13) == ("Carolina", 12, True)
-    assert located(CONTEXT, "Carolina", 28) == ("Carolina", 30, True)  # the nearer one
-    assert located(CONTEXT, " Carolina\n", 28) == ("Carolina", 30, True)
-    assert located(CONTEXT, "Seattle", 3) == ("Seattle", NOWHERE, False)
-    assert located(CONTEXT, "Denver", -5) == ("Denver", 0, True)
-    assert located(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # a table need not say where
+    assert locate_answer(CONTEXT, "Carolina", 12) == ("Carolina", 12, False)
+    assert locate_answer(CONTEXT, "Carolina", 13) == ("Carolina", 12, True)
+    assert locate_answer(CONTEXT, "Carolina", 28) == ("Carolina", 30, True)  # the nearer one
+    assert locate_answer(CONTEXT, " Carolina\n", 28) == ("Carolina", 30, True)
+    assert locate_answer(CONTEXT, "Seattle", 3) == ("Seattle", NOT_FOUND, False)
+    assert locate_answer(CONTEXT, "Denver", -5) == ("Denver", 0, True)
+    assert locate_answer(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # a table need not say where
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
     ],
 )
 def test_whole_words_come_before_parts_of_others(context: str, answer: str, near: int | None, place: int) -> None:
-    assert located(context, answer, near)[1] == place
+    assert locate_answer(context, answer, near)[1] == place
 
 
 def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> No
     for one in qas[:3]:
         one["answers"][0]["answer_start"] += 1
     qas[5]["answers"][0]["text"] = "Seattle"
-    data = open_questions(str(as_json(tmp_path / "mine.json", content)))
+    data = read_questions(str(as_json(tmp_path / "mine.json", content)))
     assert sum(map(len, data.splits.values())) == 40
     notes = " | ".join(data.notes)
     moved = {split: len(some.moved) for split, some in data.splits.items()}
@@ -120,7 +120,7 @@ def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> No
         said = f"{count} questions of {split} have an answer that stands elsewhere than the file says"
         assert (said in notes) == (count > 0)
     assert "have an answer that is nowhere in the passage (q0-5)" in notes
-    lost = [one for some in data.splits.values() for one in some.all if one.lost]
+    lost = [one for some in data.splits.values() for one in some.all if one.is_lost]
     assert [one.id for one in lost] == ["q0-5"]
 
 
@@ -222,16 +222,16 @@ def test_answers_of_json_lines_in_several_forms(tmp_path: Path) -> None:
 def test_squad_by_name_and_what_stands_for_its_training_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     with pytest.raises(NextwordError, match="is not on this machine"):
-        open_questions("squad")
+        read_questions("squad")
     as_json(tmp_path / "squad/dev-v1.1.json", squad(4, seed=1))
     with pytest.raises(NextwordError, match="has no training questions here, only dev"):
-        open_questions("squad")
+        read_questions("squad")
     as_json(tmp_path / "squad/du_test-v1.1.json", squad(8))
-    data = open_questions("squad")
+    data = read_questions("squad")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 8, "dev": 4}
     assert "the official training file is not here: du_test-v1.1.json stands for it" in data.notes
     as_json(tmp_path / "squad/train-v1.1.json", squad(9, seed=2))
-    data = open_questions("squad")
+    data = read_questions("squad")
     assert len(data.splits["train"]) == 9
     assert not data.notes
     assert data.metrics == ("answer_f1", "exact")
@@ -242,7 +242,7 @@ def test_a_folder_and_what_is_in_both_splits(tmp_path: Path) -> None:
     content = squad(12, without=0.4, version="v2.0")
     as_json(tmp_path / "train-v2.0.json", content)
     as_json(tmp_path / "dev-v2.0.json", content)
-    data = open_questions(str(tmp_path))
+    data = read_questions(str(tmp_path))
     assert "12 of 12 questions of dev are in train too, with their passage" in data.notes
     assert data.unanswered
     assert data.metrics == ("answer_f1", "exact", "has_answer_f1", "no_answer_f1")
@@ -254,33 +254,33 @@ def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
     for one in content["data"][0]["paragraphs"]:
         more = copy.deepcopy(one["qas"][0])
         one["qas"].append({**more, "id": more["id"] + "b", "question": "and what then?"})
-    data = open_questions(str(as_json(tmp_path / "mine.json", content)))
+    data = read_questions(str(as_json(tmp_path / "mine.json", content)))
     train, dev = ({one.context for one in data.splits[split].all} for split in ("train", "dev"))
     assert not train & dev
     assert len(data.splits["dev"]) == 12
-    again = open_questions(str(tmp_path / "mine.json"))
+    again = read_questions(str(tmp_path / "mine.json"))
     assert again.fingerprint == data.fingerprint
 
 
 def test_what_nothing_can_be_learnt_from(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="There are no questions at"):
-        open_questions(str(tmp_path / "nothing.json"))
+        read_questions(str(tmp_path / "nothing.json"))
     content = squad(30)
     for one in content["data"][0]["paragraphs"]:
         one["qas"][0]["answers"][0]["text"] = "Seattle"
     with pytest.raises(NextwordError, match="no question has an answer that stands in its passage"):
-        open_questions(str(as_json(tmp_path / "x.json", content)))
+        read_questions(str(as_json(tmp_path / "x.json", content)))
     for one in content["data"][0]["paragraphs"]:
         del one["qas"][0]["answers"]
     with pytest.raises(NextwordError, match="question 'q0-0' has no 'answers'"):
-        open_questions(str(as_json(tmp_path / "x.json", content)))
+        read_questions(str(as_json(tmp_path / "x.json", content)))
     with pytest.raises(NextwordError, match="too few passages to hold some out"):
-        open_questions(str(as_json(tmp_path / "x.json", squad(2))))
+        read_questions(str(as_json(tmp_path / "x.json", squad(2))))
 
 
 def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    data = open_questions("squad")
+    data = read_questions("squad")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 11_877, "dev": 10_570}
     assert all(not some.moved and not some.absent for some in data.splits.values())
     one = data.splits["dev"].all[0]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nextword.tasks.subsets import shared_out
 
 import nextword
 from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed
 from nextword.core.errors import NextwordError, Unsupported
-from nextword.lm.embedding import Contextual
-from nextword.tasks.examples import examples
+from nextword.lm.embedding import ContextualVectors
+from nextword.tasks.encoding import encode_texts
 from nextword.tasks.plan import make_plan
-from nextword.tasks.subsets import shared_out
-from nextword.tasks.tagging import Sentences, WordTagger, open_tags, sentences
+from nextword.tasks.tagging import SentenceBatches, WordTagger, read_tags, sentences
 from tests.support.tiny_tagged import furnished, small
 from tests.support.tiny_transfer import run_of
 
@@ -68,12 +68,12 @@ def test_names_are_found_that_were_never_seen(run: Path) -> None:
 
 def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
-    text = open_tags(str(data)).splits["test"].sentences
-    from nextword.data.tag_schemes import spans
+    text = read_tags(str(data)).splits["test"].sentences
+    from nextword.data.tag_schemes import find_spans
     from nextword.metrics.spans import span_f1
 
     said = tagger.predict([one.words for one in text])
-    gold, found = ([(i, *s) for i, one in enumerate(some) for s in spans(one.tags)] for some in (text, said))
+    gold, found = ([(i, *s) for i, one in enumerate(some) for s in find_spans(one.tags)] for some in (text, said))
     result = transfer.result_of(run)
     assert result is not None
     assert span_f1(gold, found) == pytest.approx(result["test"]["span_f1"])
@@ -113,10 +113,10 @@ def test_a_share_of_the_labels_is_drawn_by_the_seed_and_grows(data: Path, tmp_pa
     assert rows(little) <= rows(more) <= rows(train)
     assert rows(little) != rows(other)
     assert len(little.tags) == len(little.letters) == little.word_starts[-1]
-    out = learnt(data, tmp_path / "few", "task.share=0.1", "phase.0.epochs=1")
+    out = learnt(data, tmp_path / "few", "task.train_fraction=0.1", "phase.0.epochs=1")
     assert out.results[0]["examples"]["train"] == 30
     with pytest.raises(NextwordError, match=r"share \(--labels\) = 0; expected"):
-        learnt(data, tmp_path / "none", "task.share=0")
+        learnt(data, tmp_path / "none", "task.train_fraction=0")
 
 
 def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_parts_of_speech_are_judged_by_accuracy(data: Path, tmp_path: Path) -> N
 
 
 def test_without_a_dev_split_some_sentences_are_held_out(data: Path) -> None:
-    found = open_tags(str(data / "train.conll"))
+    found = read_tags(str(data / "train.conll"))
     assert len(found.splits["train"]) + len(found.splits["dev"]) == 300
     assert 20 <= len(found.splits["dev"]) <= 40
     assert any("held out" in note for note in found.notes)
-    assert found.fingerprint == open_tags(str(data / "train.conll")).fingerprint
+    assert found.fingerprint == read_tags(str(data / "train.conll")).fingerprint
 
 
 # ------------------------------------------------------------------------------------------------ over other networks
@@ -175,7 +175,7 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
     words = [["the", "king", "went"], ["a", "riverhouse", "far"], ["queen"]]
     for slug in ("bert", "lstm", "elmo"):
         lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
-        context = Contextual(lm, tmp_path / slug)
+        context = ContextualVectors(lm, tmp_path / slug)
         found = context.of(words)
         assert found.shape == (context.layers, 7, context.width)
         assert context.of([["10 000", "men"]]).shape[1] == 2  # some treebanks have words with spaces in them
@@ -188,7 +188,7 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
 
 def test_a_model_without_vectors_is_refused() -> None:
     with pytest.raises(Unsupported, match="no vectors inside"):
-        Contextual(type("N", (), {"can": frozenset(), "network": None})())
+        ContextualVectors(type("N", (), {"can": frozenset(), "network": None})())
 
 
 def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Pa
     assert "contextual_layers = 3" in recipe
     assert "contextual_width = 32" in recipe
     tagger: Any = nextword.load(tmp_path / "run", device="cpu")
-    sentences = [one.words for one in open_tags(str(data)).splits["test"].sentences]
+    sentences = [one.words for one in read_tags(str(data)).splits["test"].sentences]
     before = tagger.predict(sentences)
     assert before == nextword.load(tmp_path / "run", device="cpu").predict(sentences)  # type: ignore[arg-type]
     shutil.rmtree(source)
@@ -252,16 +252,16 @@ def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_
     lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
     words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
     text, _ = sentences(lm.network, lm.tokenizer, words)
-    batch = Sentences(rows=2).batch(text, np.arange(2), 0)
+    batch = SentenceBatches(rows=2).batch(text, np.arange(2), 0)
     assert batch.inputs.characters is not None
     assert len(batch.inputs.characters) == 2  # each once
     last = lm.network.encode(batch.inputs)[0][-1].reshape(-1, lm.network.widths[-1])
     wanted = torch.cat([found.vectors for found in lm.embed_words(words)])
     assert batch.target_positions is not None
     torch.testing.assert_close(last[batch.target_positions[batch.target_positions >= 0]], wanted, atol=1e-5, rtol=1e-4)
-    framed, _ = examples(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
+    framed, _ = encode_texts(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
     inputs = Bucketed().batch(framed, np.arange(2), 0).inputs
-    other = examples(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[0]
+    other = encode_texts(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[0]
     changed = Bucketed().batch(other, np.arange(2), 0).inputs
     one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
     assert not torch.allclose(one[0], two[0])  # it is not <unk> that was read
