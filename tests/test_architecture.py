@@ -83,6 +83,12 @@ def test_models_do_not_import_each_other() -> None:
         assert others <= {ANCESTORS.get(path.stem, "")}, path
 
 
+def test_models_reach_kernels_through_dispatch() -> None:
+    for path in (SOURCE / "models").glob("*.py"):
+        kernels = {name.split(".")[2] for name in imported(path) if name.startswith("nextword.kernels.")}
+        assert kernels <= {"dispatch"}, path
+
+
 def test_every_slug_has_its_file_and_its_recipes() -> None:
     for slug, place in MODELS.items():
         module = place.split(":")[0].removeprefix("nextword.models.")

@@ -1,11 +1,15 @@
-"""The one place where a network's fast path for generating token by token is chosen.
+"""The only module of this package that models import: it chooses the fast path of a network.
 
 A network calls `FastDecoding.step` first and falls back to its own, readable `step` where that returns None. So model
 files never name a kernel, and the plain step stays the reference that every fast path is tested against.
 
-    decoder, CUDA          one captured CUDA graph per shape                   cuda_graphs.GraphSteps
-    decoder, CPU           the whole stack as one compiled function            cpu_decode.CompiledSteps
-    T5, CUDA               one captured CUDA graph per shape                   cuda_graphs.T5GraphSteps
+    generating, decoder, CUDA      one captured CUDA graph per shape              cuda_graphs.GraphSteps
+    generating, decoder, CPU       the whole stack as one compiled function       cpu_decode.CompiledSteps
+    generating, T5, CUDA           one captured CUDA graph per shape              cuda_graphs.T5GraphSteps
+    training in bf16, CUDA         linear layers by cuBLASLt                      `enable_training_kernels`
+    training word vectors          one compiled step per window or cell           `train_windows`, `train_cells`
+
+Layers choose their own fast paths (layers/linear.py, bilstm.py, quantized.py, output/softmax.py).
 """
 
 from __future__ import annotations
@@ -17,7 +21,11 @@ from torch import Tensor
 
 from nextword.core.types import State
 from nextword.kernels.cpu_decode import CompiledSteps
+from nextword.kernels.cublaslt import make_ready as enable_training_kernels
 from nextword.kernels.cuda_graphs import GraphSteps, T5GraphSteps
+from nextword.kernels.word2vec import train_cells, train_windows
+
+__all__ = ["FastDecoding", "FastT5Decoding", "enable_training_kernels", "train_cells", "train_windows"]
 
 
 class FastDecoding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def compile_all() -> None:
 @torch.no_grad()
 def compile_decoding() -> None:
     """One step of a small decoder, on the path that large ones take on a CPU."""
-    cls = model_class("gpt2")
+    cls: Any = model_class("gpt2")
     network = cls(cls.Config(width=64, layers=1, heads=1, window=8), Vocabulary(8, 0)).eval()
     network.fast.cpu.least = 0
     network.step(torch.tensor([1]), network.prompt(torch.tensor([[1]]), torch.tensor([1])))
@@ -47,7 +48,7 @@ def compile_decoding() -> None:
 @torch.no_grad()
 def compile_int8_lstm() -> None:
     """A text through a small int8 LSTM."""
-    cls = model_class("awd-lstm")
+    cls: Any = model_class("awd-lstm")
     network = cls(cls.Config(embedding=8, width=8, layers=1, bits=8), Vocabulary(8, 0)).eval()
     network.hidden(Inputs(torch.tensor([[1]])), None)
 

@@ -59,7 +59,7 @@ class WordVectors(nn.Module):
         all_ids = torch.arange(self.size, device=next(self.parameters()).device)
         if self.needs_grad():
             return self(all_ids)
-        version = self._version()
+        version = self._weights_version()
         if self.cached is None or self.cached[0] != version:
             with torch.inference_mode(False), torch.no_grad():
                 parts = [self(ids) for ids in all_ids.split(max(1, CHUNK // self.held))]
@@ -72,14 +72,14 @@ class WordVectors(nn.Module):
 
     def is_table_worthwhile(self, ids: Tensor) -> bool:
         """Whether as many vectors were requested so far as there are words; counts these ids."""
-        version = self._version()
+        version = self._weights_version()
         if self.cached is not None and self.cached[0] == version:
             return True
         before = self.requested[1] if self.requested is not None and self.requested[0] == version else 0
         self.requested = version, before + ids.numel()
         return self.requested[1] >= self.size
 
-    def _version(self) -> list[tuple[int, int]]:
+    def _weights_version(self) -> list[tuple[int, int]]:
         return [(p.data_ptr(), p._version) for p in self.parameters()]
 
     def needs_grad(self) -> bool:

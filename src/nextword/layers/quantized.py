@@ -125,7 +125,7 @@ class Int8TiedSoftmax(Readout):
 
     def __init__(self, embedding: Int8Embedding, bias: Tensor | None = None) -> None:
         super().__init__()
-        self.tied = (embedding,)  # in a tuple, so that it is registered with the network only
+        self.tied: tuple[Int8Embedding] = (embedding,)  # in a tuple, so that it is registered with the network only
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     def logits(self, h: Tensor) -> Tensor:
@@ -182,7 +182,8 @@ class Int8LSTM(RecurrentLayer):
         return super().forward(x, state)
 
     def compiled(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        y, c = int8_lstm.run_threads(x, self._pack(), *state, self.width)
+        h, c = state
+        y, c = int8_lstm.run_threads(x, self._pack(), h, c, self.width)
         return y, (y[-1], c)
 
     def _pack(self) -> tuple[Any, ...]:

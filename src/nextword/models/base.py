@@ -120,7 +120,7 @@ class Network(nn.Module):
     num_extra_tokens: int = 0  # special tokens that its frames need beyond the vocabulary: see framing.py
     max_characters: int = 0  # characters per word that it wants in `Inputs.characters`; 0: none
     num_feature_layers: int = 0  # layers of another network that it wants in `Inputs.features`
-    layer_names: Mapping[str, int] = {}  # names for some of the layers that `encode` returns
+    layer_names: ClassVar[Mapping[str, int]] = {}  # names for some of the layers that `encode` returns
 
     # What can be done to it
     can_quantize: bool = False

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
-from nextword.kernels.word2vec import train_cells
+from nextword.kernels.dispatch import train_cells
 from nextword.models.base import WordVectorNetwork, check_sizes
 
 

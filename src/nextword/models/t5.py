@@ -37,8 +37,7 @@ from torch.utils.checkpoint import checkpoint
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.kernels.cublaslt import make_ready
-from nextword.kernels.dispatch import FastT5Decoding
+from nextword.kernels.dispatch import FastT5Decoding, enable_training_kernels
 from nextword.layers.attention import DistanceBias
 from nextword.layers.kv_cache import KeyValues, StackedCacheUpdate, reorder_stacked, shared_attention
 from nextword.layers.linear import Linear
@@ -207,7 +206,7 @@ class T5(CausalNetwork):
 
     def compile_training(self) -> None:
         # Only the last layer leaves a compiled stack: autograd would write and read zero gradients of the others
-        make_ready()
+        enable_training_kernels()
         if self._compiled is None:
             self._compiled = (
                 torch.compile(lambda *args: self._run_encoder(*args)[-1]),

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import Batch, Inputs, Loss, Vocabulary
-from nextword.kernels.word2vec import train_windows
+from nextword.kernels.dispatch import train_windows
 from nextword.models.base import WordVectorNetwork, check_sizes
 
 
