@@ -118,7 +118,13 @@ def transfer(
     from nextword.tasks.suite import fine_tune
 
     if resume and not recipe:
-        options = {"--from": source, "--data": data, "--text": text, "--text-pair": text_pair, "--label": label}
+        options: dict[str, object] = {
+            "--from": source,
+            "--data": data,
+            "--text": text,
+            "--text-pair": text_pair,
+            "--label": label,
+        }
         options |= {"--kind": kind, "--seed": seed is not None, "--seeds": seeds, "--set": changes}
         options |= {"--features": features, "--train-fraction": train_fraction != 1, "--merge-dev": merge_dev}
         options |= {"--scratch": scratch, "--compare-scratch": compare_scratch}

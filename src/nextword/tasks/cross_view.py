@@ -60,7 +60,7 @@ from nextword.tasks.mixtures import (
     mixed_validation_batches,
     split_names,
 )
-from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, json_lines
+from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Record, json_lines
 from nextword.tasks.tagging import (
     TagDataset,
     TaggedExamples,
@@ -603,7 +603,7 @@ def predict_several_tags(model: Any, request: PredictionRequest) -> FilePredicti
     """Tag the words of sentences with the tags of several tasks, one column each."""
     suffix, sentences = read_tag_request(model, request)
     tagged: Sequence[Mapping[str, Any]] = model.predict([one.words for one in sentences], request.progress)
-    records = []
+    records: list[Record] = []
     for by_task in tagged:
         words = next(iter(by_task.values())).words
         records.append({"words": list(words), "tags": {name: list(one.tags) for name, one in by_task.items()}})

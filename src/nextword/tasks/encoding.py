@@ -64,7 +64,7 @@ def encode_texts(
         frames += [template.fill(example, sizes) for template in templates[sizes]]
     frames_per_example = len(frames) // len(texts) if texts else 1
     targets = np.zeros(len(texts), np.int64) if labels is None else labels
-    is_packed = not isinstance(network, Autoregressive) or (pieces and network.is_stateful)
+    is_packed = (pieces and network.is_stateful) or not isinstance(network, Autoregressive)
     return join_frames(frames, targets, frames_per_example, is_packed, unseen if unseen.words else None), num_truncated
 
 

@@ -105,7 +105,9 @@ def _predict_prompted(model: Any, run: str, prompt: Prompt, request: PredictionR
             f"{run} has a task head with labels of its own. Leave {option} out.", key=option, value=run
         )
     table = read_table(request.file, has_columns(request.columns.text, request.columns.second))
-    labels, shots, notes = list(prompt.labels), [], []
+    labels = list(prompt.labels)
+    shots: list[tuple[str, str]] = []
+    notes: list[str] = []
     if prompt.examples:
         if SECOND in prompt.template:
             raise InvalidSetting(

@@ -237,7 +237,8 @@ def score_averaged_predictions(runs: Sequence[Path], metric: str, split: str = "
     """
     saved = [_saved_predictions(run, split) for run in runs]
     recipe = RunFolder.open(runs[0]).recipe
-    data, task = reopen_data(recipe), parse_task(recipe.task, recipe.name)
+    data: Any = reopen_data(recipe)
+    task: Any = parse_task(recipe.task, recipe.name)
     rows = data.splits.get(split)
     if rows is None or rows.labels is None:
         raise DataError(f"{data.name} has no labels for {split}, so an average cannot be scored.", path=data.name)
