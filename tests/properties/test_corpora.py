@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, _batches, _Writer
 from nextword.core.types import Document
-from nextword.data.corpus import Between, cut, side
-from nextword.data.files import lines_of
-from nextword.data.segmentation import passages, sentences, word_starts
+from nextword.data.corpus import ByteRange, assign_split, select_passages
+from nextword.data.files import split_lines
+from nextword.data.segmentation import sentence_spans, split_passages, word_starts
 from nextword.tokenizers.training import train_tokenizer
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -22,7 +22,7 @@ HELD_OUT = {"valid": 0.2, "test": 0.2}
 
 @given(st.one_of(text, prose))
 def test_sentences_partition_any_text(text: str) -> None:
-    spans = sentences(text)
+    spans = sentence_spans(text)
     assert "".join(text[a:b] for a, b in spans) == text
     assert all(a < b for a, b in spans)
     assert all(not text[a].isspace() for a, _ in spans[1:])
@@ -36,16 +36,16 @@ def test_words_are_those_of_split(text: str) -> None:
 @given(st.lists(prose), st.integers(2, 50))
 def test_passages_join_up_and_do_not_depend_on_the_pieces(pieces: list[str], size: int) -> None:
     whole = "".join(pieces)
-    found = list(passages(pieces, size))
+    found = list(split_passages(pieces, size))
     assert "".join(found) == whole
-    assert found == list(passages([whole], size))
+    assert found == list(split_passages([whole], size))
     assert all(0 < len(passage) <= size + size // 2 for passage in found)
 
 
 @given(st.lists(prose))
 def test_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None:
     whole = "".join(pieces)
-    assert list(lines_of(pieces)) == [line + "\n" for line in whole.split("\n")[:-1]] + whole.split("\n")[-1:] * (
+    assert list(split_lines(pieces)) == [line + "\n" for line in whole.split("\n")[:-1]] + whole.split("\n")[-1:] * (
         not whole.endswith("\n") and bool(whole)
     )
 
@@ -57,20 +57,20 @@ def test_contiguous_parts_join_up_and_cut_no_character(texts: list[str], a: int,
             return (Document(text, continues=i > 0) for i, text in enumerate(texts))
 
     low, high = sorted((a / 100, b / 100))
-    parts = [Between(Some(), start, end) for start, end in ((0, low), (low, high), (high, 1))]
+    parts = [ByteRange(Some(), start, end) for start, end in ((0, low), (low, high), (high, 1))]
     assert "".join(d.text for part in parts for d in part.documents()) == "".join(texts)
 
 
 @given(prose)
 def test_a_side_does_not_see_case_or_spacing(text: str) -> None:
-    assert side(text) == side("  " + text.replace(" ", " \n ") + "\n")
-    assert side("Some Words") == side("some  words ")
+    assert assign_split(text) == assign_split("  " + text.replace(" ", " \n ") + "\n")
+    assert assign_split("Some Words") == assign_split("some  words ")
 
 
 @given(st.lists(prose.filter(bool), max_size=5), st.integers(2, 40))
 def test_split_passages_are_a_partition_in_order(texts: list[str], size: int) -> None:
     documents = [Document(text, str(i)) for i, text in enumerate(texts)]
-    parts = {split: list(cut(documents, split, HELD_OUT, size)) for split in ("train", *HELD_OUT)}
+    parts = {split: list(select_passages(documents, split, HELD_OUT, size)) for split in ("train", *HELD_OUT)}
     assert sum(len(d.text) for part in parts.values() for d in part) == sum(map(len, texts))
     for part in parts.values():
         at = dict.fromkeys(range(len(texts)), 0)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, MissingFile, UnknownName, Unsupported
 from nextword.data import catalog as module
-from nextword.data.catalog import KINDS, Download, catalog, data_home, fetch, find, install
-from nextword.data.filters.decontaminate import leakage
+from nextword.data.catalog import KINDS, Download, catalog, data_home, download, find_entry, install
+from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.opening import open_corpus
+from tests.support.errors import raises
 
 NAMED_IN_THE_SEEDS = (
     "ptb wikitext-2 wikitext-2-raw wikitext-103 1b-word bookscorpus wikipedia enwik8 text8 tinyshakespeare brown squad "
@@ -27,12 +28,12 @@ NAMED_IN_THE_SEEDS = (
 )
 
 
-def test_every_data_set_of_the_seeds_has_an_entry() -> None:
+def test_catalog_has_every_expected_data_set() -> None:
     assert set(NAMED_IN_THE_SEEDS.split()) <= set(catalog())
 
 
 @pytest.mark.parametrize("entry", catalog().values(), ids=lambda entry: entry.name)
-def test_entry_is_whole(entry: module.Entry) -> None:
+def test_entry_is_complete(entry: module.Entry) -> None:
     assert entry.kind in KINDS
     assert entry.title
     assert entry.licence
@@ -48,15 +49,15 @@ def test_entry_is_whole(entry: module.Entry) -> None:
     assert set(entry.sha256) <= names
 
 
-def test_unknown_keys_are_refused() -> None:
-    with pytest.raises(NextwordError, match=r"unknown key 'license'. Did you mean 'licence'"):
+def test_entry_with_unknown_key_raises() -> None:
+    with raises(UnknownName, match="'licence'", name="license"):
         module._entry("x", {"title": "", "kind": "text", "license": "", "home": "", "layout": {}})
 
 
-def test_names_and_aliases() -> None:
-    assert find("wt2") is catalog()["wikitext-2"]
-    assert find("sent-conv") is None  # three sets lie in that folder
-    assert find("nothing") is None
+def test_find_entry_by_name_and_alias() -> None:
+    assert find_entry("wt2") is catalog()["wikitext-2"]
+    assert find_entry("sent-conv") is None  # three sets lie in that folder
+    assert find_entry("nothing") is None
 
 
 @pytest.mark.parametrize(
@@ -72,24 +73,24 @@ def test_names_and_aliases() -> None:
         ("lambada", "lambada-dataset/lambada_test_plain_text.txt"),
     ],
 )
-def test_what_an_owners_archive_unpacks_to_is_found(
+def test_find_folder_locates_the_layout_of_the_owners_archive(
     name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("x")
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
-    assert catalog()[name].place() == tmp_path / file.partition("/")[0]
+    assert catalog()[name].find_folder() == tmp_path / file.partition("/")[0]
 
 
-def test_absent_data_set_says_where_it_is_and_what_to_do() -> None:
-    with pytest.raises(NextwordError) as problem:
+def test_open_corpus_not_installed_says_how_to_get_it() -> None:
+    with raises(MissingFile, path="ptb") as error:
         open_corpus("ptb")
     for word in ("catalog.ldc.upenn.edu", "nextword data ptb --from PATH", "--get"):
-        assert word in str(problem.value)
+        assert word in str(error.value)
 
 
-def test_a_task_is_not_a_text() -> None:
-    with pytest.raises(NextwordError, match="is a set for a task"):
+def test_open_corpus_of_a_task_raises() -> None:
+    with raises(Unsupported, match="squad"):
         open_corpus("squad")
 
 
@@ -110,7 +111,7 @@ def shakespeare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> module.Entry
     return entry
 
 
-def test_install_and_open(shakespeare: module.Entry, tmp_path: Path) -> None:
+def test_install_from_folder_makes_the_corpus_available(shakespeare: module.Entry, tmp_path: Path) -> None:
     heard: list[tuple[int, int | None]] = []
     place = install(shakespeare, tmp_path / "source", lambda done, total: heard.append((done, total)))
     assert place == data_home() / "play"
@@ -126,7 +127,7 @@ def test_install_and_open(shakespeare: module.Entry, tmp_path: Path) -> None:
     assert sorted(os.listdir(data_home())) == ["play"]
 
 
-def test_install_from_a_file_and_from_an_archive(shakespeare: module.Entry, tmp_path: Path) -> None:
+def test_install_from_file_and_from_archive(shakespeare: module.Entry, tmp_path: Path) -> None:
     assert install(shakespeare, tmp_path / "source" / "input.txt") == data_home() / "play"
     with zipfile.ZipFile(tmp_path / "play.zip", "w") as archive:
         archive.write(tmp_path / "source" / "input.txt", "deep/down/input.txt")
@@ -134,18 +135,18 @@ def test_install_from_a_file_and_from_an_archive(shakespeare: module.Entry, tmp_
     assert [p.name for p in place.iterdir()] == ["input.txt"]
 
 
-def test_install_refuses_what_is_not_it_and_changes_nothing(shakespeare: module.Entry, tmp_path: Path) -> None:
+def test_install_of_wrong_source_raises_and_changes_nothing(shakespeare: module.Entry, tmp_path: Path) -> None:
     place = install(shakespeare, tmp_path / "source")
     (tmp_path / "source" / "input.txt").write_text("something else")
-    with pytest.raises(NextwordError, match="is not the file others use"):
+    with raises(DataError, path=tmp_path / "source" / "input.txt"):
         install(shakespeare, tmp_path / "source")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NextwordError, match=r"none of the files of play. Expected all: input.txt"):
+    with raises(MissingFile, match=r"input\.txt", path=tmp_path / "empty"):
         install(shakespeare, tmp_path / "empty")
     (tmp_path / "bad.zip").write_bytes(b"PK nonsense")
-    with pytest.raises(NextwordError, match="damaged"):
+    with raises(DataError, path=tmp_path / "bad.zip"):
         install(shakespeare, tmp_path / "bad.zip")
-    with pytest.raises(NextwordError, match="There is no file"):
+    with raises(MissingFile, path=tmp_path / "absent"):
         install(shakespeare, tmp_path / "absent")
     assert shakespeare.verify(place) == {"input.txt": True}
     assert sorted(os.listdir(data_home())) == ["play"]
@@ -186,35 +187,35 @@ def server(shakespeare: module.Entry, tmp_path: Path):
     running.server_close()
 
 
-def test_fetch_goes_on_where_it_broke_off(shakespeare: module.Entry, server: str) -> None:
+def test_download_interrupted_resumes(shakespeare: module.Entry, server: str) -> None:
     known = shakespeare.sha256["input.txt"]
     entry = replace(shakespeare, get=(Download(f"{server}/input.txt", known),))
     Ranged.broken = True
-    with pytest.raises(NextwordError, match="goes on from the 1,"):
-        fetch(entry)
-    assert entry.place() is None
-    assert fetch(entry) == data_home() / "play"
+    with raises(MissingFile, match="1,045", path=f"{server}/input.txt"):
+        download(entry)
+    assert entry.find_folder() is None
+    assert download(entry) == data_home() / "play"
     assert entry.verify(data_home() / "play") == {"input.txt": True}
     assert not (data_home() / ".downloads" / "play").exists()
 
 
-def test_fetch_refuses_a_changed_file_and_says_what_is_wrong(shakespeare: module.Entry, server: str) -> None:
-    with pytest.raises(NextwordError, match="has no --get"):
-        fetch(shakespeare)
-    with pytest.raises(NextwordError, match="is not what it was"):
-        fetch(replace(shakespeare, get=(Download(f"{server}/input.txt", "0" * 64),)))
-    with pytest.raises(NextwordError, match="answers 404"):
-        fetch(replace(shakespeare, get=(Download(f"{server}/absent"),)))
-    with pytest.raises(NextwordError, match="Check the network"):
-        fetch(replace(shakespeare, get=(Download("http://127.0.0.1:9/input.txt"),)))
-    assert shakespeare.place() is None
+def test_download_of_changed_or_missing_file_raises(shakespeare: module.Entry, server: str) -> None:
+    with raises(Unsupported, ability="download"):
+        download(shakespeare)
+    with raises(DataError, path=f"{server}/input.txt"):
+        download(replace(shakespeare, get=(Download(f"{server}/input.txt", "0" * 64),)))
+    with raises(MissingFile, match="404", path=f"{server}/absent"):
+        download(replace(shakespeare, get=(Download(f"{server}/absent"),)))
+    with raises(MissingFile, path="http://127.0.0.1:9/input.txt"):
+        download(replace(shakespeare, get=(Download("http://127.0.0.1:9/input.txt"),)))
+    assert shakespeare.find_folder() is None
 
 
-def test_real_data_sets_are_found_and_are_what_they_should_be(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_data_sets_have_known_checksums(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     for name in ("ptb", "wikitext-2", "tinyshakespeare", "squad"):
         entry = catalog()[name]
-        place = entry.place()
+        place = entry.find_folder()
         assert place is not None
         checked = entry.verify(place)
         assert checked
@@ -227,7 +228,7 @@ def test_real_data_sets_are_found_and_are_what_they_should_be(shared: Path, monk
 
 
 @pytest.mark.slow
-def test_imdb_shares_123_reviews_between_its_splits(shared: Path) -> None:
+def test_count_leaks_imdb_shares_123_reviews(shared: Path) -> None:
     corpus = open_corpus(shared / "imdb")
     corpus.held_out = {}  # as published: no validation part
-    assert leakage(corpus) == {"test": 123}
+    assert count_leaks(corpus) == {"test": 123}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
-from nextword.data.conll import is_columns, open_tagged, python_names, read_tagged, scheme_of
+from nextword.core.errors import DataError, MissingFile, UnknownName
+from nextword.data.conll import detect_scheme, is_tagged, open_tagged, python_names, read_tagged
+from tests.support.errors import raises
 
 COLUMNS = """-DOCSTART- -X- O O
 
@@ -40,7 +41,7 @@ def file(folder: Path, name: str, content: str) -> Path:
     return path
 
 
-def test_columns_are_read_and_documents_are_no_sentences(tmp_path: Path) -> None:
+def test_read_columns_skips_docstart(tmp_path: Path) -> None:
     text = read_tagged(file(tmp_path, "a.conll", COLUMNS))
     assert [one.words for one in text.sentences] == [("EU", "rejects"), ("Peter",)]
     assert [one.tags for one in text.sentences] == [("I-ORG", "O"), ("I-PER",)]
@@ -50,30 +51,31 @@ def test_columns_are_read_and_documents_are_no_sentences(tmp_path: Path) -> None
     assert read_tagged(tmp_path / "a.conll", "-2").sentences[0].tags == ("I-NP", "I-VP")
 
 
-def test_tabs_divide_where_there_are_some_and_a_word_may_have_spaces(tmp_path: Path) -> None:
+def test_read_tabs_allow_spaces_inside_words(tmp_path: Path) -> None:
     text = read_tagged(file(tmp_path, "a.tsv", "New York\tB-LOC\n#\tO\r\n\n\n\nis\tO"))
     assert [one.words for one in text.sentences] == [("New York", "#"), ("is",)]
 
 
-def test_comments_are_known_in_universal_dependencies_alone_and_elsewhere_suspected(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=r"line 2 has 2 columns.* If lines with # are comments, remove them"):
+def test_read_hash_line_outside_conllu_raises_with_a_hint(tmp_path: Path) -> None:
+    with raises(DataError, match="#.*comments", line=2):
         read_tagged(file(tmp_path, "a.conll", "# id 7\nEU B-ORG\n"))
-    with pytest.raises(NextwordError, match=r"line 2 has 1 columns.*Mend that line\.$"):
+    with raises(DataError, line=2) as error:
         read_tagged(file(tmp_path, "a.conll", "EU B-ORG\n#\n"))
+    assert "comments" not in str(error.value)
 
 
-def test_universal_dependencies_without_what_is_no_word(tmp_path: Path) -> None:
+def test_read_conllu_skips_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
     path = file(tmp_path, "a.conllu", UNIVERSAL)
     text = read_tagged(path)
     assert [one.words for one in text.sentences] == [("Do", "n't", "go"), ("#",)]
     assert text.sentences[0].tags == ("AUX", "PART", "VERB")
     assert read_tagged(path, "xpos").sentences[0].tags == ("VB", "RB", "VB")
     assert read_tagged(path, "deprel").sentences[0].tags == ("aux", "advmod", "root")
-    with pytest.raises(NextwordError, match=r"line 1 begins with 'go'.*number of the word"):
+    with raises(DataError, match="'go'", line=1):
         read_tagged(file(tmp_path, "b.conllu", "go\tVB\n"))
 
 
-def test_a_folder_has_its_splits_by_name(tmp_path: Path) -> None:
+def test_open_folder_takes_splits_from_file_names(tmp_path: Path) -> None:
     file(tmp_path, "eng.train", "a O\n")
     file(tmp_path, "eng.testa", "b O\n")
     with gzip.open(tmp_path / "eng.testb.gz", "wt") as packed:
@@ -86,11 +88,11 @@ def test_a_folder_has_its_splits_by_name(tmp_path: Path) -> None:
         "test": ("c",),
     }
     file(tmp_path, "train.more", "d O\n")
-    with pytest.raises(NextwordError, match=r"two files for train, eng\.train and train\.more"):
+    with raises(DataError, match=r"eng\.train.*train\.more", path=tmp_path):
         open_tagged(tmp_path)
 
 
-def test_a_set_of_the_catalog_may_lie_in_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_name_of_the_catalog_in_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nltk").mkdir()
     with zipfile.ZipFile(tmp_path / "nltk" / "conll2000.zip", "w") as archive:
         archive.writestr("conll2000/train.txt", "He PRP B-NP\n")
@@ -102,44 +104,50 @@ def test_a_set_of_the_catalog_may_lie_in_a_zip(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("content", "column", "said"),
+    ("content", "line"),
     [
-        ("a B-X\nb\n", "", r"line 2 has 1 columns, and the lines before it have 2: 'b'"),
-        ("a B-X\n\nb B-X O\n", "", r"line 3 has 3 columns"),
-        ("a\nb\n", "", r"line 1 has one column, 'a'"),
-        ("a\tO\nb\t\n", "", r"line 2 has an empty tag"),
-        ("a\tO\n\tO\n", "", r"line 2 has an empty word"),
-        ("\n\n", "", r"has no sentence in it"),
-        ("a NN O\n", "ner", r"has 3 columns; the tags cannot be in 'ner'"),
-        ("a NN O\n", "0", r"the tags cannot be in '0'"),
-        ("a NN O\n", "3", r"the tags cannot be in '3'"),
+        ("a B-X\nb\n", 2),
+        ("a B-X\n\nb B-X O\n", 3),
+        ("a\nb\n", 1),
+        ("a\tO\nb\t\n", 2),
+        ("a\tO\n\tO\n", 2),
+        ("\n\n", None),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, content: str, column: str, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        read_tagged(file(tmp_path, "a.txt", content), column)
+def test_read_bad_file_gives_its_line(tmp_path: Path, content: str, line: int | None) -> None:
+    path = file(tmp_path, "a.txt", content)
+    with raises(DataError, path=path, line=line):
+        read_tagged(path)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=r"no tagged sentences at nowhere.*conll2003"):
+@pytest.mark.parametrize("column", ["ner", "0", "3"])
+def test_read_with_unknown_column_raises(tmp_path: Path, column: str) -> None:
+    with raises(UnknownName, name=column):
+        read_tagged(file(tmp_path, "a.txt", "a NN O\n"), column)
+
+
+def test_open_unknown_name_not_installed_or_without_train_raises(tmp_path: Path) -> None:
+    with raises(UnknownName, match="conll2003", name="nowhere"):
         open_tagged("nowhere")
-    with pytest.raises(NextwordError, match=r"conll2003 .*is not on this machine.*nextword data conll2003 --from"):
+    with raises(UnknownName, match="reuters", name="reuters"):
+        open_tagged("reuters")  # a data set of another kind
+    with raises(MissingFile, match="nextword data conll2003 --from", path="conll2003"):
         open_tagged("conll2003")
-    with pytest.raises(NextwordError, match="no file with train in its name"):
+    with raises(MissingFile, path=tmp_path):
         open_tagged(tmp_path)
 
 
-def test_plain_text_is_told_from_columns() -> None:
-    assert is_columns("a.conll", ["one\n"])
-    assert is_columns("a.txt", ["EU O\n", "go O\n", "\n", "we O\n"])
-    assert not is_columns("a.txt", ["EU rejects German call\n", "Peter Blackburn\n"])
-    assert is_columns("a.txt", ["EU B-ORG\n", "rejects O\n", "calls O\n", "\n"])  # one sentence
-    assert not is_columns("a.txt", ["Peter Blackburn\n", "Ann Mary\n", "John Smith\n"])
+def test_is_tagged_distinguishes_columns_from_plain_text() -> None:
+    assert is_tagged("a.conll", ["one\n"])
+    assert is_tagged("a.txt", ["EU O\n", "go O\n", "\n", "we O\n"])
+    assert not is_tagged("a.txt", ["EU rejects German call\n", "Peter Blackburn\n"])
+    assert is_tagged("a.txt", ["EU B-ORG\n", "rejects O\n", "calls O\n", "\n"])  # one sentence
+    assert not is_tagged("a.txt", ["Peter Blackburn\n", "Ann Mary\n", "John Smith\n"])
 
 
-def test_lines_of_python_are_on_every_machine() -> None:
+def test_open_python_names_is_built_in() -> None:
     splits = open_tagged("python-names")
-    assert scheme_of(splits) == "IOB2"
+    assert detect_scheme(splits) == "IOB2"
     assert min(len(text) for text in splits.values()) > 500
     lines = {" ".join(one.words): " ".join(one.tags) for text in splits.values() for one in text.sentences}
     assert lines["except KeyError :"] == "O B-CAUGHT O"
@@ -161,21 +169,12 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("name", "column"), KNOWN)
-def test_the_real_files_have_the_counts_that_are_known(
+def test_open_published_sets_have_known_counts(
     name: str, column: str, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     splits = open_tagged(name, column)
     scheme, tags, counts = KNOWN[name, column]
     assert {split: (len(text), text.words) for split, text in splits.items()} == counts
-    assert scheme_of(splits) == scheme
+    assert detect_scheme(splits) == scheme
     assert len({tag for text in splits.values() for one in text.sentences for tag in one.tags}) == tags
-
-
-def test_a_set_of_another_kind_is_told_from_one_that_is_not_known() -> None:
-    with pytest.raises(
-        NextwordError, match=r"reuters is another kind of set: .*that CoNLL-2003 annotates\..*conll2003"
-    ):
-        open_tagged("reuters")
-    with pytest.raises(NextwordError, match=r"at nowhere\. Expected a file"):
-        open_tagged("nowhere")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
-from nextword.core.types import Document
-from nextword.data.corpus import Corpus, given, side
-from nextword.data.filters.decontaminate import leakage
-from nextword.data.opening import open_corpus, open_whole
+from nextword.core.errors import DataError, MissingFile, UnknownName
+from nextword.data.corpus import Corpus, assign_split, find_splits
+from nextword.data.filters.decontaminate import count_leaks
+from nextword.data.opening import open_corpus, open_unsplit
+from tests.support.errors import raises
 
 
 def sentence(i: int) -> str:
@@ -29,7 +29,7 @@ def held(corpus: Corpus, split: str) -> list[str]:
     return [document.text for document in corpus.documents(split)]
 
 
-def test_made_split_is_a_partition_of_about_90_5_5(tmp_path: Path) -> None:
+def test_split_by_hash_is_a_partition_of_about_90_5_5(tmp_path: Path) -> None:
     texts = [sentence(i) for i in range(2000)]
     corpus = open_corpus(jsonl(tmp_path / "a.jsonl", texts))
     parts = {split: held(corpus, split) for split in corpus.splits}
@@ -41,28 +41,28 @@ def test_made_split_is_a_partition_of_about_90_5_5(tmp_path: Path) -> None:
     assert held(corpus, "valid") == parts["valid"]  # read again
 
 
-def test_duplicates_fall_on_one_side_however_spaced(tmp_path: Path) -> None:
+def test_split_by_hash_keeps_duplicates_together_whatever_the_spacing(tmp_path: Path) -> None:
     texts = [sentence(i) for i in range(500)]
     again = [text.replace(" ", "\n  ").upper() for text in texts]
     corpus = open_corpus(jsonl(tmp_path / "a.jsonl", texts + again))
     for split in corpus.splits:
         folded = [" ".join(text.lower().split()) for text in held(corpus, split)]
         assert all(folded.count(text) == 2 for text in folded)
-    assert leakage(corpus) == {"valid": 0, "test": 0}
+    assert count_leaks(corpus) == {"valid": 0, "test": 0}
 
 
-def test_adding_documents_moves_none(tmp_path: Path) -> None:
+def test_split_by_hash_is_stable_when_documents_are_added(tmp_path: Path) -> None:
     texts = [sentence(i) for i in range(1000)]
     before = set(held(open_corpus(jsonl(tmp_path / "a.jsonl", texts)), "test"))
     after = set(held(open_corpus(jsonl(tmp_path / "a.jsonl", [*texts, *map(sentence, range(5000, 5500))])), "test"))
     assert before <= after
 
 
-def test_a_single_novel_is_split_by_passage_in_order_and_exactly(tmp_path: Path) -> None:
+def test_single_document_is_split_by_passages_in_order(tmp_path: Path) -> None:
     novel = "".join(f"Chapter {i}. {sentence(i)} {sentence(i + 1)}\n\n" for i in range(20_000))
     (tmp_path / "novel.txt").write_text(novel)
     corpus = open_corpus(tmp_path / "novel.txt")
-    assert corpus.unit == 3000
+    assert corpus.passage_size == 3000
     found = {split: list(corpus.documents(split)) for split in corpus.splits}
     assert sum(len(d.text) for part in found.values() for d in part) == len(novel)
     for part in found.values():
@@ -74,7 +74,7 @@ def test_a_single_novel_is_split_by_passage_in_order_and_exactly(tmp_path: Path)
     assert 0.02 < sum(len(d.text) for d in found["test"]) / len(novel) < 0.09
 
 
-def test_small_texts_get_small_passages_and_every_split_gets_some(tmp_path: Path) -> None:
+def test_short_text_gets_small_passages_in_every_split(tmp_path: Path) -> None:
     for lines in (120, 300, 1000):
         path = tmp_path / f"{lines}.txt"
         path.write_text("".join(f"{sentence(i)}\n" for i in range(lines)))
@@ -83,15 +83,15 @@ def test_small_texts_get_small_passages_and_every_split_gets_some(tmp_path: Path
         assert sum(len(t) for s in corpus.splits for t in held(corpus, s)) == path.stat().st_size
 
 
-def test_a_text_too_short_to_split_says_how_much_is_needed(tmp_path: Path) -> None:
+def test_text_too_short_to_split_raises(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Too short.\n")
-    with pytest.raises(NextwordError, match="too short to split: 11 characters, and about 9,000 are needed"):
+    with raises(DataError, match="11 characters.*9,000"):
         open_corpus(tmp_path / "a.txt")
 
 
-def test_repeated_lines_cannot_be_split_without_leaking(tmp_path: Path) -> None:
+def test_repetitive_text_cannot_be_split(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("All work and no play makes Jack a dull boy of course, says he.\n" * 600)
-    with pytest.raises(NextwordError, match="too few passages that differ"):
+    with raises(DataError, path="a.txt"):
         open_corpus(tmp_path / "a.txt")
 
 
@@ -109,13 +109,13 @@ def test_repeated_lines_cannot_be_split_without_leaking(tmp_path: Path) -> None:
         (["a.txt", "b.txt"], set()),
     ],
 )
-def test_given_splits_are_told_by_name(tmp_path: Path, names: list[str], splits: set[str]) -> None:
+def test_splits_come_from_file_names(tmp_path: Path, names: list[str], splits: set[str]) -> None:
     for name in names:
         (tmp_path / name).touch()
-    assert set(given(tmp_path)) == splits
+    assert set(find_splits(tmp_path)) == splits
 
 
-def test_a_missing_split_comes_out_of_train(tmp_path: Path) -> None:
+def test_missing_split_is_taken_out_of_train(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", [sentence(i) for i in range(1000)])
     jsonl(tmp_path / "test.jsonl", [sentence(i) for i in range(990, 1010)])
     corpus = open_corpus(tmp_path)
@@ -123,11 +123,11 @@ def test_a_missing_split_comes_out_of_train(tmp_path: Path) -> None:
     assert "valid taken out of train by hash" in corpus.source
     assert len(held(corpus, "train")) + len(held(corpus, "valid")) == 1000
     assert held(corpus, "test") == [sentence(i) for i in range(990, 1010)]
-    seen = sum(side(sentence(i), {"valid": 0.05}) == "train" for i in range(990, 1000))
-    assert leakage(corpus) == {"valid": 0, "test": seen}
+    seen = sum(assign_split(sentence(i), {"valid": 0.05}) == "train" for i in range(990, 1000))
+    assert count_leaks(corpus) == {"valid": 0, "test": seen}
 
 
-def test_folders_named_as_splits(tmp_path: Path) -> None:
+def test_splits_come_from_folder_names(tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "a.txt").write_text(split)
@@ -138,7 +138,7 @@ def test_folders_named_as_splits(tmp_path: Path) -> None:
     }
 
 
-def test_1b_word_tests_on_the_first_held_out_shard(tmp_path: Path) -> None:
+def test_1b_word_test_split_is_the_first_held_out_shard(tmp_path: Path) -> None:
     for folder, names in {
         "training-monolingual": ["news.en-00001-of-00100", "news.en-00002-of-00100"],
         "heldout-monolingual": [f"news.en.heldout-0000{i}-of-00050" for i in range(3)],
@@ -152,7 +152,7 @@ def test_1b_word_tests_on_the_first_held_out_shard(tmp_path: Path) -> None:
     assert len(held(corpus, "train")) == 2
 
 
-def test_fingerprint_knows_content_and_options_but_not_the_place(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_options_not_on_the_path(tmp_path: Path) -> None:
     texts = [sentence(i) for i in range(500)]
     (tmp_path / "x").mkdir()
     a, b = jsonl(tmp_path / "a.jsonl", texts), jsonl(tmp_path / "x" / "b.jsonl", texts)
@@ -160,40 +160,38 @@ def test_fingerprint_knows_content_and_options_but_not_the_place(tmp_path: Path)
     assert open_corpus(a).fingerprint != open_corpus(jsonl(b, [*texts, "more"])).fingerprint
 
 
-def test_standard_input_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_can_be_read_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"{sentence(i)}\n" for i in range(1000))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     corpus = open_corpus("-")
     assert held(corpus, "test") == held(corpus, "test") != []
 
 
-def test_unknown_split_and_unknown_name(tmp_path: Path) -> None:
+def test_unknown_split_name_or_file_raises(tmp_path: Path) -> None:
     jsonl(tmp_path / "test.jsonl", ["x"])
     corpus = open_corpus(tmp_path)
-    with pytest.raises(NextwordError, match="has no split 'train'; it has test"):
+    with raises(UnknownName, name="train", known=("test",)):
         corpus.documents("train")
-    with pytest.raises(NextwordError, match="Did you mean wikitext-2"):
+    with raises(UnknownName, match="'wikitext-2'", name="wikitext2b"):
         open_corpus("wikitext2b")
-    with pytest.raises(NextwordError, match="There is no file or folder"):
+    with raises(MissingFile, path=tmp_path / "absent.txt"):
         open_corpus(str(tmp_path / "absent.txt"))
 
 
-def test_documents_are_values() -> None:
-    assert Document("a") == Document("a", continues=False)
-
-
-def test_a_column_is_named_after_a_colon(tmp_path: Path) -> None:
-    rows = "".join(f"{i},a longer text that nobody asked for {i},{sentence(i)}\n" for i in range(300))
+def test_open_column_after_a_colon(tmp_path: Path) -> None:
+    rows = "".join(f"{i},a longer text in another column {i},{sentence(i)}\n" for i in range(300))
     (tmp_path / "a.csv").write_text("id,other,review\n" + rows)
     (tmp_path / "a.jsonl").write_text("".join(f'{{"review": "{sentence(i)}"}}\n' for i in range(300)))
     for name in ("a.csv", "a.jsonl"):
-        whole = open_whole(f"{tmp_path / name}:review")
-        assert {one.text for one in whole.documents("test")} == {sentence(i) for i in range(300)}
+        corpus = open_unsplit(f"{tmp_path / name}:review")
+        assert {document.text for document in corpus.documents("test")} == {sentence(i) for i in range(300)}
         split = open_corpus(f"{tmp_path / name}:review")
-        assert sum(len(held(split, one)) for one in split.splits) == 300
-    with pytest.raises(NextwordError, match=r"no column 'reviews'.*Did you mean 'review'"):
-        list(open_whole(f"{tmp_path / 'a.csv'}:reviews").documents("test"))
-    with pytest.raises(NextwordError, match=r'no text under "text"; keys with a text: review\. .*: a\.jsonl:KEY'):
-        list(open_whole(f"{tmp_path / 'a.jsonl'}:text").documents("test"))
+        assert sum(len(held(split, name)) for name in split.splits) == 300
+    with raises(UnknownName, match="'review'", name="reviews"):
+        list(open_unsplit(f"{tmp_path / 'a.csv'}:reviews").documents("test"))
+    with raises(DataError, match="review", path=tmp_path / "a.jsonl", line=1):
+        list(open_unsplit(f"{tmp_path / 'a.jsonl'}:text").documents("test"))
     (tmp_path / "a:b.txt").write_text("a colon in a name")
-    assert [one.text for one in open_whole(str(tmp_path / "a:b.txt")).documents("test")] == ["a colon in a name"]
+    assert [document.text for document in open_unsplit(str(tmp_path / "a:b.txt")).documents("test")] == [
+        "a colon in a name"
+    ]

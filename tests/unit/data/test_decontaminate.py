@@ -14,21 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.core.types import Document, Score
-from nextword.data.corpus import Corpus, Files
+from nextword.data.corpus import Corpus, TextFiles
 from nextword.data.filters.decontaminate import (
-    PIECES,
+    MAX_PIECES,
     WINDOW,
-    Watch,
-    filtered,
-    gram_length,
-    pieces,
+    NgramIndex,
+    choose_ngram_length,
+    cut_spans,
+    remove_contamination,
     split_by_contamination,
 )
-from nextword.data.filters.dedup import fold
-from nextword.data.opening import open_whole
-from nextword.evaluation.contamination import score_apart
+from nextword.data.filters.word_hashes import fold_words
+from nextword.data.opening import open_unsplit
+from nextword.evaluation.contamination import score_by_contamination
+from tests.support.errors import raises
 
 WORDS = [f"w{i}" for i in range(3000)]
 
@@ -39,7 +40,7 @@ def prose(seed: int, length: int = 400) -> str:
 
 
 def runs(text: str, n: int) -> set[tuple[str, ...]]:
-    words = fold(text)
+    words = fold_words(text)
     return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
 
 
@@ -56,51 +57,51 @@ def documents(texts: Sequence[str], name: str = "") -> list[Document]:
     st.integers(1, 5),
 )
 @settings(max_examples=150, deadline=None)
-def test_verdicts_are_those_of_sets(evaluated: list[str], trained: list[str], n: int) -> None:
-    if max(len(fold(text)) for text in evaluated) < n:
-        with pytest.raises(NextwordError, match="too short"):
-            Watch(documents(evaluated), n)
+def test_verdicts_equal_plain_sets(evaluated: list[str], trained: list[str], n: int) -> None:
+    if max(len(fold_words(text)) for text in evaluated) < n:
+        with raises(DataError):
+            NgramIndex(documents(evaluated), n)
         return
-    watch = Watch(documents(evaluated), n).read(documents(trained, "t"))
+    index = NgramIndex(documents(evaluated), n).read(documents(trained, "t"))
     seen = set().union(*(runs(text, n) for text in trained))
-    for text, verdict in zip(evaluated, watch.verdicts(), strict=True):
-        words = fold(text)
+    for text, verdict in zip(evaluated, index.verdicts(), strict=True):
+        words = fold_words(text)
         mine = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
         assert verdict.grams == len(mine)
         assert verdict.seen == sum(run in seen for run in mine)
-        if verdict.dirty:
-            assert tuple(fold(verdict.gram)) == next(run for run in mine if run in seen)
-            first = next(i for i, text in enumerate(trained) if tuple(fold(verdict.gram)) in runs(text, n))
+        if verdict.is_dirty:
+            assert tuple(fold_words(verdict.gram)) == next(run for run in mine if run in seen)
+            first = next(i for i, text in enumerate(trained) if tuple(fold_words(verdict.gram)) in runs(text, n))
             assert verdict.seen_in == f"t{first}"
-    counts = {tuple(fold(watch.spelling(int(watch.first[g])))): int(watch.seen[g]) for g in range(watch.size)}
+    counts = {tuple(fold_words(index.spelling(int(index.first[g])))): int(index.seen[g]) for g in range(index.size)}
     assert counts == {run: sum(run in runs(text, n) for text in trained) for run in counts}
 
 
-def test_a_planted_sentence_is_found_however_written() -> None:
+def test_index_finds_a_planted_sentence_whatever_its_form() -> None:
     evaluated = documents([prose(i) for i in range(20)], "e")
-    words = fold(evaluated[7].text)[100:113]
+    words = fold_words(evaluated[7].text)[100:113]
     leak = ", ".join(word.upper() for word in words)
     trained = documents([prose(100 + i) for i in range(50)], "t")
     trained[30] = Document(f"{prose(1)[:500]}zz {leak}! {prose(2)[:500]}", "leaky")
-    watch = Watch(evaluated).read(trained)
-    assert watch.n == 13
-    dirty = [v for v in watch.verdicts() if v.dirty]
+    index = NgramIndex(evaluated).read(trained)
+    assert index.n == 13
+    dirty = [v for v in index.verdicts() if v.is_dirty]
     assert [v.document.id for v in dirty] == ["e1", "e2", "e7"]  # the prose around the leak was evaluation text too
     assert (dirty[2].gram, dirty[2].seen_in, dirty[2].seen) == (" ".join(words), "leaky", 1)
     twelve = [Document(" ".join(words[:12]), "short of one")]
-    assert not any(v.dirty for v in Watch(evaluated).read(twelve).verdicts())
+    assert not any(v.is_dirty for v in NgramIndex(evaluated).read(twelve).verdicts())
 
 
-def test_grams_across_the_passages_of_a_long_document() -> None:
+def test_index_finds_ngrams_across_passages() -> None:
     evaluated = [Document(prose(1, 100))]
-    words = fold(evaluated[0].text)
+    words = fold_words(evaluated[0].text)
     filler = prose(2, 150_000)
     text = f"{filler} {' '.join(words[20:40])} {filler}"
     at = len(filler) + 60
     assert len(text[:at]) > 1 << 19
     passages = [Document(text[:at], "long"), Document(text[at:], "long", continues=True)]
-    (whole,) = Watch(evaluated).read([Document(text, "long")]).verdicts()
-    (cut,) = Watch(evaluated).read(passages).verdicts()
+    (whole,) = NgramIndex(evaluated).read([Document(text, "long")]).verdicts()
+    (cut,) = NgramIndex(evaluated).read(passages).verdicts()
     assert (whole.seen, whole.seen_in) == (cut.seen, cut.seen_in) == (8, "long")
 
 
@@ -108,48 +109,48 @@ def test_grams_across_the_passages_of_a_long_document() -> None:
     ("lengths", "n"),
     [([100] * 20, 13), ([3] * 20, 8), ([10] * 20, 10), ([2] * 2 + [40] * 98, 13), ([11] * 6 + [40] * 94, 11)],
 )
-def test_n_is_the_5th_percentile_between_8_and_13(lengths: list[int], n: int) -> None:
-    assert gram_length(lengths) == n
+def test_choose_ngram_length_is_the_5th_percentile_within_8_and_13(lengths: list[int], n: int) -> None:
+    assert choose_ngram_length(lengths) == n
 
 
-def test_a_hash_alone_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were all hashes equal, every verdict would still be right."""
+def test_index_verifies_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if all hashes were equal, every verdict would be right."""
     import nextword.data.filters.decontaminate as module
 
     def all_alike(found: object, n: int) -> tuple[np.ndarray, np.ndarray]:
         hashes, at = real(found, n)
         return hashes * np.uint64(0) + np.uint64(5), at
 
-    real = module.grams
-    monkeypatch.setattr(module, "grams", all_alike)
+    real = module.hash_ngrams
+    monkeypatch.setattr(module, "hash_ngrams", all_alike)
     evaluated = documents(["a b c d e", "f g h i j"])
-    watch = Watch(evaluated, 5).read(documents(["k l m n o", "p q r s t"]))
-    assert not any(verdict.dirty for verdict in watch.verdicts())
-    (first, second) = Watch(evaluated, 5).read(documents(["a b c d e"])).verdicts()
-    assert first.dirty
-    assert not second.dirty
+    index = NgramIndex(evaluated, 5).read(documents(["k l m n o", "p q r s t"]))
+    assert not any(verdict.is_dirty for verdict in index.verdicts())
+    (first, second) = NgramIndex(evaluated, 5).read(documents(["a b c d e"])).verdicts()
+    assert first.is_dirty
+    assert not second.is_dirty
 
 
-def test_bad_input() -> None:
-    with pytest.raises(NextwordError, match="no documents"):
-        Watch([], name="nothing")
-    with pytest.raises(NextwordError, match=r"tiny is too short .* longest document has 3 words, and 8"):
-        Watch([Document("one two three")], name="tiny")
-    with pytest.raises(NextwordError, match="1 or more"):
-        Watch([Document("one two three")], n=0)
+def test_index_with_bad_input_raises() -> None:
+    with raises(DataError, path="nothing"):
+        NgramIndex([], name="nothing")
+    with raises(DataError, match="3 words.*8", path="tiny"):
+        NgramIndex([Document("one two three")], name="tiny")
+    with raises(InvalidSetting, key="n", value=0):
+        NgramIndex([Document("one two three")], n=0)
 
 
 # ------------------------------------------------------------------------------------------------ filtering
 
 
 def clean(trained: list[Document], *evaluated: list[Document], **more: int) -> list[list[Document]]:
-    watches = [Watch(one).read(trained) for one in evaluated]
-    return [result.left for result in filtered(trained, watches, **more)]
+    indexes = [NgramIndex(documents).read(trained) for documents in evaluated]
+    return [result.left for result in remove_contamination(trained, indexes, **more)]
 
 
-def test_a_leak_goes_with_its_surroundings_and_nothing_else() -> None:
+def test_remove_contamination_removes_the_leak_with_its_surroundings() -> None:
     evaluated = [Document(prose(1))]
-    leak = " ".join(fold(evaluated[0].text)[50:70])
+    leak = " ".join(fold_words(evaluated[0].text)[50:70])
     before, after = prose(2), prose(3)
     trained = [*documents([prose(10 + i) for i in range(20)]), Document(f"{before} {leak} {after}", "leaky", "Leaky")]
     left = clean(trained, evaluated)
@@ -159,16 +160,16 @@ def test_a_leak_goes_with_its_surroundings_and_nothing_else() -> None:
     assert after.endswith(second.text)
     assert WINDOW - 2 <= len(before) - len(first.text) <= WINDOW + 8  # to the next space: no half words
     assert WINDOW - 2 <= len(after) - len(second.text) <= WINDOW + 8
-    assert set(fold(first.text)) | set(fold(second.text)) <= set(WORDS)
+    assert set(fold_words(first.text)) | set(fold_words(second.text)) <= set(WORDS)
     assert [(d.id, d.title) for d in (first, second)] == [("leaky#1", "Leaky"), ("leaky#2", "Leaky")]
 
 
 @given(st.integers(0, 10_000), st.integers(0, 14))
 @settings(max_examples=30, deadline=None)
-def test_no_gram_is_left_and_only_text_of_the_document_is(seed: int, leaks: int) -> None:
+def test_remove_contamination_leaves_no_ngram(seed: int, leaks: int) -> None:
     draw = random.Random(seed)
     evaluated = [Document(prose(seed), "e")]
-    words = fold(evaluated[0].text)
+    words = fold_words(evaluated[0].text)
     text = prose(seed + 1, 200)
     for _ in range(leaks):
         start = draw.randrange(len(words) - 20)
@@ -182,27 +183,27 @@ def test_no_gram_is_left_and_only_text_of_the_document_is(seed: int, leaks: int)
         assert not runs(piece.text, 13) & found
 
 
-def test_short_pieces_go_and_too_many_pieces_take_the_document() -> None:
+def test_cut_spans_drops_short_pieces_and_fragmented_documents() -> None:
     text = "".join(f"{i:09d} " for i in range(2000))
-    assert pieces(text, [(0, 100)]) == [text[300:].strip()]
-    assert pieces(text, [(300, 400)]) == [text[600:].strip()]  # the hundred characters before are too few
-    assert pieces(text, [(3000, 3100), (3150, 3300)]) == [text[:2800].strip(), text[3500:].strip()]
-    far = [(1000 * i, 1000 * i + 100) for i in range(1, PIECES)]
-    assert len(pieces(text, far)) == PIECES
-    assert pieces(text, [*far, (1000 * PIECES, 1000 * PIECES + 100)]) == []
+    assert cut_spans(text, [(0, 100)]) == [text[300:].strip()]
+    assert cut_spans(text, [(300, 400)]) == [text[600:].strip()]  # the hundred characters before are too few
+    assert cut_spans(text, [(3000, 3100), (3150, 3300)]) == [text[:2800].strip(), text[3500:].strip()]
+    far = [(1000 * i, 1000 * i + 100) for i in range(1, MAX_PIECES)]
+    assert len(cut_spans(text, far)) == MAX_PIECES
+    assert cut_spans(text, [*far, (1000 * MAX_PIECES, 1000 * MAX_PIECES + 100)]) == []
 
 
-def test_what_many_documents_say_is_left_alone() -> None:
+def test_remove_contamination_keeps_common_phrases() -> None:
     phrase = "this work is licensed under the terms that stand at the end of it all"
     evaluated = [Document(f"{prose(1)} {phrase} {prose(2)}")]
     trained = documents([f"{prose(100 + i)} {phrase} {prose(200 + i)}" for i in range(11)])
     assert clean(trained, evaluated) == [[document] for document in trained]
     assert all(len(left) == 2 for left in clean(trained[:10], evaluated))
-    assert Watch(evaluated).read(trained).verdicts()[0].dirty
-    assert not Watch(evaluated).read(trained).verdicts(common=10)[0].dirty
+    assert NgramIndex(evaluated).read(trained).verdicts()[0].is_dirty
+    assert not NgramIndex(evaluated).read(trained).verdicts(common=10)[0].is_dirty
 
 
-def test_several_sets_at_once() -> None:
+def test_remove_contamination_of_several_sets() -> None:
     one, two = [Document(prose(1))], [Document(prose(2))]
     trained = [Document(f"{prose(3)} {prose(1)[:300]} {prose(4)} {prose(2)[:300]} {prose(5)}")]
     assert len(clean(trained, one)[0]) == len(clean(trained, two)[0]) == 2
@@ -230,50 +231,54 @@ def corpus(folder: Path, name: str, texts: Sequence[str], split: str = "test") -
     for i, text in enumerate(texts):
         paths.append(folder / f"{name}{i}.txt")
         paths[-1].write_text(text)
-    return Corpus(name, name, {split: Files(tuple(paths))})
+    return Corpus(name, name, {split: TextFiles(tuple(paths))})
 
 
-def test_clean_and_dirty_are_scored_apart(tmp_path: Path) -> None:
+def test_clean_and_dirty_documents_are_scored_separately(tmp_path: Path) -> None:
     texts = [prose(i) for i in range(5)] + [f"{prose(9)} hard"]
     evaluated = corpus(tmp_path, "eval", texts)
     trained = corpus(tmp_path, "train", [prose(50), f"{prose(51)} {prose(3)}"], "train")
     found = split_by_contamination(evaluated, "test", trained)
     assert [d.text for d in found.dirty] == [texts[3]]
     assert [d.text for d in found.clean] == [text for text in texts if text != texts[3]]
-    result = score_apart(Length(), found)  # type: ignore[arg-type]
+    result = score_by_contamination(Length(), found)  # type: ignore[arg-type]
     assert result.dirty.score is not None
     assert result.clean.score is not None
     whole = result.clean.score + result.dirty.score
     assert result.all.score.nats == pytest.approx(whole.nats)
     assert replace(result.all.score, nats=whole.nats) == whole
-    said = result.as_dict()
-    assert said["dirty"]["bits_per_byte"] == pytest.approx(1)
+    report = result.as_dict()
+    assert report["dirty"]["bits_per_byte"] == pytest.approx(1)
     share = len(texts[5]) / sum(map(len, [*texts[:3], *texts[4:]]))
-    assert said["clean"]["bits_per_byte"] == pytest.approx(1 + share)
-    assert said["clean"]["bits_per_byte_low"] <= said["clean"]["bits_per_byte"] <= said["clean"]["bits_per_byte_high"]
-    assert said["contamination"]["dirty"] == 1
-    assert said["contamination"]["training_documents"] == 2
-    assert said["examples"][0]["seen_in"] == "train1.txt"
+    assert report["clean"]["bits_per_byte"] == pytest.approx(1 + share)
+    assert (
+        report["clean"]["bits_per_byte_low"]
+        <= report["clean"]["bits_per_byte"]
+        <= report["clean"]["bits_per_byte_high"]
+    )
+    assert report["contamination"]["dirty"] == 1
+    assert report["contamination"]["training_documents"] == 2
+    assert report["examples"][0]["seen_in"] == "train1.txt"
 
 
-def test_all_clean_leaves_an_empty_subset(tmp_path: Path) -> None:
+def test_all_clean_gives_an_empty_dirty_subset(tmp_path: Path) -> None:
     found = split_by_contamination(
         corpus(tmp_path, "eval", [prose(1)]), "test", corpus(tmp_path, "train", [prose(2)], "train")
     )
-    said = score_apart(Length(), found).as_dict()  # type: ignore[arg-type]
-    assert said["dirty"]["documents"] == 0
-    assert said["dirty"]["bits_per_byte"] is None
-    assert said["clean"]["documents"] == 1
+    report = score_by_contamination(Length(), found).as_dict()  # type: ignore[arg-type]
+    assert report["dirty"]["documents"] == 0
+    assert report["dirty"]["bits_per_byte"] is None
+    assert report["clean"]["documents"] == 1
     unable = SimpleNamespace(can=frozenset(), score_many=None)
-    with pytest.raises(NextwordError, match="cannot score"):
-        score_apart(unable, found)  # type: ignore[arg-type]
+    with pytest.raises(NextwordError):
+        score_by_contamination(unable, found)  # type: ignore[arg-type]
 
 
-def test_wikitext_articles_are_found_in_a_piece_of_themselves(shared: Path) -> None:
-    evaluated = open_whole(shared / "wikitext-2-raw")
+def test_index_finds_wikitext_articles_in_their_own_text(shared: Path) -> None:
+    evaluated = open_unsplit(shared / "wikitext-2-raw")
     articles = list(evaluated.documents("test"))
     plain = articles[5].text.replace(" @-@ ", "-").replace(" ,", ",").replace(" 's", "'s")
-    watch = Watch(articles).read([Document(plain[:2000], "plain")])
-    dirty = [verdict for verdict in watch.verdicts() if verdict.dirty]
+    index = NgramIndex(articles).read([Document(plain[:2000], "plain")])
+    dirty = [verdict for verdict in index.verdicts() if verdict.is_dirty]
     assert [verdict.document.title for verdict in dirty] == [articles[5].title]
     assert dirty[0].seen > 250

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import NextwordError
-from nextword.data.filters.decontaminate import Without
+from nextword.core.errors import DataError
+from nextword.data.filters.decontaminate import DecontaminatedCorpus
 from nextword.data.opening import open_corpus
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
+from tests.support.errors import raises
 
 SECRET = "thirteen grams in a row are what the judges of this little contest look for today"
 
@@ -43,10 +44,10 @@ def text(corpus: object, split: str) -> str:
     return " ".join(document.text for document in corpus.documents(split))  # type: ignore[attr-defined]
 
 
-def test_what_is_found_is_cut_out_of_training_text_alone(corpora: tuple[str, str]) -> None:
+def test_corpus_cuts_contamination_out_of_train_only(corpora: tuple[str, str]) -> None:
     mine, theirs = (open_corpus(path) for path in corpora)
     assert SECRET in text(mine, "train")
-    left = Without(mine, [theirs])
+    left = DecontaminatedCorpus(mine, [theirs])
     found = text(left, "train")
     assert "judges" not in found
     assert "before0 before1" in found
@@ -58,24 +59,28 @@ def test_what_is_found_is_cut_out_of_training_text_alone(corpora: tuple[str, str
     assert "theirs" in left.source
 
 
-def test_prepared_text_is_not_mistaken_for_the_whole(corpora: tuple[str, str]) -> None:
+def test_fingerprint_differs_from_the_original(corpora: tuple[str, str]) -> None:
     mine, theirs = (open_corpus(path) for path in corpora)
-    prints = {mine.fingerprint, Without(mine, [theirs]).fingerprint, Without(mine, [mine]).fingerprint}
+    prints = {
+        mine.fingerprint,
+        DecontaminatedCorpus(mine, [theirs]).fingerprint,
+        DecontaminatedCorpus(mine, [mine]).fingerprint,
+    }
     assert len(prints) == 3
-    assert Without(mine, [theirs]).fingerprint == Without(mine, [theirs]).fingerprint
+    assert DecontaminatedCorpus(mine, [theirs]).fingerprint == DecontaminatedCorpus(mine, [theirs]).fingerprint
 
 
-def test_nothing_left_is_an_error(tmp_path: Path) -> None:
+def test_corpus_that_is_all_contaminated_raises(tmp_path: Path) -> None:
     path = folder(tmp_path / "same", train=[SECRET], valid=[SECRET], test=[SECRET])
-    with pytest.raises(NextwordError, match=r"Nothing is left of .*same.*leave `without` out"):
-        list(Without(open_corpus(path), [open_corpus(path)]).documents("train"))
+    with raises(DataError, path="same"):
+        list(DecontaminatedCorpus(open_corpus(path), [open_corpus(path)]).documents("train"))
 
 
-def test_a_recipe_can_ask_for_it(corpora: tuple[str, str], tmp_path: Path) -> None:
+def test_recipe_with_without_trains_on_clean_text(corpora: tuple[str, str], tmp_path: Path) -> None:
     mine, theirs = corpora
     changes = ["tokenizer.kind=words", f"phase.0.data={mine}", "phase.0.steps=2"]
     for name, more in (("whole", []), ("without", [f'phase.0.without=["{theirs}"]'])):
-        list(train(load_recipe("lstm/tiny", [*changes, *more]), tmp_path / name, device="cpu"))
+        list(train_events(load_recipe("lstm/tiny", [*changes, *more]), tmp_path / name, device="cpu"))
     vocabulary = {name: (tmp_path / name / "tokenizer.json").read_text() for name in ("whole", "without")}
     assert "judges" in vocabulary["whole"]
     assert "judges" not in vocabulary["without"]

@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.hash_seeds import said_by_two
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import Document
 from nextword.data.filters.dedup import (
-    BEFORE,
     NEW,
-    Duplicates,
-    banding,
-    fold,
-    found_share,
-    grams,
-    marked,
-    parts,
-    unique,
-    words,
+    DuplicateIndex,
+    choose_bands,
+    detection_probability,
+    find_duplicates,
+    remove_duplicates,
 )
+from nextword.data.filters.word_hashes import OVERLAP, fold_words, hash_ngrams, hash_words, join_passages
+from tests.support.errors import raises
+from tests.support.hash_seeds import said_by_two
 
 WORDS = [f"w{i}" for i in range(400)]
 
@@ -45,7 +42,7 @@ def changed(source: list[str], count: int, seed: int) -> list[str]:
 
 @cache
 def shingles(document: str, n: int = 5) -> set[tuple[str, ...]]:
-    found = fold(document)
+    found = fold_words(document)
     return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)} or ({tuple(found)} if found else set())
 
 
@@ -73,21 +70,21 @@ letters = st.text(st.sampled_from("aBcÉß İςΣ中文ไ ,.'-\n\u00ad\u200d1٣
 
 @given(st.lists(letters, max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_compiled_words_are_the_words_of_fold(texts: list[str]) -> None:
-    found = words(texts)
-    folded = [fold(one) for one in texts]
+def test_hash_words_has_the_words_of_fold_words(texts: list[str]) -> None:
+    found = hash_words(texts)
+    folded = [fold_words(one) for one in texts]
     assert np.diff(found.firsts).tolist() == [len(one) for one in folded]
     spelled = [word for one in folded for word in one]
     joined = "".join(texts)
-    assert [fold(joined[a:b]) for a, b in found.spans.tolist()] == [[word] for word in spelled]
+    assert [fold_words(joined[a:b]) for a, b in found.spans.tolist()] == [[word] for word in spelled]
     assert len(set(found.hashes.tolist())) == len(set(spelled))  # equal hashes for equal words, and for no others
     assert len({*zip(found.hashes.tolist(), spelled, strict=True)}) == len(set(spelled))
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=5), st.integers(1, 5))
 @settings(max_examples=100, deadline=None)
-def test_grams_are_equal_where_their_words_are(texts: list[list[str]], n: int) -> None:
-    hashes, at = grams(words([" ".join(one) for one in texts]), n)
+def test_hash_ngrams_are_equal_if_their_words_are(texts: list[list[str]], n: int) -> None:
+    hashes, at = hash_ngrams(hash_words([" ".join(one) for one in texts]), n)
     runs, places, start = [], [], 0
     for one in texts:
         runs += [tuple(one[i : i + n]) for i in range(len(one) - n + 1)]
@@ -97,19 +94,21 @@ def test_grams_are_equal_where_their_words_are(texts: list[list[str]], n: int) -
     assert len({*zip(hashes.tolist(), runs, strict=True)}) == len(set(runs)) == len(set(hashes.tolist()))
 
 
-def test_tokenised_text_has_the_words_of_plain_text() -> None:
-    assert fold("Ruth 's state @-@ of @-@ the @-@ art cost 1 @,@ 000") == fold("ruth’s STATE-of-the-art cost 1,000")
-    assert fold("中文 text") == ["中", "文", "text"]
+def test_fold_words_of_tokenized_text_equal_plain_text() -> None:
+    assert fold_words("Ruth 's state @-@ of @-@ the @-@ art cost 1 @,@ 000") == fold_words(
+        "ruth’s STATE-of-the-art cost 1,000"
+    )
+    assert fold_words("中文 text") == ["中", "文", "text"]
 
 
-def test_passages_come_joined_and_long_documents_in_parts() -> None:
+def test_join_passages_joins_and_cuts_long_documents() -> None:
     source = [Document("a b ", "1"), Document("c d ", "1", continues=True), Document("e", "2", "title")]
-    assert [part.document for part in parts(source)] == [Document("a b c d ", "1"), Document("e", "2", "title")]
+    assert [part.document for part in join_passages(source)] == [Document("a b c d ", "1"), Document("e", "2", "title")]
     long = [Document("abc " * 1000, "1", continues=i > 0) for i in range(5)] + [Document("end", "2")]
-    found = list(parts(long, 8000))
+    found = list(join_passages(long, 8000))
     assert [len(part.document.text) for part in found] == [8000, 8000, 4000, 3]
     assert [part.document.continues for part in found] == [False, True, True, False]
-    assert [len(part.before) for part in found] == [0, BEFORE, BEFORE, 0]
+    assert [len(part.before) for part in found] == [0, OVERLAP, OVERLAP, 0]
 
 
 # ------------------------------------------------------------------------------------------------ duplicates
@@ -117,7 +116,7 @@ def test_passages_come_joined_and_long_documents_in_parts() -> None:
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
+def test_index_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
     """Where no pair lies near the threshold, nothing is missed but by a chance of one in millions."""
     texts: list[list[str]] = []
     for seed in range(data.draw(st.integers(1, 12))):
@@ -127,15 +126,15 @@ def test_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
         else:
             texts.append(text(seed))
     spelled = [" ".join(one) for one in texts]
-    assert [found.of for found in Duplicates().add(spelled)] == slow(spelled, 0.8)
+    assert [found.of for found in DuplicateIndex().add(spelled)] == slow(spelled, 0.8)
 
 
-def test_what_is_removed_is_similar_and_its_similarity_is_exact() -> None:
+def test_index_reports_exact_similarity() -> None:
     spelled = []
     for seed in range(100):
         source = text(seed)
         spelled += [" ".join(source), " ".join(changed(source, seed % 16, 1000 + seed))]
-    index = Duplicates()
+    index = DuplicateIndex()
     kept: list[str] = []
     near = hit = 0
     for one, found in zip(spelled, index.add(spelled), strict=True):
@@ -150,9 +149,9 @@ def test_what_is_removed_is_similar_and_its_similarity_is_exact() -> None:
     assert near <= 1  # missed: one in 573 at the threshold, far fewer above
 
 
-def test_signatures_estimate_the_similarity() -> None:
+def test_signatures_estimate_similarity() -> None:
     """Pairs of known similarity agree in the share of hashes that it says, and none is compared that is far away."""
-    index = Duplicates(exact=False)
+    index = DuplicateIndex(exact=False)
     off = []
     for seed in range(60):
         source = text(seed, 300)
@@ -169,34 +168,34 @@ def test_signatures_estimate_the_similarity() -> None:
     assert np.std(off) < 0.08
 
 
-def test_banding_keeps_its_promise() -> None:
-    assert banding(0.8) == (16, 5)
+def test_choose_bands_misses_at_most_the_promised_fraction() -> None:
+    assert choose_bands(0.8) == (16, 5)
     for threshold in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
-        bands, rows = banding(threshold)
+        bands, rows = choose_bands(threshold)
         assert bands * rows <= 96
-        assert found_share(threshold, bands, rows) >= 0.998
-    assert banding(1.0)[0] == 1
-    assert round(1 / (1 - found_share(0.8, 16, 5))) == 574
-    assert found_share(0.3, 16, 5) < 0.05
+        assert detection_probability(threshold, bands, rows) >= 0.998
+    assert choose_bands(1.0)[0] == 1
+    assert round(1 / (1 - detection_probability(0.8, 16, 5))) == 574
+    assert detection_probability(0.3, 16, 5) < 0.05
 
 
-def test_the_first_stays_and_clean_text_is_untouched() -> None:
+def test_remove_duplicates_keeps_the_first_and_distinct_texts() -> None:
     documents = [Document(" ".join(text(i)), str(i)) for i in range(300)]
     planted = [Document(d.text.upper().replace(" ", " ,\n"), f"copy {d.id}") for d in documents[::7]]
-    found = list(unique([*documents, *planted]))
+    found = list(remove_duplicates([*documents, *planted]))
     assert found == documents
-    assert list(unique(documents)) == documents
-    results = [r for d, r in marked([*documents, *planted]) if d.id.startswith("copy")]
+    assert list(remove_duplicates(documents)) == documents
+    results = [r for d, r in find_duplicates([*documents, *planted]) if d.id.startswith("copy")]
     assert [r.of for r in results] == list(range(0, 300, 7))
 
 
-def test_short_and_wordless_texts() -> None:
-    found = [r.of for r in Duplicates().add(["one two", "One, two!", "one three", "", "...", "", "one"])]
+def test_index_short_and_empty_texts() -> None:
+    found = [r.of for r in DuplicateIndex().add(["one two", "One, two!", "one three", "", "...", "", "one"])]
     assert found == [NEW, 0, NEW, NEW, NEW, NEW, NEW]
 
 
-def test_many_copies_in_many_batches_grow_the_tables() -> None:
-    index = Duplicates(exact=True)
+def test_index_grows_over_many_batches() -> None:
+    index = DuplicateIndex(exact=True)
     for seed in range(30):
         index.add([" ".join(text(100 * seed + i, 30)) for i in range(100)])
     assert index.kept == 3000
@@ -204,11 +203,11 @@ def test_many_copies_in_many_batches_grow_the_tables() -> None:
     assert [r.of for r in again] == list(range(3000))
 
 
-def test_equal_in_every_process() -> None:
+def test_index_is_the_same_in_every_process() -> None:
     code = (
-        "from nextword.data.filters.dedup import Duplicates; import random;"
+        "from nextword.data.filters.dedup import DuplicateIndex; import random;"
         "t=[' '.join(random.Random(i % 50).choices('abcdefghij', k=60)) + ' z' * (i % 4) for i in range(200)];"
-        "print([tuple(r) for r in Duplicates(0.7).add(t)])"
+        "print([tuple(r) for r in DuplicateIndex(0.7).add(t)])"
     )
     one, other = said_by_two(code)
     assert one == other
@@ -216,6 +215,7 @@ def test_equal_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"shingle": 0}])
-def test_bad_settings_are_named(bad: dict[str, float]) -> None:
-    with pytest.raises(NextwordError, match="give"):
-        Duplicates(**bad)  # type: ignore[arg-type]
+def test_index_with_invalid_setting_names_it(bad: dict[str, float]) -> None:
+    ((key, value),) = bad.items()
+    with raises(InvalidSetting, key=key, value=value):
+        DuplicateIndex(**bad)  # type: ignore[arg-type]

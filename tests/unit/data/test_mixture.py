@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import NextwordError
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
-from nextword.data.mixture import Mixed
-from nextword.data.opening import open_corpus, open_whole
+from nextword.data.mixture import MixedText
+from nextword.data.opening import open_corpus, open_unsplit
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.errors import raises
 
 
 def folder(path: Path, name: str, counts: dict[str, int], size: int = 100) -> Path:
@@ -47,13 +49,13 @@ def three(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def train(corpus: Corpus) -> Mixed:
+def train(corpus: Corpus) -> MixedText:
     text = corpus.texts["train"]
-    assert isinstance(text, Mixed)
+    assert isinstance(text, MixedText)
     return text
 
 
-def test_weights_are_shares_of_the_bytes_all_along(three: Path) -> None:
+def test_documents_follow_the_weights_throughout(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("a", 0.5), ("b", 0.3), ("c", 0.2)))
     found = Counter[str]()
     for number, document in enumerate(corpus.documents("train"), 1):
@@ -65,7 +67,7 @@ def test_weights_are_shares_of_the_bytes_all_along(three: Path) -> None:
     assert abs(sum(found.values()) - 95_000) <= 100  # as long as all sources together
 
 
-def test_the_table_tells_epochs(three: Path) -> None:
+def test_table_gives_epochs_of_each_source(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("a", 6), ("b", 2), ("c", 2), top="bytes = 100_000"))
     rows = {row.name: row for row in train(corpus).table()}
     assert {name: (row.weight, row.bytes) for name, row in rows.items()} == {
@@ -82,24 +84,24 @@ def test_the_table_tells_epochs(three: Path) -> None:
     assert times[0] == 4
 
 
-def test_a_source_of_its_natural_weight_is_read_once(three: Path) -> None:
+def test_source_with_natural_weight_is_read_once(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("a", 60), ("b", 30), ("c", 5)))
     read = Counter(document.text for document in corpus.documents("train"))
     assert set(read.values()) == {1}
     assert len(read) == 1000
 
 
-def test_held_out_splits_are_the_sources_own(three: Path) -> None:
+def test_held_out_splits_are_those_of_the_sources(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("b", 1), ("a", 9)))
     assert corpus.splits == ("train", "valid", "test")
     assert origins(corpus, "valid") == ["b"] * 4 + ["a"] * 3
     assert origins(corpus, "test") == ["b"] + ["a"] * 2
-    assert [d.text for d in open_whole(three / "mix.toml").documents("test")] == [
+    assert [d.text for d in open_unsplit(three / "mix.toml").documents("test")] == [
         d.text for d in corpus.documents("test")
     ]
 
 
-def test_documents_stay_whole_and_long_ones_give_way(tmp_path: Path) -> None:
+def test_documents_stay_whole_and_long_ones_alternate(tmp_path: Path) -> None:
     folder(tmp_path, "short", {"train": 1000, "valid": 1, "test": 1})
     (tmp_path / "long").mkdir()
     for split in ("train", "valid", "test"):
@@ -122,7 +124,7 @@ def test_documents_stay_whole_and_long_ones_give_way(tmp_path: Path) -> None:
     assert abs(sizes["long"] - sizes["short"]) < 1 << 17
 
 
-def test_the_fingerprint_knows_sources_weights_and_length(three: Path) -> None:
+def test_fingerprint_depends_on_sources_weights_and_length(three: Path) -> None:
     first = open_corpus(mixture(three, ("a", 1), ("b", 1))).fingerprint
     assert open_corpus(mixture(three, ("a", 2), ("b", 2.0), name="same.toml")).fingerprint == first
     others = [
@@ -137,7 +139,7 @@ def test_the_fingerprint_knows_sources_weights_and_length(three: Path) -> None:
     assert len({first, *others}) == 6
 
 
-def test_it_prepares_like_any_corpus(three: Path) -> None:
+def test_mixture_can_be_prepared_like_any_corpus(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("a", 1), ("python", 1), top="bytes = 40_000"))
     tokenizer = train_tokenizer({"kind": "bytes"}, (d.text for d in corpus.documents("train")))
     stream = prepare(corpus, "train", tokenizer)
@@ -146,7 +148,7 @@ def test_it_prepares_like_any_corpus(three: Path) -> None:
     assert prepare(corpus, "valid", tokenizer).bytes > 0
 
 
-def test_equal_in_every_process(three: Path) -> None:
+def test_documents_are_the_same_in_every_process(three: Path) -> None:
     path = mixture(three, ("a", 0.7), ("c", 0.1), ("b", 0.2))
     code = (
         "import sys; from hashlib import sha256; from nextword.data.opening import open_corpus;"
@@ -161,34 +163,63 @@ def test_equal_in_every_process(three: Path) -> None:
     assert open_corpus(str(path)).fingerprint in said.pop()
 
 
+SOURCE = '[[source]]\ndata = "a"\n'
+
+
+@pytest.mark.parametrize("text", ["", "source = 3", "[[source]"])
+def test_open_mixture_without_sources_raises(three: Path, text: str) -> None:
+    (three / "mix.toml").write_text(text)
+    with raises(DataError, path=three / "mix.toml"):
+        open_corpus(three / "mix.toml")
+
+
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "key", "value"),
     [
-        ("", "names no sources"),
-        ("source = 3", "names no sources"),
-        ("[[source]", "is not TOML"),
-        ('[[source]]\ndata = "a"', "weight = None; give a number above 0"),
-        ('[[source]]\ndata = "a"\nweight = 0', "weight = 0; give a number above 0"),
-        ('[[source]]\ndata = "a"\nweight = -1.5', "weight = -1.5"),
-        ('[[source]]\ndata = "a"\nweight = nan', "weight = nan"),
-        ('[[source]]\ndata = "a"\nweight = inf', "weight = inf"),
-        ('[[source]]\ndata = "a"\nweight = "much"', "weight = 'much'"),
-        ('[[source]]\ndata = "a"\nweight = true', "weight = True"),
-        ("[[source]]\nweight = 1", "source 1 has no data"),
-        ('[[source]]\ndata = "a"\nweight = 1\nwieght = 2', "unknown key 'wieght'"),
-        ('weights = 1\n[[source]]\ndata = "a"\nweight = 1', "unknown key 'weights'"),
-        ('bytes = 0\n[[source]]\ndata = "a"\nweight = 1', "bytes = 0"),
-        ('[[source]]\ndata = "absent.txt"\nweight = 1', "There is no file or folder"),
-        ('[[source]]\ndata = "absent"\nweight = 1', "no file and no data set 'absent'"),
-        ('[[source]]\ndata = "mix.toml"\nweight = 1', "cannot be a source"),
-        ('[[source]]\ndata = "-"\nweight = 1', "cannot be a source"),
-        ('[[source]]\ndata = "held"\nweight = 1', "has no training text, only test"),
+        (SOURCE, "weight", None),
+        (f"{SOURCE}weight = 0", "weight", 0),
+        (f"{SOURCE}weight = -1.5", "weight", -1.5),
+        (f"{SOURCE}weight = inf", "weight", math.inf),
+        (f'{SOURCE}weight = "much"', "weight", "much"),
+        (f"{SOURCE}weight = true", "weight", True),
+        ("[[source]]\nweight = 1", "data", None),
+        (f"bytes = 0\n{SOURCE}weight = 1", "bytes", 0),
+        ('[[source]]\ndata = "mix.toml"\nweight = 1', "data", "mix.toml"),
+        ('[[source]]\ndata = "-"\nweight = 1', "data", "-"),
     ],
 )
-def test_what_is_wrong_is_said(three: Path, text: str, says: str) -> None:
+def test_open_mixture_with_invalid_value_names_the_key(three: Path, text: str, key: str, value: object) -> None:
+    (three / "mix.toml").write_text(text)
+    with raises(InvalidSetting, key=key, value=value):
+        open_corpus(three / "mix.toml")
+
+
+def test_open_mixture_with_nan_weight_raises(three: Path) -> None:
+    (three / "mix.toml").write_text(f"{SOURCE}weight = nan")
+    with raises(InvalidSetting, key="weight"):
+        open_corpus(three / "mix.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{SOURCE}weight = 1\nwieght = 2", "wieght"),
+        (f"weights = 1\n{SOURCE}weight = 1", "weights"),
+        ('[[source]]\ndata = "absent"\nweight = 1', "absent"),
+    ],
+)
+def test_open_mixture_with_unknown_key_or_source_names_it(three: Path, text: str, name: str) -> None:
+    (three / "mix.toml").write_text(text)
+    with raises(UnknownName, name=name):
+        open_corpus(three / "mix.toml")
+
+
+def test_open_mixture_of_missing_or_held_out_source_raises(three: Path) -> None:
+    (three / "mix.toml").write_text('[[source]]\ndata = "absent.txt"\nweight = 1')
+    with raises(MissingFile, path="absent.txt"):
+        open_corpus(three / "mix.toml")
     (three / "held").mkdir()
     (three / "held" / "test.txt").write_text("held out\n")
-    (three / "mix.toml").write_text(text)
-    with pytest.raises(NextwordError) as problem:
+    (three / "mix.toml").write_text('[[source]]\ndata = "held"\nweight = 1')
+    with raises(DataError, path="held"):
         open_corpus(three / "mix.toml")
-    assert says in str(problem.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.data.segmentation import sentences, word_starts
+from nextword.data.segmentation import sentence_spans, word_starts
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ from nextword.data.segmentation import sentences, word_starts
     ],
     ids=lambda parts: parts[0][:20],
 )
-def test_sentences(parts: list[str]) -> None:
+def test_sentence_spans_split_at_sentence_ends(parts: list[str]) -> None:
     text = "".join(parts)
-    assert [text[a:b] for a, b in sentences(text)] == parts
+    assert [text[a:b] for a, b in sentence_spans(text)] == parts
 
 
-def test_empty_text_has_no_sentence() -> None:
-    assert sentences("") == []
+def test_sentence_spans_of_empty_text_are_empty() -> None:
+    assert sentence_spans("") == []
 
 
-def test_words_are_runs_of_non_space() -> None:
+def test_word_starts_are_starts_of_non_space_runs() -> None:
     text = " two\u3000words,\u00a0and\tmore\n"
     starts = word_starts(text)
     assert [text[s:].split()[0] for s in starts] == text.split()

@@ -1,4 +1,4 @@
-"""Schemes of tags: spans into tags and back, which scheme a text has, and what does not fit."""
+"""Tagging schemes: spans into tags and back, detection of the scheme, and violations."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import random
 
 import pytest
 
-from nextword.core.errors import NextwordError
-from nextword.data.conll import TaggedSentence, TaggedText, scheme_of
+from nextword.core.errors import DataError, UnknownName
+from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme
 from nextword.data.tag_schemes import (
     LETTERS,
     SCHEMES,
     Span,
-    allowed,
-    converted,
+    allowed_transitions,
+    convert_tags,
+    find_spans,
+    find_violation,
     has_spans,
-    parts,
-    spans,
-    violation,
-    written,
+    parse_tag,
+    write_tags,
 )
+from tests.support.errors import raises
 
-DRAWN = {
+EXAMPLES = {
     "IOB1": "I-PER I-PER O I-PER B-PER O I-LOC",
     "IOB2": "B-PER I-PER O B-PER B-PER O B-LOC",
     "BIOES": "B-PER E-PER O S-PER S-PER O S-LOC",
@@ -31,8 +32,8 @@ DRAWN = {
 SPANS = [Span(0, 2, "PER"), Span(3, 4, "PER"), Span(4, 5, "PER"), Span(6, 7, "LOC")]
 
 
-def drawn(seed: int) -> tuple[list[Span], int]:
-    """Spans that do not overlap, often side by side, of a sentence."""
+def random_spans(seed: int) -> tuple[list[Span], int]:
+    """Return spans that do not overlap but are often adjacent, and the length of the sentence."""
     draw = random.Random(seed)
     found, at = [], 0
     while at < 12:
@@ -44,44 +45,44 @@ def drawn(seed: int) -> tuple[list[Span], int]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_drawing(scheme: str) -> None:
-    tags = DRAWN[scheme].split()
-    assert written(SPANS, 7, scheme) == tags
-    assert spans(tags) == SPANS
-    assert violation(tags, scheme) is None
+def test_write_tags_and_find_spans_by_hand(scheme: str) -> None:
+    tags = EXAMPLES[scheme].split()
+    assert write_tags(SPANS, 7, scheme) == tags
+    assert find_spans(tags) == SPANS
+    assert find_violation(tags, scheme) is None
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_spans_come_back_from_every_scheme_and_through_every_other(scheme: str) -> None:
+def test_find_spans_round_trips_through_every_scheme(scheme: str) -> None:
     for seed in range(200):
-        found, length = drawn(seed)
-        tags = written(found, length, scheme)
-        assert violation(tags, scheme) is None
-        assert spans(tags) == found
+        found, length = random_spans(seed)
+        tags = write_tags(found, length, scheme)
+        assert find_violation(tags, scheme) is None
+        assert find_spans(tags) == found
         for other in SCHEMES:
-            assert converted(converted(tags, other), scheme) == tags
+            assert convert_tags(convert_tags(tags, other), scheme) == tags
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_allowed_is_exactly_what_is_no_violation(scheme: str) -> None:
+def test_allowed_transitions_are_exactly_the_valid_ones(scheme: str) -> None:
     tags = ["O", *(f"{letter}-{type}" for letter in LETTERS[scheme] for type in "XY")]
-    pairs, first, last = allowed(tags, scheme)
+    pairs, first, last = allowed_transitions(tags, scheme)
     for n in (1, 2, 3):
         for path in itertools.product(range(len(tags)), repeat=n):
             fits = first[path[0]] and last[path[-1]] and all(pairs[a, b] for a, b in itertools.pairwise(path))
             named = [tags[i] for i in path]
-            assert fits == (violation(named, scheme) is None), named
-            assert fits == (written(spans(named), n, scheme) == named), named
+            assert fits == (find_violation(named, scheme) is None), named
+            assert fits == (write_tags(find_spans(named), n, scheme) == named), named
 
 
-def test_tags_that_are_no_spans_stay_as_they_are() -> None:
+def test_tags_without_spans_are_unchanged() -> None:
     assert not has_spans({"NN", "VB", "-LRB-", "O", "."})
     assert has_spans({"O", "B-PER"})
     assert not has_spans({"O"})
-    assert converted(["NN", "VB"], "") == ["NN", "VB"]
-    assert parts("-LRB-") == ("", "-LRB-")
-    with pytest.raises(NextwordError, match=r"No scheme of tags is called 'IOB3'.*BIOES"):
-        allowed(["O"], "IOB3")
+    assert convert_tags(["NN", "VB"], "") == ["NN", "VB"]
+    assert parse_tag("-LRB-") == ("", "-LRB-")
+    with raises(UnknownName, name="IOB3", known=SCHEMES):
+        allowed_transitions(["O"], "IOB3")
 
 
 def text(name: str, *sentences: str) -> TaggedText:
@@ -94,29 +95,29 @@ def text(name: str, *sentences: str) -> TaggedText:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_scheme_is_found_out(scheme: str) -> None:
-    assert scheme_of({"train": text("a", "O O", DRAWN[scheme]), "dev": text("b", "O")}) == scheme
+def test_detect_scheme(scheme: str) -> None:
+    assert detect_scheme({"train": text("a", "O O", EXAMPLES[scheme]), "dev": text("b", "O")}) == scheme
 
 
-def test_a_text_that_several_schemes_fit_is_read_as_all_splits_can_be() -> None:
-    assert scheme_of({"train": text("a", "B-X I-X"), "dev": text("b", "B-X B-X")}) == "IOB2"
-    assert scheme_of({"train": text("a", "I-X I-X"), "dev": text("b", "I-X B-X")}) == "IOB1"
-    assert scheme_of({"train": text("a", "NN VB")}) == ""
+def test_detect_scheme_must_fit_all_splits() -> None:
+    assert detect_scheme({"train": text("a", "B-X I-X"), "dev": text("b", "B-X B-X")}) == "IOB2"
+    assert detect_scheme({"train": text("a", "I-X I-X"), "dev": text("b", "I-X B-X")}) == "IOB1"
+    assert detect_scheme({"train": text("a", "NN VB")}) == ""
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "said"),
+    ("train", "dev", "file", "line", "tags"),
     [
-        (("B-X I-X O", "O I-X"), (), r"a\.txt, line 6: 'I-X' after 'O' is not IOB2"),
-        (("B-X I-X O",), ("O I-X B-X I-Y",), r"b\.txt, line 2: 'I-X' after 'O' is not IOB2"),
-        (("B-X E-X", "O B-X O"), (), r"a\.txt, line 6: 'O' after 'B-X' is not BIOES"),
-        (("B-X E-X O S-X", "B-X"), (), r"a\.txt, line 6: the sentence ends with 'B-X'"),
-        (("B-X I-X O", "PER O"), (), r"a\.txt, line 5: 'PER' is no tag of IOB2"),
+        (("B-X I-X O", "O I-X"), (), "a.txt", 6, "'I-X'.*'O'.*IOB2"),
+        (("B-X I-X O",), ("O I-X B-X I-Y",), "b.txt", 2, "'I-X'.*'O'.*IOB2"),
+        (("B-X E-X", "O B-X O"), (), "a.txt", 6, "'O'.*'B-X'.*BIOES"),
+        (("B-X E-X O S-X", "B-X"), (), "a.txt", 6, "'B-X'"),
+        (("B-X I-X O", "PER O"), (), "a.txt", 5, "'PER'.*IOB2"),
     ],
 )
-def test_tags_that_fit_no_scheme_are_refused_with_their_line(
-    train: tuple[str, ...], dev: tuple[str, ...], said: str
+def test_detect_scheme_of_invalid_tags_gives_their_line(
+    train: tuple[str, ...], dev: tuple[str, ...], file: str, line: int, tags: str
 ) -> None:
     splits = {"train": text("a.txt", *train)} | ({"dev": text("b.txt", *dev)} if dev else {})
-    with pytest.raises(NextwordError, match=said):
-        scheme_of(splits)
+    with raises(DataError, match=tags, path=file, line=line):
+        detect_scheme(splits)
