@@ -281,9 +281,7 @@ def test_damaged_run_is_refused_and_left_unchanged(
 
 
 @pytest.mark.parametrize("rate", ["1e6", "1e38"])
-def test_diverging_training_keeps_the_last_good_state(
-    cli: Cli, text: Path, tmp_path: Path, rate: str
-) -> None:
+def test_diverging_training_keeps_the_last_good_state(cli: Cli, text: Path, tmp_path: Path, rate: str) -> None:
     run = tmp_path / "run"
     hot = ("--set", f"phase.0.optimizer={{kind='sgd', rate={rate}}}", "--set", "phase.0.clip=0")
     every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0", "--set", "phase.0.validate=1")

@@ -136,8 +136,8 @@ def test_bad_input(cli: Cli, crawl: Path, tmp_path: Path) -> None:
         assert not list(tmp_path.glob(".*.part"))
         return " ".join(said.split())
 
-    assert "Say what to remove" in refused(crawl, "--clean", out)
-    assert "go with --clean OUT" in refused(crawl, "--deduplicate")
+    assert "--deduplicate" in refused(crawl, "--clean", out)
+    assert "--clean OUT" in refused(crawl, "--deduplicate")
     assert "needs a text" in refused("--clean", out, "--deduplicate")
     assert "nothing is overwritten" in " ".join(
         cli("data", crawl, "--clean", crawl, "--deduplicate", fails=True).stderr.split()
@@ -163,19 +163,20 @@ def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) 
     assert [(row["name"], row["weight"]) for row in about["sources"]] == [("crawl", 0.75), ("python", 0.25)]
     assert about["sources"][0]["epochs"] > 1 > about["sources"][1]["epochs"]
     assert set(about["splits"]) == {"train", "valid", "test"}
-    assert "epochs in a pass" in cli("data", tmp_path / "mix.toml").stdout
+    assert "epochs per pass" in cli("data", tmp_path / "mix.toml").stdout
 
 
 def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Path) -> None:
-    """What `evaluate --against` says: of three documents, the one that the training text holds is dirty."""
-    from nextword.cli.data import score_against, show_apart
-    from nextword.data.opening import open_whole
+    """Of three documents, the one that is in the training text is dirty."""
+    from nextword.cli.results import print_contamination
+    from nextword.data.opening import open_unsplit
+    from nextword.evaluation.evaluate_run import score_against
     from nextword.lm.loading import load
 
     seen = next(open_corpus(text).documents("train")).text[:300]
     path = jsonl(tmp_path / "three.jsonl", {"new": prose(1), "seen": seen, "other": prose(2)})
-    result = score_against(load(trained, "cpu"), open_whole(path), "test", str(text), quiet=True)
+    result = score_against(load(trained, "cpu"), open_unsplit(path), "test", str(text))
     assert [result[key]["documents"] for key in ("all", "clean", "dirty")] == [3, 2, 1]
     assert result["all"]["nats"] == pytest.approx(result["clean"]["nats"] + result["dirty"]["nats"])
     assert result["examples"][0]["document"] == "seen"
-    show_apart(result)
+    print_contamination(result)

@@ -74,7 +74,7 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path
     assert js("evaluate", run, "--data", tmp_path / "lines.txt", "--lines")[0]["tokens"] == 2
     assert "no vectors" in cli("embed", run, tmp_path / "lines.txt", fails=True).stderr
     assert "--data" in cli("evaluate", run, fails=True).stderr
-    assert "names no data" in cli("train", "--resume", "--out", run, fails=True).stderr
+    assert "--data" in cli("train", "--resume", "--out", run, fails=True).stderr
     compared = js("compare", run, "--data", data, "--out", tmp_path / "compare")
     assert compared["models"][0]["status"] == "done"
 
@@ -215,7 +215,7 @@ def test_names_are_distinct_whatever_the_pieces() -> None:
 def test_orders_that_kenlm_does_not_read_are_said(js: Js, cli: Cli, data: Path, tmp_path: Path) -> None:
     cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", "--set", "model.order=1")
     notes = js("convert", tmp_path / "run", tmp_path / "out.arpa")["notes"]
-    assert "reads orders 2 to 6; this is 1" in notes[-1]
+    assert "orders 2 to 6" in notes[-1]
 
 
 # ---------------------------------------------------------------------------------------------- another layout
@@ -250,7 +250,7 @@ def test_a_run_is_laid_out_anew(js: Js, cli: Cli, words: Path, data: Path, tmp_p
 
 def test_an_arpa_file_into_the_compact_layout(js: Js, by_hand: Path, tmp_path: Path) -> None:
     js("convert", by_hand, tmp_path / "run", "--set", "model.layout=compact")
-    assert type(open_layout(tmp_path / "run" / "model.ngram")).__name__ == "Compact"
+    assert type(open_layout(tmp_path / "run" / "model.ngram")).__name__ == "TrieLayout"
     assert load(tmp_path / "run").score("a b").nats == pytest.approx(-math.log(0.5 * 0.2), abs=1e-5)
 
 

@@ -22,14 +22,14 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import Registry
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.evaluation import lm_eval_adapter as harness
 from nextword.evaluation.few_shot import evaluate_task
 from nextword.evaluation.lm_eval_adapter import NextwordLM
 from nextword.evaluation.prompt_tasks import load_task
 from nextword.lm.loading import load
 from nextword.models import model_class
-from nextword.recipe import from_tables
+from nextword.recipe import parse_recipe
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
@@ -94,7 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer({"kind": "bytes"}, ["x"])
     tables: dict[str, Any] = {"paper": {"slug": "gpt2"}, "tokenizer": {"kind": "bytes"}, "model": MODEL}
     tables["phase"] = [{"batches": {"kind": "blocks", "rows": 1, "length": 8}, "steps": 1}]
-    made = RunFolder.create(folder, from_tables(tables, "harness"), tokenizer)
+    made = RunFolder.create(folder, parse_recipe(tables, "harness"), tokenizer)
     torch.manual_seed(5)
     cls = model_class("gpt2")
     network = cls(cls.Config(**MODEL), vocabulary(tokenizer))
@@ -157,7 +157,7 @@ def test_the_harness_counts_what_we_count(
     written = evaluate_task(lm, load_task(str(local / "written.toml")), shots)
     assert theirs["cats_written"]["exact_match,none"] == pytest.approx(written.value)
     sample = min(theirs["cats_written"]["samples"], key=lambda sample: sample["doc_id"])
-    assert sample["resps"][0][0].strip() == written.first["said"]
+    assert sample["resps"][0][0].strip() == written.first["predicted"]
     if not shots:
         score = sum((lm.score(says) for says, _ in PAIRS[2:]), start=lm.score(PAIRS[1][0]))
         assert theirs["cats_rolling"]["bits_per_byte,none"] == pytest.approx(score.bits_per_byte(), rel=1e-5)
@@ -190,10 +190,12 @@ def test_words_for_sampling_and_those_that_mean_nothing_here(run: Path) -> None:
     one, other = model.generate_until(asked(("a", drawn), ("a", {**drawn})))
     assert one
     assert other
-    with pytest.raises(NextwordError, match="asks for penalty_alpha"):
+    with pytest.raises(InvalidSetting) as unknown:
         model.generate_until(asked(("a", {"penalty_alpha": 0.6})))
-    with pytest.raises(NextwordError, match="--model_args path="):
+    assert unknown.value.key == "penalty_alpha"
+    with pytest.raises(InvalidSetting) as missing:
         NextwordLM()
+    assert missing.value.key == "path"
 
 
 def test_the_entry_point_leads_to_the_class(run: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nextword.conversion import convert
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import DataError, NextwordError, Unsupported
 from nextword.core.types import Inputs
 from tests.support.hf_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
 
@@ -46,8 +46,8 @@ def test_a_folder_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
     run = reopened(tmp_path / "run")
     same_numbers(slug, run.network, peer, size)
     assert drawn(made) == HEADS[name]
-    assert sum("drawn" in note for note in made.notes) == len(HEADS[name])
-    assert sum("left behind" in note for note in made.notes) == (name == "RobertaModel")
+    assert sum("initialized randomly" in note for note in made.notes) == len(HEADS[name])
+    assert sum("left out" in note for note in made.notes) == (name == "RobertaModel")
     assert ("generate" in made.use) == (slug == "xlnet")
 
 
@@ -74,7 +74,7 @@ def test_heads_that_are_drawn_are_the_same_each_time(tmp_path: Path) -> None:
     assert state["readout.norm.weight"].eq(1).all()
     assert not state["readout.bias"].any()
     again = convert(a, tmp_path / "again", to="huggingface")
-    assert any("head for hidden tokens (masked LM) was drawn" in note for note in again.notes)
+    assert any("masked-LM head" in note for note in again.notes)
 
 
 def rewrite(folder: Path, changed: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_head_of_which_a_part_is_missing_is_damaged(tmp_path: Path) -> None:
     size = saved_by_transformers("bert", tmp_path / "theirs")
     theirs("BertForMaskedLM", size).save_pretrained(tmp_path / "theirs")
     rewrite(tmp_path / "theirs", lambda found: {n: t for n, t in found.items() if "transform.dense" not in n})
-    with pytest.raises(NextwordError, match=r"lacks 2 tensors .*: cls\.predictions\.transform\.dense\.weight"):
+    with pytest.raises(DataError, match=r"cls\.predictions\.transform\.dense\.weight"):
         convert(tmp_path / "theirs", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -106,7 +106,7 @@ def test_names_of_before_2020(tmp_path: Path) -> None:
     assert not drawn(convert(tmp_path / "theirs", tmp_path / "run"))
     same_numbers("bert", reopened(tmp_path / "run").network, peer, size)
     rewrite(tmp_path / "theirs", lambda t: t | {"cls.predictions.decoder.weight": torch.zeros(size, 24)})
-    with pytest.raises(Unsupported, match=r"cls\.predictions\.decoder\.weight is not embeddings\.word_embeddings"):
+    with pytest.raises(Unsupported, match=r"cls\.predictions\.decoder\.weight"):
         convert(tmp_path / "theirs", tmp_path / "other")
 
 
@@ -116,7 +116,7 @@ def test_rows_that_no_token_has_are_kept(tmp_path: Path) -> None:
     peer = theirs("BertForPreTraining", size + 7)
     peer.save_pretrained(tmp_path / "theirs")
     made = convert(tmp_path / "theirs", tmp_path / "run")
-    assert f"7 of {size + 7} rows belong to no token" in made.notes[0]
+    assert f"7 of {size + 7} embedding rows belong to no token" in made.notes[0]
     run = reopened(tmp_path / "run")
     same_numbers("bert", run.network, peer, size + 7)
     convert(tmp_path / "run", tmp_path / "again", to="huggingface")
@@ -170,7 +170,7 @@ def test_memory_that_is_not_said(tmp_path: Path) -> None:
     said = tmp_path / "theirs" / "config.json"
     said.write_text(json.dumps({**json.loads(said.read_text()), "mem_len": None}))
     made = convert(tmp_path / "theirs", tmp_path / "run")
-    assert "mem_len is None there: the run has memory = 384." in made.notes
+    assert "mem_len is None; the run has memory = 384." in made.notes
     network = reopened(tmp_path / "run").network
     assert (network.config.memory, network.config.clamp) == (384, 0)
     same_numbers("xlnet", network, peer, size)
@@ -180,18 +180,18 @@ def test_memory_that_is_not_said(tmp_path: Path) -> None:
 
 REFUSED = [
     ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
-    ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu', and bert here computes only 'gelu'"),
+    ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu'"),
     ("bert", {"hidden_act": "gelu_new"}, "hidden_act = 'gelu_new'"),
     ("bert", {"is_decoder": True}, "is_decoder = True"),
     ("bert", {"add_cross_attention": True}, "add_cross_attention = True"),
-    ("bert", {"num_attention_heads": 5}, "width = 24 cannot be cut into heads = 5"),
+    ("bert", {"num_attention_heads": 5}, "heads = 5"),
     ("bert", {"type_vocab_size": 2}, "token_type_embeddings.weight is 3 × 24, not 2 × 24"),
     ("roberta", {"position_embedding_type": "relative_key_query"}, "position_embedding_type = 'relative_key_query'"),
     ("roberta", {"hidden_act": "silu"}, "hidden_act = 'silu'"),
     ("roberta", {"pad_token_id": None}, "pad_token_id = None"),
-    ("roberta", {"pad_token_id": 20}, "so none is left"),
+    ("roberta", {"pad_token_id": 20}, "pad_token_id = 20"),
     ("roberta", {"type_vocab_size": 0}, "type_vocab_size = 0"),
-    ("albert", {"hidden_act": "relu"}, "hidden_act = 'relu', and albert here computes only 'gelu_new'"),
+    ("albert", {"hidden_act": "relu"}, "hidden_act = 'relu'"),
     ("albert", {"inner_group_num": 2}, "inner_group_num = 2"),
     ("albert", {"num_hidden_groups": 2}, "num_hidden_groups = 2"),
     ("xlnet", {"attn_type": "uni"}, "attn_type = 'uni'"),
@@ -229,7 +229,7 @@ def test_settings(slug: str, settings: dict[str, Any], said: str, folders: dict[
 def test_a_head_for_a_task_is_named(tmp_path: Path) -> None:
     size = saved_by_transformers("bert", tmp_path / "theirs")
     theirs("BertForSequenceClassification", size).save_pretrained(tmp_path / "theirs")
-    with pytest.raises(NextwordError, match=r"2 tensors that bert has no place for: classifier\..*BertForPreTraining"):
+    with pytest.raises(DataError, match=r"classifier\."):
         convert(tmp_path / "theirs", tmp_path / "run")
 
 
@@ -237,5 +237,5 @@ def test_pieces_alone_do_not_say_how_a_text_is_read(folders: dict[str, Path], tm
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((folders["albert"] / name).read_bytes())
     (tmp_path / "spiece.model").write_bytes(b"")
-    with pytest.raises(Unsupported, match=r"spiece\.model alone.* --set tokenizer\.load=PATH"):
+    with pytest.raises(Unsupported, match=r"spiece\.model"):
         convert(tmp_path, tmp_path / "run")

@@ -73,6 +73,7 @@ def open_run(path: Path, check: Callable[[RunFolder, Any], None], with_head: boo
     run.verify()
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     words = vocabulary(tokenizer, spellings=True)
+    network: Any
     if with_head and recipe.task:
         network = parse_task(recipe.task, str(path)).load_model(run.path, cls, recipe.model, words)
     else:
@@ -152,7 +153,7 @@ def create_ngram_run(
     settings = check_model_settings(recipe)
 
     def build(scratch: Path) -> Any:
-        return model_class(recipe.slug).of_trie(trie, settings, vocabulary(tokenizer), scratch)
+        return NGram.of_trie(trie, settings, vocabulary(tokenizer), scratch)
 
     create_run(target, recipe, tokenizer, build, **facts)
     use = f'nextword next {target} "the"'

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress,
     tokenizer = Lexicon(words, recipe.tokenizer["lower"])
     matrix = np.zeros((len(tokenizer), vectors.width), np.float32)
     matrix[len(tokenizer) - len(words) :] = vectors.matrix[usable]
-    cls = model_class(recipe.slug)
+    cls: Any = model_class(recipe.slug)
     network = cls.from_vectors(cls.Config(**recipe.model), vocabulary(tokenizer), torch.from_numpy(matrix))
     progress(f"writing {target.name}", 0, None)
     data = {phase.name: f"unknown; the vectors were read from {source.name}" for phase in recipe.phases}

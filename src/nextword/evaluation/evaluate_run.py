@@ -141,7 +141,9 @@ def _check_model(
         return
     lm.require("score")
     if decoding is not None:
-        raise Unsupported("This run is a language model: --beam is for sequence-to-sequence runs.", ability="beam search")
+        raise Unsupported(
+            "This run is a language model: --beam is for sequence-to-sequence runs.", ability="beam search"
+        )
     if lm.kind == EXACT and limit:
         raise InvalidSetting(
             "--limit is for --task, masked models and sequence-to-sequence runs; this run scores every token.",
@@ -161,10 +163,11 @@ def score_against(
     """Score the documents of a split that overlap with a training text, and the others."""
     trained = open_corpus(against)
     size = trained.bytes("train") if "train" in trained.splits else None
-    searching = partial(on_progress, f"searching {trained.name}")
-    contamination = split_by_contamination(
-        corpus, split, trained, progress=lambda done, total=size: searching(done, total)
-    )
+
+    def report(done: float, total: float | None = None) -> None:
+        on_progress(f"searching {trained.name}", done, total or size)
+
+    contamination = split_by_contamination(corpus, split, trained, progress=report)
     scoring = partial(on_progress, "scoring clean and dirty documents")
     return {"data": trained.name, **score_by_contamination(lm, contamination, scoring).as_dict()}
 
