@@ -1,4 +1,4 @@
-"""What must hold of any text at all."""
+"""Invariants of segmentation, splits and prepared streams, on any text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELD_OUT = {"valid": 0.2, "test": 0.2}
 
 
 @given(st.one_of(text, prose))
-def test_sentences_partition_any_text(text: str) -> None:
+def test_sentence_spans_partition_any_text(text: str) -> None:
     spans = sentence_spans(text)
     assert "".join(text[a:b] for a, b in spans) == text
     assert all(a < b for a, b in spans)
@@ -29,12 +29,12 @@ def test_sentences_partition_any_text(text: str) -> None:
 
 
 @given(st.one_of(text, prose))
-def test_words_are_those_of_split(text: str) -> None:
+def test_word_starts_equal_str_split(text: str) -> None:
     assert [text[s:].split()[0] for s in word_starts(text)] == text.split()
 
 
 @given(st.lists(prose), st.integers(2, 50))
-def test_passages_join_up_and_do_not_depend_on_the_pieces(pieces: list[str], size: int) -> None:
+def test_split_passages_join_up_whatever_the_chunks(pieces: list[str], size: int) -> None:
     whole = "".join(pieces)
     found = list(split_passages(pieces, size))
     assert "".join(found) == whole
@@ -43,7 +43,7 @@ def test_passages_join_up_and_do_not_depend_on_the_pieces(pieces: list[str], siz
 
 
 @given(st.lists(prose))
-def test_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None:
+def test_split_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None:
     whole = "".join(pieces)
     assert list(split_lines(pieces)) == [line + "\n" for line in whole.split("\n")[:-1]] + whole.split("\n")[-1:] * (
         not whole.endswith("\n") and bool(whole)
@@ -51,7 +51,7 @@ def test_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None:
 
 
 @given(st.lists(prose, min_size=1, max_size=4), st.integers(0, 100), st.integers(0, 100))
-def test_contiguous_parts_join_up_and_cut_no_character(texts: list[str], a: int, b: int) -> None:
+def test_byte_ranges_join_up_and_cut_no_character(texts: list[str], a: int, b: int) -> None:
     class Some:
         def documents(self):
             return (Document(text, continues=i > 0) for i, text in enumerate(texts))
@@ -62,13 +62,13 @@ def test_contiguous_parts_join_up_and_cut_no_character(texts: list[str], a: int,
 
 
 @given(prose)
-def test_a_side_does_not_see_case_or_spacing(text: str) -> None:
+def test_assign_split_ignores_case_and_spacing(text: str) -> None:
     assert assign_split(text) == assign_split("  " + text.replace(" ", " \n ") + "\n")
     assert assign_split("Some Words") == assign_split("some  words ")
 
 
 @given(st.lists(prose.filter(bool), max_size=5), st.integers(2, 40))
-def test_split_passages_are_a_partition_in_order(texts: list[str], size: int) -> None:
+def test_select_passages_partitions_the_text_in_order(texts: list[str], size: int) -> None:
     documents = [Document(text, str(i)) for i, text in enumerate(texts)]
     parts = {split: list(select_passages(documents, split, HELD_OUT, size)) for split in ("train", *HELD_OUT)}
     assert sum(len(d.text) for part in parts.values() for d in part) == sum(map(len, texts))
@@ -82,7 +82,7 @@ def test_split_passages_are_a_partition_in_order(texts: list[str], size: int) ->
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(prose, st.booleans()), min_size=1, max_size=8), st.sampled_from(["bytes", "words"]))
-def test_prepared_ids_are_those_of_each_document(tmp_path_factory, parts, kind: str) -> None:
+def test_prepared_ids_equal_those_of_each_document(tmp_path_factory, parts, kind: str) -> None:
     tokenizer = TOKENIZERS[kind]
     documents = [Document(text, continues=i > 0 and goes_on) for i, (text, goes_on) in enumerate(parts)]
     folder: Path = tmp_path_factory.mktemp("stream")

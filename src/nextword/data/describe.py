@@ -28,7 +28,7 @@ OnProgress = Callable[[str, float, float | None], None]  # label, done, total
 
 def list_data_sets() -> list[dict[str, Any]]:
     """One row per data set; `place` is its folder, or None if it is not installed."""
-    built_in = [
+    built_in: list[dict[str, Any]] = [
         {
             "name": name,
             "title": title,

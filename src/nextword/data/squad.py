@@ -70,7 +70,7 @@ class Questions:
         return self.only([self.all[i] for i in indices])
 
     @property
-    def learnt(self) -> Questions:
+    def trainable(self) -> Questions:
         """The questions that can be trained on: unanswerable ones, and those whose answer occurs in the context."""
         return self.only([question for question in self.all if not question.is_lost])
 

@@ -118,7 +118,7 @@ def check_cleaning(corpus: Corpus, out: Path) -> None:
 def _hint(step: Step) -> str:
     if step.name == "quality":
         return "Good and raw text differ too much, perhaps in their format; give good text of the same format."
-    return "Is it the same text as the one that it is compared with?"
+    return "Is it the same text as the evaluation set?"
 
 
 def write_jsonl(path: Path, documents: Iterable[Document], update: Callable[..., None] | None = None) -> None:
