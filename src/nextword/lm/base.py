@@ -74,6 +74,7 @@ class TextModel:
     is_bidirectional: bool = False  # a token's vector depends on both sides of it
     context: int | None = None  # how many tokens back scores can see; None: no bound
     stride: int | None = None  # by how many tokens a full context moves on
+    can_average: bool = False  # its predictions can be averaged with those of other runs of the same task
     _disabled: frozenset[str] = frozenset()
 
     def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:

@@ -300,6 +300,13 @@ PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "show": run_
 
 def build_network(recipe: Recipe, tokenizer: Tokenizer) -> Any:
     """The recipe's network for this tokenizer, with random weights."""
+    config = build_config(recipe)
+    torch.manual_seed(recipe.phases[0].seed)
+    return model_class(recipe.slug)(config, vocabulary(tokenizer, spellings=True))
+
+
+def build_config(recipe: Recipe) -> Any:
+    """The Config of the recipe's [model]; raise an error for unknown keys and wrong types."""
     cls = model_class(recipe.slug)
     known = [field.name for field in dataclasses.fields(cls.Config)]
     for key in recipe.model:
@@ -311,8 +318,7 @@ def build_network(recipe: Recipe, tokenizer: Tokenizer) -> Any:
                 known=known,
             )
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
-    torch.manual_seed(recipe.phases[0].seed)
-    return cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    return cls.Config(**recipe.model)
 
 
 def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: OnProgress = ignore_progress) -> Tokenizer:
@@ -333,8 +339,8 @@ def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: OnProgress = ig
 
 def pretrained_words(recipe: Recipe) -> Sequence[str]:
     """Words that the recipe's network has pretrained vectors for."""
-    cls = model_class(recipe.slug)
-    return cls.pretrained_words(cls.Config(**recipe.model))
+    words: Sequence[str] = model_class(recipe.slug).pretrained_words(build_config(recipe))
+    return words
 
 
 def _open_corpus(phase: Phase) -> Corpus:
