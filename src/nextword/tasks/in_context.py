@@ -111,8 +111,8 @@ class ZeroShotClassifier(TextModel):
                 "fine-tune this run on labeled texts (`nextword transfer`).",
                 ability="score",
             )
-        super().__init__(lm.network, lm.tokenizer, name)
-        self.lm, self.calibrate, self.label_words = lm, calibrate, words
+        self.network, self.tokenizer, self.parameters = lm.network, lm.tokenizer, lm.parameters
+        self.lm, self.name, self.calibrate, self.label_words = lm, name, calibrate, words
         self.before, self.after = _split_template(template, self.option_names[1])
         self.is_pair = SECOND in self.before
         self.task: Any = Classification(

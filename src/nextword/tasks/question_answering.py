@@ -137,7 +137,7 @@ class QuestionDataset(Dataset):
 
     @property
     def trainable(self) -> Questions:
-        return self.splits["train"].learnt
+        return self.splits["train"].trainable
 
     @property
     def fingerprint(self) -> str:

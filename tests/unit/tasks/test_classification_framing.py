@@ -129,7 +129,9 @@ def test_gradients_of_packed_and_padded_are_equal(place: Path) -> None:
 
 
 def test_a_new_head_is_small_and_has_no_bias(place: Path) -> None:
-    network = build_model(make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place))
+    network = build_model(
+        make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place)
+    )
     assert network.dense is not None
     for layer in (network.dense, network.out):
         assert torch.all(layer.bias == 0)

@@ -88,7 +88,9 @@ def test_tasks_are_drawn_by_the_root_of_their_size() -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    return a.task_index == b.task_index and torch.equal(a.inputs.ids, b.inputs.ids) and torch.equal(a.targets, b.targets)
+    return (
+        a.task_index == b.task_index and torch.equal(a.inputs.ids, b.inputs.ids) and torch.equal(a.targets, b.targets)
+    )
 
 
 @pytest.mark.parametrize("unlabelled", [True, False])
@@ -281,7 +283,9 @@ def test_what_does_not_go_together_is_said(data: Path) -> None:
         make_plan("cvt/tiny", "", str(data), changes=[*small(data)[1:], "task.classifier=crf"], device="cpu")
     assert unknown.value.name == "classifier"
     with pytest.raises(InvalidSetting) as error:
-        make_plan("cvt/tiny", "", str(data), changes=[*small(data)[1:], "phase.0.objective={kind='tagging'}"], device="cpu")
+        make_plan(
+            "cvt/tiny", "", str(data), changes=[*small(data)[1:], "phase.0.objective={kind='tagging'}"], device="cpu"
+        )
     assert error.value.value == "tagging"
 
 

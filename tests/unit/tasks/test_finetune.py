@@ -247,7 +247,8 @@ def test_unknown_name_is_an_error_before_there_is_a_folder(place: Path, options:
 
 
 @pytest.mark.parametrize(
-    "options", [{"slug": "nowhere"}, {"data": "nothing"}, {"changes": ["model.dorpout=0.2"]}, {"changes": ["model.width=16"]}]
+    "options",
+    [{"slug": "nowhere"}, {"data": "nothing"}, {"changes": ["model.dorpout=0.2"]}, {"changes": ["model.width=16"]}],
 )
 def test_what_does_not_fit_is_an_error_before_there_is_a_folder(place: Path, options: dict[str, Any]) -> None:
     with pytest.raises(NextwordError):

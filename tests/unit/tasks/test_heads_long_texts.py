@@ -198,7 +198,13 @@ def test_without_dropout_nothing_is_drawn_for_a_piece() -> None:
 PIECES_OF_SHORT = [
     "task.chunk=10", "task.bptt_window=20", "phase.0.batches.length=0", "phase.0.batches.rows=16", "phase.0.epochs=1"
 ]  # fmt: skip
-PIECES = ["task.chunk=5", "task.bptt_window=10", "phase.0.batches.length=0", "task.pooling=concat", "task.classifier=mlp"]
+PIECES = [
+    "task.chunk=5",
+    "task.bptt_window=10",
+    "phase.0.batches.length=0",
+    "task.pooling=concat",
+    "task.classifier=mlp",
+]
 
 
 def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
@@ -209,7 +215,13 @@ def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
     changes = [*PIECES, "phase.0.optimizer.rate=1e-2", "phase.0.epochs=6", "phase.0.batches.rows=16"]
     plans: list[Any] = []
     found = transfer.run(
-        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, on_plan=plans.append, device="cpu"
+        "bert/finetune",
+        tmp_path / "run",
+        str(data),
+        tmp_path / "out",
+        changes=changes,
+        on_plan=plans.append,
+        device="cpu",
     )
     assert found.mean > 0.85
     assert not any("are cut" in note for note in plans[0].notes)
@@ -254,7 +266,13 @@ def test_other_networks_are_cut_as_ever(tmp_path: Path) -> None:
     plans: list[Any] = []
     changes = [*PIECES, "phase.0.steps=2"]
     transfer.run(
-        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, on_plan=plans.append, device="cpu"
+        "bert/finetune",
+        tmp_path / "run",
+        str(data),
+        tmp_path / "out",
+        changes=changes,
+        on_plan=plans.append,
+        device="cpu",
     )
     assert any("cut to 32 tokens" in note for note in plans[0].notes)
 

@@ -180,7 +180,9 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     head, config = task.head(type(network), network.config)
     headed = head(config, network).eval()
     text, cut = encode_sources(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
-    objective = make_objective({"kind": "label_text"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary)
+    objective = make_objective(
+        {"kind": "label_text"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary
+    )
     batch = next(objective.batches(text, 0, 0))
     assert cut == 0
     with torch.no_grad():

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import nextword
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import Score
+from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.tasks.in_context import ZeroShotClassifier, drawn, shares
+from nextword.tasks.in_context import ZeroShotClassifier, draw_shots, softmax
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.tiny_transfer import FILLER, run_of
@@ -25,14 +26,16 @@ LABELS = ["red", "dark blue"]
 TEXTS = ["the king saw the house", "a river far and old"]
 
 
-class Fixed:
+class Fixed(TextModel):
     """A model whose costs are a function of (given, text), a token for each letter."""
 
-    tokenizer, can = BYTES, frozenset({"score"})
-    context = stride = network = None
+    tokenizer, network, parameters, name = BYTES, None, 0, "fixed"
 
     def __init__(self, cost: Any) -> None:
         self.cost, self.seen = cost, []
+
+    def score(self, text: str, given: str = "") -> Score:
+        return self.score_many([text], [given])[0]
 
     def score_many(self, texts: Any, given: Any) -> list[Score]:
         self.seen += zip(given, texts, strict=True)
@@ -67,17 +70,16 @@ def test_the_text_may_stand_inside_the_template() -> None:
 def test_two_texts_where_the_template_has_both() -> None:
     lm = Fixed(lambda given, text: 1.0)
     asked = ZeroShotClassifier(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
-    assert asked.pairs
+    assert asked.is_pair
     asked.predict([("has {second}", "b {text}")])
     assert lm.seen[0] == ("d / c = red\n\nb {text} / has {second} =", " red")
     assert lm.seen[2] == ("d / c = red\n\n/  =", " red")
-    with pytest.raises(NextwordError, match="asks about two texts, and an example has 1: alone"):
-        asked.predict(["alone"])
-    with pytest.raises(NextwordError, match="Expected a list of examples, and got 'alone'"):
+    with pytest.raises(NextwordError):
         asked.predict("alone")
-    for odd in (None, ("a", None)):
-        with pytest.raises(NextwordError, match="Expected a text, or two, and an example is"):
+    for odd in ("alone", None, ("a", None)):
+        with pytest.raises(InvalidSetting) as error:
             asked.predict([odd])  # type: ignore[list-item]
+        assert error.value.value == odd
 
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
@@ -142,7 +144,7 @@ def test_what_mends_texts_writes_the_label_in_its_place() -> None:
 
 
 def test_an_impossible_label_has_no_share() -> None:
-    found = shares(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
+    found = softmax(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
     np.testing.assert_allclose(found, [[0, 1], [0.5, 0.5], [0.5, 0.5]])
 
 
@@ -151,35 +153,38 @@ def test_what_is_to_be_known_is_told(tmp_path: Path) -> None:
     notes: list[str] = []
     ZeroShotClassifier(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
     assert len(notes) == 1
-    assert notes[0].startswith("the model's vocabulary lacks words of 'zweiback': they are scored as unknown words")
+    assert "'zweiback'" in notes[0]
     ZeroShotClassifier(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
-    assert "lacks words of 'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
+    assert "'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
     for slug, window in (("gpt1", 32), ("bert", 30)):
         lm, notes = nextword.load(run_of(tmp_path / slug, slug), device="cpu"), []
         ZeroShotClassifier(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
-        assert notes == [f"1 of 2 texts are longer than the window of {window} tokens: of those the end is read"]
+        (note,) = notes
+        assert note.startswith(f"1 of 2 texts are longer than the window of {window} tokens")
 
 
 @pytest.mark.parametrize(
-    ("labels", "template", "said"),
+    ("labels", "template", "key"),
     [
-        (["red"], "{label}", "two labels or more"),
-        (["red", " "], "{label}", "none empty"),
-        (["red", "red "], "{label}", "none twice"),
-        (LABELS, "It is so.", "expected {label} in it once"),
-        (LABELS, "{label} {text}", "{text} has to come before {label}"),
+        (["red"], "{label}", "labels"),
+        (["red", " "], "{label}", "labels"),
+        (["red", "red "], "{label}", "labels"),
+        (LABELS, "It is so.", "task.template"),
+        (LABELS, "{label} {text}", "task.template"),
     ],
 )
-def test_what_cannot_be_asked(labels: list[str], template: str, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
+def test_invalid_labels_or_template_name_the_key(labels: list[str], template: str, key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
         ZeroShotClassifier(Fixed(lambda *_: 1.0), labels, template)
+    assert error.value.key == key
 
 
 def test_a_model_that_scores_nothing() -> None:
     lm = Fixed(lambda *_: 1.0)
-    lm.can = frozenset({"embed"})
-    with pytest.raises(Unsupported, match="gives no text a probability"):
+    lm.disable("score")
+    with pytest.raises(Unsupported) as error:
         ZeroShotClassifier(lm, LABELS)
+    assert error.value.ability == "score"
 
 
 def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
@@ -195,16 +200,16 @@ def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
 
 def test_examples_are_drawn_class_after_class() -> None:
     texts, labels = [f"t{i}" for i in range(40)], ["a"] * 30 + ["b"] * 8 + ["c"] * 2
-    found = drawn(texts, labels, 9, seed=3)
+    found = draw_shots(texts, labels, 9, seed=3)
     assert (
         sorted(label for _, label in found) == ["a"] * 4 + ["b"] * 3 + ["c"] * 2
         or sorted(label for _, label in found) == ["a"] * 3 + ["b"] * 4 + ["c"] * 2
     )
     assert all(labels[texts.index(text)] == label for text, label in found)
     assert len(set(found)) == 9
-    assert found == drawn(texts, labels, 9, seed=3)
-    assert found != drawn(texts, labels, 9, seed=4)
-    assert len(drawn(texts, labels, 99, seed=0)) == 40
+    assert found == draw_shots(texts, labels, 9, seed=3)
+    assert found != draw_shots(texts, labels, 9, seed=4)
+    assert len(draw_shots(texts, labels, 99, seed=0)) == 40
 
 
 def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
@@ -212,4 +217,4 @@ def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
     notes: list[str] = []
     solved = [("the old king went far to the house", "red")] * 8
     ZeroShotClassifier(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
-    assert any("so that the first examples fall away" in note for note in notes)
+    assert any("without the first examples" in note for note in notes)

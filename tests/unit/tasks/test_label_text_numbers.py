@@ -7,10 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nextword.tasks.settings import Settings, settings_of
 
-from nextword.core.errors import NextwordError
-from nextword.tasks.label_text import default_step, note_strings, places, scale_of_strings, strings
+from nextword.core.errors import InvalidSetting
+from nextword.tasks.label_text import (
+    LabelText,
+    default_step,
+    nearest_strings,
+    note_strings,
+    number_strings,
+    scale_of_strings,
+)
 from nextword.tasks.text_data import read_one
 
 SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "5.0"
@@ -18,9 +24,9 @@ SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "
 
 def test_the_strings_of_the_paper() -> None:
     assert (SCORES[0], SCORES[1], SCORES[13], SCORES[-1]) == ("0.0", "0.2", "2.6", "5.0")
-    assert strings(["5.000", "0.000", "2.333"]) == SCORES
-    assert strings(["5", "0"], 0.2) == SCORES
-    assert strings(["1.0", "4.91"], 0.2) == SCORES[5:]  # 4.91 lies nearer to 5.0 than to 4.8
+    assert number_strings(["5.000", "0.000", "2.333"]) == SCORES
+    assert number_strings(["5", "0"], 0.2) == SCORES
+    assert number_strings(["1.0", "4.91"], 0.2) == SCORES[5:]  # 4.91 lies nearer to 5.0 than to 4.8
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def test_the_strings_of_the_paper() -> None:
     ],
 )
 def test_the_nearest_is_learnt(label: str, said: str) -> None:
-    (place,) = places([label], SCORES)
+    (place,) = nearest_strings([label], SCORES)
     assert SCORES[place] == said
 
 
@@ -41,18 +47,18 @@ def test_numbers_in_the_middle_as_in_float32() -> None:
     """tf.round(x · 5) / 5, as T5's own code has it, rounds halves to even numbers, too; numpy does the same."""
     labels = [f"{i / 100:.2f}" for i in range(501)]
     theirs = np.round(np.array(labels, np.float32) * np.float32(5)).astype(int)
-    assert places(labels, SCORES).tolist() == theirs.tolist()
+    assert nearest_strings(labels, SCORES).tolist() == theirs.tolist()
 
 
 def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     splits = read_one("STS-B").splits
-    assert strings(splits["train"].labels or [], 0.2) == strings(splits["train"].labels or []) == SCORES
+    assert number_strings(splits["train"].labels or [], 0.2) == number_strings(splits["train"].labels or []) == SCORES
     for split in ("train", "dev"):
         labels = splits[split].labels or []
         theirs = np.round(np.array(labels, np.float32) * np.float32(5)).astype(int)
         assert len(labels) >= 1500
-        assert places(labels, SCORES).tolist() == theirs.tolist()
+        assert nearest_strings(labels, SCORES).tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize(
@@ -73,45 +79,47 @@ def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_the_usual_step(labels: list[str], step: str) -> None:
     assert default_step(labels) == Decimal(step)
-    found = strings(labels)
+    found = number_strings(labels)
     assert 2 <= len(found) <= 27
     assert len(set(found)) == len(found)
     assert "e" not in "".join(found).lower()
 
 
 def test_how_they_are_written() -> None:
-    assert strings(["1", "5", "3"]) == ("1", "2", "3", "4", "5")
-    assert strings(["-0.3", "0.3"], 0.2) == ("-0.4", "-0.2", "0.0", "0.2", "0.4")
-    assert strings(["0.1", "1.1"], 0.25) == ("0.00", "0.25", "0.50", "0.75", "1.00")
-    assert strings(["1000", "90000", "34500"])[:3] == ("0", "5000", "10000")
-    assert note_strings(SCORES) == [
-        "numbers are written, the nearest of 26: 0.0, 0.2 … 5.0, in steps of 0.2 (--set task.number_step)"
-    ]
+    assert number_strings(["1", "5", "3"]) == ("1", "2", "3", "4", "5")
+    assert number_strings(["-0.3", "0.3"], 0.2) == ("-0.4", "-0.2", "0.0", "0.2", "0.4")
+    assert number_strings(["0.1", "1.1"], 0.25) == ("0.00", "0.25", "0.50", "0.75", "1.00")
+    assert number_strings(["1000", "90000", "34500"])[:3] == ("0", "5000", "10000")
+    (note,) = note_strings(SCORES)
+    assert "26" in note
+    assert "0.0, 0.2 … 5.0" in note
     assert note_strings(()) == []
 
 
 def test_there_and_back() -> None:
     """What a head says is a place; so is what is right, between places, where a number has no string of its own."""
     low, step = scale_of_strings(SCORES)
-    settings = Settings(kind="regress", numbers=SCORES, center=low, spread=step)
-    np.testing.assert_allclose(settings.encoded(["2.6", "2.5", "0"]), [13, 12.5, 0], rtol=1e-6)
-    assert settings.decoded(np.array([[13.0], [3.0], [25.0]])).tolist() == [[2.6], [0.6], [5.0]]  # 0.6, not 3 · 0.2
-    assert settings.decoded(np.zeros((0, 1))).shape == (0, 1)
+    task = LabelText.parse({"kind": "label_text", "numbers": SCORES, "mean": low, "std": step}, "test")
+    np.testing.assert_allclose(task.encode_labels(["2.6", "2.5", "0"]), [13, 12.5, 0], rtol=1e-6)
+    assert task.decode(np.array([[13.0], [3.0], [25.0]])).tolist() == [[2.6], [0.6], [5.0]]  # 0.6, not 3 · 0.2
+    assert task.decode(np.zeros((0, 1))).shape == (0, 1)
 
 
 @pytest.mark.parametrize(
-    ("labels", "step", "said"),
+    ("labels", "step", "named"),
     [
-        (["1", "2"], 10.0, r"numbers from 1 to 2 are written in steps of 10.0, and all of them would be the same"),
-        (["0", "1000", "37"], 0.1, r"there would be 10,001 of them. Choose a larger one.*--set task.number_step=50"),
+        (["1", "2"], 10.0, "from 1 to 2 in steps of 10.0 are 1 "),
+        (["0", "1000", "37"], 0.1, "10,001.*--set task.number_step=50"),
     ],
 )
-def test_steps_that_make_no_sense(labels: list[str], step: float, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        strings(labels, step, "x.csv")
+def test_step_with_too_few_or_too_many_strings_names_the_key(labels: list[str], step: float, named: str) -> None:
+    with pytest.raises(InvalidSetting, match=named) as error:
+        number_strings(labels, step, "x.csv")
+    assert (error.value.key, error.value.value) == ("task.number_step", step)
 
 
 @pytest.mark.parametrize("step", [-0.2, "0.2", True, float("inf"), float("nan")])
 def test_a_step_is_a_number(step: object) -> None:
-    with pytest.raises(NextwordError, match=r"\[task\] step = .*as 0.2"):
-        settings_of({"step": step}, "r")
+    with pytest.raises(InvalidSetting) as error:
+        LabelText.parse({"kind": "label_text", "number_step": step}, "r")
+    assert error.value.key == "task.number_step"

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from nextword.tasks.subsets import NOTE, whole
 
 from nextword import tasks as transfer
-from nextword.core.errors import NextwordError
-from nextword.tasks.multitask import read_text_data
+from nextword.core.errors import InvalidSetting, Unsupported
+from nextword.tasks.base import DEV_IS_TRAINED_ON
 from nextword.tasks.plan import make_plan
+from nextword.tasks.question_answering import QuestionDataset
 from nextword.tasks.tagging import read_tags
-from nextword.tasks.text_data import read_one
+from nextword.tasks.text_data import read_one, read_text_data
 
 SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]
 LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has
@@ -26,14 +26,14 @@ def tagged(folder: Path) -> Path:
 
 def test_tags_of_dev_are_learnt_too(tmp_path: Path) -> None:
     before = read_tags(str(tagged(tmp_path / "names")))
-    after = whole(before)
+    after = before.merge_dev_into_train()
     assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
     assert after.splits["dev"] == before.splits["dev"]
     assert after.splits["test"] == before.splits["test"]
     assert "S-ORG" in before.unseen
     assert "S-ORG" in after.labels
     assert "S-ORG" not in after.unseen
-    assert NOTE in after.notes
+    assert DEV_IS_TRAINED_ON in after.notes
     assert after.fingerprint != before.fingerprint
 
 
@@ -44,10 +44,10 @@ def test_texts_and_several_sets(tmp_path: Path) -> None:
         file.write_text("text,label\n" + "".join(f"a text {i},{'good' if i % 2 else 'bad'}\n" for i in range(40)))
         names.append(str(file))
     before = read_one(names[0])
-    after = whole(before)
+    after = before.merge_dev_into_train()
     assert len(after.splits["train"]) == 40 == len(before.splits["train"]) + len(before.splits["dev"])
     assert sorted(after.splits["train"].texts) == sorted(f"a text {i}" for i in range(40))
-    both = whole(read_text_data(" + ".join(names)))
+    both = read_text_data(" + ".join(names)).merge_dev_into_train()
     assert [len(one.splits["train"]) for one in both.sets] == [40, 40]
 
 
@@ -59,14 +59,17 @@ def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
     assert len(plan.examples["train"]) == 8 * 3 + 4
     found = transfer.run("tagger/tiny", "", data, tmp_path / "run", changes=changes, device="cpu")
     assert found.results[0]["examples"]["train"] == 28
-    assert NOTE in found.results[0]["notes"]
+    assert DEV_IS_TRAINED_ON in found.results[0]["notes"]
     again, _ = transfer.resume(tmp_path / "run", "cpu")
     assert len(again.examples["train"]) == 28
     assert again.fingerprint == plan.fingerprint
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match="expected true or false"):
-        make_plan("tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu")
-    with pytest.raises(NextwordError, match="not for spans"):
-        whole(object())
+    with pytest.raises(InvalidSetting) as error:
+        make_plan(
+            "tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu"
+        )
+    assert error.value.key == "task.merge_dev_into_train"
+    with pytest.raises(Unsupported, match="question_answering"):
+        QuestionDataset("questions", {}).merge_dev_into_train()

@@ -243,14 +243,18 @@ def test_how_papers_dress_a_candidate() -> None:
 def test_the_context_is_cut_and_the_candidate_stays() -> None:
     network, tokenizer = made("bert")
     long = " ".join(["king"] * 40)
-    text, cut = encode_choices(network, tokenizer, [long, "king"], ["went far ?", ""], [("a house", "river")] * 2, length=16)
+    text, cut = encode_choices(
+        network, tokenizer, [long, "king"], ["went far ?", ""], [("a house", "river")] * 2, length=16
+    )
     assert cut == 1
     ids = {word: int(tokenizer.encode(word).ids[0]) for word in ("king", "river", "house")}
     for i in (0, 1):
         row = frame_of(text, i)
         assert len(row) == 16
         assert ids["house" if i == 0 else "river"] in row
-    both = [encode_choices(made("gpt1")[0], made("gpt1")[1], [long], ["went far ?"], [("a house", "river")], length=16)[0]]
+    both = [
+        encode_choices(made("gpt1")[0], made("gpt1")[1], [long], ["went far ?"], [("a house", "river")], length=16)[0]
+    ]
     question = made("gpt1")[1].encode("went far ?").ids.tolist()
     row = frame_of(both[0], 0)
     at = row.index(len(made("gpt1")[1]) + 1)  # the delimiter

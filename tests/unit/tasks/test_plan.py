@@ -59,7 +59,14 @@ def test_what_a_file_holds(name: str, kind: str, place: Path) -> None:
 
 def test_what_a_name_holds() -> None:
     found = {name: recognize(name) for name in ("RTE", "SWAG", "squad", "conll2003", "wikitext-2", "nothing")}
-    assert found == {"RTE": "classification", "SWAG": "multiple_choice", "squad": "question_answering", "conll2003": "tagging", "wikitext-2": "", "nothing": ""}
+    assert found == {
+        "RTE": "classification",
+        "SWAG": "multiple_choice",
+        "squad": "question_answering",
+        "conll2003": "tagging",
+        "wikitext-2": "",
+        "nothing": "",
+    }
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,13 @@ def moved(place: Path, out: Path, slug: str = "bert", data: str = "colour", chan
 
 def test_balanced_weights_come_from_the_training_rows_and_are_kept(place: Path, tmp_path: Path) -> None:
     heard: list[Any] = []
-    moved(place, tmp_path / "w", data="rare", changes=["task.class_weights=balanced", "phase.0.steps=2"], on_plan=heard.append)
+    moved(
+        place,
+        tmp_path / "w",
+        data="rare",
+        changes=["task.class_weights=balanced", "phase.0.steps=2"],
+        on_plan=heard.append,
+    )
     train = read_one(str(place / "rare.csv")).splits["train"].labels or []
     wanted = [len(train) / (2 * train.count(label)) for label in ("blue", "red")]
     assert RunFolder.open(tmp_path / "w").recipe.task["class_weights"] == pytest.approx(wanted)
@@ -132,7 +138,9 @@ def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: P
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["pooler.weight"], c["pooler.weight"])
     plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, *changes])
-    torch.testing.assert_close(a["pooler.weight"], build_model(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach())
+    torch.testing.assert_close(
+        a["pooler.weight"], build_model(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach()
+    )
 
 
 def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_windows_overlap_and_hold_every_token() -> None:
             size = int(sizes[i])
             assert row == [tokenizer.special["[CLS]"], *ids[text.begins[i] : text.begins[i] + size].tolist()]
     # in short windows the step is half of what they hold
-    text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", TEXT)], PassageBatches(length=16, stride=128))
+    text, _ = encode_questions(
+        network, tokenizer, [Question("x", "what ?", TEXT)], PassageBatches(length=16, stride=128)
+    )
     width = int(np.diff(text.passage, axis=1).max())
     assert np.diff(text.begins).tolist() == [width // 2] * (len(text) - 1)
 
@@ -275,7 +277,9 @@ def test_none_is_said_above_the_threshold() -> None:
 
 def test_a_passage_without_text_has_no_answer() -> None:
     network, tokenizer = made("bert")
-    text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32))
+    text, _ = encode_questions(
+        network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32)
+    )
     headed = SpanHead(SpanHeadConfig(type(network), network.config), network).eval()
     with torch.no_grad():
         for chosen in ([0], [0, 1]):

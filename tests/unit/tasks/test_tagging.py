@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nextword.tasks.subsets import shared_out
 
 import nextword
 from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
+from nextword.lm.base import TextModel
 from nextword.lm.embedding import ContextualVectors
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.plan import make_plan
-from nextword.tasks.tagging import SentenceBatches, WordTagger, read_tags, sentences
+from nextword.tasks.tagging import SentenceBatches, WordTagger, encode_sentences, read_tags
 from tests.support.tiny_tagged import furnished, small
 from tests.support.tiny_transfer import run_of
 
@@ -44,7 +44,7 @@ def learnt(data: Path, out: Path, *changes: str, **options: Any) -> Any:
 
 
 def test_names_are_found_that_were_never_seen(run: Path) -> None:
-    result = transfer.result_of(run)
+    result = transfer.read_result(run)
     assert result is not None
     assert result["metric"] == "span_f1"
     assert result["examples"] == {"train": 300, "dev": 60, "test": 60}
@@ -59,11 +59,12 @@ def test_names_are_found_that_were_never_seen(run: Path) -> None:
     assert found[1].words == found[1].tags == ()
     assert found[2].words == ("the", "king", ".")
     assert tagger.predict([" ".join(words)])[0] == found[0]
-    with pytest.raises(NextwordError, match=r"Expected a list of examples, and got 'the king.'"):
+    with pytest.raises(NextwordError):
         tagger.predict("the king.")
     for odd in (None, ["the", None]):
-        with pytest.raises(NextwordError, match="Expected a sentence, a text or a list of words, and one is"):
+        with pytest.raises(InvalidSetting) as error:
             tagger.predict([odd])
+        assert error.value.value == odd
 
 
 def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:
@@ -74,16 +75,17 @@ def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: P
 
     said = tagger.predict([one.words for one in text])
     gold, found = ([(i, *s) for i, one in enumerate(some) for s in find_spans(one.tags)] for some in (text, said))
-    result = transfer.result_of(run)
+    result = transfer.read_result(run)
     assert result is not None
     assert span_f1(gold, found) == pytest.approx(result["test"]["span_f1"])
 
 
 def test_a_tagger_models_no_text(run: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
-    for name in ("score", "next", "generate", "kind", "embed", "embed_words"):
-        with pytest.raises(Unsupported, match="tags words: it models no text"):
-            getattr(tagger, name)
+    assert tagger.can == {"predict"}
+    with pytest.raises(Unsupported) as error:
+        tagger.score("the king")
+    assert error.value.ability == "score"
 
 
 @pytest.mark.parametrize("changes", [("task.classifier=linear",), ("task.strict=true", "model.characters=lstm")])
@@ -101,22 +103,23 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: P
     list(events)
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
-    assert transfer.result_of(tmp_path / "whole")["test"] == transfer.result_of(tmp_path / "parts")["test"]  # type: ignore[index]
+    assert transfer.read_result(tmp_path / "whole")["test"] == transfer.read_result(tmp_path / "parts")["test"]  # type: ignore[index]
 
 
 def test_a_share_of_the_labels_is_drawn_by_the_seed_and_grows(data: Path, tmp_path: Path) -> None:
     plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
     train = plan.examples["train"]
     rows = lambda some: {tuple(some.ids[a:b].tolist()) for a, b in zip(some.starts, some.starts[1:], strict=False)}  # noqa: E731
-    little, more, other = (shared_out(train, *how) for how in ((0.1, 3), (0.5, 3), (0.1, 4)))
+    little, more, other = (plan.task.sample(train, *how) for how in ((0.1, 3), (0.5, 3), (0.1, 4)))
     assert (len(little), len(more)) == (30, 150)
     assert rows(little) <= rows(more) <= rows(train)
     assert rows(little) != rows(other)
     assert len(little.tags) == len(little.letters) == little.word_starts[-1]
     out = learnt(data, tmp_path / "few", "task.train_fraction=0.1", "phase.0.epochs=1")
     assert out.results[0]["examples"]["train"] == 30
-    with pytest.raises(NextwordError, match=r"share \(--labels\) = 0; expected"):
+    with pytest.raises(InvalidSetting) as error:
         learnt(data, tmp_path / "none", "task.train_fraction=0")
+    assert error.value.key == "task.train_fraction"
 
 
 def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
@@ -124,7 +127,7 @@ def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
     lines = (data / "test.conll").read_text()
     (data / "test.conll").write_text(lines + "\nthe O\nWar B-EVENT\nended O\n")
     plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
-    assert any("test has 1 tags that no training sentence has (S-EVENT)" in note for note in plan.notes)
+    assert any("test has 1 tags" in note and "S-EVENT" in note for note in plan.notes)
     assert plan.examples["test"].tags.max() == len(plan.data.labels)
     out = learnt(data, tmp_path / "run", "phase.0.epochs=1")
     assert 0 <= out.results[0]["test"]["span_f1"] < 1
@@ -187,8 +190,10 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
 
 
 def test_a_model_without_vectors_is_refused() -> None:
-    with pytest.raises(Unsupported, match="no vectors inside"):
-        ContextualVectors(type("N", (), {"can": frozenset(), "network": None})())
+    with pytest.raises(Unsupported):
+        lm = object.__new__(TextModel)
+        lm.name = "counts"
+        ContextualVectors(lm)
 
 
 def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Path, tmp_path: Path) -> None:
@@ -206,44 +211,47 @@ def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Pa
     shutil.rmtree(source)
     run_of(source, "bert", seed=1)
     changed: Any = nextword.load(tmp_path / "run", device="cpu")
-    with pytest.raises(NextwordError, match=r"whose files have changed since"):
+    with pytest.raises(RunError) as error:
         changed.predict([["the"]])
+    assert error.value.path == str(source)
     source.rename(tmp_path / "elsewhere")
     gone: Any = nextword.load(tmp_path / "run", device="cpu")
-    with pytest.raises(NextwordError, match=r"reads the vectors of .*bert besides its own"):
+    with pytest.raises(RunError) as error:
         gone.predict([["the"]])
+    assert error.value.path == str(source)
 
 
 # ------------------------------------------------------------------------------------------------ what is wrong
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        ({"source": "runs/x"}, "Expected a run folder|no run|There is no"),
-        ({"kind": "classify"}, "learns tags of words: leave --kind"),
-        ({"changes": ["task.scheme=IOB3"]}, r"scheme = 'IOB3'; expected one of BIOES"),
-        ({"changes": ["task.classifier=biattentive"]}, "for tags there are linear and crf"),
-        ({"changes": ["model.vectors=nowhere.txt"]}, r"no file of vectors nowhere\.txt"),
-        ({"changes": ["model.vectors=glove"]}, r"glove-6b .* is not on this machine.*nextword data glove-6b --from"),
-        ({"changes": ["phase.0.batches.kind=rows"]}, "batches of kind sentences"),
+        ({"source": "runs/x"}, "runs/x"),
+        ({"kind": "classification"}, "--kind"),
+        ({"changes": ["task.scheme=IOB3"]}, "'IOB3'"),
+        ({"changes": ["task.classifier=biattentive"]}, "'biattentive'"),
+        ({"changes": ["model.vectors=nowhere.txt"]}, "nowhere.txt"),
+        ({"changes": ["model.vectors=glove"]}, "glove-6b"),
+        ({"changes": ["phase.0.batches.kind=rows"]}, "'rows'"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_there_is_a_folder(
-    options: dict[str, Any], said: str, data: Path, tmp_path: Path
+    options: dict[str, Any], named: str, data: Path, tmp_path: Path
 ) -> None:
     changes = [*small(), *options.pop("changes", ())]
     source = options.pop("source", "")
-    with pytest.raises(NextwordError, match=said):
+    with pytest.raises(NextwordError, match=named):
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", changes=changes, device="cpu", **options)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_recipe_without_a_network_needs_a_run(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(NextwordError, match=r"bert/tag says how to fine-tune a run.*--from RUN"):
+    with pytest.raises(InvalidSetting) as error:
         transfer.run("bert/tag", "", str(data), tmp_path / "out", device="cpu")
+    assert error.value.key == "source"
     source = run_of(tmp_path / "bert", "bert")
-    with pytest.raises(NextwordError, match="has a network of its own: leave --from"):
+    with pytest.raises(InvalidSetting) as error:
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", device="cpu")
 
 
@@ -251,7 +259,7 @@ def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_
     """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
     lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
     words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
-    text, _ = sentences(lm.network, lm.tokenizer, words)
+    text, _ = encode_sentences(lm.network, lm.tokenizer, words)
     batch = SentenceBatches(rows=2).batch(text, np.arange(2), 0)
     assert batch.inputs.characters is not None
     assert len(batch.inputs.characters) == 2  # each once
@@ -261,7 +269,9 @@ def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_
     torch.testing.assert_close(last[batch.target_positions[batch.target_positions >= 0]], wanted, atol=1e-5, rtol=1e-4)
     framed, _ = encode_texts(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
     inputs = Bucketed().batch(framed, np.arange(2), 0).inputs
-    other = encode_texts(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[0]
+    other = encode_texts(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[
+        0
+    ]
     changed = Bucketed().batch(other, np.arange(2), 0).inputs
     one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
     assert not torch.allclose(one[0], two[0])  # it is not <unk> that was read
