@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import BYTES
 
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting
 from nextword.core.types import PSEUDO, Score, Vocabulary
-from nextword.evaluation.likelihood import bootstrap, evaluate_stream, id_bytes, surprisal
-from nextword.lm.causal import Causal
+from nextword.evaluation.likelihood import bootstrap, bytes_per_id, evaluate_stream, token_surprisal
+from nextword.lm.causal import CausalLM
 from nextword.models.rnn import RNN
+from tests.support.small_job import BYTES
 
 
-def uniform(size: int = 256) -> Causal:
+def uniform(size: int = 256) -> CausalLM:
     """A network whose every weight is zero finds all tokens equally likely; here of 256, the end aside."""
     network = RNN(RNN.Config(width=2), Vocabulary(len(BYTES), BYTES.begin)).eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
         network.readout.bias[size:] = -1e4  # type: ignore[index]
-    return Causal(network, BYTES)
+    return CausalLM(network, BYTES)
 
 
 def test_a_uniform_model_of_bytes_pays_eight_bits_a_byte() -> None:
@@ -39,7 +39,7 @@ def test_a_uniform_model_of_bytes_pays_eight_bits_a_byte() -> None:
 
 
 def test_surprisal_is_eight_bits_for_each() -> None:
-    found = surprisal(uniform(), "aä")
+    found = token_surprisal(uniform(), "aä")
     assert [text for text, _ in found] == ["a", "\ufffd", "\ufffd"]  # a byte of ä is no character
     assert [bits for _, bits in found] == pytest.approx([8, 8, 8], rel=1e-6)
 
@@ -68,7 +68,7 @@ def test_scores_are_sums() -> None:
 
 def test_scores_of_two_kinds_do_not_add() -> None:
     for other in (Score(1, 1, 1, 1, kind=PSEUDO), Score(1, 1, 1, 1, lossless=False)):
-        with pytest.raises(NextwordError, match="do not add up"):
+        with pytest.raises(InvalidSetting):
             Score(1, 1, 1, 1) + other
 
 
@@ -94,7 +94,7 @@ def test_the_bootstrap_of_two_kinds_of_text() -> None:
 
 
 def test_bytes_of_each_id() -> None:
-    found = id_bytes(BYTES)
+    found = bytes_per_id(BYTES)
     assert found[:256].tolist() == [1] * 256
     assert found[list(BYTES.special.values())].sum() == 0
 
