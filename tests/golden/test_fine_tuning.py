@@ -13,7 +13,7 @@ def test_gpt1(name: str) -> None:
     """Section 4.1: batches of 32, 6.25e-5, 3 epochs, warm-up over 0.2 %, λ = 0.5, dropout 0.1."""
     recipe = load_recipe(name)
     (phase,) = recipe.phases
-    assert phase.objective == {"kind": "task", "language": 0.5}
+    assert phase.objective["language"] == 0.5
     assert (phase.batches["rows"], phase.optimizer["rate"], phase.epochs) == (32, 6.25e-5, 3)
     assert phase.schedule == {"kind": "linear", "warmup": 0.002}
     assert (recipe.model["dropout"], (recipe.task or {})["dropout"]) == (0.1, 0.1)
@@ -47,8 +47,8 @@ def test_ulmfit(name: str) -> None:
         assert (peak, end) == (1.0, pytest.approx(1 / 32))
     if recipe.task is not None:
         assert [phase.trains for phase in recipe.phases] == [*range(1, len(recipe.phases)), 0]
-        assert (recipe.task["reads"], recipe.task["classifier"], recipe.task["inner"]) == ("concat", "blocks", [50])
+        assert (recipe.task["pooling"], recipe.task["classifier"], recipe.task["hidden_sizes"]) == ("concat", "mlp", [50])
     if name in ("ulmfit/classify", "ulmfit/few"):
         assert recipe.task is not None
-        assert (recipe.task["chunk"], recipe.task["kept"], recipe.task["drops"]) == (70, 1400, [0.4, 0.1])
+        assert (recipe.task["chunk"], recipe.task["bptt_window"], recipe.task["dropouts"]) == (70, 1400, [0.4, 0.1])
         assert len(recipe.phases) == 5  # the head, three layers, the words
