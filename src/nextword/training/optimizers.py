@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
 from nextword.kernels import triton_kernels as kernels
 from nextword.models.parameter_groups import groups
@@ -53,12 +53,12 @@ class Optimizer:
     def export_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of the state by name, and everything else as JSON."""
         state = self.inner.state_dict()
-        tensors, shape = nest.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
+        tensors, shape = pytree.flatten({str(key): part for key, part in state["state"].items()}, "optimizer")
         return tensors, {"state": shape, "groups": state["param_groups"]}
 
     def restore_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """The inverse of `export_state`."""
-        state = nest.unflatten(dict(tensors), values["state"])
+        state = pytree.unflatten(dict(tensors), values["state"])
         self.inner.load_state_dict(
             {"state": {int(key): part for key, part in state.items()}, "param_groups": values["groups"]}
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, Inputs, State
 from nextword.kernels.graph_capture import capture_graph
@@ -106,7 +106,7 @@ class EagerStep(Step):
         with autocast(trainer.phase.precision, trainer.device):
             loss = trainer.objective.loss(trainer.network, batch, None if batch.reset_state else trainer.state)
         trainer.backward(loss.value * share)
-        trainer.state = nest.detach(loss.state)
+        trainer.state = pytree.detach(loss.state)
         trainer.nats += loss.nats
         trainer.predictions += loss.count
         trainer.loss_terms = loss.terms
@@ -137,7 +137,7 @@ class CudaGraphStep(Step):
 
     def restore(self, state: State) -> None:
         if state is not None:
-            self.state = nest.clone(state)
+            self.state = pytree.clone(state)
 
     def __call__(self, batches: Iterator[Batch]) -> None:
         trainer, batch = self.trainer, next(batches)
@@ -155,9 +155,9 @@ class CudaGraphStep(Step):
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             if self.state is None:
-                self.state = nest.clone(self.trainer.network.initial(len(batch.targets)))
+                self.state = pytree.clone(self.trainer.network.initial(len(batch.targets)))
             elif batch.reset_state:
-                nest.copy_into(self.state, self.trainer.network.initial(len(batch.targets)))
+                pytree.copy_into(self.state, self.trainer.network.initial(len(batch.targets)))
             self._run(batch)
         current.wait_stream(self.stream)
 
@@ -179,7 +179,7 @@ class CudaGraphStep(Step):
         graph.replay()
 
     def _compute(self, batch: Batch) -> None:
-        nest.copy_into(self.state, nest.detach(compute_step(self.trainer, batch, self.state)))
+        pytree.copy_into(self.state, pytree.detach(compute_step(self.trainer, batch, self.state)))
 
     def _copy_batch(self, batch: Batch) -> Batch:
         device = self.trainer.device

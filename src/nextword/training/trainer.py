@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, TrainingDiverged, UnknownName, did_you_mean
 from nextword.core.protocols import Online
 from nextword.core.types import Batch, State
@@ -182,7 +182,7 @@ class Trainer:
     def _set_budget_by_timing(self) -> None:
         """Time real steps and a validation, undo them, and compute how many steps fit into the minutes."""
         budget = self.phase.minutes * 60
-        weights = nest.clone(network_tensors(self.network))
+        weights = pytree.clone(network_tensors(self.network))
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             batches = self.batches()
             for _ in range(2):  # warm up
@@ -423,7 +423,7 @@ class Trainer:
         if not all(torch.isfinite(t).all() for t in (self.nats, *self.network.parameters())):
             self._raise_diverged(math.nan)  # the last good state stays
         optimizer_tensors, optimizer_values = self.optimizer.export_state()
-        state_tensors, state_shape = nest.flatten(self.state, "state")
+        state_tensors, state_shape = pytree.flatten(self.state, "state")
         tensors = {**network_tensors(self.network), **optimizer_tensors, **state_tensors}
         tensors |= {"nats": self.nats, "random": torch.get_rng_state()}
         if self.device.type == "cuda":
@@ -443,7 +443,7 @@ class Trainer:
             "state": state_shape,
             "optimizer": optimizer_values,
         }
-        self.run.save_state(nest.move(tensors, "cpu"), values)
+        self.run.save_state(pytree.move(tensors, "cpu"), values)
         self.saved_at = time.perf_counter()
 
     def restore(self) -> bool:
@@ -454,7 +454,7 @@ class Trainer:
         tensors, values = saved
         load_network_tensors(self.network, tensors)
         self.optimizer.restore_state(tensors, values["optimizer"])
-        self.state = nest.move(nest.unflatten(tensors, values["state"]), self.device)
+        self.state = pytree.move(pytree.unflatten(tensors, values["state"]), self.device)
         self.take_step.restore(self.state)
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random_cuda" in tensors:
@@ -481,7 +481,7 @@ class Trainer:
         else:
             with self.optimizer.averaged_weights():
                 self.run.save_model(self.network.save)
-                weights = nest.clone(network_tensors(self.network))
+                weights = pytree.clone(network_tensors(self.network))
             load_network_tensors(self.network, weights)  # the next phase begins with the averaged weights
 
 
