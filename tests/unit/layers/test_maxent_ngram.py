@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.types import IGNORE, Inputs, Vocabulary
 from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings, collect_statistics, dynamic_nats
 from nextword.evaluation.neural_cache import CacheSettings, cache_nats
@@ -21,6 +21,7 @@ from nextword.layers.output import maxent_ngram as module
 from nextword.layers.output.maxent_ngram import DirectConnections, SparseGradient
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.training.trainer import run_gradient_phase
+from tests.support.errors import raises
 from tests.support.small_job import events_of, small_job, trained, walk
 
 V, WIDTH, SIZE = 7, 3, 1 << 20
@@ -358,18 +359,22 @@ def test_narrow_arithmetic_keeps_the_words_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("readout", "direct", "says"),
+    ("readout", "direct", "key"),
     [
-        ({"kind": "tree"}, {"order": 3}, "'classes' and 'full'"),
-        ({"kind": "sampled", "samples": 3}, {"order": 3}, "'classes' and 'full'"),
-        ({}, {"orders": 3}, "no key 'orders'"),
-        ({}, {"order": 0}, "order = 0"),
-        ({}, {"order": 2.5}, "order = 2.5"),
-        ({}, {"scale": 0}, "scale = 0"),
-        ({}, {"size": 13}, "at least 14"),
-        ({}, {"size": "2M"}, "size = '2M'"),
+        ({"kind": "tree"}, {"order": 3}, "model.direct"),
+        ({"kind": "sampled", "samples": 3}, {"order": 3}, "model.direct"),
+        ({}, {"order": 0}, "model.direct.order"),
+        ({}, {"order": 2.5}, "model.direct.order"),
+        ({}, {"scale": 0}, "model.direct.scale"),
+        ({}, {"size": 13}, "model.direct.size"),
+        ({}, {"size": "2M"}, "model.direct.size"),
     ],
 )
-def test_what_cannot_be_is_said(readout: dict[str, Any], direct: dict[str, Any], says: str) -> None:
-    with pytest.raises(NextwordError):
+def test_invalid_direct_connections_are_refused(readout: dict[str, Any], direct: dict[str, Any], key: str) -> None:
+    with raises(InvalidSetting, key=key):
         RNN(RNN.Config(width=WIDTH, readout=readout, direct=direct), Vocabulary(V, begin=0))
+
+
+def test_an_unknown_key_of_direct_is_named() -> None:
+    with raises(UnknownName, name="orders"):
+        RNN(RNN.Config(width=WIDTH, direct={"orders": 3}), Vocabulary(V, begin=0))

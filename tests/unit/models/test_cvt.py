@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from nextword.batching.examples import UNLABELED
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import IGNORE, Batch
 from nextword.layers.bilstm import BiLSTM
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
@@ -19,15 +19,16 @@ from nextword.models.cvt import CVT, CVTConfig
 from nextword.tasks.cross_view import (
     PRIMARY,
     VIEWS,
+    CrossViewHead,
     CrossViewHeadConfig,
     CrossViewObjective,
     TagSet,
-    Views,
     soft_cross_entropy,
 )
-from nextword.tasks.tagging import SentenceBatches, sentences
+from nextword.tasks.tagging import SentenceBatches, encode_sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
+from tests.support.errors import raises
 
 TAGS = ("O", "B-A", "E-A", "I-A", "S-A")
 WORDS = [["one", "two", "three", "four", "five", "six"], ["seven", "eight", "nine"]]
@@ -47,24 +48,24 @@ def tokenizer() -> Any:
     return train_tokenizer({"kind": "lexicon", "size": 50, "min_count": 1, "whole": True}, texts)
 
 
-def headed(tasks: int = 1, **more: Any) -> Views:
+def headed(tasks: int = 1, **more: Any) -> CrossViewHead:
     torch.manual_seed(0)
     network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(tokenizer(), spellings=True))
     every = tuple(TagSet(f"task {i}", TAGS[: 5 - i], "" if i else "BIOES") for i in range(tasks))
-    return Views(CrossViewHeadConfig(CVT, network.config, every, 9), network)
+    return CrossViewHead(CrossViewHeadConfig(CVT, network.config, every, 9), network)
 
 
-def batch_of(views: Views, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
+def batch_of(views: CrossViewHead, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
     tags = [[i % 3 for i in range(len(one))] for one in words]
-    text, _ = sentences(views.encoder, tokenizer(), words, tags)
+    text, _ = encode_sentences(views.encoder, tokenizer(), words, tags)
     return replace(SentenceBatches().batch(text, np.arange(len(words)), 0), task_index=part)
 
 
 # ------------------------------------------------------------------------------------------------ who sees what
 
 
-def said(views: Views, words: list[list[str]]) -> dict[str, torch.Tensor]:
-    seen = views.seen(batch_of(views, words).inputs)
+def said(views: CrossViewHead, words: list[list[str]]) -> dict[str, torch.Tensor]:
+    seen = views.views(batch_of(views, words).inputs)
     heads: Any = views.out[0]
     return {PRIMARY: heads.primary(seen), **heads.auxiliary(seen)}
 
@@ -171,7 +172,7 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
     got = {name: p.grad.clone() for name, p in views.encoder.named_parameters()}
     views.zero_grad()
     with torch.no_grad():
-        seen = views.seen(batch.inputs)
+        seen = views.views(batch.inputs)
         fixed = [heads.primary(seen).softmax(-1).clone() for heads in views.out]  # type: ignore[operator, union-attr]
     there = batch.targets != IGNORE
     total = sum(
@@ -206,7 +207,7 @@ def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: 
 def test_a_target_is_the_same_each_time_while_training() -> None:
     views = headed().train()
     batch = batch_of(views)
-    first, again = (views.taught(batch.inputs)[0] for _ in range(2))
+    first, again = (views.targets(batch.inputs)[0] for _ in range(2))
     assert torch.equal(first, again)
     assert not first.requires_grad
     a, b = (views.auxiliary(batch.inputs, 0.5)[0]["forwards"] for _ in range(2))
@@ -239,8 +240,8 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
     views = headed(2).eval()
     batch = batch_of(views)
     there = batch.targets != IGNORE
-    for i, best in enumerate(views.best_of_all(batch.inputs, there)):
-        torch.testing.assert_close(best, views.best(views(replace(batch, task_index=i)), there, i))
+    for i, best in enumerate(views.best_tags_of_all(batch.inputs, there)):
+        torch.testing.assert_close(best, views.best_tags(views(replace(batch, task_index=i)), there, i))
         for row, words in enumerate(WORDS):
             alone = batch_of(views, [words], part=i)
             torch.testing.assert_close(views(alone)[0], views(replace(batch, task_index=i))[row, : len(words)])
@@ -249,11 +250,11 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(NextwordError, match=r"Tagger does not\. Take a recipe of cross-view training"):
+    with raises(Unsupported, ability="views"):
         CrossViewHeadConfig(Tagger, TaggerConfig(), ())
-    with pytest.raises(NextwordError, match=r"smoothing = 1\.5 is a share"):
+    with raises(InvalidSetting, key="objective.smoothing"):
         CrossViewObjective({}, smoothing=1.5)
-    with pytest.raises(NextwordError, match="sentences = 0 must be a whole number"):
+    with raises(InvalidSetting, key="objective.sentences"):
         CrossViewObjective({}, sentences=0)
-    with pytest.raises(NextwordError, match="width = 0: it must be at least 1"):
+    with raises(InvalidSetting, key="model.width"):
         CVTConfig(width=0)

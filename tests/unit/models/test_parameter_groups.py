@@ -181,7 +181,7 @@ def test_what_rests_does_not_move_at_all(
 
 
 def test_those_that_learn_get_the_gradients_they_had() -> None:
-    network = headed(made("awd-lstm", **AWD), reads="concat", classifier="blocks", dropout=0.0).eval()
+    network = headed(made("awd-lstm", **AWD), pooling="concat", classifier="mlp", dropout=0.0).eval()
     ids = torch.arange(12).view(2, 6)
 
     def gradients(trains: int) -> dict[str, Tensor]:
@@ -220,10 +220,11 @@ STAGES = """
 slug = "bert"
 
 [task]
-reads = "concat"
-classifier = "blocks"
-inner = [8]
-drops = [0.2, 0.1]
+kind = "classification"
+pooling = "concat"
+classifier = "mlp"
+hidden_sizes = [8]
+dropouts = [0.2, 0.1]
 
 [[phase]]
 name = "head"
@@ -289,10 +290,9 @@ def test_stages_over_every_encoder(place: Path, slug: str) -> None:
 
 
 def event_network(plan: Any, folder: Path) -> TextHead:
-    settings = plan.task
     cls = model_class(plan.recipe.slug)
-    config = settings.head(cls, cls.Config(**plan.recipe.model))
-    return TextHead.load(folder, config, vocabulary(plan.tokenizer, spellings=True))
+    words = vocabulary(plan.tokenizer, spellings=True)
+    return plan.task.load_model(folder, cls, plan.recipe.model, words)
 
 
 @pytest.mark.parametrize("stop_at", [2, 6, 8, 11])

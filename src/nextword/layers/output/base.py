@@ -30,9 +30,7 @@ MAX_COUNTED = 50_000_000  # ids of the training text that are counted
 class Readout(nn.Module):
     """From hidden vectors (N, D) to log probabilities over V tokens. Exact in evaluation; training may sample."""
 
-    tied: tuple[
-        nn.Module, ...
-    ] = ()  # embeddings whose matrix it uses; in a tuple, so that they are not registered twice
+    tied: tuple[Any, ...] = ()  # embeddings whose matrix it uses, in a tuple so that they are not registered twice
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         """−log p of each target: (N, D), (N,) → (N,); 0 where the target is IGNORE."""
