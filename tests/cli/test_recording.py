@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nextword import recipe
-from nextword.core.errors import NextwordError
-from nextword.evaluation.record import recorded
+from nextword.core.errors import NextwordError, RunError
+from nextword.evaluation.record import record_result
 from tests.cli.conftest import Cli
 
 RECIPE = '[paper]\nslug = "bert"\ntitle = "T"\nauthors = "A"\nyear = 2019\n\n[[phase]]\nname = "task"\n'
@@ -46,7 +46,7 @@ def test_transfers_are_recorded_by_their_means(recipes: Path, tmp_path: Path) ->
     transfer(runs / "b" / "first", "RTE", [0.5])
     transfer(runs / "b" / "second", "RTE", [0.6])
     transfer(runs / "c", "SST-2", [0.7, 0.7], scratch=True)
-    name, measured = recorded(runs)
+    name, measured = record_result(runs)
     assert name == "bert/finetune"
     assert tomllib.loads((recipes / "bert" / "finetune.toml").read_text())["measured"] == measured
     assert (measured["sst_2_accuracy"], measured["rte_accuracy"], measured["mean"]) == (85.0, 55.0, 70.0)
@@ -60,7 +60,7 @@ def test_transfers_by_several_recipes_are_refused(recipes: Path, tmp_path: Path)
     transfer(tmp_path / "runs" / "a", "RTE", [0.5])
     transfer(tmp_path / "runs" / "b", "RTE", [0.5], by="bert/other")
     with pytest.raises(NextwordError, match=r"bert/finetune, bert/other"):
-        recorded(tmp_path / "runs")
+        record_result(tmp_path / "runs")
 
 
 def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_pat
     for name, task in {"usual": 'features = "both"', "other": 'features = "glove"', "wide": "width = 64"}.items():
         transfer(runs / name, "TREC-6", [0.9 if name == "usual" else 0.5], test=0.8)
         (runs / name / "seed-0").mkdir()
-        (runs / name / "seed-0" / "recipe.toml").write_text(f'[task]\n{task}\nkind = "classify"\n')
-    _, measured = recorded(runs)
+        (runs / name / "seed-0" / "recipe.toml").write_text(f'[task]\n{task}\nkind = "classification"\n')
+    _, measured = record_result(runs)
     assert (measured["trec_6_accuracy"], measured["glove_trec_6_accuracy"]) == (90.0, 50.0)
     assert (measured["width_64_trec_6_accuracy"], measured["glove_test_trec_6_accuracy"]) == (50.0, 80.0)
     assert measured["split"] == "dev, and test where it says so"
@@ -81,21 +81,21 @@ def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_pat
 
 
 def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
-    """`--labels` and `--features` stand in no recipe, and what they give is not the recipe's own number."""
+    """`--train-fraction` and `--features` stand in no recipe, and what they give is not the recipe's own number."""
     own = RECIPE.replace("[[phase]]", '[tokenizer]\nkind = "lexicon"\n[model]\nwords = 8\n[task]\nwidth = 4\n[[phase]]')
     (recipes / "bert" / "finetune.toml").write_text(own)
     context = 'contextual = "/a/path/runs/elmo"\ncontextual_layers = 3'
     runs = tmp_path / "runs"
     for name, (model, task) in {
-        "usual": ("", "share = 1.0"),
-        "few": ("", "share = 0.1"),
+        "usual": ("", "train_fraction = 1.0"),
+        "few": ("", "train_fraction = 0.1"),
         "elmo": (context, ""),
     }.items():
         transfer(runs / name, "names", [{"usual": 0.9, "few": 0.5, "elmo": 0.95}[name]], test=0.8)
         (runs / name / "seed-0").mkdir()
-        written = f'[model]\nwords = 8\n{model}\n[task]\n{task}\nwidth = 4\nscheme = ""\nkind = "tag"\n'
+        written = f'[model]\nwords = 8\n{model}\n[task]\n{task}\nwidth = 4\nscheme = ""\nkind = "tagging"\n'
         (runs / name / "seed-0" / "recipe.toml").write_text(written)
-    _, measured = recorded(runs)
+    _, measured = record_result(runs)
     found = [measured[f"{kind}names_accuracy"] for kind in ("", "share_0_1_", "elmo_")]
     assert (found, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
     assert measured["command"] == "nextword transfer bert/finetune --seeds 1"  # it needs no run, and names its data
@@ -108,8 +108,8 @@ def test_a_transfer_by_itself_is_one_seed(recipes: Path, tmp_path: Path) -> None
     result = {"data": "RTE", "metric": "accuracy", "dev": {"accuracy": 0.6}, "scratch": True, "source": "runs/bert"}
     facts = {"format": 1, "recipe": "bert/finetune", "finished": True, "result": result}
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(facts))
-    (tmp_path / "run" / "recipe.toml").write_text("[task]\nshare = 0.5\n")
-    _, measured = recorded(tmp_path / "run")
+    (tmp_path / "run" / "recipe.toml").write_text("[task]\nkind = 'classification'\ntrain_fraction = 0.5\n")
+    _, measured = record_result(tmp_path / "run")
     assert (measured["scratch_share_0_5_rte_accuracy"], measured["seeds"]) == (60.0, 1)
 
 
@@ -127,7 +127,9 @@ def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str
     for i in range(len(tests)):
         run = runs / name / f"seed-{i}"
         run.mkdir(parents=True)
-        (run / "recipe.toml").write_text(f"{TAGGER}width = 200\n{model}\n[task]\nclassifier = 'crf'\n{task}\n")
+        (run / "recipe.toml").write_text(
+            f"{TAGGER}width = 200\n{model}\n[task]\nkind = 'tagging'\nclassifier = 'crf'\n{task}\n"
+        )
         (run / "log.jsonl").write_text(json.dumps({"event": "begin", "device": "H200"}) + "\n")
         (run / "manifest.json").write_text(json.dumps({"commit": "abc"}))
     (runs / name / "results.json").write_text(json.dumps({**found, "values": [0.9] * len(tests)}))
@@ -141,10 +143,10 @@ def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_a
     path.write_text(f"{TAGGER}width = 200\n[task]\nclassifier = 'crf'\n")
     runs = tmp_path / "runs"
     elmo = 'contextual = "/somebody/runs/elmo"\ncontextual_layers = 3\ncontextual_width = 512'
-    tagged(runs, "a", [0.90, 0.91, 0.92], task="share = 1.0")
+    tagged(runs, "a", [0.90, 0.91, 0.92], task="train_fraction = 1.0")
     tagged(runs, "b", [0.93, 0.93, 0.93], elmo)
-    tagged(runs, "c", [0.80, 0.80, 0.80], elmo, "share = 0.1")
-    name, measured = recorded(runs)
+    tagged(runs, "c", [0.80, 0.80, 0.80], elmo, "train_fraction = 0.1")
+    name, measured = record_result(runs)
     assert name == "tagger/ner"
     assert measured["test_conll2003_span_f1"] == 91.0
     assert measured["test_conll2003_span_f1_interval"] == pytest.approx(4.303 / 3**0.5, abs=0.01)  # Student's t of 2
@@ -166,14 +168,14 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
     beside = "[[phase]]\nobjective = { unlabelled = 'wikipedia' }\n"
     path.write_text(f"{TAGGER}[task]\nclassifier = 'crf'\n{beside}")
     runs = tmp_path / "runs"
-    given = "final = true\ninner = [50]\nweights = []"  # a list of the default, and one of nothing, are no settings
+    given = "merge_dev_into_train = true\nhidden_sizes = [50]\nweights = []"
     tagged(runs, "a", [0.90, 0.91, 0.92], task=f"{given}\n{beside}")
     tagged(runs, "b", [0.80, 0.80, 0.80], task=f"{given}\n{beside.replace('wikipedia', '')}")
-    _, measured = recorded(runs)
+    _, measured = record_result(runs)
     assert (measured["test_conll2003_span_f1"], measured["split"]) == (91.0, "test")
     assert measured["labels_alone_test_conll2003_span_f1"] == 80.0
     assert "conll2003_span_f1" not in measured
-    assert measured["command"] == "nextword transfer tagger/ner --final --seeds 3"
+    assert measured["command"] == "nextword transfer tagger/ner --merge-dev --seeds 3"
     assert '"dev"' not in path.with_name(measured["log"]).read_text()
 
 
@@ -191,14 +193,14 @@ def labelled(
     result = {"data": str(data), "metric": metric, "source": "x", "scratch": False, "dev": {metric: 0.5}}
     manifest = {"format": 1, "recipe": "bert/finetune", "result": {**result, "test": {metric: score}}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    task = task or 'kind = "classify"\ntext = "text"\nlabel = "label"\nlabels = ["a", "b"]'
+    task = task or 'kind = "classification"\ntext = "text"\nlabel = "label"\nlabels = ["a", "b"]'
     network = "".join(f"{key} = {value}\n" for key, value in model.items())
     tables = (
         RAN.replace("[model]\n", f"[model]\n{network}")
-        + f'data = "{data}"\n[task]\nfinal = true\n{task}\n[task.words]\n'
+        + f'data = "{data}"\n[task]\nmerge_dev_into_train = true\n{task}\n'
     )
     (folder / "recipe.toml").write_text(tables)
-    np.savez(folder / "said.npz", test=np.array(said, np.float32))
+    np.savez(folder / "predictions.npz", test=np.array(said, np.float32))
     return folder
 
 
@@ -216,11 +218,11 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
     assert [measured[key] for key in names] == [66.67, 66.67, 100.0]
     assert names[0].startswith("backward_test_")
     assert names[2].startswith("averaged_test_")
-    (tmp_path / "two" / "said.npz").unlink()
-    with pytest.raises(NextwordError, match="kept nothing that it said of test"):
-        recorded(one, two)
-    with pytest.raises(NextwordError, match="where all are transfers to one task"):
-        recorded(one, tmp_path / "nowhere")
+    (tmp_path / "two" / "predictions.npz").unlink()
+    with pytest.raises(NextwordError, match=r"predictions\.npz"):
+        record_result(one, two)
+    with pytest.raises(RunError):
+        record_result(one, tmp_path / "nowhere")
 
 
 def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp_path: Path) -> None:
@@ -231,9 +233,9 @@ def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp
     ]
     data = tmp_path / "d.csv"
     data.write_text("\n".join([*rows, "x,a,3,test", "y,b,2,test"]) + "\n")
-    task = 'kind = "classify"\ntext = "review"\nlabel = "colour"\nlabels = ["a", "b"]'
+    task = 'kind = "classification"\ntext = "review"\nlabel = "colour"\nlabels = ["a", "b"]'
     runs = [labelled(tmp_path / name, data, [[0.9, 0.1], [0.2, 0.8]], 1.0, task=task) for name in ("one", "two")]
-    measured = recorded(*runs)[1]
+    measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 
 
@@ -241,10 +243,10 @@ def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) 
     data = tmp_path / "d.csv"
     rows = [f"{split} {i},{i / 2},{split}" for split in ("train", "dev", "test") for i in range(3)]
     data.write_text("\n".join(["text,label,split", *rows]) + "\n")
-    task = 'kind = "regress"\ntext = "text"\nlabel = "label"\ncenter = 0.5\nspread = 0.41\nmetrics = ["pearson"]'
+    task = 'kind = "regression"\ntext = "text"\nlabel = "label"\nmean = 0.5\nstd = 0.41\nmetrics = ["pearson"]'
     said = {"one": [[0.0], [0.9], [1.0]], "two": [[0.0], [0.1], [1.0]]}
     runs = [labelled(tmp_path / name, data, numbers, 0.9, "pearson", task) for name, numbers in said.items()]
-    measured = recorded(*runs)[1]
+    measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
     data = tmp_path / "c.jsonl"
     given = [
@@ -257,9 +259,9 @@ def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) 
         "three": [[0.9, 0.1], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9]],
         "four": [[0.6, 0.4], [0.1, 0.9], [0.6, 0.4], [0.4, 0.6]],
     }
-    task = 'kind = "choice"\nframe = "choose"'
+    task = 'kind = "multiple_choice"'
     runs = [labelled(tmp_path / name, data, odds, 0.75, task=task) for name, odds in said.items()]
-    measured = recorded(*runs)[1]
+    measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 
 
@@ -280,7 +282,7 @@ def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(
         {**pairs, "decoding": "beam 5", "scores": {"bleu": {"score": 36.126}}},
     ]
     (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    _, measured = recorded(run)
+    _, measured = record_result(run)
     assert (measured["bleu"], measured["beam_1_bleu"], measured["decoding"]) == (36.13, 34.0, "beam 5")
     assert not any(key.startswith("greedy") for key in measured)  # that was another split
     assert measured["stopped"] == "after 900 of 1,200 steps; weights of step 400, the best on validation"
@@ -299,17 +301,17 @@ def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, 
         {"event": "end", "index": 0, "seconds": 9.0, "parameters": 7, "valid": 2.52115},
     ]
     (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    name, measured = recorded(run)
+    name, measured = record_result(run)
     wanted = {"data": "wiki valid", "valid_nats": 2.5212, "seconds": 9.0, "device": "cuda", "commit": "c0ffee"}
     assert name == "bert/hidden"
     assert {key: measured[key] for key in wanted} == wanted
     assert len((recipes / "bert" / "hidden.log.jsonl").read_text().splitlines()) == 2  # steps are left out
     assert "stopped" not in measured
     (run / "recipe.toml").write_text(RAN + 'data = "enwiki"\n')
-    assert recorded(run)[1]["data"] == "enwiki valid"  # its name, not where it lay on somebody's machine
+    assert record_result(run)[1]["data"] == "enwiki valid"  # its name, not where it lay on somebody's machine
     (run / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
     with pytest.raises(NextwordError, match="has not been evaluated"):
-        recorded(run)
+        record_result(run)
 
 
 def test_the_command_says_what_was_set_otherwise(recipes: Path, tmp_path: Path) -> None:
@@ -322,6 +324,6 @@ def test_the_command_says_what_was_set_otherwise(recipes: Path, tmp_path: Path) 
         "steps = 2", 'steps = 5\ndata = "/mine/x.txt"\nseed = 7'
     )
     (run / "recipe.toml").write_text(ran)
-    assert recorded(run)[1]["command"] == "nextword train bert/full --set phase.0.steps=5 --set model.layers=3"
+    assert record_result(run)[1]["command"] == "nextword train bert/full --set phase.0.steps=5 --set model.layers=3"
     (run / "recipe.toml").write_text(RAN)
-    assert recorded(run)[1]["command"] == "nextword train bert/full"
+    assert record_result(run)[1]["command"] == "nextword train bert/full"

@@ -13,14 +13,14 @@ from nextword.core.errors import NextwordError
 from nextword.core.types import Batch, Inputs
 from nextword.data.tables import Rows
 from nextword.metrics.classification import calibration, confusion_matrix, most_confused, score_classes
-from nextword.tasks.classification import Task, class_weights
-from nextword.tasks.text_data import DataSet
+from nextword.tasks.classification import LabelObjective, resolve_class_weights
+from nextword.tasks.text_data import TextDataset
 
 LABELS = ("a", "b", "c", "d", "e")
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
+def test_score_classes_equals_sklearn(seed: int) -> None:
     draw = np.random.default_rng(seed)
     gold, said = draw.integers(0, 4, 200), draw.integers(0, 5, 200)  # e is said and never right
     counts = confusion_matrix(gold, said, 5)
@@ -31,16 +31,16 @@ def test_each_class_as_scikit_learn_counts_it(seed: int) -> None:
         np.testing.assert_allclose([one[name] for one in found], values)
 
 
-def test_the_commonest_mistakes_come_first() -> None:
+def test_most_confused_lists_frequent_mistakes_first() -> None:
     counts = np.array([[5, 0, 3], [1, 7, 0], [4, 0, 0]])
     assert most_confused(counts, "abc", 2) == [
-        {"label": "c", "said": "a", "count": 4, "share": 1.0},
-        {"label": "a", "said": "c", "count": 3, "share": 3 / 8},
+        {"label": "c", "predicted": "a", "count": 4, "share": 1.0},
+        {"label": "a", "predicted": "c", "count": 3, "share": 3 / 8},
     ]
     assert len(most_confused(counts, "abc", 9)) == 3  # what never happened is no mistake
 
 
-def test_calibration_by_hand() -> None:
+def test_calibration_equals_hand_computed_bins() -> None:
     """Bins of a tenth: 0.55 and 0.60 lie in (0.5, 0.6], 0.95 and 1.0 in (0.9, 1]."""
     probability = np.array([0.55, 0.60, 0.95, 1.0, 0.85])
     right = np.array([True, False, True, True, False])
@@ -52,34 +52,34 @@ def test_calibration_by_hand() -> None:
     assert calibration(np.array([0.0, 1.0]), np.array([False, True]))[0] == 0
 
 
-def labelled(*labels: str) -> DataSet:
+def labelled(*labels: str) -> TextDataset:
     rows = Rows([""] * len(labels), None, list(labels))
-    return DataSet("set", "classify", "classify", tuple(sorted(set(labels))), ("accuracy",), {"train": rows})
+    return TextDataset("set", "classify", "classify", tuple(sorted(set(labels))), ("accuracy",), {"train": rows})
 
 
 def test_balanced_weights_are_scikit_learns() -> None:
     labels = ["spam"] * 3 + ["ham"] * 9 + ["other"] * 2
-    found = class_weights("balanced", labelled(*labels))
+    found = resolve_class_weights("balanced", labelled(*labels))
     theirs = compute_class_weight("balanced", classes=np.array(["ham", "other", "spam"]), y=np.array(labels))
     np.testing.assert_allclose(found, theirs)
-    assert class_weights({"spam": 4}, labelled(*labels)) == (1.0, 1.0, 4.0)
-    assert class_weights([1, 2, 3], labelled(*labels)) == (1.0, 2.0, 3.0)
-    assert class_weights("", labelled(*labels)) == ()
+    assert resolve_class_weights({"spam": 4}, labelled(*labels)) == (1.0, 1.0, 4.0)
+    assert resolve_class_weights([1, 2, 3], labelled(*labels)) == (1.0, 2.0, 3.0)
+    assert resolve_class_weights("", labelled(*labels)) == ()
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("weights", "named"),
     [
-        ("balance", "expected 'balanced'"),
-        ({"spm": 2.0}, "Did you mean 'spam'"),
-        ([1.0], "1 numbers, and there are 2 classes: ham, spam"),
-        ([1.0, 0.0], "expected a number above 0"),
-        ([1.0, True], "expected a number above 0"),
+        ("balance", "'balanced'"),
+        ({"spm": 2.0}, "'spam'"),
+        ([1.0], "2 classes: ham, spam"),
+        ([1.0, 0.0], "above 0"),
+        ([1.0, True], "above 0"),
     ],
 )
-def test_weights_that_cannot_be(asked: object, said: str) -> None:
-    with pytest.raises(NextwordError, match=said):
-        class_weights(asked, labelled("spam", "ham"))
+def test_invalid_class_weights_raise(weights: object, named: str) -> None:
+    with pytest.raises(NextwordError, match=named):
+        resolve_class_weights(weights, labelled("spam", "ham"))
 
 
 class Saying(torch.nn.Module):
@@ -98,7 +98,7 @@ def test_the_weighted_loss_and_its_gradient_are_torchs() -> None:
     said, targets, weights = torch.randn(7, 3), torch.tensor([0, 1, 2, 2, 2, 0, 1]), torch.tensor([0.5, 2.0, 1.3])
     batch = Batch(Inputs(torch.zeros(7, 1, dtype=torch.long)), targets)
     ours = Saying(said.clone(), weights)
-    loss = Task({}).loss(ours, batch, None)
+    loss = LabelObjective({}).loss(ours, batch, None)
     loss.value.backward()
     theirs = said.clone().requires_grad_()
     value = torch.nn.CrossEntropyLoss(weights)(theirs, targets)

@@ -187,7 +187,8 @@ def _parse_adaptive(
 
 
 def _print_columns_of(run: str, data: str, quiet: bool) -> None:
-    """Say which column of a table is the text; not for sequence-to-sequence runs, which read pairs, nor for fine-tuned ones."""
+    """Say which column of a table is the text; not for sequence-to-sequence runs, which read pairs, nor for "
+    "fine-tuned ones."""
     from nextword.models import model_class
     from nextword.run_folder import RunFolder
 

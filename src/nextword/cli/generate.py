@@ -408,7 +408,7 @@ def _refuse_long_texts(lm: TextModel, prompts: Sequence[str]) -> None:
     from nextword.core.errors import DataError
 
     for prompt in prompts:
-        if lm.unread(prompt) or _num_long_sources(lm, [prompt]):
+        if lm.unread(prompt) or _long_sources(lm, [prompt])[0]:
             raise DataError(
                 f"The text {prompt[:30]!r}… is longer than the model's window, or than any text in training. Shorten "
                 "it, or use --overflow slide."
@@ -418,20 +418,22 @@ def _refuse_long_texts(lm: TextModel, prompts: Sequence[str]) -> None:
 # ------------------------------------------------------------------------------------------------ output
 
 
-def _num_long_sources(lm: TextModel, prompts: Sequence[str]) -> int:
-    """How many sources are longer than any in training."""
+def _long_sources(lm: TextModel, prompts: Sequence[str]) -> tuple[int, int]:
+    """How many sources are longer than any in training, and how many tokens those had at most."""
     from nextword.lm.seq2seq import Seq2SeqLM
 
-    return lm.past_training(prompts) if isinstance(lm, Seq2SeqLM) else 0
+    return (lm.past_training(prompts), lm.longest) if isinstance(lm, Seq2SeqLM) else (0, 0)
 
 
 def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:
     """Warn about prompts that do not fit the window, or sources that are longer than those in training."""
     warnings = []
-    if count := _num_long_sources(lm, prompts):
+    count, longest = _long_sources(lm, prompts)
+    if count:
         subject = "the source is" if len(prompts) == 1 else f"{count:,} of {len(prompts):,} sources are"
         warnings.append(
-            f"{subject} longer than any in training, so the result may be poor (--overflow error refuses such sources)"
+            f"{subject} longer than any in training ({longest:,} tokens), so the result may be poor (--overflow error "
+            "refuses such sources)"
         )
     for prompt in prompts:
         start = f"{prompt[:20]!r}…"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import InvalidSetting, UnknownName, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, UnknownName, Unsupported
 from nextword.core.types import EXACT, Beam, Decoding, Greedy
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import split_by_contamination
@@ -309,6 +309,8 @@ def _measure_tasks(
     """Measure each task on this split; a task without it, on its first of test, valid and train."""
     results = []
     members = [member for member in corpus.members if not member.plain]  # denoising has no metric
+    if not members:
+        raise DataError(f"{corpus.name} has no task with a metric: denoising has none.", path=corpus.name)
     for member in members:
         chosen = choose_task_split(member, split if split in member.corpus.splits else "")
         label = f"{member.task.name} {chosen}"

@@ -253,6 +253,7 @@ def _key(task: str, metric: str) -> str:
 
 def _short(key: str, value: Any) -> str:
     """A setting as a prefix: `glove` is clear by itself, a number needs its key."""
+    key = "share" if key == "train_fraction" else key  # as in the recipes that are recorded already
     return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
 
 
@@ -274,7 +275,8 @@ def _transfer_settings(name: str, folder: Path) -> dict[str, Any]:
         different = {k: v for k, v in model.items() if k not in DERIVED_MODEL_KEYS and v != usual.get(k)}
         different = dict(sorted(different.items(), key=lambda pair: pair[0] != "contextual"))
     table = recipe.get("task", {})
-    usual = {**task_defaults(table.get("kind", "")), **table}
+    kind = task.get("kind") or table.get("kind")
+    usual = {**(task_defaults(kind) if kind else {}), **table}
     actual = {key: task.get(key, "") for key in usual}
     different |= {
         key: actual[key]
