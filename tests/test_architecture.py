@@ -25,7 +25,6 @@ LEVELS = [
     {"training", "conversion", "model_card", "lm", "tasks"},
     {"evaluation"},
     {"comparison", "studies"},
-    {"api"},
     {"cli", "server"},
     {"__main__"},
 ]
@@ -37,7 +36,7 @@ PARTNERS = [
     {"models", "kernels", "ngrams", "tokenizers"},
     {"training", "conversion", "model_card", "lm", "tasks"},
 ]
-ROOT_MODULES = {"__init__", "__main__", "api", "recipe", "run_folder", "model_card"}
+ROOT_MODULES = {"__init__", "__main__", "recipe", "run_folder", "model_card"}
 ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq", "cvt": "seq2seq"}  # the paper that a paper says it changes
 SHARED_SKELETONS = {"base", "decoder", "encoder", "framing", "parameter_groups"}
 

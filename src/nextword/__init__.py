@@ -25,21 +25,24 @@ Every function has a command of the same name: `nextword train lstm/tiny`. Mista
 nextword.NextwordError. `nextword.papers()` lists all models and recipes.
 """
 
-from nextword.api import (
-    ComparisonResult,
-    EvaluationResult,
-    Paper,
-    TrainingResult,
-    compare,
-    convert,
-    evaluate,
-    load,
-    papers,
-    predict,
-    train,
-    transfer,
-)
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from nextword.core.errors import NextwordError
+
+if TYPE_CHECKING:
+    from nextword.conversion.base import Conversion
+    from nextword.core.types import Decoding, Prediction
+    from nextword.evaluation.dynamic import DynamicSettings
+    from nextword.evaluation.neural_cache import CacheSettings
+    from nextword.lm.base import TextModel
+    from nextword.recipe import Recipe
+    from nextword.tasks.finetune import Outcome
+    from nextword.training.events import Event
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,3 +61,384 @@ __all__ = [
     "train",
     "transfer",
 ]
+
+EVALUATE = "evaluate"  # the kind of the event that `train` sends when training has ended and evaluation begins
+
+OnEvent = Callable[["Event"], None]
+OnProgress = Callable[[str, float, float | None], None]  # label, done, total
+
+
+def _ignore(*_: object) -> None:
+    """The default callback."""
+
+
+def _never() -> bool:
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingResult:
+    """What `train` returns: where the run is, and how good it is on held-out text."""
+
+    path: Path
+    slug: str  # the model's short name
+    is_interrupted: bool  # `stop` ended training; resume it with train(resume=True, out=path)
+    seconds: float  # of the last phase
+    parameters: int | None = None
+    can: frozenset[str] = frozenset()  # abilities of the loaded model
+    evaluation: Mapping[str, Any] = field(default_factory=dict)  # the final evaluation, as in log.jsonl
+
+    def load(self, device: str = "auto", precision: str = "fp32") -> TextModel:
+        """Open the trained run."""
+        return load(self.path, device, precision)
+
+    def __repr__(self) -> str:
+        if self.is_interrupted:
+            return f"TrainingResult({self.path}: interrupted)"
+        return f"TrainingResult({self.path}: {_describe_evaluation(self.evaluation)} {self.seconds:,.0f} s)"
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluationResult:
+    """What `evaluate` returns. `values` is the result as in log.jsonl; its numbers are also attributes."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        return self.values.get("bits_per_byte")
+
+    @property
+    def word_perplexity(self) -> float | None:
+        return self.values.get("word_perplexity")
+
+    @property
+    def token_perplexity(self) -> float | None:
+        return self.values.get("token_perplexity")
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """BLEU, ROUGE and other metrics of generated texts, by name."""
+        return {name: score["score"] for name, score in self.values.get("scores", {}).items()}
+
+    def __repr__(self) -> str:
+        return f"EvaluationResult({_describe_evaluation(self.values)[:-1]})"
+
+
+@dataclass(frozen=True, repr=False)
+class ComparisonResult:
+    """What `compare` returns: all models, best first, and the path of the HTML report."""
+
+    path: Path
+    models: Sequence[Mapping[str, Any]]
+    report: Path | None  # None if no model could be trained
+    is_interrupted: bool
+
+    def __repr__(self) -> str:
+        ranking = " < ".join(f"{model['name']} {model['bits_per_byte']:.3f}" for model in self._scored())
+        return f"ComparisonResult({self.path}: {ranking or f'{len(self.models)} models'})"
+
+    def _scored(self) -> list[Mapping[str, Any]]:
+        return [model for model in self.models if isinstance(model.get("bits_per_byte"), float)]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One model of the canon, with its recipes."""
+
+    slug: str
+    title: str
+    authors: str
+    year: int
+    can: tuple[str, ...]  # abilities of its runs
+    recipes: tuple[str, ...]
+
+
+def _describe_evaluation(values: Mapping[str, Any]) -> str:
+    parts = []
+    if values.get("bits_per_byte") is not None:
+        parts.append(f"{values['bits_per_byte']:.4f} bits per byte")
+    elif values.get("token_perplexity") is not None:
+        parts.append(f"token perplexity {values['token_perplexity']:.2f}")
+    parts += [f"{name} {score['score']:.2f}" for name, score in values.get("scores", {}).items()]
+    where = f" on {values['data']} {values['split']}" if "split" in values else ""
+    size = f"{values['parameters']:,} parameters," if values.get("parameters") is not None else ""
+    return f"{', '.join(parts)}{where}, {size}" if parts else size or "not evaluated,"
+
+
+# ------------------------------------------------------------------------------------------------ functions
+
+
+def train(
+    recipe: str | Path | Recipe | None = None,
+    out: str | Path | None = None,
+    *,
+    data: str | Sequence[str] = (),
+    changes: Iterable[str] = (),
+    seed: int | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    on_event: OnEvent = _ignore,
+    on_progress: OnProgress = _ignore,
+    stop: Callable[[], bool] = _never,
+) -> TrainingResult:
+    """Train a recipe into a run folder, evaluate it on held-out text, and write its model card.
+
+        result = nextword.train("lstm/tiny", "runs/mine", data="my.txt", changes=["phase.0.minutes=10"])
+        result.load().score("the cat sat on the mat").bits_per_byte()
+
+    recipe        "slug/name" (see `papers`), the path of a TOML file, or a Recipe
+    out           run folder; the default is runs/<slug>-<name>
+    data          text to train on: a path or the name of a data set; "NAME=X" for the phase called NAME
+    changes       settings to change, as with --set: "phase.0.epochs=3"
+    seed          random seed of all phases
+    resume        continue the run in `out`, bit-exactly; leave the recipe out, or give the same one
+    device        "cpu", "cuda", "cuda:1" or "auto"
+    on_event      called with every Event of training, and with one of kind "evaluate" when training has ended
+    on_progress   called with (label, done, total) while text is read and scored
+    stop          called between steps; True ends training with its state saved
+    """
+    from nextword.core.errors import InvalidSetting
+    from nextword.evaluation.evaluate_run import evaluate_finished_run
+    from nextword.recipe import load_recipe
+    from nextword.run_folder import RunFolder
+    from nextword.training.events import Event
+    from nextword.training.train import train_events
+
+    items = [data] if isinstance(data, str) else list(data)
+    if isinstance(recipe, (str, Path)):
+        recipe = load_recipe(recipe, changes)
+    elif list(changes):
+        raise InvalidSetting("`changes` need a recipe by name. Change the Recipe itself instead.", key="changes")
+    if recipe is not None:
+        recipe = recipe.with_data(items)
+        recipe = recipe if seed is None else recipe.with_seed(seed)
+    elif items or seed is not None:
+        raise InvalidSetting("A resumed run keeps its data and seed. Leave them out.", key="resume")
+    if out is None and recipe is None:
+        raise InvalidSetting("Name the run to resume (out = RUN); `nextword runs` lists all runs.", key="out")
+    folder = Path(out if out is not None else default_run_folder(recipe))  # type: ignore[arg-type]
+    last: Event | None = None
+    for event in train_events(recipe, folder, resume, device=device, stop=stop, on_progress=on_progress):
+        on_event(event)
+        last = event
+    assert last is not None, "training always yields events"
+    run = RunFolder.open(folder)
+    if last.is_interrupted:
+        return TrainingResult(folder, run.recipe.slug, True, last.seconds)
+    on_event(Event(EVALUATE, last.phase, last.step, last.epoch, last.seconds))
+    evaluation = evaluate_finished_run(run, device, on_progress)
+    return TrainingResult(
+        folder,
+        run.recipe.slug,
+        False,
+        last.seconds,
+        evaluation["parameters"],
+        frozenset(evaluation["can"]),
+        evaluation,
+    )
+
+
+def default_run_folder(recipe: Recipe) -> str:
+    """runs/<slug>-<name>"""
+    return f"runs/{recipe.slug}-{recipe.name.rsplit('/', 1)[-1].removesuffix('.toml')}"
+
+
+def load(run: str | Path, device: str = "auto", precision: str = "fp32") -> TextModel:
+    """Open a run folder as a model: plain strings in, plain values out.
+
+        lm = nextword.load("runs/lstm-tiny")
+        lm.score("the cat sat on the mat").bits_per_byte()
+        [guess.text for guess in lm.next("the cat sat on the")]
+        "".join(piece.text for piece in lm.generate("the cat"))
+
+    All files are verified. `lm.can` lists the model's abilities; other methods raise Unsupported with a reason.
+
+    device      "cpu", "cuda", "cuda:1" or "auto"
+    precision   of the weights: "fp32", "bf16" or "int8"
+    """
+    from nextword.lm.loading import load as load_run
+
+    return load_run(run, device, precision)
+
+
+def evaluate(
+    run: str | Path,
+    data: str = "",
+    *,
+    split: str = "",
+    context: int | None = None,
+    stride: int | None = None,
+    limit: int | None = None,
+    decoding: Decoding | None = None,
+    cache: CacheSettings | None = None,
+    dynamic: DynamicSettings | None = None,
+    against: str = "",
+    device: str = "auto",
+    on_progress: OnProgress = _ignore,
+) -> EvaluationResult:
+    """Measure how well a run predicts a text, or how good its translations are; append the result to its log.
+
+        nextword.evaluate("runs/lstm-tiny").bits_per_byte
+        nextword.evaluate("runs/seq2seq-multi30k", decoding=Beam(5)).scores["bleu"]
+
+    data       a path or the name of a data set; the default is the run's own
+    split      "train", "valid" or "test"; the default is the first of test, valid and train that exists
+    context    tokens that the model may look back, in windows that move on by `stride` (default: half the context)
+    limit      evaluate a sample: of hidden tokens (masked models) or of pairs (sequence-to-sequence models)
+    decoding   how a sequence-to-sequence model generates; the default is greedy
+    cache      evaluate with a neural cache; settings that are left open are found on validation text
+    dynamic    dynamic evaluation: the model keeps learning while it reads
+    against    a training text: documents that overlap with it are also scored apart
+    """
+    from nextword.evaluation.evaluate_run import evaluate_run
+
+    return EvaluationResult(
+        evaluate_run(
+            run,
+            data,
+            split=split,
+            context=context,
+            stride=stride,
+            limit=limit,
+            decoding=decoding,
+            cache=cache,
+            dynamic=dynamic,
+            against=against,
+            device=device,
+            on_progress=on_progress,
+        )
+    )
+
+
+def compare(
+    models: Sequence[str] = (),
+    data: str = "",
+    minutes: float = 4.0,
+    out: str | Path | None = None,
+    *,
+    changes: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "auto",
+    on_update: Callable[[Any], None] = _ignore,
+    on_progress: OnProgress = _ignore,
+    stop: Callable[[], bool] = _never,
+) -> ComparisonResult:
+    """Train several models on one text under one time budget, and rank them on the same held-out bytes.
+
+        nextword.compare(["lstm/small", "gpt2/small", "runs/mine"], data="my.txt", minutes=20)
+
+    models      recipes and run folders; the default is one recipe per step of the history of language models
+    data        a path or the name of a data set; the default is built in
+    minutes     to train all of them
+    out         folder for runs and report.html; the default is runs/compare-<data>
+    changes     settings to change in every recipe, as with --set
+    resume      continue the comparison in `out`
+    on_update   called with every Update of a model
+    """
+    from nextword.comparison.compare import Plan, make_plan
+    from nextword.comparison.compare import compare as compare_models
+    from nextword.comparison.report import render
+    from nextword.comparison.translation import default_pairs
+    from nextword.data.builtin import default_name
+    from nextword.training.device import choose_device
+
+    text = data or default_pairs(list(models)) or default_name()
+    folder = Path(out if out is not None else f"runs/compare-{Path(text).stem.replace(':', '-')}")
+    plan = Plan.open(folder) if resume else make_plan(folder, list(models), text, minutes, list(changes))
+    ended = set()
+    for update in compare_models(plan, device, stop, on_progress):
+        on_update(update)
+        if update.status in ("done", "failed"):
+            ended.add(update.name)
+    comparison = plan.result(str(choose_device(device)))
+    report = None
+    if any(model["status"] == "done" for model in comparison["models"]):
+        report = folder / "report.html"
+        report.write_text(render(comparison), encoding="utf-8")
+    return ComparisonResult(folder, comparison["models"], report, len(ended) < len(plan.entries))
+
+
+def transfer(
+    recipe: str,
+    source: str | Path,
+    data: str | Path,
+    out: str | Path,
+    **options: Any,
+) -> Outcome:
+    """Fine-tune a run for a task: classification, tagging, question answering and others.
+
+        outcome = nextword.transfer("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews")
+        outcome.mean, nextword.predict("runs/reviews", ["A fine film."])[0].label
+
+    recipe    a fine-tuning recipe, such as "bert/finetune" or "ulmfit/classify"
+    source    the run to fine-tune
+    data      a table, or the name of a benchmark such as "RTE"
+    out       the new run folder
+    options   those of nextword.tasks.run: columns, kind, seed, seeds, scratch, changes, device, …
+    """
+    from nextword.tasks.finetune import run
+
+    return run(recipe, source, data, out, **options)
+
+
+def predict(
+    run: str | Path, examples: Sequence[Any], device: str = "auto", precision: str = "fp32"
+) -> list[Prediction]:
+    """Predict labels, numbers, tags or answers with a fine-tuned run.
+
+        nextword.predict("runs/reviews", ["A fine film.", "Two hours wasted."])
+
+    An example is a text, a pair of texts, a list of words, or a question and its passage, depending on the task. To
+    predict more than once, keep the model: `nextword.load(run).predict(examples)`.
+    """
+    return load(run, device, precision).predict(examples)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    changes: Sequence[str] = (),
+    to: str = "",
+    on_progress: OnProgress = _ignore,
+) -> Conversion:
+    """Convert a run to another format, or another format to a run: Hugging Face, ARPA, word vectors, int8.
+
+        nextword.convert("path/to/gpt2", "runs/gpt2")
+        nextword.convert("runs/ngram", "model.arpa")
+
+    The formats are recognized by the content of `source` and the name of `target`, or given by `to`. A new run folder
+    gets a model card.
+    """
+    from nextword.conversion import convert as convert_files
+    from nextword.conversion import is_run
+    from nextword.model_card import write_card
+    from nextword.run_folder import RunFolder
+
+    result = convert_files(source, target, changes, on_progress, to)
+    if is_run(result.target):
+        write_card(RunFolder.open(result.target))
+    return result
+
+
+def papers() -> list[Paper]:
+    """The models that come with nextword, in the order of their history, with their recipes.
+
+    [paper.slug for paper in nextword.papers() if "generate" in paper.can]
+    """
+    from nextword.models import MODELS, abilities, model_class
+    from nextword.recipe import load_recipe, recipe_names
+
+    entries = []
+    for slug in MODELS:
+        names = [name for name in recipe_names() if name.startswith(slug + "/")]
+        tiny = load_recipe(f"{slug}/tiny")
+        cls = model_class(slug)
+        can = {"predict"} if cls.is_tagger else abilities(cls, tiny.model)
+        about = tiny.paper
+        entries.append(Paper(slug, about["title"], about["authors"], about["year"], tuple(sorted(can)), tuple(names)))
+    return entries

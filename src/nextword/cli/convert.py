@@ -73,10 +73,10 @@ def convert(
       nextword convert glove.6B.100d.txt runs/glove-6b
       nextword convert runs/word2vec-tiny mine.vec.gz
     """
-    from nextword import api
+    import nextword
 
     with progress_bars(quiet or json) as on_progress:
-        result = api.convert(source, target, changes=changes or (), to=to, on_progress=on_progress)
+        result = nextword.convert(source, target, changes=changes or (), to=to, on_progress=on_progress)
     if json:
         values = {key: value for key, value in asdict(result).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **values, **result.facts})

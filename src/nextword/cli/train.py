@@ -23,7 +23,7 @@ from nextword.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from nextword.api import TrainingResult
+    from nextword import TrainingResult
     from nextword.training.events import Event
 
 
@@ -58,7 +58,7 @@ def train(
       nextword train gru/small --data my.txt --set phase.0.minutes=10 --out runs/mine
       nextword train --resume --out runs/mine
     """
-    from nextword import api
+    import nextword
     from nextword.core.errors import InvalidSetting
     from nextword.objectives import trains_on_pairs
     from nextword.recipe import load_recipe
@@ -77,13 +77,13 @@ def train(
     else:
         options = {"--set": bool(changes), "--data": bool(data), "--seed": seed is not None}
         refuse_changes([name for name, is_given in options.items() if is_given])
-    folder = out or (api.default_run_folder(loaded) if loaded else "")
+    folder = out or (nextword.default_run_folder(loaded) if loaded else "")
     if not folder:
         raise InvalidSetting("Name the run to resume with --out RUN. `nextword runs` lists all runs.", key="out")
     if resume and not quiet and RunFolder.open(folder).is_finished:
         error_console.print(f"[dim]{escape(folder)} is finished: there is nothing left to train.[/]")
     with interruptible() as interrupt, _TrainingDisplay(quiet, interrupt) as display:
-        result = api.train(
+        result = nextword.train(
             loaded,
             folder,
             seed=seed,
