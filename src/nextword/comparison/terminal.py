@@ -20,7 +20,7 @@ from nextword.html.page import describe_impossible, join_names
 from nextword.training.events import Event
 
 COLUMNS = ("bits/byte", "95 %", "word ppl", "token ppl", "params", "on disk", "training", "scoring")
-NARROW_COLUMNS = ("bits/byte", "95 %", "word ppl", "params", "training", "scoring")  # in a terminal of 80 columns
+NARROW_COLUMNS = ("bits/byte", "95 %", "word ppl", "params", "training")  # in a terminal of 80 columns
 WIDE = 100  # columns of a terminal that has room for all
 BAR_WIDTH = 14
 STATUS = {"sizing": "choosing a size", "scoring": "scoring the test text", "failed": "[red]failed[/]"}
