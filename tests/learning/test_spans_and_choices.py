@@ -10,11 +10,11 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_questions import as_json, as_lines, endings, passage, squad
-from tests.support.tiny_transfer import run_of
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load
+from tests.support.tiny_questions import as_json, as_lines, endings, passage, squad
+from tests.support.tiny_transfer import run_of
 
 CHANGES = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0"]
 
@@ -62,7 +62,7 @@ def test_the_ending_that_fits(slug: str, recipe: str, tmp_path: Path) -> None:
     rate = "1e-2" if slug == "lstm" else "3e-3"
     changes = [*CHANGES[1:], f"phase.0.optimizer.rate={rate}", "phase.0.epochs=12"]
     found = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
-    assert found.results[0]["kind"] == "choice"
+    assert found.results[0]["kind"] == "multiple_choice"
     assert found.mean > 0.8  # one of three
     fresh = endings(60, seed=9)
     said = load(tmp_path / "out", device="cpu").predict([(row["context"], row["choices"]) for row in fresh])

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from nextword.core.types import Inputs
-from nextword.tasks.heads import CHANNELS, Biattentive, Maxout, biattention, max_mean_pooled, rows
+from nextword.tasks.heads import (
+    CHANNELS,
+    BiattentiveClassifier,
+    Maxout,
+    biattention,
+    max_mean_min_attention_pool,
+    unpack_rows,
+)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -20,9 +27,11 @@ def there(lengths: list[int]) -> Tensor:
     return torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
 
 
-def network(**more: Any) -> Biattentive:
+def network(**more: Any) -> BiattentiveClassifier:
     torch.manual_seed(3)
-    made = Biattentive(**{"inputs": 5, "outputs": 3, "width": 4, "reduction": 2, "dropout": 0.0, **more}).double()
+    made = BiattentiveClassifier(
+        **{"inputs": 5, "outputs": 3, "width": 4, "reduction": 2, "dropout": 0.0, **more}
+    ).double()
     for p in made.parameters():
         torch.nn.init.normal_(p, std=0.5)
     return made.eval()
@@ -87,7 +96,7 @@ def test_pairs_of_unequal_texts_by_hand() -> None:
         layer.norm.running_var.uniform_(0.5, 2)
     lengths = [3, 5, 4, 1]  # of two examples: 3 and 5 words, 4 and 1
     x = drawn(4, 5, 5)
-    found = made(x, there(lengths), each=2).detach().numpy()
+    found = made(x, there(lengths), texts=2).detach().numpy()
     for i in range(2):
         a, b = (x[2 * i + k, : lengths[2 * i + k]].numpy() for k in range(2))
         np.testing.assert_allclose(found[i], by_hand(made, a, b), rtol=1e-9)
@@ -121,8 +130,8 @@ def test_what_lies_beyond_a_text_has_no_influence() -> None:
     x, wild = drawn(4, 5, 5), drawn(4, 5, 5, seed=9) * 1e6
     inside = there(lengths)
     changed = torch.where(inside.unsqueeze(-1), x, wild).requires_grad_()
-    found = made(changed, inside, each=2)
-    torch.testing.assert_close(found, made(x, inside, each=2), rtol=0, atol=0)
+    found = made(changed, inside, texts=2)
+    torch.testing.assert_close(found, made(x, inside, texts=2), rtol=0, atol=0)
     (slope,) = torch.autograd.grad(found.sum(), changed)
     assert (slope[~inside] == 0).all()
     assert (slope[inside].abs().sum(-1) > 0).all()
@@ -131,7 +140,7 @@ def test_what_lies_beyond_a_text_has_no_influence() -> None:
 def test_pools_leave_padding_out() -> None:
     h = torch.tensor([[[-2.0], [-4.0], [100.0]]])
     inside = torch.tensor([[True, True, False]])
-    found = max_mean_pooled(h, inside, torch.tensor([[0.0, np.log(3), 50.0]], dtype=torch.float32))
+    found = max_mean_min_attention_pool(h, inside, torch.tensor([[0.0, np.log(3), 50.0]], dtype=torch.float32))
     torch.testing.assert_close(found, torch.tensor([[-2.0, -3.0, -4.0, -3.5]]))
 
 
@@ -140,7 +149,7 @@ def test_frames_end_to_end_are_the_same_rows() -> None:
     x = drawn(3, 4, 5)
     inside = there(lengths)
     ids = torch.zeros(1, 8, dtype=torch.long)
-    packed = rows(x[inside].unsqueeze(0), Inputs(ids, starts=torch.tensor([0, 3, 4, 8])))
+    packed = unpack_rows(x[inside].unsqueeze(0), Inputs(ids, starts=torch.tensor([0, 3, 4, 8])))
     assert torch.equal(packed[1], inside)
     assert torch.equal(packed[0][inside], x[inside])
     assert torch.equal(network()(*packed), network()(x, inside))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.examples import Bucketed, joined
+from nextword.batching.examples import Bucketed, join_frames
 from nextword.core.types import Batch, FramedText
-from nextword.tasks.heads import TIMES, Blocks, Norm, pooled
+from nextword.tasks.heads import POOLINGS, MLPClassifier, QuickBatchNorm, pool
 
 LENGTHS = (5, 1, 7, 3)
 WIDTH = 4
@@ -18,17 +18,17 @@ WIDTH = 4
 def laid(packs: bool) -> tuple[Batch, Tensor, list[Tensor]]:
     """A batch, vectors for all its places, padding included, and those of each text."""
     frames = [FramedText(np.arange(n), n - 1) for n in LENGTHS]
-    batch = Bucketed().batch(joined(frames, np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
+    batch = Bucketed().batch(join_frames(frames, np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
     generator = torch.Generator().manual_seed(3)
     h = 5 - 10 * torch.rand(*batch.inputs.ids.shape, WIDTH, generator=generator, dtype=torch.float64)
     if packs:
         return batch, h, list(h[0].split(LENGTHS))
-    h[~batch.inputs.padding] = 99.0  # would be the greatest, if it were read
+    h[~batch.inputs.token_mask] = 99.0  # would be the greatest, if it were read
     return batch, h, [h[i, :n] for i, n in enumerate(LENGTHS)]
 
 
 @pytest.mark.parametrize("packs", [True, False])
-@pytest.mark.parametrize("how", list(TIMES))
+@pytest.mark.parametrize("how", list(POOLINGS))
 def test_pools_by_a_loop(how: str, packs: bool) -> None:
     batch, h, each = laid(packs)
     expected = []
@@ -39,20 +39,20 @@ def test_pools_by_a_loop(how: str, packs: bool) -> None:
             total += vector
         by_hand = {"last": text[-1], "max": most, "mean": total / len(text)}
         expected.append(by_hand[how] if how in by_hand else torch.cat([text[-1], most, total / len(text)]))
-    torch.testing.assert_close(pooled(how, h, batch.inputs), torch.stack(expected))
+    torch.testing.assert_close(pool(how, h, batch.inputs), torch.stack(expected))
 
 
 def test_narrow_numbers_are_pooled_in_wide_ones() -> None:
     batch, h, _ = laid(False)
-    found = pooled("concat", h.bfloat16(), batch.inputs)
+    found = pool("concat", h.bfloat16(), batch.inputs)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, pooled("concat", h.bfloat16().float(), batch.inputs))
+    torch.testing.assert_close(found, pool("concat", h.bfloat16().float(), batch.inputs))
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_blocks_are_norm_linear_relu_norm_linear(training: bool) -> None:
     torch.manual_seed(0)
-    ours = Blocks(12, (5,), 3, (0.0, 0.0))
+    ours = MLPClassifier(12, (5,), 3, (0.0, 0.0))
     theirs = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 5), nn.ReLU(), nn.BatchNorm1d(5), nn.Linear(5, 3))
     theirs.load_state_dict(
         {
@@ -72,7 +72,7 @@ def test_blocks_are_norm_linear_relu_norm_linear(training: bool) -> None:
 def test_each_block_drops_its_own_share() -> None:
     """Of the second, whose linear layer is all ones: what is kept is scaled up, so the outputs are counts."""
     torch.manual_seed(0)
-    blocks = Blocks(2000, (1000,), 1, (0.4, 0.1))
+    blocks = MLPClassifier(2000, (1000,), 1, (0.4, 0.1))
     with torch.no_grad():
         blocks.linear[0].weight.zero_(), blocks.linear[0].bias.zero_()
         blocks.linear[1].weight.fill_(0.9), blocks.linear[1].bias.zero_()
@@ -86,7 +86,7 @@ def test_each_block_drops_its_own_share() -> None:
 def test_what_a_norm_keeps_of_the_batches_it_saw() -> None:
     """Of the first ten their mean, then a tenth of each more; torch's own keeps a share of where it began."""
     torch.manual_seed(0)
-    norm, usual = Norm(3).double(), nn.BatchNorm1d(3).double()
+    norm, usual = QuickBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     batches = [0.01 * torch.randn(20, 3, dtype=torch.float64) + 5 for _ in range(12)]
     for batch in batches:
         torch.testing.assert_close(norm(batch), usual(batch))
@@ -104,7 +104,7 @@ def test_what_a_norm_keeps_of_the_batches_it_saw() -> None:
 
 def test_a_batch_of_one_is_normed_as_in_use() -> None:
     torch.manual_seed(0)
-    blocks = Blocks(4, (3,), 2, (0.0, 0.0))
+    blocks = MLPClassifier(4, (3,), 2, (0.0, 0.0))
     blocks(torch.randn(16, 4))
     x = torch.randn(1, 4)
     trained = blocks(x)

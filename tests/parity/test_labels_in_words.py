@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from nextword import tasks as transfer
+from nextword import tasks
+from nextword.batching.examples import Bucketed
 from nextword.conversion import convert
 from nextword.objectives import make_objective
 from nextword.tasks.heads import ModelWithHead
-from nextword.tasks.multiple_choice import ChoiceBatches
 from nextword.tasks.plan import Plan, make_plan
 from nextword.tokenizers.training import train_tokenizer
 from tests.parity.test_huggingface_t5 import FORMS, folder_of
@@ -57,7 +57,7 @@ def test_what_each_label_costs(form: str, tokenizer: Path, tmp_path: Path) -> No
     data = str(written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)))
     peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.label_words={red='the red one',blue='blue'}")
     rows = plan.data.splits["dev"]
-    said = ours.eval()(ChoiceBatches().batch(plan.examples["dev"], np.arange(len(rows)), 0))
+    said = ours.eval()(Bucketed().batch(plan.examples["dev"], np.arange(len(rows)), 0))
     for i, (a, b) in enumerate(zip(rows.texts, rows.seconds, strict=True)):
         source = tokens(plan, f"classify sentence1: {a} sentence2: {b}")
         for k, words in enumerate(("blue", "the red one")):  # as the labels are in order
@@ -73,7 +73,7 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
     chosen = np.arange(6)
     rows = plan.data.splits["train"]
-    loss = objective.loss(ours.train(), ChoiceBatches().batch(plan.examples["train"], chosen, 0), None)
+    loss = objective.loss(ours.train(), Bucketed().batch(plan.examples["train"], chosen, 0), None)
     loss.value.backward()
 
     total: Any = 0.0
@@ -86,8 +86,8 @@ def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path
     torch.testing.assert_close(ours.encoder.embedding.weight.grad, peer.shared.weight.grad, rtol=1e-3, atol=5e-4)
     weighted = ours.train()
     weighted.weights = torch.tensor([1.0, 3.0])
-    batch = ChoiceBatches().batch(plan.examples["train"], chosen, 0)
-    costs = -weighted.written(batch).detach()
+    batch = Bucketed().batch(plan.examples["train"], chosen, 0)
+    costs = -weighted.score_targets(batch).detach()
     share = weighted.weights[batch.targets]
     want = (share * costs).sum() / share.sum()
     torch.testing.assert_close(objective.loss(weighted, batch, None).value.detach(), want)
@@ -110,7 +110,7 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
     rows, phase = plan.data.splits["train"], plan.recipe.phases[0]
     objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
     nearest = [min(numbers, key=lambda one, label=label: abs(float(one) - float(label))) for label in rows.labels]
-    batch = ChoiceBatches().batch(plan.examples["train"], np.arange(8), 0)
+    batch = Bucketed().batch(plan.examples["train"], np.arange(8), 0)
     total: Any = 0.0
     for text, number in zip(rows.texts[:8], nearest[:8], strict=True):
         target = tokens(plan, number)
@@ -124,23 +124,23 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
     with torch.no_grad():
         found = objective.loss(ours.eval(), batch, None)
         torch.testing.assert_close(found.value, (total / 8).detach(), rtol=1e-4, atol=1e-4)
-        whole = ours(batch), ours.every(batch)
-        monkeypatch.setattr("nextword.tasks.label_text.WRITTEN", 11)  # two strings at once
-        torch.testing.assert_close((ours(batch), ours.every(batch)), whole)
+        at_once = ours(batch), ours.score_labels(batch)
+        monkeypatch.setattr("nextword.tasks.label_text.LABEL_TOKENS", 11)  # two strings at a time
+        torch.testing.assert_close((ours(batch), ours.score_labels(batch)), at_once)
         likeliest = []
         for text in rows.texts[:8]:
             targets = [tokens(plan, number) for number in numbers]
             costs = [float(peer(tokens(plan, f"classify: {text}"), labels=one).loss) * one.shape[1] for one in targets]
             likeliest.append(float(numbers[int(np.argmin(costs))]))
         assert found.outputs is not None
-        assert plan.task.config.decoded(found.outputs.numpy())[:, 0].tolist() == likeliest
+        assert plan.task.decode(found.outputs.numpy())[:, 0].tolist() == likeliest
 
 
 def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:
     """So a run that writes labels can be used as any text-to-text run, or transferred again."""
     data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
     _, plan, _ = both("1.0", tokenizer, tmp_path, data, "phase.0.steps=2")
-    for _ in transfer.transfer(plan, tmp_path / "out"):
+    for _ in tasks.transfer(plan, tmp_path / "out"):
         pass
     kept = transformers.T5ForConditionalGeneration
     convert(tmp_path / "run", tmp_path / "before", to="huggingface")

@@ -72,6 +72,7 @@ class TextModel:
     kind: str = EXACT  # scores are exact likelihoods, or PSEUDO
     is_seq2seq: bool = False  # what it generates is made from a source, not a continuation of the prompt
     is_bidirectional: bool = False  # a token's vector depends on both sides of it
+    mends: bool = False  # was trained to generate what is missing in a text: `score_fillings`
     context: int | None = None  # how many tokens back scores can see; None: no bound
     stride: int | None = None  # by how many tokens a full context moves on
     can_average: bool = False  # its predictions can be averaged with those of other runs of the same task

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, RunError
+from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, Inputs, State, Vocabulary
 from nextword.layers.bilstm import BiLSTM
@@ -82,6 +82,14 @@ class ModelWithHead(nn.Module):
     def layer(self, inputs: Inputs) -> Tensor:
         """The same layer; gradients flow through a frozen network too, for attributions."""
         return self.encoder.layer_at(inputs, self.layer_index)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The head's outputs for a batch."""
+        return self.score_layer(self.read_layer(batch.inputs), batch)
+
+    def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
+        """The head's outputs from the layer that it reads (B, T, D), for callers that need that layer themselves."""
+        raise Unsupported(f"{type(self).__name__} cannot attribute its outputs to words.", ability="explain")
 
     # -------------------------------------------------------------------------------------------- for the trainer
 
@@ -538,7 +546,7 @@ class TextHead(ModelWithHead):
             return read_in_chunks(read, initial, batch, self.config.chunk, self.config.bptt_window, drawn)
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
-        """(n, outputs) from the layer that the head reads (B, T, D), for callers that need that layer themselves."""
+        """(n, outputs)"""
         h = h[..., : self.encoder.widths[self.layer_index]]
         positions = batch.target_positions
         frames = None if positions is None else len(positions)  # a frame that only fills up a row does not count

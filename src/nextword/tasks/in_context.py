@@ -182,7 +182,7 @@ class ZeroShotClassifier(TextModel):
     def notes_on(self, examples: Sequence[Example]) -> list[str]:
         """What to know about how these examples are read."""
         lm, notes = self.lm, []
-        exact = getattr(lm, "kind", EXACT) == EXACT
+        exact = lm.kind == EXACT
         window = context_window(lm) if exact else lm.room
         continues = not lm.is_seq2seq
         if window is not None and continues:
@@ -232,13 +232,13 @@ def draw_shots(texts: Sequence[Any], labels: Sequence[str], shots: int, seed: in
 
 def _score_labels(lm: Any, prompts: Sequence[str], labels: Sequence[str], after: str) -> list[tuple[float, int]]:
     """Nats and tokens of each label after its prompt, by the means that the model has."""
-    if getattr(lm, "mends", False):
+    if lm.mends:
         scores = lm.score_fillings([(prompt + " ", after) for prompt in prompts], labels)
     elif lm.is_seq2seq:
         scores = lm.score_many(labels, prompts)
     else:
         texts = [f"{' ' * bool(prompt)}{label}{after}" for prompt, label in zip(prompts, labels, strict=True)]
-        exact = getattr(lm, "kind", EXACT) == EXACT
+        exact = lm.kind == EXACT
         scores = score_completions(lm, texts, prompts) if exact else lm.score_many(texts, prompts)
     return [(score.nats, score.tokens) for score in scores]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ TEXTS = ["the king saw the house", "a river far and old"]
 class Fixed(TextModel):
     """A model whose costs are a function of (given, text), a token for each letter."""
 
-    tokenizer, network, parameters, name = BYTES, None, 0, "fixed"
+    tokenizer, network, parameters, name = BYTES, SimpleNamespace(has_hidden_states=False), 0, "fixed"
 
     def __init__(self, cost: Any) -> None:
         self.cost, self.seen = cost, []

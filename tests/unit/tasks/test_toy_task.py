@@ -1,0 +1,117 @@
+"""The design's acceptance test: a new task is one file and one line in TASKS. No other file knows its name."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import nextword
+from nextword import tasks
+from nextword.cli import app
+from nextword.core.errors import InvalidSetting, UnknownName
+from nextword.run_folder import RunFolder
+from tests.support.tiny_transfer import coloured, run_of
+
+RECIPE = """
+[paper]
+slug = "bert"
+
+[task]
+kind = "parity"
+scale = 2.0
+
+[[phase]]
+name = "parity"
+objective = { kind = "parity" }
+batches = { kind = "examples", rows = 8, length = 32 }
+optimizer = { kind = "adamw", rate = 1e-3 }
+steps = 12
+validate = 6
+keep = "best"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(tasks.TASKS, "parity", "tests.support.toy_task:Parity")  # the one line
+    run_of(tmp_path / "bert")
+    with (tmp_path / "texts.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text"], *([text] for text, _ in coloured(100))])
+    (tmp_path / "parity.toml").write_text(RECIPE)
+    return tmp_path
+
+
+def invoke(*words: object) -> str:
+    result = CliRunner().invoke(app, [*map(str, words), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def transfer(place: Path, *options: object) -> dict:
+    base = ("transfer", place / "parity.toml", "--from", place / "bert", "--data", place / "texts.csv")
+    return json.loads(invoke(*base, "--out", place / "run", "--json", *options))
+
+
+def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
+    result = transfer(place)
+    assert (result["kind"], result["metric"]) == ("parity", "accuracy")
+    assert result["examples"] == {"train": 80, "dev": 20}
+    assert result["errors"]["layout"] == "classes"
+    assert "even" in (place / "run/report.html").read_text()
+    assert "even, odd" in (place / "run/card.md").read_text()
+    task = RunFolder.open(place / "run").recipe.task
+    assert task is not None
+    assert (task["kind"], task["scale"], task["labels"]) == ("parity", 2.0, ["even", "odd"])
+
+    predictions = json.loads(invoke("predict", place / "run", place / "texts.csv", "--json"))["predictions"]
+    model = nextword.load(place / "run", device="cpu")
+    texts = [text for text, _ in coloured(100)]
+    assert [one["predicted"] for one in predictions] == [one.label for one in model.predict(texts)]
+    right = [one.label == ("even", "odd")[len(text.split()) % 2] for one, text in zip(model.predict(texts), texts)]
+    assert sum(right[:20]) / 20 == result["dev"]["accuracy"]
+
+
+def test_toy_task_interrupted_resumes_to_the_same_bits(place: Path) -> None:
+    options = dict(device="cpu")
+    recipe, source, data = str(place / "parity.toml"), place / "bert", str(place / "texts.csv")
+    whole = tasks.run(recipe, source, data, place / "whole", **options)
+    stop = iter([False] * 5 + [True])
+    assert tasks.run(recipe, source, data, place / "cut", stop=lambda: next(stop), **options).interrupted
+    list(tasks.resume(place / "cut", "cpu")[1])
+    assert tasks.read_result(place / "cut")["dev"] == whole.results[0]["dev"]
+    for name in ("model.safetensors", "head.safetensors"):
+        assert (place / "whole" / name).read_bytes() == (place / "cut" / name).read_bytes()
+
+
+def test_toy_task_settings_are_validated_by_its_config(place: Path) -> None:
+    recipe = (str(place / "parity.toml"), place / "bert", str(place / "texts.csv"), place / "no")
+    with pytest.raises(InvalidSetting) as invalid:
+        tasks.run(*recipe, changes=["task.scale=-1.0"])
+    assert invalid.value.key == "task.scale"
+    with pytest.raises(UnknownName, match="'scale'") as unknown:
+        tasks.run(*recipe, changes=["task.scael=2.0"])
+    assert unknown.value.name == "scael"
+
+
+def test_unregistered_kind_is_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(tasks.TASKS, "parity")
+    with pytest.raises(UnknownName) as error:
+        tasks.run(str(place / "parity.toml"), place / "bert", str(place / "texts.csv"), place / "no")
+    assert error.value.name == "parity"
+
+
+def test_no_other_package_names_a_task() -> None:
+    """Loading, training, objectives, conversion, the card and the commands ask TASKS, and must serve the next task."""
+    source = Path(nextword.__file__).parent
+    places = ("lm", "training", "objectives", "convert", "generation", "cli", "model_card.py", "recipe.py")
+    listing = source / "cli/data.py"  # lists benchmarks with the task that they are for
+    for place in places:
+        paths = (source / place).rglob("*.py") if (source / place).is_dir() else [source / place]
+        for path in paths:
+            strings = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
+            assert path == listing or not strings & set(tasks.TASKS), path
