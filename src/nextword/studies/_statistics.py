@@ -281,7 +281,7 @@ def format_cell(value: Cell) -> str:
         return "–"
     if isinstance(value, (list, tuple)):
         middle, low, high = map(format_cell, value)
-        return middle if low == high else f"{middle} ({low}–{high})"
+        return middle if low == high or not has_interval(value) else f"{middle} ({low}–{high})"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) < 10**9 else f"{value:.1e}"
     if not isinstance(value, float):

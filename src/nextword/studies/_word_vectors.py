@@ -3,7 +3,7 @@
     he broke the bread .  他 画 画 。         lower-cased words, single punctuation marks, single Chinese characters
     he broke the bread . <eos> and …          one stream of ids for both networks; a rare word is <unk>, or its letters
 
-A study asks for the vectors of a place: a sentence and the index of a word. A run (`--run`) is asked in the same way.
+A study asks for the vectors of a place: a sentence and the index of a word. A run (`--run`) is used in the same way.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the model prefers but that are not better (Sutskever, Vinyals & Le 2014; Koehn &
 Measured: held-out sources translated with each beam width, ranked in two ways:
 
     width              1    2    3    5    10    20    50
-    log p              the most probable text that was found
+    log p              the most probable hypothesis
     log p per token    divided by the number of tokens, because probability alone prefers short texts
 
 BLEU, the model's own score, and the length of the texts. With `--run`, a trained run translates its own held-out

@@ -3,7 +3,7 @@
     a man ___ bike .        rides his?       the number of missing words is not given
 
 Claim: GLM, which generates a blank token by token with both sides in view, fills blanks of several words better than
-BERT, which must be told the number of missing tokens and predicts each independently, and than GPT, which sees only
+BERT, which needs the number of missing tokens and predicts each independently, and than GPT, which sees only
 the left side, for the same number of tokens read (Du et al. 2021).
 
 The networks have one shape and read the same rows, each with its own objective:
@@ -108,7 +108,7 @@ class BlankSettings(NamedTuple):
 
 CLAIM = Claim(
     "A network that generates a blank token by token with both sides in view (GLM) fills blanks of several words "
-    "better than BERT, which must be told the number of missing tokens and predicts each independently, and than GPT, "
+    "better than BERT, which needs the number of missing tokens and predicts each independently, and than GPT, "
     "which sees only the left side, for the same number of tokens read.",
     "Du et al. 2021, sections 1, 2.1 and 2.4",
 )

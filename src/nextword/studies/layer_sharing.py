@@ -67,7 +67,7 @@ FULL, ONE = Size(layers=3, steps=500, rate=2e-3), Size(layers=1, steps=1200, rat
 QUICK, QUICK_ONE = Size(layers=3, rows=32, steps=60, rate=2e-3), Size(layers=1, rows=32, steps=120, rate=4e-3)
 LITTLE = 0.05  # share of the nats that context is worth to the network that shares nothing
 FAR_FEWER = 0.5  # of the block parameters
-USES_CONTEXT = 0.2  # nats below token frequencies, from which on a network is said to use its context
+USES_CONTEXT = 0.2  # nats below token frequencies, from which on a network counts as using its context
 MIN_TOKENS = 20_000
 
 NONE, ATTENTION, FEED_FORWARD, ALL = SHARE

@@ -174,7 +174,7 @@ def run_seed(seed: int, pair: str, size: Size, mlm: Size, text: Text) -> tuple[l
         curve.append(float(classify_pairs(network, objectives[pair], text.test).mean()))
 
     train_on(network, objectives[pair], text.train, seed, size, check, CHECKS)
-    return curve, {name: classify_pairs(network, asked, text.test) for name, asked in objectives.items()}
+    return curve, {name: classify_pairs(network, objective, text.test) for name, objective in objectives.items()}
 
 
 @torch.no_grad()
@@ -200,7 +200,9 @@ def guess_order_by_length(train: Stream, end: int | None) -> Table:
         original = np.where(is_swapped[:, None], lengths[:, ::-1], lengths)  # as in the document
         hits = np.where(original[:, 0] == original[:, 1], 0.5, original[:, 0] > original[:, 1]).mean()
         rows.append((length, len(lengths), 100 * float(max(hits, 1 - hits))))
-    return Table("Order told by segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), tuple(rows))
+    return Table(
+        "Order predicted from segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), tuple(rows)
+    )
 
 
 def _stack(runs: dict[Any, Any], seeds: Sequence[int], trained: str, tested: str) -> np.ndarray:
@@ -341,4 +343,4 @@ def _draw_lengths(table: Table, axes: Any) -> None:
         axes.annotate(f"{value:.1f}", (at, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(range(len(x)), [str(length) for length in x])
     axes.set(xlabel="row length, tokens", ylabel="accuracy, %", ylim=(45, max(*y, 55) + 4))
-    axes.set_title("Order told by length alone\n(pairs packed as BERT packs)")
+    axes.set_title("Order predicted from length alone\n(pairs packed as BERT packs)")

@@ -3,7 +3,7 @@
 Claim: a static table gives a word one vector for all its meanings; a network that reads the context gives it
 different vectors (Peters et al. 2018).
 
-What a word means in a text is rarely annotated. So pseudowords are made, whose meaning is known (Gale, Church &
+What a word means in a text is rarely annotated. So the study makes pseudowords with known meanings (Gale, Church &
 Yarowsky 1992; Schütze 1992): two ordinary words become one, in the training and in the held-out text.
 
     he broke the BREAD/SWORD and gave it to them        meant: bread
@@ -13,16 +13,16 @@ Yarowsky 1992; Schütze 1992): two ordinary words become one, in the training an
     ELMo        a small one: its input, which sees the letters, and its layers, which read the context
 
 Measured: by the nearer of two means, one for each meaning in the training text, in how many held-out places the
-meaning is told correctly; a tie counts as the more frequent meaning. This works in any language that can be split
+meaning is predicted correctly; a tie counts as the more frequent meaning. This works in any language that can be split
 into words, Chinese by characters. Also measured:
 
     senses     hard, interest, line, serve of Senseval-2, for English texts if it is on this machine: the majority among
-               the K nearest known places; places at the same distance vote together, so a table says the most frequent
-               sense of the word form
+               the K nearest training places; places at the same distance vote together, so a table gives the most
+               frequent sense of the word form
     repeated   the same word at two places of a sentence: the cosine of its two vectors, which is 1 in a table
     examples   bank, play, and 画 in 他画画 ("he paints a painting"), first a verb, then a noun
 
-With --run RUN, a trained network is asked instead of the small ELMo. It reads the first word of a pseudoword in both
+With --run RUN, a trained network replaces the small ELMo. It reads the first word of a pseudoword in both
 meanings and has never learned them as one word.
 
 Verdict: the vectors of skip-gram must not depend on the meaning at all; the last layer must tell the meanings of
@@ -81,8 +81,8 @@ VOCABULARY = 4000
 FULL = Size(width=64, layers=2, rows=64, length=20, steps=400, rate=6e-3)
 QUICK = Size(width=32, layers=2, rows=32, length=16, steps=150, rate=8e-3)
 PAIRS, STOP_WORDS = 16, 60  # pseudowords; the most frequent words are not used, because they mean little
-KNOWN, ASKED = 100, 60  # places of each meaning of a pseudoword, at most
-SENSES = (300, 150)  # known and asked places of each word of Senseval-2
+TRAIN_PLACES, TEST_PLACES = 100, 60  # of each meaning of a pseudoword, at most
+SENSES = (300, 150)  # training and test places of each word of Senseval-2
 MIN_PLACES = 400  # held out
 SAME_COSINE = 1e-9  # cosines that differ by less are equal
 NEIGHBORS = 9
@@ -151,18 +151,18 @@ def find_places(text: Sequence[list[str]], pairs: Sequence[tuple[str, str]], lim
 
 
 def tell_meanings(
-    known_vectors: np.ndarray, asked_vectors: np.ndarray, known: PseudowordPlaces, asked: PseudowordPlaces
+    train_vectors: np.ndarray, test_vectors: np.ndarray, train: PseudowordPlaces, test: PseudowordPlaces
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each pair: accuracy in %, and how much closer the right mean is than the wrong one, in cosine."""
     accuracy, closer = [], []
-    for pair in np.unique(asked.pair):
-        is_known, is_asked = known.pair == pair, asked.pair == pair
-        meaning = asked.meaning[is_asked]
-        means = [normalize(known_vectors[is_known & (known.meaning == k)]).mean(0) for k in (0, 1)]
-        cosines = normalize(asked_vectors[is_asked]) @ normalize(np.stack(means)).T  # (m, 2)
+    for pair in np.unique(test.pair):
+        is_train, is_test = train.pair == pair, test.pair == pair
+        meaning = test.meaning[is_test]
+        means = [normalize(train_vectors[is_train & (train.meaning == k)]).mean(0) for k in (0, 1)]
+        cosines = normalize(test_vectors[is_test]) @ normalize(np.stack(means)).T  # (m, 2)
         margin = cosines[:, 1] - cosines[:, 0]
         margin[np.abs(margin) < SAME_COSINE] = 0.0
-        frequent = np.mean(known.meaning[is_known]) > 0.5
+        frequent = np.mean(train.meaning[is_train]) > 0.5
         guess = np.where(margin == 0, frequent, margin > 0)
         accuracy.append(100 * np.mean(guess == meaning))
         closer.append(np.mean(np.where(meaning == 1, margin, -margin)))
@@ -173,13 +173,13 @@ def tell_meanings(
 
 
 class SensePlaces(NamedTuple):
-    """Places of one word whose senses are known, and places that are asked about."""
+    """Training and test places of one word, with their senses."""
 
     word: str
-    known: list[Place]
-    known_senses: np.ndarray
-    asked: list[Place]
-    asked_senses: np.ndarray  # −1 for a sense that is not among the known
+    train: list[Place]
+    train_senses: np.ndarray
+    test: list[Place]
+    test_senses: np.ndarray  # −1 for a sense that is not in training
 
 
 class RealWords(NamedTuple):
@@ -189,15 +189,15 @@ class RealWords(NamedTuple):
 
 
 def load_senses(counts: Sequence[int]) -> list[SensePlaces]:
-    """Known and asked places of each word of Senseval-2; empty if it is not on this machine."""
+    """Training and test places of each word of Senseval-2; empty if it is not on this machine."""
     return [_sense_places(question) for question in sense_questions((counts[0], 0, counts[1]))]
 
 
 def _sense_places(question: Question) -> SensePlaces:
-    (known, known_senses), (asked, asked_senses) = (_places(part) for part in (question.train, question.test))
-    numbers = {sense: i for i, sense in enumerate(sorted(set(known_senses)))}
-    known_ids, asked_ids = (np.array([numbers.get(s, -1) for s in part]) for part in (known_senses, asked_senses))
-    return SensePlaces(question.word, known, known_ids, asked, asked_ids)
+    (train, train_senses), (test, test_senses) = (_places(part) for part in (question.train, question.test))
+    numbers = {sense: i for i, sense in enumerate(sorted(set(train_senses)))}
+    train_ids, test_ids = (np.array([numbers.get(s, -1) for s in part]) for part in (train_senses, test_senses))
+    return SensePlaces(question.word, train, train_ids, test, test_ids)
 
 
 def _places(labeled: Sequence[Labeled]) -> tuple[list[Place], list[str]]:
@@ -230,9 +230,9 @@ def _starred(text: str) -> Place:
     return Place([word.strip("*") for word in words], next(i for i, word in enumerate(words) if word[0] == "*"))
 
 
-def vote_of_neighbors(known: np.ndarray, senses: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """(m,) majority sense of the nearest known places; ties go to the more frequent sense."""
-    cosines = normalize(asked) @ normalize(known).T  # (m, n)
+def vote_of_neighbors(train: np.ndarray, senses: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """(m,) majority sense of the nearest training places; ties go to the more frequent sense."""
+    cosines = normalize(test) @ normalize(train).T  # (m, n)
     k = min(NEIGHBORS, len(senses))
     threshold = np.partition(cosines, -k, axis=1)[:, -k] - TIE
     counts = np.bincount(senses)
@@ -241,13 +241,13 @@ def vote_of_neighbors(known: np.ndarray, senses: np.ndarray, asked: np.ndarray) 
 
 
 def tell_senses(read: Reader, words: Sequence[SensePlaces]) -> dict[str, list[np.ndarray]]:
-    """By name of the vector, for each word: 100 for each sense told correctly, else 0."""
+    """By name of the vector, for each word: 100 for each correct sense, else 0."""
     hits: dict[str, list[np.ndarray]] = {}
     for word in words:
-        known, asked = read(word.known), read(word.asked)
-        for name, vectors in known.items():
-            guess = vote_of_neighbors(vectors, word.known_senses, asked[name])
-            hits.setdefault(name, []).append(100.0 * (guess == word.asked_senses))
+        train, test = read(word.train), read(word.test)
+        for name, vectors in train.items():
+            guess = vote_of_neighbors(vectors, word.train_senses, test[name])
+            hits.setdefault(name, []).append(100.0 * (guess == word.test_senses))
     return hits
 
 
@@ -279,12 +279,12 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     text = split_corpus(corpus)
     counts = text.counts()
     pairs = choose_pairs(counts)
-    known, asked = find_places(text.train, pairs, KNOWN), find_places(text.test, pairs, ASKED)
-    used = [  # pairs of which both meanings are known and asked about
-        k for k in range(len(pairs)) if all(len(set(p.meaning[p.pair == k].tolist())) == 2 for p in (known, asked))
+    train, test = find_places(text.train, pairs, TRAIN_PLACES), find_places(text.test, pairs, TEST_PLACES)
+    used = [  # pairs with both meanings in both texts
+        k for k in range(len(pairs)) if all(len(set(p.meaning[p.pair == k].tolist())) == 2 for p in (train, test))
     ]
-    known, asked = known.only(used), asked.only(used)
-    require(len(asked.where), MIN_PLACES, "held-out places of pseudowords", corpus)
+    train, test = train.only(used), test.only(used)
+    require(len(test.where), MIN_PLACES, "held-out places of pseudowords", corpus)
     language = detect_language(counts)
     frequent = set(sorted(counts, key=lambda word: (-counts[word], word))[:STOP_WORDS])
     real = RealWords(
@@ -294,7 +294,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     )
     merged = Words(merge_words(text.train, pairs), [])
     jobs: dict[Any, Any] = {
-        seed: (run_seed, (seed, size, merged, settings.run, known, asked, real)) for seed in settings.seeds
+        seed: (run_seed, (seed, size, merged, settings.run, train, test, real)) for seed in settings.seeds
     }
     runs = list(run_parallel(jobs, progress).values())
     words = [" / ".join(pairs[k]) for k in used]
@@ -307,9 +307,9 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         f"letters: {size.describe_training()}"
     )
     over_text = "95 %, a paired bootstrap over pseudowords and over contexts"
-    return {**_pseudoword_tables(runs, words, asked, single), **_real_word_tables(runs, real, single)}, {
+    return {**_pseudoword_tables(runs, words, test, single), **_real_word_tables(runs, real, single)}, {
         "data": f"{describe_corpus(corpus)}: {sum(counts.values()):,} training words, the {VOCABULARY - 2:,} most "
-        f"frequent have ids; {len(used)} pseudowords, {len(asked.where):,} held-out places",
+        f"frequent have ids; {len(used)} pseudowords, {len(test.where):,} held-out places",
         "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; {network}",
         "intervals": over_text if single else INTERVALS.replace("the held-out text", "pseudowords or contexts"),
         **({"no senses": NO_SENSEVAL} if language == ENGLISH and not real.senses else {}),
@@ -317,17 +317,17 @@ def measure(settings: Settings, progress: Progress) -> Measured:
 
 
 def run_seed(
-    seed: int, size: Size, text: Words, run: str, known: PseudowordPlaces, asked: PseudowordPlaces, real: RealWords
+    seed: int, size: Size, text: Words, run: str, train: PseudowordPlaces, test: PseudowordPlaces, real: RealWords
 ) -> SeedResult:
     read = make_reader(seed, size, text, VOCABULARY, run)
-    known_vectors, asked_vectors = read(known.where), read(asked.where)
-    pseudowords = {name: tell_meanings(v, asked_vectors[name], known, asked) for name, v in known_vectors.items()}
+    train_vectors, test_vectors = read(train.where), read(test.where)
+    pseudowords = {name: tell_meanings(v, test_vectors[name], train, test) for name, v in train_vectors.items()}
     cosines = (cosines_of_pairs(read, pairs) for pairs in (real.repeated, real.examples))
     return SeedResult(pseudowords, tell_senses(read, real.senses), *cosines)
 
 
 def _pseudoword_tables(
-    runs: Sequence[SeedResult], words: Sequence[str], asked: PseudowordPlaces, single: bool
+    runs: Sequence[SeedResult], words: Sequence[str], test: PseudowordPlaces, single: bool
 ) -> dict[str, Table]:
     names = list(runs[0].pseudowords)
     accuracy, closer = ({n: np.stack([run.pseudowords[n][i] for run in runs]) for n in names} for i in (0, 1))
@@ -335,8 +335,8 @@ def _pseudoword_tables(
     levels = [(n, *(median_and_range(part[n].mean(1).tolist()) for part in both)) for n in names]
     gains = [(n, *(mean_interval(part[n] - part[STATIC], single) for part in both)) for n in names[1:]]
     by_word = [
-        (word, int((asked.pair == pair).sum()), *(float(accuracy[n][:, i].mean()) for n in names))
-        for i, (word, pair) in enumerate(zip(words, np.unique(asked.pair), strict=True))
+        (word, int((test.pair == pair).sum()), *(float(accuracy[n][:, i].mean()) for n in names))
+        for i, (word, pair) in enumerate(zip(words, np.unique(test.pair), strict=True))
     ]
     columns = ("vector", ACCURACY, CLOSER)
     return {
@@ -374,7 +374,7 @@ def _sense_tables(
     runs: Sequence[SeedResult], words: Sequence[SensePlaces], names: Sequence[str], single: bool
 ) -> dict[str, Table]:
     hits = {n: [np.stack(seeds) for seeds in zip(*(run.senses[n] for run in runs), strict=True)] for n in names}
-    common = [100.0 * (word.asked_senses == np.bincount(word.known_senses).argmax()) for word in words]
+    common = [100.0 * (word.test_senses == np.bincount(word.train_senses).argmax()) for word in words]
     hits[COMMON] = [np.repeat(by_place[None], len(runs), 0) for by_place in common]  # by word (seeds, places)
     means = {n: np.stack([word.mean(1) for word in by_word], 1) for n, by_word in hits.items()}
     levels = [(n, median_and_range(mean.mean(1).tolist()), *mean.mean(0).tolist()) for n, mean in means.items()]
@@ -389,7 +389,7 @@ def _sense_tables(
     ]
     return {
         "senses": Table(
-            "Senses of Senseval-2 by the nearest known places",
+            "Senses of Senseval-2 by the nearest training places",
             ("vector", ACCURACY, *(word.word for word in words)),
             tuple(levels),
         ),

@@ -1,4 +1,4 @@
-"""Every study that trains networks, run with tiny sizes: complete tables, files, and a verdict that follows from them."""
+"""Every study that trains networks, run with tiny sizes: complete tables, files, and a verdict that follows."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ STUDIES: dict[str, dict[str, Any]] = {
     "word-senses": {
         "QUICK": Size(width=8, layers=2, rows=4, length=8, steps=3, rate=5e-3),
         "VOCABULARY": 300,
-        "KNOWN": 6,
-        "ASKED": 4,
+        "TRAIN_PLACES": 6,
+        "TEST_PLACES": 4,
         "MIN_PLACES": 10,
         "REPEATED": 5,
     },

@@ -93,8 +93,8 @@ def test_median_and_range_keeps_counts_whole() -> None:
 
 
 def test_numbers_are_formatted_for_readers() -> None:
-    cells = [None, 1234567, 8000**5, 0.0, 3.5, 280478948.0, 4.7e-15, [2, 1, 3], [1, 1, 1], "Xavier"]
-    expected = ["–", "1,234,567", "3.3e+19", "0", "3.50", "2.8e+08", "4.7e-15", "2 (1–3)", "1", "Xavier"]
+    cells = [None, 1234567, 8000**5, 0.0, 3.5, 280478948.0, 4.7e-15, [2, 1, 3], [1, 1, 1], [2, None, None], "Xavier"]
+    expected = ["–", "1,234,567", "3.3e+19", "0", "3.50", "2.8e+08", "4.7e-15", "2 (1–3)", "1", "2", "Xavier"]
     assert [stats.format_cell(cell) for cell in cells] == expected
     assert stats.format_interval([0.0, -0.5, 0.25], 1) == "−0.5 to 0.2"
     assert stats.format_interval([0.0, None, None]) == stats.NO_INTERVAL

@@ -179,7 +179,13 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NEXTWORD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path / "none"))
     monkeypatch.setattr(_experiment, "num_cores", lambda: 1)
-    for name, value in {"QUICK": TINY, "VOCABULARY": 300, "KNOWN": 6, "ASKED": 4, "MIN_PLACES": 10}.items():
+    for name, value in {
+        "QUICK": TINY,
+        "VOCABULARY": 300,
+        "TRAIN_PLACES": 6,
+        "TEST_PLACES": 4,
+        "MIN_PLACES": 10,
+    }.items():
         monkeypatch.setattr(study, name, value)
     monkeypatch.setattr(study, "REPEATED", 5)
     monkeypatch.setattr(_word_vectors, "PASSES", 1)
