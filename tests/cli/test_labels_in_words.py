@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import nextword
-from nextword.core.errors import NextwordError
-from nextword.tasks.worded import sources, spelled
+from nextword.core.errors import InvalidSetting
+from nextword.tasks.label_text import LabelTextConfig, fill_prompt, tokenize_labels
 from tests.cli.conftest import Cli, sets
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 
@@ -58,16 +58,16 @@ def test_what_speaks_for_a_label_is_the_colour(told: Any, place: Path) -> None:
     assert found.words == (["the", "old", "red", "king", "went", "far"],)
     weights = found.weights[0]
     assert max(range(6), key=lambda i: abs(weights[i])) == 2
-    assert sum(weights) == pytest.approx(found.said - found.blank + found.gap, abs=1e-5)
+    assert sum(weights) == pytest.approx(found.score - found.baseline + found.gap, abs=1e-5)
     assert abs(found.gap) < 0.1 * sum(map(abs, weights))
 
 
 def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     short = sets("phase.0.steps=3")
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "pair.csv")
-    asks = sets("task.asks='the pair {text} and {second}'")
+    asks = sets("task.prompt='the pair {text} and {second}'")
     found = js(*base, "--out", tmp_path / "pair", *short, *asks)
-    assert found["kind"] == "pair"
+    assert found["kind"] == "label_text"
     model: Any = nextword.load(tmp_path / "pair", device="cpu")
     explained = model.explain([("the red king", "a blue house far")])[0]
     assert [len(one) for one in explained.weights] == [3, 4]
@@ -85,47 +85,44 @@ def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("run", "data", "changes", "said"),
+    ("run", "data", "changes", "values"),  # values: what the error names
     [
-        ("bert", "colour.csv", (), "BERT makes no text from a source. Transfer a run of t5 or seq2seq"),
-        ("bert", "colour.csv", ("task.words={red='one',blue='one'}",), "BERT makes no text from a source"),  # first
-        (
-            "t5",
-            "count.csv",
-            (),
-            "count.csv take a run whose tokenizer knows digits, or a recipe with a head",
-        ),
-        ("t5", "choice.csv", (), "writes classes of texts, or numbers, and"),
-        ("t5", "colour.csv", ("task.step=0.2",), "step = 0.2 is of numbers that are written"),
-        ("t5", "colour.csv", ("task.words={red='one',blue='one'}",), "are written with the same tokens"),
-        ("t5", "colour.csv", ("task.words={green='one'}",), "names 'green'; the labels are blue, red"),
-        ("t5", "colour.csv", ("task.words=3",), "expected what is written for labels"),
-        ("t5", "colour.csv", ("task.asks='which colour?'",), "expected {text} in it once"),
-        ("t5", "pair.csv", ("task.asks='{text}'",), "expected {text} in it once and {second} once"),
-        ("t5", "colour.csv", ("phase.0.objective.language=0.5",), "for networks that read from left to right"),
+        ("bert", "colour.csv", (), ("BERT", "t5")),
+        ("bert", "colour.csv", ("task.label_words={red='one',blue='one'}",), ("BERT", "t5")),  # the network comes first
+        ("t5", "count.csv", (), ("'0.0'", "'0.2'", "digits")),
+        ("t5", "choice.csv", (), ("choice.csv", "multiple_choice")),
+        ("t5", "colour.csv", ("task.number_step=0.2",), ("number_step", "0.2", "colour.csv")),
+        ("t5", "colour.csv", ("task.label_words={red='one',blue='one'}",), ("'blue'", "'red'", "task.label_words")),
+        ("t5", "colour.csv", ("task.label_words={green='one'}",), ("label_words", "'green'", "blue, red")),
+        ("t5", "colour.csv", ("task.label_words=3",), ("label_words", "3")),
+        ("t5", "colour.csv", ("task.prompt='which colour?'",), ("prompt", "'which colour?'", "{text}")),
+        ("t5", "pair.csv", ("task.prompt='{text}'",), ("prompt", "'{text}'", "{second}")),
+        ("t5", "colour.csv", ("phase.0.objective.language=0.5",), ("phase.*.objective.language=0",)),
     ],
 )
-def test_mistakes(
-    run: str, data: str, changes: tuple[str, ...], said: str, cli: Cli, place: Path, tmp_path: Path
+def test_invalid_combination_is_named_and_nothing_is_written(
+    run: str, data: str, changes: tuple[str, ...], values: tuple[str, ...], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
-    asked = ("transfer", "t5/finetune", "--from", place / run, "--data", place / data, "--out", tmp_path / "x")
-    assert said in " ".join(cli(*asked, *sets(*changes), fails=True).stderr.split())
+    words = ("transfer", "t5/finetune", "--from", place / run, "--data", place / data, "--out", tmp_path / "x")
+    stderr = " ".join(cli(*words, *sets(*changes), fails=True).stderr.split())
+    error = stderr[stderr.index("error:") :]
+    assert [value for value in values if value not in error] == []
     assert not (tmp_path / "x").exists() or "language" in changes[0]
 
 
 def test_texts_are_put_into_the_template_as_they_stand() -> None:
-    assert sources("", ["a"], None) == ["classify: a"]
-    assert sources("", ["a"], ["b"]) == ["classify sentence1: a sentence2: b"]
-    assert sources("{second} / {text}", ["has {second} in it"], ["b {text}"]) == ["b {text} / has {second} in it"]
-    with pytest.raises(NextwordError, match=r"expected \{text\} in it once"):
-        sources("{text} {text}", ["a"], None)
+    assert fill_prompt("", ["a"], None) == ["classify: a"]
+    assert fill_prompt("", ["a"], ["b"]) == ["classify sentence1: a sentence2: b"]
+    assert fill_prompt("{second} / {text}", ["has {second} in it"], ["b {text}"]) == ["b {text} / has {second} in it"]
+    with pytest.raises(InvalidSetting) as caught:
+        fill_prompt("{text} {text}", ["a"], None)
+    assert (caught.value.key, caught.value.value) == ("task.prompt", "{text} {text}")
 
 
 def test_glue_is_asked_in_the_words_of_the_paper() -> None:
     """The same templates as `tasks:` has for text-to-text training, so that such a run can be gone on with."""
     from nextword.data.text_to_text import tasks
     from nextword.recipe import load_recipe
-    from nextword.tasks.settings import settings_of
 
     recipe = load_recipe("t5/finetune")
     fields = {"cola": ("sentence",), "sst2": ("sentence",), "mrpc": ("one", "other"), "qqp": ("one", "other")}
@@ -135,22 +132,22 @@ def test_glue_is_asked_in_the_words_of_the_paper() -> None:
         "qnli": ("question", "sentence"),
         "rte": ("one", "other"),
     }
-    changes = settings_of(recipe.task or {}, "").changes
+    changes = LabelTextConfig(**(recipe.task or {})).overrides
     assert {name.lower().replace("-", "") for name in changes} == set(fields)
     for name, given in changes.items():
-        settings = settings_of(load_recipe("t5/finetune", given).task or {}, "")
+        config = LabelTextConfig(**(load_recipe("t5/finetune", given).task or {}))
         task = tasks()[name.lower().replace("-", "")]
         values = dict(zip(fields[task.name], ("A b.", "C d."), strict=False))
         seconds = ["C d."] if len(fields[task.name]) == 2 else None
-        assert sources(settings.asks, ["A b."], seconds) == [task.source.format(**values)]
-        assert {label: settings.words.get(label, label) for label in task.labels} == dict(task.labels)
-        assert settings.step == task.step
+        assert fill_prompt(config.prompt, ["A b."], seconds) == [task.source.format(**values)]
+        assert {label: config.label_words.get(label, label) for label in task.labels} == dict(task.labels)
+        assert config.number_step == task.step
 
 
 def test_labels_end_with_the_end(place: Path) -> None:
     from nextword.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(place / "t5/tokenizer.json")
-    found = spelled(tokenizer, ["red", "blue"], {"red": "the queen"})
+    found = tokenize_labels(tokenizer, ["red", "blue"], {"red": "the queen"})
     assert [one[-1] for one in found] == [tokenizer.end, tokenizer.end]
     assert list(found[0][:-1]) == tokenizer.encode("the queen").ids.tolist()
