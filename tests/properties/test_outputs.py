@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.protocols import Readout
 from nextword.core.types import IGNORE, Vocabulary
 from nextword.layers.output import READOUTS, make_readout
+from tests.support.errors import raises
 
 WIDTH = 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -47,8 +48,8 @@ def text(size: int, length: int = 400, seed: int = 0) -> np.ndarray:
 def readout(kind: str, size: int, seed: int = 0, prepared: bool = True) -> Any:
     torch.manual_seed(seed)
     made = make_readout(WIDTH, words(size), KINDS[kind])
-    if prepared and hasattr(made, "prepare"):
-        made.prepare(text(size))
+    if prepared:
+        made.fit_vocabulary(text(size))
     return made.double()
 
 
@@ -138,14 +139,13 @@ def test_a_file_holds_all_that_was_learnt_from_the_text(kind: str) -> None:
         made.eval()
     torch.testing.assert_close(other.log_probs(h), layer.log_probs(h), rtol=0, atol=0)
     torch.testing.assert_close(other.nll(h, targets), layer.nll(h, targets), rtol=0, atol=0)
-    if hasattr(other, "prepare"):
-        other.prepare(text(31, seed=5))
-        torch.testing.assert_close(other.log_probs(h), layer.log_probs(h), rtol=0, atol=0)
-        layer.train(), other.train()
-        torch.manual_seed(4)
-        expected = layer.total(h, targets)
-        torch.manual_seed(4)
-        torch.testing.assert_close(other.total(h, targets), expected, rtol=0, atol=0)
+    other.fit_vocabulary(text(31, seed=5))
+    torch.testing.assert_close(other.log_probs(h), layer.log_probs(h), rtol=0, atol=0)
+    layer.train(), other.train()
+    torch.manual_seed(4)
+    expected = layer.total(h, targets)
+    torch.manual_seed(4)
+    torch.testing.assert_close(other.total(h, targets), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["full", "sampled", "nce", "mixture"])
@@ -161,29 +161,40 @@ def test_tied_readouts_learn_through_the_embedding_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["classes", "huffman", "adaptive", "spelled"])
 def test_others_cannot_be_tied(kind: str) -> None:
-    with pytest.raises(NextwordError, match="tied = false"):
+    with raises(InvalidSetting, key="model.tied", value=True):
         make_readout(WIDTH, words(17), KINDS[kind], nn.Embedding(17, WIDTH))
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "key"),
     [
-        ({"kind": "clases"}, "classes"),
-        ({"kind": "classes", "number": 3}, "no key 'number'"),
-        ({"kind": "classes", "classes": 18}, "at most 17"),
-        ({"kind": "classes", "classes": "many"}, "wrong type"),
-        ({"kind": "classes", "by": "colour"}, "brown"),
-        ({"kind": "tree", "tree": "oak"}, "huffman"),
-        ({"kind": "adaptive", "cutoffs": [3, 17]}, "below the 17 words"),
-        ({"kind": "adaptive", "cutoffs": [9, 3]}, "rise"),
-        ({"kind": "adaptive", "divide": 0.5}, "at least 1"),
-        ({"kind": "sampled", "samples": 0}, "at least one"),
-        ({"kind": "nce", "proposal": "guess"}, "log-uniform"),
-        ({"kind": "mixture", "experts": 0}, "one expert"),
-        ({"kind": "mixture", "dropout": 1.0}, "below 1"),
-        ({"kind": "spelled", "filters": [[0, 4]]}, "filters"),
+        ({"kind": "classes", "classes": 18}, "model.readout.classes"),
+        ({"kind": "classes", "classes": "many"}, "model.readout"),
+        ({"kind": "classes", "by": "colour"}, "model.readout.by"),
+        ({"kind": "tree", "tree": "oak"}, "model.readout.tree"),
+        ({"kind": "adaptive", "cutoffs": [3, 17]}, "model.readout.cutoffs"),
+        ({"kind": "adaptive", "cutoffs": [9, 3]}, "model.readout.cutoffs"),
+        ({"kind": "adaptive", "divide": 0.5}, "model.readout.divide"),
+        ({"kind": "sampled", "samples": 0}, "model.readout.samples"),
+        ({"kind": "nce", "proposal": "guess"}, "model.readout.proposal"),
+        ({"kind": "mixture", "experts": 0}, "model.readout"),
+        ({"kind": "mixture", "dropout": 1.0}, "model.readout"),
+        ({"kind": "spelled", "filters": [[0, 4]]}, "characters.filters"),
     ],
 )
-def test_mistakes_are_told(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(NextwordError, match=message):
+def test_invalid_setting_names_its_key(options: dict[str, Any], key: str) -> None:
+    with raises(InvalidSetting, key=key):
         make_readout(WIDTH, words(17), options)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "known"),
+    [
+        ({"kind": "clases"}, "clases", "classes"),
+        ({"kind": "classes", "number": 3}, "number", "classes"),
+    ],
+)
+def test_unknown_name_lists_the_known_ones(options: dict[str, Any], name: str, known: str) -> None:
+    with raises(UnknownName, name=name) as error:
+        make_readout(WIDTH, words(17), options)
+    assert known in error.value.known  # type: ignore[attr-defined]
