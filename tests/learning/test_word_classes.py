@@ -46,7 +46,9 @@ def learnt(how: str, seed: int) -> Vectors:
     train = text(seed)
     if how == "glove":
         network: GloVe | Word2Vec = GloVe(GloVeConfig(width=16), VOCABULARY)
-        objective: CooccurrenceObjective | NegativeSamplingObjective = CooccurrenceObjective({"cells": 256}, VOCABULARY, window=4, x_max=200.0)
+        objective: CooccurrenceObjective | NegativeSamplingObjective = CooccurrenceObjective(
+            {"cells": 256}, VOCABULARY, window=4, x_max=200.0
+        )
         optimizer: torch.optim.Optimizer = torch.optim.Adagrad(network.parameters(), 0.05, initial_accumulator_value=1)
         epochs = 200
     else:
